@@ -1,0 +1,1 @@
+"""The words of pydanube: names, batches, ranges, policies, errors.  No I/O."""

@@ -1,0 +1,150 @@
+"""
+A batch of messages as Arrow: the columns of the envelope, in and out.
+
+Version 1 of the envelope has six columns.  A column that is null for every
+message is left out, and so is ``publish_time`` when all messages of the batch
+share one; ``offset`` is there only where the offsets have gaps, ``producer``
+only where the messages of one batch come from several producers.
+"""
+
+from __future__ import annotations
+
+from enum import IntFlag
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pydanube.model.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class Column(IntFlag):
+    """The columns that a batch has, as they stand in its header."""
+
+    PUBLISH_TIME = 1
+    KEY = 2
+    PAYLOAD = 4
+    ATTRIBUTES = 8
+    OFFSET = 16
+    PRODUCER = 32
+
+
+ATTRIBUTES_TYPE = pa.map_(pa.string(), pa.string())
+TIME_TYPE = pa.timestamp("us", tz="UTC")
+
+FIELDS: dict[Column, pa.Field] = {
+    Column.PUBLISH_TIME: pa.field("publish_time", TIME_TYPE, nullable=False),
+    Column.KEY: pa.field("key", pa.binary()),
+    Column.PAYLOAD: pa.field("payload", pa.binary(), nullable=False),
+    Column.ATTRIBUTES: pa.field("attributes", ATTRIBUTES_TYPE),
+    Column.OFFSET: pa.field("offset", pa.int64(), nullable=False),
+    Column.PRODUCER: pa.field("producer", pa.string()),
+}
+"""The envelope, in the order in which its columns stand in a batch."""
+
+ALL_COLUMNS = Column(sum(FIELDS))
+
+_COLUMN_OF_NAME = {field.name: column for column, field in FIELDS.items()}
+
+
+@cache
+def schema_of(columns: Column) -> pa.Schema:
+    """The Arrow schema of a batch that has *columns*."""
+    return pa.schema([field for column, field in FIELDS.items() if column & columns])
+
+
+def columns_of(batch: pa.RecordBatch) -> Column:
+    """Which columns *batch*, a batch of the envelope, has."""
+    columns = Column(0)
+    for name in batch.schema.names:
+        columns |= _COLUMN_OF_NAME[name]
+    return columns
+
+
+def batch_of(
+    payloads: Sequence[bytes],
+    *,
+    keys: Sequence[bytes | None] | None = None,
+    attributes: Sequence[Mapping[str, str] | None] | None = None,
+    publish_times: Sequence[int] | None = None,
+) -> pa.RecordBatch:
+    """
+    A batch of the envelope with one message for each of *payloads*.
+
+    The other sequences are as long as *payloads*, or None where no message has
+    such a thing.  *publish_times* are microseconds since 1970, UTC.
+    """
+    columns = Column.PAYLOAD
+    arrays = []
+    if publish_times is not None:
+        columns |= Column.PUBLISH_TIME
+        arrays.append(pa.array(publish_times, TIME_TYPE))
+    if keys is not None:
+        columns |= Column.KEY
+        arrays.append(pa.array(keys, pa.binary()))
+    arrays.append(pa.array(payloads, pa.binary()))
+    if attributes is not None:
+        columns |= Column.ATTRIBUTES
+        items = [None if each is None else list(each.items()) for each in attributes]
+        arrays.append(pa.array(items, ATTRIBUTES_TYPE))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
+
+
+def conform(table: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
+    """
+    A user's Arrow data as batches of the envelope.
+
+    ``payload`` must be there; ``key``, ``attributes`` and ``publish_time`` may
+    be.  Strings and large or dictionary-encoded types are cast; columns that
+    are null throughout are dropped.
+
+    Raises:
+        InvalidRequest: A column is missing, unknown, of a type that cannot be
+            cast, or null where the envelope does not allow it.
+    """
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    allowed = ("publish_time", "key", "payload", "attributes")
+    unknown = [name for name in table.schema.names if name not in allowed]
+    if unknown or "payload" not in table.schema.names:
+        raise InvalidRequest(
+            f"a batch has the columns {', '.join(allowed)}, of which only payload "
+            f"is required; this one has {', '.join(table.schema.names) or 'none'}"
+        )
+    if len(set(table.schema.names)) != len(table.schema.names):
+        raise InvalidRequest("a column of the batch stands there twice")
+    columns = Column(0)
+    arrays = []
+    for column, field in FIELDS.items():
+        if field.name not in table.schema.names:
+            continue
+        array = table.column(field.name)
+        if not field.nullable and array.null_count:
+            raise InvalidRequest(f"the column {field.name} has nulls")
+        if field.nullable and array.null_count == len(array):
+            continue
+        columns |= column
+        arrays.append(_cast(array, field))
+    return pa.Table.from_arrays(arrays, schema=schema_of(columns)).to_batches()
+
+
+def _cast(array: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    try:
+        return array.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidRequest(
+            f"the column {field.name} must be {field.type}, not {array.type}: {error}"
+        ) from error
+
+
+def attributes_of(value: list[tuple[str, str]] | None) -> dict[str, str]:
+    """One message's attributes from the value of the Arrow column."""
+    return dict(value) if value else {}
+
+
+def rows_of(column: Any) -> list[Any]:
+    """The values of one Arrow column as Python objects, all at once."""
+    return column.to_pylist()  # type: ignore[no-any-return]

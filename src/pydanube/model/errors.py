@@ -1,0 +1,307 @@
+"""
+The errors of pydanube, sorted by what the caller should do.
+
+Both sides of a connection use this tree: the broker raises, the door sends the
+code, the client raises the same class again.  A code is wire format: it never
+changes its meaning and is never used twice.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Remedy(Enum):
+    """What the caller should do about an error."""
+
+    GIVE_UP = "give_up"
+    """The same request will fail again."""
+    RETRY = "retry"
+    """Nothing is wrong with the request; wait a little and repeat it."""
+    LOOK_UP_AGAIN = "look_up_again"
+    """Ask who serves the topic, connect there, and repeat."""
+
+
+class BrokerError(Exception):
+    """Whatever can go wrong between a client and a broker; never raised itself."""
+
+    code = "broker_error"
+    remedy = Remedy.GIVE_UP
+
+
+# The request can never succeed as it is.
+
+
+class InvalidRequest(BrokerError):
+    """The request can never succeed as it is."""
+
+    code = "invalid_request"
+
+
+class InvalidName(InvalidRequest):
+    """A topic, namespace, subscription, producer or consumer name is malformed."""
+
+    code = "invalid_name"
+
+
+class MessageTooLarge(InvalidRequest):
+    """A message or batch is larger than the broker accepts."""
+
+    code = "message_too_large"
+
+
+class InvalidConfig(InvalidRequest):
+    """A setting is unknown, of the wrong type or out of range."""
+
+    code = "invalid_config"
+
+
+class OutOfSequence(InvalidRequest):
+    """A producer's batch does not continue where its last one ended."""
+
+    code = "out_of_sequence"
+
+
+# We know you, and the answer is no.
+
+
+class Refused(BrokerError):
+    """The caller is known, and the answer is no."""
+
+    code = "refused"
+
+
+class Unauthenticated(Refused):
+    """The credentials are missing or not accepted."""
+
+    code = "unauthenticated"
+
+
+class PermissionDenied(Refused):
+    """The principal may not do this."""
+
+    code = "permission_denied"
+
+
+class QuotaExceeded(Refused):
+    """A limit of the namespace, topic or broker is reached."""
+
+    code = "quota_exceeded"
+
+
+# There is no such thing.
+
+
+class NotFound(BrokerError):
+    """What the request names does not exist."""
+
+    code = "not_found"
+
+
+class NamespaceNotFound(NotFound):
+    """The namespace does not exist."""
+
+    code = "namespace_not_found"
+
+
+class TopicNotFound(NotFound):
+    """The topic does not exist, and may not be created by this request."""
+
+    code = "topic_not_found"
+
+
+class SubscriptionNotFound(NotFound):
+    """The topic has no subscription of this name."""
+
+    code = "subscription_not_found"
+
+
+class OffsetDropped(NotFound):
+    """Retention has dropped the messages that were asked for."""
+
+    code = "offset_dropped"
+
+
+# Somebody got there first.
+
+
+class Conflict(BrokerError):
+    """Somebody got there first."""
+
+    code = "conflict"
+
+
+class AlreadyExists(Conflict):
+    """A thing of this name exists, and it is not what was asked for."""
+
+    code = "already_exists"
+
+
+class ConsumerBusy(Conflict):
+    """An exclusive subscription has another consumer."""
+
+    code = "consumer_busy"
+
+
+class ConsumerReplaced(Conflict):
+    """A consumer of the same name came and took this one's place."""
+
+    code = "consumer_replaced"
+
+
+class ProducerFenced(Conflict):
+    """A producer of the same name came and took this one's place."""
+
+    code = "producer_fenced"
+
+
+class SubscriptionInUse(Conflict):
+    """The subscription or topic has consumers or producers, so it cannot be deleted."""
+
+    code = "subscription_in_use"
+
+
+class RevisionConflict(Conflict):
+    """The metadata changed between reading and writing."""
+
+    code = "revision_conflict"
+
+
+class TopicFenced(Conflict):
+    """Another broker has claimed the topic; this one must not write its history."""
+
+    code = "topic_fenced"
+
+
+class DirectoryLocked(Conflict):
+    """Another broker process uses the data directory."""
+
+    code = "directory_locked"
+
+
+# Nothing is wrong with the request.
+
+
+class Unavailable(BrokerError):
+    """Nothing is wrong with the request; it may succeed a moment later."""
+
+    code = "unavailable"
+    remedy = Remedy.RETRY
+
+
+class NotOwner(Unavailable):
+    """Another broker serves the topic."""
+
+    code = "not_owner"
+    remedy = Remedy.LOOK_UP_AGAIN
+
+
+class Draining(Unavailable):
+    """The broker is stopping and takes no more messages."""
+
+    code = "draining"
+    remedy = Remedy.LOOK_UP_AGAIN
+
+
+class Overloaded(Unavailable):
+    """The broker has no room for this request at the moment."""
+
+    code = "overloaded"
+
+
+class MetadataUnavailable(Unavailable):
+    """The metadata store does not answer."""
+
+    code = "metadata_unavailable"
+
+
+class ObjectsUnavailable(Unavailable):
+    """The object store does not answer."""
+
+    code = "objects_unavailable"
+
+
+class DiskFull(Unavailable):
+    """The disk is full: nothing was written, reading goes on."""
+
+    code = "disk_full"
+
+
+class JournalFailed(Unavailable):
+    """
+    The disk did not confirm a write, so the broker no longer accepts any.
+
+    What the page cache holds after a failed ``fdatasync`` is unknown; only a
+    restart, which reads the disk again, can tell what was kept.
+    """
+
+    code = "journal_failed"
+
+
+class ConnectionLost(Unavailable):
+    """The connection to the broker broke or could not be made."""
+
+    code = "connection_lost"
+
+
+class TimedOut(Unavailable):
+    """The answer did not come in time; the request may have been carried out."""
+
+    code = "timed_out"
+
+
+# Who broke the protocol, and what broke on disk.
+
+
+class ProtocolViolation(BrokerError):
+    """The peer sent what the protocol does not allow; the connection is closed."""
+
+    code = "protocol_violation"
+
+
+class Closed(BrokerError):
+    """The object was closed by its user."""
+
+    code = "closed"
+
+
+class Corrupt(BrokerError):
+    """Stored bytes break their format."""
+
+    code = "corrupt"
+
+
+class CorruptBatch(Corrupt):
+    """A batch does not match its checksum or its own header."""
+
+    code = "corrupt_batch"
+
+
+class CorruptJournal(Corrupt):
+    """A journal file is damaged in a place that a crash cannot explain."""
+
+    code = "corrupt_journal"
+
+
+class CorruptSegment(Corrupt):
+    """A segment is missing, damaged, or not the one that the manifest names."""
+
+    code = "corrupt_segment"
+
+
+def error_of(code: str, message: str) -> BrokerError:
+    """
+    The error that a peer described by *code* and *message*.
+
+    An unknown code, from a newer peer, becomes the nearest thing that is safe:
+    an error that is not retried.
+    """
+    return ERRORS.get(code, BrokerError)(message)
+
+
+def _tree(cls: type[BrokerError]) -> list[type[BrokerError]]:
+    return [cls, *(leaf for child in cls.__subclasses__() for leaf in _tree(child))]
+
+
+ERRORS: dict[str, type[BrokerError]] = {cls.code: cls for cls in _tree(BrokerError)}
+"""Every error by its code."""

@@ -1,0 +1,1 @@
+"""The bytes of pydanube: batches, frames, the native protocol, journal entries.  Pure."""

@@ -1,0 +1,420 @@
+"""
+One batch as bytes: a fixed header, the producer's name, the Arrow body.
+
+The same bytes travel from the producer through the broker's journal and memory
+to the consumer.  The header's first 16 bytes stand outside the checksum: the
+broker stamps the base offset and the topic's epoch there and touches nothing
+else.  ``docs/format/batch.md`` is the normative description.
+
+====== ===== ========================================================
+offset type  field
+====== ===== ========================================================
+     0 u8    format version, 1
+     1 3 B   zero
+     4 u32   epoch of the topic (stamped by the broker)
+     8 u64   base offset (stamped by the broker)
+    16 u32   CRC-32C of everything from byte 20 to the end of the body
+    20 u8    codec of the body: 0 none, 1 LZ4 frame, 2 ZSTD
+    21 u8    columns, a set of bits
+    22 u16   length of the producer's name
+    24 u32   count of messages
+    28 u32   producer epoch
+    32 u64   producer id
+    40 u64   base sequence
+    48 i64   first publish time, microseconds since 1970 UTC
+    56 i64   last publish time
+    64 u64   schema id, 0 for none
+    72 u32   schema version
+    76 u32   length of the body as it stands here
+    80 u32   length of the body before compression
+    84 u32   zero
+    88       producer's name in UTF-8, padded with zeros to a multiple of 8
+         …   body: one encapsulated Arrow IPC record-batch message
+====== ===== ========================================================
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import pyarrow as pa
+from crc32c import crc32c
+
+from pydanube.model.batch import ALL_COLUMNS, Column, columns_of, schema_of
+from pydanube.model.errors import CorruptBatch
+
+VERSION = 1
+BODY_BYTES_MAX = 64 * 1024 * 1024
+"""No body is longer, not even after decompression; whole batches sit in memory."""
+
+Buffer = bytes | bytearray | memoryview
+
+_HEADER = struct.Struct("<B3xIQIBBHIIQQqqQIIII")
+_STAMP = struct.Struct("<IQ")
+_STAMP_AT = 4
+_CRC = struct.Struct("<I")
+_CRC_AT = 16
+_CHECKED_FROM = 20
+HEADER_BYTES = _HEADER.size
+assert HEADER_BYTES == 88
+
+
+class Codec(IntEnum):
+    """How a body is compressed, as a whole."""
+
+    NONE = 0
+    LZ4 = 1
+    ZSTD = 2
+
+
+_ARROW_CODEC = {Codec.LZ4: "lz4", Codec.ZSTD: "zstd"}
+
+
+@dataclass(slots=True, kw_only=True)
+class BatchHeader:
+    """The header's fields; see the table of the module."""
+
+    count: int
+    columns: Column
+    base_offset: int = 0
+    epoch: int = 0
+    codec: Codec = Codec.NONE
+    producer_id: int = 0
+    producer_epoch: int = 0
+    base_sequence: int = 0
+    first_publish_time: int
+    last_publish_time: int
+    schema_id: int = 0
+    schema_version: int = 0
+    producer: str = ""
+
+    @property
+    def end_offset(self) -> int:
+        """The first offset behind the batch (of a batch without gaps)."""
+        return self.base_offset + self.count
+
+    @property
+    def end_sequence(self) -> int:
+        """The sequence with which the producer's next batch begins."""
+        return self.base_sequence + self.count
+
+
+class BatchFrame:
+    """
+    One batch's bytes and what their header says.
+
+    The bytes have been found complete and within bounds; whether they match
+    their checksum and hold what the header says is known only after ``check``.
+    """
+
+    __slots__ = ("body_at", "buffer", "header")
+
+    def __init__(self, header: BatchHeader, buffer: Buffer, body_at: int) -> None:
+        self.header = header
+        self.buffer = buffer
+        self.body_at = body_at
+
+    @property
+    def base(self) -> int:
+        """The offset of the first message."""
+        return self.header.base_offset
+
+    @property
+    def end(self) -> int:
+        """The first offset behind the last message."""
+        return self.header.base_offset + self.header.count
+
+    @property
+    def count(self) -> int:
+        """How many messages there are."""
+        return self.header.count
+
+    @property
+    def byte_count(self) -> int:
+        """How long the whole frame is."""
+        return len(self.buffer)
+
+    def stamp(self, base_offset: int, epoch: int) -> None:
+        """Give the batch its place; the buffer must be writable."""
+        _STAMP.pack_into(self.buffer, _STAMP_AT, epoch, base_offset)  # type: ignore[arg-type]
+        self.header.base_offset = base_offset
+        self.header.epoch = epoch
+
+    def verify_checksum(self) -> None:
+        """
+        Compare the bytes with their checksum.
+
+        Raises:
+            CorruptBatch: They do not match.
+        """
+        (expected,) = _CRC.unpack_from(self.buffer, _CRC_AT)
+        found = crc32c(memoryview(self.buffer)[_CHECKED_FROM:])
+        if found != expected:
+            raise CorruptBatch(
+                f"the batch's checksum is {found:#010x}, its header says {expected:#010x}"
+            )
+
+    def check(self) -> pa.RecordBatch:
+        """
+        Verify the checksum and every length inside the body; return the batch.
+
+        What passes can be sealed, sliced and sent without harm, whoever wrote it.
+
+        Raises:
+            CorruptBatch: The bytes are not the batch that the header describes.
+        """
+        self.verify_checksum()
+        batch = self.arrow()
+        try:
+            batch.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise CorruptBatch(f"the Arrow body is invalid: {error}") from error
+        for field, column in zip(batch.schema, batch.columns, strict=True):
+            if not field.nullable and column.null_count:
+                raise CorruptBatch(f"the column {field.name} has nulls")
+        return batch
+
+    def arrow(self) -> pa.RecordBatch:
+        """
+        The messages, without a copy where the body is not compressed.
+
+        Raises:
+            CorruptBatch: The body is not an Arrow batch of the header's columns
+                and count.
+        """
+        body = _plain_body(self)
+        _refuse_compressed_message(body)
+        try:
+            batch = pa.ipc.read_record_batch(
+                pa.py_buffer(body), schema_of(self.header.columns)
+            )
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise CorruptBatch(f"the body is not an Arrow batch: {error}") from error
+        if batch.num_rows != self.header.count:
+            raise CorruptBatch(
+                f"the header counts {self.header.count} messages, the body has "
+                f"{batch.num_rows}"
+            )
+        return batch
+
+    def slice(self, base: int, end: int) -> BatchFrame:
+        """
+        The messages with offsets ``base … end`` as a frame of their own.
+
+        Only for frames whose offsets have no gaps.
+        """
+        header = self.header
+        at = base - header.base_offset
+        assert 0 <= at < end - header.base_offset <= header.count
+        assert not header.columns & Column.OFFSET
+        rows = self.arrow().slice(at, end - base)
+        return encode(
+            rows,
+            replace(
+                header,
+                count=end - base,
+                base_offset=base,
+                base_sequence=header.base_sequence + at,
+                **_times(rows, header),
+            ),
+        )
+
+
+def encode(
+    batch: pa.RecordBatch, header: BatchHeader, codec: Codec = Codec.NONE
+) -> BatchFrame:
+    """
+    *batch* as a frame, under *header*.
+
+    The header's count, columns and codec are taken from what is encoded, so
+    that they cannot disagree with it.  The buffer is writable.
+    """
+    plain = batch.serialize()
+    body = (
+        plain
+        if codec is Codec.NONE
+        else pa.compress(plain, codec=_ARROW_CODEC[codec], asbytes=False)
+    )
+    header.count = batch.num_rows
+    header.columns = columns_of(batch)
+    header.codec = codec
+    name = header.producer.encode()
+    body_at = HEADER_BYTES + _padded(len(name))
+    buffer = bytearray(body_at + body.size)
+    _HEADER.pack_into(
+        buffer,
+        0,
+        VERSION,
+        header.epoch,
+        header.base_offset,
+        0,
+        codec,
+        header.columns,
+        len(name),
+        header.count,
+        header.producer_epoch,
+        header.producer_id,
+        header.base_sequence,
+        header.first_publish_time,
+        header.last_publish_time,
+        header.schema_id,
+        header.schema_version,
+        body.size,
+        plain.size,
+        0,
+    )
+    buffer[HEADER_BYTES : HEADER_BYTES + len(name)] = name
+    buffer[body_at:] = memoryview(body)
+    _CRC.pack_into(buffer, _CRC_AT, crc32c(memoryview(buffer)[_CHECKED_FROM:]))
+    return BatchFrame(header, buffer, body_at)
+
+
+def decode(buffer: Buffer) -> BatchFrame:
+    """
+    The frame that *buffer* holds, all of it; the body is not looked at.
+
+    Raises:
+        CorruptBatch: The header is not one of ours, or the lengths in it do not
+            add up to the buffer's.
+    """
+    if len(buffer) < HEADER_BYTES:
+        raise CorruptBatch(f"a batch of {len(buffer)} bytes has no whole header")
+    (
+        version,
+        epoch,
+        base_offset,
+        _crc,
+        codec,
+        columns,
+        name_length,
+        count,
+        producer_epoch,
+        producer_id,
+        base_sequence,
+        first_publish_time,
+        last_publish_time,
+        schema_id,
+        schema_version,
+        body_length,
+        plain_length,
+        reserved,
+    ) = _HEADER.unpack_from(buffer)
+    body_at = HEADER_BYTES + _padded(name_length)
+    if version != VERSION or reserved:
+        raise CorruptBatch(f"a batch of format version {version} is unknown here")
+    if body_at + body_length != len(buffer):
+        raise CorruptBatch(
+            f"the header describes {body_at + body_length} bytes, there are "
+            f"{len(buffer)}"
+        )
+    if codec > Codec.ZSTD or plain_length > BODY_BYTES_MAX:
+        raise CorruptBatch(f"codec {codec} or length {plain_length} is out of bounds")
+    if codec == Codec.NONE and plain_length != body_length:
+        raise CorruptBatch("an uncompressed body has two lengths")
+    if not count or columns & ~ALL_COLUMNS or not columns & Column.PAYLOAD:
+        raise CorruptBatch(f"count {count} or columns {columns:#x} are impossible")
+    try:
+        name = str(buffer[HEADER_BYTES : HEADER_BYTES + name_length], "utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptBatch("the producer's name is not UTF-8") from error
+    header = BatchHeader(
+        count=count,
+        columns=Column(columns),
+        base_offset=base_offset,
+        epoch=epoch,
+        codec=Codec(codec),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        first_publish_time=first_publish_time,
+        last_publish_time=last_publish_time,
+        schema_id=schema_id,
+        schema_version=schema_version,
+        producer=name,
+    )
+    return BatchFrame(header, buffer, body_at)
+
+
+def _padded(length: int) -> int:
+    return (length + 7) & ~7
+
+
+def _plain_body(frame: BatchFrame) -> Buffer | pa.Buffer:
+    body = memoryview(frame.buffer)[frame.body_at :]
+    if frame.header.codec is Codec.NONE:
+        return body
+    (plain_length,) = _CRC.unpack_from(frame.buffer, 80)
+    try:
+        plain = pa.decompress(
+            pa.py_buffer(body),
+            decompressed_size=plain_length,
+            codec=_ARROW_CODEC[frame.header.codec],
+            asbytes=False,
+        )
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptBatch(f"the body does not decompress: {error}") from error
+    if plain.size != plain_length:
+        raise CorruptBatch("the body decompresses to another length than it says")
+    return plain
+
+
+def _refuse_compressed_message(body: Buffer | pa.Buffer) -> None:
+    """
+    Refuse an Arrow message with body compression of its own.
+
+    Its buffers would each announce a decompressed length that Arrow allocates
+    unseen; we compress bodies as a whole and check that one length instead.
+    The walk is Flatbuffers': a table begins with the distance back to its
+    vtable, which holds the place of each field or 0.
+    """
+    try:
+        root = 8 + _u32(body, 8)
+        message = root - _i32(body, root)
+        # Message: version, header_type, header; 3 is RecordBatch.
+        kind_at, header_at = _field(body, message, 1), _field(body, message, 2)
+        if not kind_at or not header_at or memoryview(body)[root + kind_at] != 3:
+            raise CorruptBatch("the body is not an Arrow record-batch message")
+        batch = root + header_at + _u32(body, root + header_at)
+        # RecordBatch: length, nodes, buffers, compression.
+        if _field(body, batch - _i32(body, batch), 3):
+            raise CorruptBatch("the Arrow message is compressed inside")
+    except (struct.error, IndexError) as error:
+        raise CorruptBatch("the Arrow message's metadata is cut short") from error
+
+
+def _field(body: Buffer | pa.Buffer, vtable: int, index: int) -> int:
+    at = 4 + 2 * index
+    if at >= _U16.unpack_from(body, _inside(vtable))[0]:
+        return 0
+    return int(_U16.unpack_from(body, vtable + at)[0])
+
+
+def _u32(body: Buffer | pa.Buffer, at: int) -> int:
+    return int(_CRC.unpack_from(body, _inside(at))[0])
+
+
+def _i32(body: Buffer | pa.Buffer, at: int) -> int:
+    return int(_I32.unpack_from(body, _inside(at))[0])
+
+
+def _inside(at: int) -> int:
+    # struct counts a negative place from the end, which no message means.
+    if at < 0:
+        raise IndexError(at)
+    return at
+
+
+_U16 = struct.Struct("<H")
+_I32 = struct.Struct("<i")
+
+
+def _times(rows: pa.RecordBatch, header: BatchHeader) -> dict[str, int]:
+    if not header.columns & Column.PUBLISH_TIME:
+        return {}
+    times = rows.column("publish_time").cast(pa.int64())
+    return {
+        "first_publish_time": times[0].as_py(),
+        "last_publish_time": times[-1].as_py(),
+    }
