@@ -128,7 +128,9 @@ def conform(table: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
             continue
         columns |= column
         arrays.append(_cast(array, field))
-    return pa.Table.from_arrays(arrays, schema=schema_of(columns)).to_batches()
+    conforming = pa.Table.from_arrays(arrays, schema=schema_of(columns))
+    batches: list[pa.RecordBatch] = conforming.to_batches()
+    return batches
 
 
 def _cast(array: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
@@ -147,4 +149,5 @@ def attributes_of(value: list[tuple[str, str]] | None) -> dict[str, str]:
 
 def rows_of(column: Any) -> list[Any]:
     """The values of one Arrow column as Python objects, all at once."""
-    return column.to_pylist()  # type: ignore[no-any-return]
+    values: list[Any] = column.to_pylist()
+    return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
@@ -14,17 +15,18 @@ Range = tuple[int, int]
 
 class RangeSet:
     """
-    A set of integers as sorted, disjoint, non-touching ranges.
+    A set of offsets as sorted, disjoint, non-touching ranges.
 
-    Adding and removing cost a binary search and a list insertion, whatever the
-    size of the range.
+    Adding and removing cost a binary search and the move of what lies behind,
+    whatever the size of the range.  A range takes 16 bytes, so offsets are at
+    most 2**64 - 1 and never negative.
     """
 
     __slots__ = ("_bases", "_count", "_ends")
 
     def __init__(self, ranges: Iterable[Range] = ()) -> None:
-        self._bases: list[int] = []
-        self._ends: list[int] = []
+        self._bases = array("Q")
+        self._ends = array("Q")
         self._count = 0
         for base, end in ranges:
             self.add(base, end)
@@ -36,35 +38,36 @@ class RangeSet:
         bases, ends = self._bases, self._ends
         # Everything that overlaps or touches base … end becomes one range.
         first = bisect_left(ends, base)
-        last = bisect_right(bases, end)
-        had = 0
-        if first < last:
-            had = sum(map(_overlap, bases[first:last], ends[first:last],
-                          (base,) * (last - first), (end,) * (last - first)))
-            merged = min(base, bases[first]), max(end, ends[last - 1])
-        else:
-            merged = base, end
-        bases[first:last] = [merged[0]]
-        ends[first:last] = [merged[1]]
-        added = end - base - had
-        self._count += added
-        return added
+        last = bisect_right(bases, end, first)
+        if first == last:
+            bases.insert(first, base)
+            ends.insert(first, end)
+            self._count += end - base
+            return end - base
+        had = sum(ends[first:last]) - sum(bases[first:last])
+        base, end = min(base, bases[first]), max(end, ends[last - 1])
+        bases[first], ends[first] = base, end
+        del bases[first + 1 : last], ends[first + 1 : last]
+        self._count += end - base - had
+        return end - base - had
 
     def remove(self, base: int, end: int) -> int:
         """Take ``base … end`` out; return how many of them had been there."""
-        if base >= end:
-            return 0
         bases, ends = self._bases, self._ends
         first = bisect_right(ends, base)
-        last = bisect_left(bases, end)
-        if first >= last:
+        last = bisect_left(bases, end, first)
+        if base >= end or first == last:
             return 0
-        removed = sum(map(_overlap, bases[first:last], ends[first:last],
-                          (base,) * (last - first), (end,) * (last - first)))
+        had = sum(ends[first:last]) - sum(bases[first:last])
         kept = [(bases[first], base), (end, ends[last - 1])]
-        kept = [(b, e) for b, e in kept if b < e]
-        bases[first:last] = [b for b, _ in kept]
-        ends[first:last] = [e for _, e in kept]
+        kept = [
+            (kept_base, kept_end)
+            for kept_base, kept_end in kept
+            if kept_base < kept_end
+        ]
+        bases[first:last] = array("Q", [kept_base for kept_base, _ in kept])
+        ends[first:last] = array("Q", [kept_end for _, kept_end in kept])
+        removed = had - sum(kept_end - kept_base for kept_base, kept_end in kept)
         self._count -= removed
         return removed
 
@@ -74,8 +77,10 @@ class RangeSet:
 
     def intersection(self, base: int, end: int) -> list[Range]:
         """The parts of ``base … end`` that are in the set, in order."""
+        if base >= end:
+            return []
         first = bisect_right(self._ends, base)
-        last = bisect_left(self._bases, end)
+        last = bisect_left(self._bases, end, first)
         return [
             (max(base, self._bases[at]), min(end, self._ends[at]))
             for at in range(first, last)
@@ -92,6 +97,15 @@ class RangeSet:
             found.append((base, end))
         return found
 
+    def first_gap(self, base: int, end: int) -> Range | None:
+        """The first of gaps(), or None if all of ``base … end`` is in the set."""
+        at = bisect_right(self._bases, base)
+        if at and self._ends[at - 1] > base:
+            base = self._ends[at - 1]
+        if base >= end:
+            return None
+        return base, min(end, self._bases[at]) if at < len(self._bases) else end
+
     def first(self) -> Range | None:
         """The lowest range, or None if the set is empty."""
         return (self._bases[0], self._ends[0]) if self._bases else None
@@ -107,8 +121,7 @@ class RangeSet:
 
     def clear(self) -> None:
         """Take everything out."""
-        self._bases.clear()
-        self._ends.clear()
+        del self._bases[:], self._ends[:]
         self._count = 0
 
     def __iter__(self) -> Iterator[Range]:
@@ -126,13 +139,13 @@ class RangeSet:
         return at >= 0 and item < self._ends[at]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, RangeSet) and list(self) == list(other)
+        return (
+            isinstance(other, RangeSet)
+            and self._bases == other._bases
+            and self._ends == other._ends
+        )
 
     __hash__ = None  # type: ignore[assignment]  # It changes.
 
     def __repr__(self) -> str:
         return f"RangeSet({list(self)})"
-
-
-def _overlap(a_base: int, a_end: int, b_base: int, b_end: int) -> int:
-    return max(0, min(a_end, b_end) - max(a_base, b_base))

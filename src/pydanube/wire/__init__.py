@@ -1,1 +1,1 @@
-"""The bytes of pydanube: batches, frames, the native protocol, journal entries.  Pure."""
+"""The bytes of pydanube: batches, frames, the protocol, journal entries.  Pure."""

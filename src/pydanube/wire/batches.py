@@ -38,25 +38,41 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from crc32c import crc32c
 
 from pydanube.model.batch import ALL_COLUMNS, Column, columns_of, schema_of
 from pydanube.model.errors import CorruptBatch
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 VERSION = 1
 BODY_BYTES_MAX = 64 * 1024 * 1024
 """No body is longer, not even after decompression; whole batches sit in memory."""
 
+PUBLISH_TIME_MIN = -62_135_596_800_000_000
+PUBLISH_TIME_MAX = 253_402_300_799_999_999
+"""The years 1 to 9999: what Python, SQL and Spark can represent."""
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+"""Columns of segments are signed, so no number that is stored may be larger."""
+
 Buffer = bytes | bytearray | memoryview
 
-_HEADER = struct.Struct("<B3xIQIBBHIIQQqqQIIII")
+# The version and the three zeros behind it are read as one number.
+_HEADER = struct.Struct("<IIQIBBHIIQQqqQIIII")
 _STAMP = struct.Struct("<IQ")
 _STAMP_AT = 4
 _CRC = struct.Struct("<I")
 _CRC_AT = 16
 _CHECKED_FROM = 20
+_PRODUCER = struct.Struct("<IQQ")
+_PRODUCER_AT = 28
 HEADER_BYTES = _HEADER.size
 assert HEADER_BYTES == 88
 
@@ -138,7 +154,7 @@ class BatchFrame:
 
     def stamp(self, base_offset: int, epoch: int) -> None:
         """Give the batch its place; the buffer must be writable."""
-        _STAMP.pack_into(self.buffer, _STAMP_AT, epoch, base_offset)  # type: ignore[arg-type]
+        _STAMP.pack_into(self.buffer, _STAMP_AT, epoch, base_offset)
         self.header.base_offset = base_offset
         self.header.epoch = epoch
 
@@ -153,7 +169,8 @@ class BatchFrame:
         found = crc32c(memoryview(self.buffer)[_CHECKED_FROM:])
         if found != expected:
             raise CorruptBatch(
-                f"the batch's checksum is {found:#010x}, its header says {expected:#010x}"
+                f"the batch's checksum is {found:#010x}, its header says "
+                f"{expected:#010x}"
             )
 
     def check(self) -> pa.RecordBatch:
@@ -166,7 +183,7 @@ class BatchFrame:
             CorruptBatch: The bytes are not the batch that the header describes.
         """
         self.verify_checksum()
-        batch = self.arrow()
+        batch = _read(self.header, _plain_body(self, decompress=_decompress_exactly))
         try:
             batch.validate(full=True)
         except pa.ArrowInvalid as error:
@@ -174,6 +191,7 @@ class BatchFrame:
         for field, column in zip(batch.schema, batch.columns, strict=True):
             if not field.nullable and column.null_count:
                 raise CorruptBatch(f"the column {field.name} has nulls")
+        _refuse_impossible_times(batch, self.header)
         return batch
 
     def arrow(self) -> pa.RecordBatch:
@@ -184,20 +202,7 @@ class BatchFrame:
             CorruptBatch: The body is not an Arrow batch of the header's columns
                 and count.
         """
-        body = _plain_body(self)
-        _refuse_compressed_message(body)
-        try:
-            batch = pa.ipc.read_record_batch(
-                pa.py_buffer(body), schema_of(self.header.columns)
-            )
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise CorruptBatch(f"the body is not an Arrow batch: {error}") from error
-        if batch.num_rows != self.header.count:
-            raise CorruptBatch(
-                f"the header counts {self.header.count} messages, the body has "
-                f"{batch.num_rows}"
-            )
-        return batch
+        return _read(self.header, _plain_body(self))
 
     def slice(self, base: int, end: int) -> BatchFrame:
         """
@@ -210,6 +215,7 @@ class BatchFrame:
         assert 0 <= at < end - header.base_offset <= header.count
         assert not header.columns & Column.OFFSET
         rows = self.arrow().slice(at, end - base)
+        first, last = _times(rows, header)
         return encode(
             rows,
             replace(
@@ -217,7 +223,8 @@ class BatchFrame:
                 count=end - base,
                 base_offset=base,
                 base_sequence=header.base_sequence + at,
-                **_times(rows, header),
+                first_publish_time=first,
+                last_publish_time=last,
             ),
         )
 
@@ -271,6 +278,21 @@ def encode(
     return BatchFrame(header, buffer, body_at)
 
 
+def restamp_producer(
+    frame: BatchFrame, producer_id: int, producer_epoch: int, base_sequence: int
+) -> None:
+    """Give a batch that is not published yet another producer state."""
+    header = frame.header
+    header.producer_id = producer_id
+    header.producer_epoch = producer_epoch
+    header.base_sequence = base_sequence
+    buffer = frame.buffer
+    _PRODUCER.pack_into(
+        buffer, _PRODUCER_AT, producer_epoch, producer_id, base_sequence
+    )
+    _CRC.pack_into(buffer, _CRC_AT, crc32c(memoryview(buffer)[_CHECKED_FROM:]))
+
+
 def decode(buffer: Buffer) -> BatchFrame:
     """
     The frame that *buffer* holds, all of it; the body is not looked at.
@@ -313,8 +335,14 @@ def decode(buffer: Buffer) -> BatchFrame:
         raise CorruptBatch(f"codec {codec} or length {plain_length} is out of bounds")
     if codec == Codec.NONE and plain_length != body_length:
         raise CorruptBatch("an uncompressed body has two lengths")
-    if not count or columns & ~ALL_COLUMNS or not columns & Column.PAYLOAD:
+    if not count or columns & ~ALL_COLUMNS.value or not columns & Column.PAYLOAD:
         raise CorruptBatch(f"count {count} or columns {columns:#x} are impossible")
+    if (
+        base_sequence + count > INT64_MAX
+        or schema_id > INT64_MAX
+        or schema_version > INT32_MAX
+    ):
+        raise CorruptBatch("a sequence, schema id or schema version is out of bounds")
     try:
         name = str(buffer[HEADER_BYTES : HEADER_BYTES + name_length], "utf-8")
     except UnicodeDecodeError as error:
@@ -341,18 +369,49 @@ def _padded(length: int) -> int:
     return (length + 7) & ~7
 
 
-def _plain_body(frame: BatchFrame) -> Buffer | pa.Buffer:
+def _read(header: BatchHeader, body: Buffer | pa.Buffer) -> pa.RecordBatch:
+    _refuse_compressed_message(body)
+    try:
+        batch = pa.ipc.read_record_batch(pa.py_buffer(body), schema_of(header.columns))
+    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
+        raise CorruptBatch(f"the body is not an Arrow batch: {error}") from error
+    if batch.num_rows != header.count:
+        raise CorruptBatch(
+            f"the header counts {header.count} messages, the body has {batch.num_rows}"
+        )
+    return batch
+
+
+def _decompress(body: memoryview, codec: str, length: int) -> pa.Buffer:
+    """
+    The *length* bytes that *body* holds compressed.
+
+    If an LZ4 body holds fewer, Arrow does not say so, and leaves the rest to
+    whatever was in memory before.
+    """
+    return pa.decompress(
+        pa.py_buffer(body), decompressed_size=length, codec=codec, asbytes=False
+    )
+
+
+def _decompress_exactly(body: memoryview, codec: str, length: int) -> pa.Buffer:
+    """The same at some cost, but what comes out is as long as *body* makes it."""
+    source = pa.BufferReader(pa.py_buffer(body))
+    with pa.CompressedInputStream(source, codec) as stream:
+        return stream.read_buffer(length + 1)
+
+
+def _plain_body(
+    frame: BatchFrame,
+    *,
+    decompress: Callable[[memoryview, str, int], pa.Buffer] = _decompress,
+) -> Buffer | pa.Buffer:
     body = memoryview(frame.buffer)[frame.body_at :]
     if frame.header.codec is Codec.NONE:
         return body
     (plain_length,) = _CRC.unpack_from(frame.buffer, 80)
     try:
-        plain = pa.decompress(
-            pa.py_buffer(body),
-            decompressed_size=plain_length,
-            codec=_ARROW_CODEC[frame.header.codec],
-            asbytes=False,
-        )
+        plain = decompress(body, _ARROW_CODEC[frame.header.codec], plain_length)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptBatch(f"the body does not decompress: {error}") from error
     if plain.size != plain_length:
@@ -410,11 +469,17 @@ _U16 = struct.Struct("<H")
 _I32 = struct.Struct("<i")
 
 
-def _times(rows: pa.RecordBatch, header: BatchHeader) -> dict[str, int]:
+def _refuse_impossible_times(batch: pa.RecordBatch, header: BatchHeader) -> None:
+    times = [header.first_publish_time, header.last_publish_time]
+    if header.columns & Column.PUBLISH_TIME:
+        extremes = pc.min_max(batch.column("publish_time").cast(pa.int64()))
+        times += extremes.as_py().values()
+    if min(times) < PUBLISH_TIME_MIN or max(times) > PUBLISH_TIME_MAX:
+        raise CorruptBatch("a publish time is not between the years 1 and 9999")
+
+
+def _times(rows: pa.RecordBatch, header: BatchHeader) -> tuple[int, int]:
     if not header.columns & Column.PUBLISH_TIME:
-        return {}
+        return header.first_publish_time, header.last_publish_time
     times = rows.column("publish_time").cast(pa.int64())
-    return {
-        "first_publish_time": times[0].as_py(),
-        "last_publish_time": times[-1].as_py(),
-    }
+    return times[0].as_py(), times[-1].as_py()

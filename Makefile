@@ -1,0 +1,53 @@
+# Everything a developer of pydanube runs.  `make help` lists it.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench docs proto clean set-up
+
+PYTHON := .venv/bin/python
+DANUBE := $(PYTHON) -m pydanube.cli.main
+# More words for the command behind a target: make test ARGS='-k journal -x'.
+ARGS ?=
+
+help:  ## Show this list.
+	@echo "Usage: make TARGET [ARGS='…']"
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo "Each target sets up .venv by itself the first time, and is quick after that."
+
+set-up:  ## Create .venv with everything in it (every other target does so by itself).
+	@tools/set-up
+
+demo: set-up  ## Run the whole system on real data, from messages to a chart.
+	@$(DANUBE) demo $(ARGS)
+
+test: set-up  ## Run every test: minutes, with real processes and Spark.
+	@$(PYTHON) -m pytest $(ARGS)
+
+check: set-up  ## Run before a commit: format, lint, types, floors, fast tests.
+	@$(PYTHON) -m ruff format --check --quiet . || \
+		{ echo "Some files are not formatted; 'make format' does it:"; \
+		  $(PYTHON) -m ruff format --check . ; exit 1; }
+	@$(PYTHON) -m ruff check --quiet .
+	@$(PYTHON) -m mypy
+	@.venv/bin/lint-imports --no-logo
+	@$(PYTHON) -m pytest -q -m 'not slow and not e2e' $(ARGS)
+
+format: set-up  ## Format the code, and mend what the linter can mend.
+	@$(PYTHON) -m ruff check --quiet --fix-only .
+	@$(PYTHON) -m ruff format .
+
+bench: set-up  ## Measure throughput and latency on this machine.
+	@$(DANUBE) bench $(ARGS)
+
+docs: set-up  ## Write the generated pages of docs/reference again.
+	@$(PYTHON) tools/reference.py
+
+proto: set-up  ## Generate src/pydanube/wire/pb again from its .proto files.
+	@$(PYTHON) tools/proto.py
+
+clean:  ## Remove .venv and whatever else was made here (data and demo output stay).
+	@rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis \
+		.import_linter_cache
+	@find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

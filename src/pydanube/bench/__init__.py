@@ -1,0 +1,1 @@
+"""Measuring a broker: throughput and latency through the public client."""

@@ -1,0 +1,246 @@
+"""The benchmark: which workloads, in which processes, and what comes of them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import uuid
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pydanube.sync
+from pydanube.bench import workloads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pydanube.bench.workloads import Figures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How much is measured."""
+
+    messages: int = 3_000_000
+    """In batches; one by one a fifth of it."""
+    message_bytes: int = 100
+    batch_messages: int = 1000
+    latencies: int = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One figure, with what it depends on."""
+
+    workload: str
+    durability: str
+    message_bytes: int
+    batch: str
+    messages: int
+    per_second: float | None = None
+    mb_per_second: float | None = None
+    p50_us: float | None = None
+    p90_us: float | None = None
+    p99_us: float | None = None
+    p999_us: float | None = None
+    max_us: float | None = None
+    client_cpu_s_per_million: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The row for JSON."""
+        return asdict(self)
+
+
+DURABILITY = {
+    "durable": "synced before acknowledgement",
+    "written": "page cache",
+    "memory": "memory",
+}
+
+
+def run_bench(url: str, scale: Scale, only: str | None = None) -> Iterator[Row]:
+    """
+    Measure the broker at *url*, a row at a time.
+
+    Producer and consumer are processes of their own.  Topics under
+    ``/default/bench-…`` are made for it and deleted.
+
+    Raises:
+        LostMessages: A consumer did not get every message once and in order.
+    """
+    for name, workload in WORKLOADS.items():
+        if only is None or only == name:
+            yield from workload(url, scale)
+
+
+def _publish(url: str, scale: Scale) -> Iterator[Row]:
+    for durability in ("durable", "written"):
+        with _Bench(url, durability) as bench:
+            [figures] = bench.together(
+                partial(workloads.publish_batches, **_batches(scale))
+            )
+            yield _throughput(
+                "publish", durability, scale, messages=_whole(scale), figures=figures
+            )
+
+
+def _end_to_end(url: str, scale: Scale) -> Iterator[Row]:
+    for durability in ("durable", "written"):
+        with _Bench(url, durability) as bench:
+            consume = partial(workloads.consume_batches, messages=_whole(scale))
+            publish = partial(workloads.publish_batches, **_batches(scale))
+            consumed, published = bench.together(consume, publish)
+            figures = {
+                "began_ns": published["began_ns"],
+                "ended_ns": consumed["ended_ns"],
+                "cpu_s": published["cpu_s"] + consumed["cpu_s"],
+            }
+            yield _throughput(
+                "end to end", durability, scale, messages=_whole(scale), figures=figures
+            )
+
+
+def _backlog(url: str, scale: Scale) -> Iterator[Row]:
+    with _Bench(url, "durable") as bench:
+        bench.together(partial(workloads.publish_batches, **_batches(scale)))
+        [figures] = bench.together(
+            partial(workloads.consume_batches, messages=_whole(scale))
+        )
+        yield _throughput(
+            "consume a backlog",
+            "durable",
+            scale,
+            messages=_whole(scale),
+            figures=figures,
+        )
+
+
+def _one_by_one(url: str, scale: Scale) -> Iterator[Row]:
+    messages = max(1, scale.messages // 5)
+    with _Bench(url, "durable") as bench:
+        [published] = bench.together(
+            partial(
+                workloads.publish_one_by_one,
+                messages=messages,
+                message_bytes=scale.message_bytes,
+            )
+        )
+        row = partial(_throughput, durability="durable", scale=scale, messages=messages)
+        yield row("send_nowait one by one", figures=published, batch="by the client")
+        [consumed] = bench.together(
+            partial(workloads.consume_one_by_one, messages=messages)
+        )
+        yield row("async for one by one", figures=consumed, batch="by the client")
+
+
+def _latency(url: str, scale: Scale) -> Iterator[Row]:
+    options: dict[str, Any] = {
+        "messages": scale.latencies,
+        "message_bytes": scale.message_bytes,
+    }
+    for durability in ("durable", "written"):
+        with _Bench(url, durability) as bench:
+            [figures] = bench.together(partial(workloads.publish_latency, **options))
+            yield _latencies("publish to acknowledgement", durability, scale, figures)
+    for durability in ("durable", "memory"):
+        with _Bench(url, durability) as bench:
+            [figures] = bench.together(
+                partial(
+                    workloads.delivery_latency,
+                    **options,
+                    reliable=durability != "memory",
+                )
+            )
+            yield _latencies("publish to receive", durability, scale, figures)
+
+
+WORKLOADS: dict[str, Callable[[str, Scale], Iterator[Row]]] = {
+    "publish": _publish,
+    "end-to-end": _end_to_end,
+    "backlog": _backlog,
+    "one-by-one": _one_by_one,
+    "latency": _latency,
+}
+
+
+class _Bench:
+    """A topic of its own, and processes that work on it."""
+
+    def __init__(self, url: str, durability: str) -> None:
+        self._url = url
+        self._topic = f"/default/bench-{uuid.uuid4().hex[:8]}"
+        self._durability = durability
+        self._processes = ProcessPoolExecutor(
+            2, mp_context=multiprocessing.get_context("spawn")
+        )
+
+    def __enter__(self) -> _Bench:
+        with pydanube.sync.connect(self._url) as client:
+            if self._durability == "memory":
+                client.create_topic(self._topic, reliable=False)
+            else:
+                client.create_topic(self._topic, durability=self._durability)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._processes.shutdown(cancel_futures=True)
+        with pydanube.sync.connect(self._url) as client:
+            client.delete_topic(self._topic, force=True)
+
+    def together(self, *work: Callable[..., Figures]) -> list[Figures]:
+        """Run each of *work* in a process, at the same time."""
+        running: list[Future[Figures]] = [
+            self._processes.submit(each, self._url, self._topic) for each in work
+        ]
+        return [each.result() for each in running]
+
+
+def _batches(scale: Scale) -> dict[str, Any]:
+    return {
+        "messages": _whole(scale),
+        "message_bytes": scale.message_bytes,
+        "batch_messages": scale.batch_messages,
+    }
+
+
+def _whole(scale: Scale) -> int:
+    """The messages that whole batches make."""
+    return max(1, scale.messages // scale.batch_messages) * scale.batch_messages
+
+
+def _throughput(
+    workload: str,
+    durability: str,
+    scale: Scale,
+    *,
+    messages: int,
+    figures: Figures,
+    batch: str | None = None,
+) -> Row:
+    seconds = (figures["ended_ns"] - figures["began_ns"]) / 1e9
+    return Row(
+        workload=workload,
+        durability=DURABILITY[durability],
+        message_bytes=scale.message_bytes,
+        batch=batch or f"{scale.batch_messages} messages",
+        messages=messages,
+        per_second=messages / seconds,
+        mb_per_second=messages * scale.message_bytes / seconds / 1e6,
+        client_cpu_s_per_million=figures["cpu_s"] / messages * 1e6,
+    )
+
+
+def _latencies(workload: str, durability: str, scale: Scale, figures: Figures) -> Row:
+    return Row(
+        workload=workload,
+        durability=DURABILITY[durability],
+        message_bytes=scale.message_bytes,
+        batch="1 message",
+        messages=scale.latencies,
+        p50_us=figures["p50_us"],
+        p90_us=figures["p90_us"],
+        p99_us=figures["p99_us"],
+        p999_us=figures["p99.9_us"],
+        max_us=figures["max_us"],
+    )

@@ -1,0 +1,196 @@
+"""
+The workloads, each a function that runs in a process of its own.
+
+A producer and a consumer process talk to the broker and nobody else; what they
+measured comes back as a dict.  Each consumer checks that every offset came once
+and in order: a figure for messages that were lost would say nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import pydanube
+from pydanube.bench.machine import percentile
+from pydanube.client.loops import new_loop
+from pydanube.model.errors import BrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from pydanube.client.client import Client
+    from pydanube.client.producer import Producer
+
+WINDOW_BATCHES = 16
+"""So many batches are on their way at once."""
+RECEIVE_TIMEOUT_S = 60.0
+SUBSCRIPTION = "bench"
+
+Figures = dict[str, float]
+
+
+class LostMessages(BrokerError):
+    """Offsets were missing, repeated or out of order."""
+
+    code = "lost_messages"
+
+
+def publish_batches(
+    url: str, topic: str, *, messages: int, message_bytes: int, batch_messages: int
+) -> Figures:
+    """Publish in batches, several on their way."""
+
+    async def work(client: Client) -> Figures:
+        payloads = [bytes(message_bytes)] * batch_messages
+        free = asyncio.Semaphore(WINDOW_BATCHES)
+
+        async def send(producer: Producer) -> None:
+            await producer.send_batch(payloads)
+            free.release()
+
+        async with client.producer(topic) as producer:
+            began = time.time_ns()
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(messages // batch_messages):
+                    await free.acquire()
+                    tasks.create_task(send(producer))
+            return {"began_ns": began, "ended_ns": time.time_ns()}
+
+    return _run(url, work)
+
+
+def publish_one_by_one(
+    url: str, topic: str, *, messages: int, message_bytes: int
+) -> Figures:
+    """Publish with ``send_nowait``, message by message."""
+
+    async def work(client: Client) -> Figures:
+        payload = bytes(message_bytes)
+        async with client.producer(topic) as producer:
+            began = time.time_ns()
+            for base in range(0, messages, 1000):
+                await producer.room()
+                for _ in range(min(1000, messages - base)):
+                    producer.send_nowait(payload)
+                # Receipts are read in the loop's turns.
+                await asyncio.sleep(0)
+            await producer.flush()
+            return {"began_ns": began, "ended_ns": time.time_ns()}
+
+    return _run(url, work)
+
+
+def consume_batches(url: str, topic: str, *, messages: int) -> Figures:
+    """Consume and acknowledge in batches; offsets must be gapless."""
+
+    async def work(client: Client) -> Figures:
+        began = 0
+        expected = None
+        left = messages
+        async with client.consumer(
+            topic, subscription=SUBSCRIPTION, start="earliest"
+        ) as consumer:
+            while left:
+                batch = await consumer.receive_batch(
+                    max_messages=left, timeout_s=RECEIVE_TIMEOUT_S
+                )
+                began = began or time.time_ns()
+                for base, end in batch.ranges():
+                    if expected not in (None, base):
+                        raise LostMessages(f"offset {base} came, not {expected}")
+                    expected = end
+                if not batch:
+                    raise LostMessages(f"{left} messages did not come")
+                left -= len(batch)
+                await consumer.ack(batch)
+            ended = time.time_ns()
+        return {"began_ns": began, "ended_ns": ended}
+
+    return _run(url, work)
+
+
+def consume_one_by_one(url: str, topic: str, *, messages: int) -> Figures:
+    """Consume with ``async for``, message by message, and acknowledge each."""
+
+    async def work(client: Client) -> Figures:
+        count = 0
+        total = 0
+        async with client.consumer(
+            topic, subscription=f"{SUBSCRIPTION}-one", start="earliest"
+        ) as consumer:
+            began = time.time_ns()
+            async for message in consumer:
+                total += len(message.payload)
+                await consumer.ack(message)
+                count += 1
+                if count == messages:
+                    break
+            ended = time.time_ns()
+        return {"began_ns": began, "ended_ns": ended, "payload_bytes": total}
+
+    return _run(url, work)
+
+
+def publish_latency(
+    url: str, topic: str, *, messages: int, message_bytes: int
+) -> Figures:
+    """Publish one message at a time; how long until each is acknowledged."""
+
+    async def work(client: Client) -> Figures:
+        payload = bytes(message_bytes)
+        times: list[float] = []
+        async with client.producer(topic) as producer:
+            for _ in range(100):
+                await producer.send(payload)
+            for _ in range(messages):
+                before = time.perf_counter()
+                await producer.send(payload)
+                times.append(time.perf_counter() - before)
+        return _percentiles(times)
+
+    return _run(url, work)
+
+
+def delivery_latency(
+    url: str, topic: str, *, messages: int, message_bytes: int, reliable: bool
+) -> Figures:
+    """Publish a message and receive it, one at a time; how long the way takes."""
+
+    async def work(client: Client) -> Figures:
+        payload = bytes(message_bytes)
+        times: list[float] = []
+        async with (
+            client.producer(topic, reliable=reliable) as producer,
+            client.consumer(topic, subscription=f"{SUBSCRIPTION}-way") as consumer,
+        ):
+            for number in range(messages + 100):
+                before = time.perf_counter()
+                pending = producer.send_nowait(payload)
+                message = await consumer.receive(timeout_s=RECEIVE_TIMEOUT_S)
+                if number >= 100:
+                    times.append(time.perf_counter() - before)
+                await consumer.ack(message)
+                await pending
+        return _percentiles(times)
+
+    return _run(url, work)
+
+
+def _percentiles(times: list[float]) -> Figures:
+    return {
+        f"p{percent:g}_us": percentile(times, percent) * 1e6
+        for percent in (50, 90, 99, 99.9)
+    } | {"max_us": max(times) * 1e6}
+
+
+def _run(url: str, work: Callable[[Client], Coroutine[Any, Any, Figures]]) -> Figures:
+    async def run() -> Figures:
+        async with pydanube.connect(url) as client:
+            before = time.process_time()
+            figures = await work(client)
+            return figures | {"cpu_s": time.process_time() - before}
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(run())

@@ -1,0 +1,1 @@
+"""The floors put together: topics, producers and subscriptions of one broker."""

@@ -1,0 +1,45 @@
+"""What a topic counts, and how the counts of many are kept when some go away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Counts:
+    """
+    Numbers that only rise.
+
+    A topic or subscription counts into its own and its parent's at once, so a
+    deleted one leaves the totals as they are.
+    """
+
+    parent: Counts | None = None
+    published: int = 0
+    published_bytes: int = 0
+    delivered: int = 0
+    delivered_bytes: int = 0
+    redelivered: int = 0
+    dropped: int = 0
+
+    def publish(self, count: int, byte_count: int) -> None:
+        """A batch came in."""
+        self.published += count
+        self.published_bytes += byte_count
+        if self.parent is not None:
+            self.parent.publish(count, byte_count)
+
+    def deliver(self, count: int, byte_count: int, *, is_again: bool) -> None:
+        """A batch went out."""
+        self.delivered += count
+        self.delivered_bytes += byte_count
+        if is_again:
+            self.redelivered += count
+        if self.parent is not None:
+            self.parent.deliver(count, byte_count, is_again=is_again)
+
+    def drop(self, count: int) -> None:
+        """Messages were dropped."""
+        self.dropped += count
+        if self.parent is not None:
+            self.parent.drop(count)

@@ -1,0 +1,78 @@
+"""The manifest that storage needs, kept in the metadata store, fenced by epoch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydanube.metadata import keys
+from pydanube.metadata.records import SegmentRecord
+from pydanube.metadata.store import Delete, Holds, Operation, Put
+from pydanube.model.errors import RevisionConflict, TopicFenced
+from pydanube.model.ids import Offset
+from pydanube.storage.manifest import SegmentEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydanube.metadata.store import MetadataStore
+    from pydanube.model.ids import TopicId
+
+_FIELDS = SegmentRecord.__struct_fields__
+
+
+class MetadataManifest:
+    """
+    The segments of each topic, as ``storage.manifest.Manifest`` asks for them.
+
+    Every change is one transaction that compares the topic's epoch, so a broker
+    whose claim is over cannot publish history.
+    """
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+
+    async def load(self, topic_id: TopicId) -> tuple[SegmentEntry, ...]:
+        """All segments of the topic, by offset."""
+        stored = await self._store.scan(keys.segments_of(topic_id))
+        return tuple(
+            SegmentEntry(**{name: getattr(value.value, name) for name in _FIELDS})
+            for _, value in stored
+        )
+
+    async def add(self, topic_id: TopicId, entry: SegmentEntry, epoch: int) -> None:
+        """
+        Make *entry* part of the topic's history.
+
+        Raises:
+            TopicFenced: The topic has been claimed again since *epoch*.
+        """
+        record = SegmentRecord(**{name: getattr(entry, name) for name in _FIELDS})
+        key = keys.segment(topic_id, Offset(entry.base))
+        await self._change(topic_id, epoch, [Put(key, record)])
+
+    async def drop(
+        self, topic_id: TopicId, entries: Sequence[SegmentEntry], epoch: int
+    ) -> None:
+        """
+        Take *entries* out of the topic's history.
+
+        Raises:
+            TopicFenced: The topic has been claimed again since *epoch*.
+        """
+        await self._change(
+            topic_id,
+            epoch,
+            [Delete(keys.segment(topic_id, Offset(entry.base))) for entry in entries],
+        )
+
+    async def _change(
+        self, topic_id: TopicId, epoch: int, operations: Sequence[Operation]
+    ) -> None:
+        try:
+            await self._store.transaction(
+                [Holds(keys.topic_epoch(topic_id), epoch)], operations
+            )
+        except RevisionConflict as error:
+            raise TopicFenced(
+                f"topic {topic_id} has been claimed again since epoch {epoch}"
+            ) from error

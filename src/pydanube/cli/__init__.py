@@ -1,0 +1,1 @@
+"""The command line: `danube`, one module for each command."""

@@ -1,0 +1,316 @@
+"""
+`danube consume`: the messages of a subscription on standard output.
+
+What was printed is acknowledged, nothing else: a message counts as printed when
+whoever reads our output could have all of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import stat
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pydanube.cli import options
+from pydanube.cli.answers import printable, say
+from pydanube.cli.interruption import Interruption, run
+from pydanube.cli.options import examples
+from pydanube.cli.quantities import format_messages
+from pydanube.cli.streams import Outlet
+from pydanube.client.client import DEFAULT_URL, connect
+from pydanube.model.errors import TimedOut
+from pydanube.model.policy import Start, SubscriptionType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pydanube.client.consumer import Consumer
+    from pydanube.client.messages import Message, MessageBatch
+
+BATCH_MESSAGES = 1000
+STANDARD_OUTPUT = 1
+
+app = typer.Typer(rich_markup_mode="rich")
+
+
+class Output(Enum):
+    """How messages are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@app.command(
+    epilog=examples(
+        "danube consume /default/orders -s me --from earliest",
+        "danube consume /default/orders -s me -n 10 --timeout 5",
+        "danube consume /default/orders -s audit --output json | jq .payload",
+        "danube consume /default/orders -s workers --type shared",
+    )
+)
+def consume(
+    topic: options.Topic,
+    *,
+    subscription: Annotated[
+        str,
+        typer.Option(
+            "--subscription",
+            "-s",
+            metavar="NAME",
+            help="The subscription, which remembers what is done. It is created if it "
+            "does not exist.",
+            show_default=False,
+        ),
+    ],
+    type: Annotated[  # noqa: A002  # The option's name.
+        SubscriptionType,
+        typer.Option(
+            "--type",
+            "-t",
+            metavar="exclusive|failover|shared",
+            help="How consumers share a new subscription: only one is let in; one "
+            "works and others stand by; each message goes to one of them.",
+        ),
+    ] = SubscriptionType.EXCLUSIVE,
+    start: Annotated[
+        Start,
+        typer.Option(
+            "--from",
+            metavar="earliest|latest",
+            help="Where a new subscription begins: at the oldest message, or with what "
+            "is published from now on.",
+        ),
+    ] = Start.LATEST,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "--count",
+            "-n",
+            min=1,
+            metavar="COUNT",
+            help="End after so many messages; by default never.",
+        ),
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            metavar="SECONDS",
+            min=0.001,
+            help="End when no message has come for so long; by default never. It is an "
+            "error if fewer came than -n asks for.",
+        ),
+    ] = None,
+    ack: Annotated[
+        bool,
+        typer.Option(
+            "--ack/--no-ack",
+            help="Acknowledge what was printed, or leave everything as it was: the "
+            "messages come again.",
+        ),
+    ] = True,
+    output: Annotated[
+        Output,
+        typer.Option(
+            "--output",
+            "-o",
+            "--format",
+            metavar="text|json",
+            help="The payload of each message and a newline; or a JSON object a line "
+            "with offset, publish_time, key, attributes, producer and payload, where "
+            "payload_base64 takes its place if it is not UTF-8.",
+        ),
+    ] = Output.TEXT,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="The consumer's name, by default made up. One that comes again under "
+            "its name takes its place.",
+        ),
+    ] = None,
+    url: options.Url = DEFAULT_URL,
+) -> None:
+    """
+    Print the messages of a topic as they come.
+
+    What was printed is acknowledged, and that is on disk when the command ends; Ctrl-C
+    ends it. Start it again, and it goes on where it ended.
+    """
+    orders = Orders(
+        topic=topic,
+        subscription=subscription,
+        type=type.value,
+        start=start.value,
+        count=count,
+        timeout_s=timeout,
+        is_acking=ack,
+        render=_as_json if output is Output.JSON else _as_text,
+        name=name,
+        url=url,
+    )
+    run(lambda interruption: print_messages(orders, interruption))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """What to consume, and how to print it."""
+
+    topic: str
+    subscription: str
+    type: str
+    start: str
+    count: int | None
+    timeout_s: float | None
+    is_acking: bool
+    render: Callable[[MessageBatch], list[bytes]]
+    name: str | None
+    url: str
+
+
+async def print_messages(orders: Orders, interruption: Interruption) -> None:
+    """
+    Print messages until there are enough, none comes any more, or a signal does.
+
+    Durability: On return, and after an error, the broker has on disk that what was
+        printed is done, unless it cannot be reached.
+
+    Raises:
+        TimedOut: Too few came.
+    """
+    outlet = Outlet(STANDARD_OUTPUT)
+    async with (
+        connect(orders.url) as client,
+        client.consumer(
+            orders.topic,
+            subscription=orders.subscription,
+            type=orders.type,
+            start=orders.start,
+            name=orders.name,
+        ) as consumer,
+    ):
+        if sys.stdout.isatty() and sys.stderr.isatty():
+            say(f"Waiting for messages of {orders.topic}; Ctrl-C ends it.")
+        printed = 0
+        with _progress() as show:
+            async with interruption.until_it_comes():
+                while orders.count is None or printed < orders.count:
+                    left = BATCH_MESSAGES
+                    if orders.count is not None:
+                        left = min(left, orders.count - printed)
+                    batch = await consumer.receive_batch(
+                        max_messages=left, timeout_s=orders.timeout_s
+                    )
+                    if not batch:
+                        break
+                    await _print(outlet, consumer, batch, orders)
+                    printed += len(batch)
+                    show(printed)
+        if orders.is_acking:
+            await consumer.flush()
+    is_short = orders.count is not None and printed < orders.count
+    if is_short and not interruption.came:
+        raise TimedOut(
+            f"{format_messages(printed)} of {orders.count} came, then none for "
+            f"{orders.timeout_s:g} s"
+        )
+
+
+async def _print(
+    outlet: Outlet, consumer: Consumer, batch: MessageBatch, orders: Orders
+) -> None:
+    """Print *batch* and acknowledge it, or the part of it that was printed."""
+    lines = orders.render(batch)
+    before = outlet.byte_count
+    count = 0
+    try:
+        await outlet.write(b"".join(lines))
+        count = len(lines)
+    except BaseException:
+        count = whole_lines(lines, outlet.byte_count - before)
+        raise
+    finally:
+        if orders.is_acking and count:
+            consumer.ack_nowait(batch if count == len(batch) else batch[:count])
+
+
+def whole_lines(lines: Sequence[bytes], byte_count: int) -> int:
+    """How many of *lines* are whole in the first *byte_count* bytes of them."""
+    for index, line in enumerate(lines):
+        byte_count -= len(line)
+        if byte_count < 0:
+            return index
+    return len(lines)
+
+
+def _as_text(batch: MessageBatch) -> list[bytes]:
+    if sys.stdout.isatty():
+        # Nothing that a message contains may do things to the terminal.
+        return [_shown(payload) for payload in batch.payloads]
+    return [payload + b"\n" for payload in batch.payloads]
+
+
+def _shown(payload: bytes) -> bytes:
+    text = printable(payload.decode(errors="backslashreplace"))
+    return f"{text}\n".encode()
+
+
+def _as_json(batch: MessageBatch) -> list[bytes]:
+    return [json_line(message) for message in batch]
+
+
+def json_line(message: Message) -> bytes:
+    """A JSON object with everything about *message*, and a newline."""
+    fields: dict[str, Any] = {
+        "offset": message.offset,
+        "publish_time": message.publish_time.isoformat().replace("+00:00", "Z"),
+        **_text_or_base64("key", message.key_bytes),
+        "attributes": message.attributes,
+        "producer": message.producer,
+        **_text_or_base64("payload", message.payload),
+    }
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+
+
+def _text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode()}
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int], None]]:
+    """Shows how far it is, where messages go to a file and somebody looks."""
+    is_file = stat.S_ISREG(os.fstat(STANDARD_OUTPUT).st_mode)
+    if not is_file or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console  # noqa: PLC0415  # Only where it is shown.
+    from rich.progress import Progress, SpinnerColumn, TextColumn  # noqa: PLC0415
+
+    columns = SpinnerColumn(), TextColumn("{task.description}  {task.fields[rate]}")
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("consuming", total=None, rate="")
+
+        def show(printed: int) -> None:
+            speed = progress.tasks[0].speed
+            progress.update(
+                task,
+                completed=printed,
+                description=format_messages(printed),
+                rate=f"{speed:,.0f} messages/s" if speed else "",
+            )
+
+        yield show

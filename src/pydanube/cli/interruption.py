@@ -1,0 +1,107 @@
+"""
+Ctrl-C and SIGTERM: the first one asks a command to end, the second one insists.
+
+A command says where it may be cut off.  While it waits for something to do, it
+ends at once; what it has begun, it finishes first; everywhere else it is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+
+T = TypeVar("T")
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(Exception):
+    """A command was ended by a signal."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"ended by {signal.Signals(number).name}")
+        self.number = number
+
+
+class Interruption:
+    """What a running command knows of the signals it got; see ``run``."""
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self.number: int | None = None
+        """The first signal that came, if one did."""
+        self._task = task
+        self._waiting: asyncio.Timeout | None = None
+        self._is_finishing = False
+
+    @property
+    def came(self) -> bool:
+        """Whether the command should end."""
+        return self.number is not None
+
+    @asynccontextmanager
+    async def until_it_comes(self) -> AsyncIterator[None]:
+        """Run the body, but only until a signal comes; go on behind it then."""
+        deadline = asyncio.get_running_loop().time() if self.came else None
+        try:
+            async with asyncio.timeout_at(deadline) as self._waiting:
+                yield
+        except TimeoutError:
+            if self._waiting is None or not self._waiting.expired():
+                raise
+        finally:
+            self._waiting = None
+
+    @contextmanager
+    def finishing(self) -> Iterator[None]:
+        """Run the body; the first signal does not cut it off."""
+        self._is_finishing = True
+        try:
+            yield
+        finally:
+            self._is_finishing = False
+
+    def on_signal(self, number: int) -> None:
+        """A signal came."""
+        is_first, self.number = not self.came, self.number or number
+        if is_first and self._waiting is not None:
+            self._waiting.reschedule(asyncio.get_running_loop().time())
+        elif not is_first or not self._is_finishing:
+            self._task.cancel()
+
+
+def run(work: Callable[[Interruption], Coroutine[Any, Any, T]]) -> T:
+    """
+    Run *work* on an event loop of its own and return what it returns.
+
+    Raises:
+        Interrupted: A signal came; *work* has ended, by itself or cancelled.
+    """
+
+    async def watched() -> T:
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
+        interruption = Interruption(task)
+        for number in SIGNALS:
+            loop.add_signal_handler(number, interruption.on_signal, number)
+        try:
+            result = await work(interruption)
+        except asyncio.CancelledError:
+            if interruption.number is None:
+                raise
+            raise Interrupted(interruption.number) from None
+        finally:
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+        if interruption.number is not None:
+            raise Interrupted(interruption.number)
+        return result
+
+    # The standard loop: it starts faster than others, and leaves standard input
+    # and output, which belong to the terminal as well, in their blocking mode.
+    return asyncio.run(watched())

@@ -1,0 +1,143 @@
+"""
+`danube`: finds the command, runs it, and turns what it raises into an exit code.
+
+A command's module, and with it the client or the broker, is imported when the
+command is run.  What the list of commands shows of it stands here, so that
+``danube --help`` comes at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from pydanube.cli.failures import reported
+from pydanube.cli.options import examples
+from pydanube.model.version import __version__
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEntry:
+    """What the list of commands shows of a command."""
+
+    name: str
+    help: str
+    """The first sentence of the command's own help."""
+    panel: str
+
+    @property
+    def module(self) -> str:
+        """Where the command is; its ``app`` is a Typer."""
+        return f"pydanube.cli.{self.name}"
+
+
+_BROKER, _MESSAGES, _TOPICS, _INSIDE = "Broker", "Messages", "Topics", "Inside"
+
+COMMANDS = (
+    CommandEntry(
+        "broker", "Start a broker: everything it needs, in one process.", _BROKER
+    ),
+    CommandEntry("demo", "See the whole system work on real data.", _BROKER),
+    CommandEntry("bench", "Measure throughput and latency on this machine.", _BROKER),
+    CommandEntry("produce", "Publish messages to a topic.", _MESSAGES),
+    CommandEntry("consume", "Print the messages of a topic as they come.", _MESSAGES),
+    CommandEntry("topics", "Create, list, describe and delete topics.", _TOPICS),
+    CommandEntry(
+        "subscriptions", "Create, list, describe and delete subscriptions.", _TOPICS
+    ),
+    CommandEntry("inspect", "Look into the files that a broker writes.", _INSIDE),
+    CommandEntry("version", "Say which version this is.", _INSIDE),
+)
+
+
+class Commands(TyperGroup):
+    """The commands, each of which is imported when it is run."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that *args* begin with, instead of its entry in the list."""
+        name, entry, rest = super().resolve_command(ctx, args)
+        return name, entry and load(name), rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; it ends with an answer or with an exit code."""
+        with reported(is_debugging=ctx.params["debug"]):
+            return super().invoke(ctx)
+
+
+def load(name: str | None) -> Any:
+    """The command called *name*, with all that it imports."""
+    command = typer.main.get_command(import_module(f"pydanube.cli.{name}").app)
+    command.name = name
+    return command
+
+
+app = typer.Typer(
+    name="danube",
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=examples(
+        "danube broker",
+        "danube produce /default/hello -m 'Hello, Danube'",
+        "danube consume /default/hello -s me --from earliest -n 1",
+    ),
+)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"danube {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def danube(
+    *,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where in the program an error arose.")
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Say which version this is, and end.",
+        ),
+    ] = False,
+) -> None:
+    """
+    A messaging and streaming platform: durable topics, a fast client, Spark.
+
+    Start a broker with "danube broker", and use it from another terminal.
+    """
+
+
+def _is_there(entry: CommandEntry) -> bool:
+    return find_spec(entry.module) is not None
+
+
+def _entry_without_module() -> None:
+    """Stands for a command in the list; ``Commands`` runs the real one."""
+
+
+for _entry in filter(_is_there, COMMANDS):
+    app.command(_entry.name, help=_entry.help, rich_help_panel=_entry.panel)(
+        _entry_without_module
+    )
+
+
+def main() -> None:
+    """Run the command that the arguments of the process name."""
+    app(prog_name="danube")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Sizes, durations and counts, as people write and read them."""
+
+from __future__ import annotations
+
+import re
+
+from pydanube.model.errors import InvalidRequest
+
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
+
+_BYTES = {
+    "": 1,
+    "b": 1,
+    "kb": 1000,
+    "mb": 1000**2,
+    "gb": 1000**3,
+    "tb": 1000**4,
+    "kib": 1024,
+    "mib": 1024**2,
+    "gib": 1024**3,
+    "tib": 1024**4,
+}
+_SECONDS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def parse_bytes(text: str) -> int:
+    """
+    A size such as ``500MB`` or ``1.5GiB`` in bytes; a number alone is bytes.
+
+    Raises:
+        InvalidRequest: It is no size.
+    """
+    return int(_parse(text, _BYTES, "a size such as 500MB or 10GiB"))
+
+
+def parse_duration(text: str) -> float:
+    """
+    A duration such as ``90s``, ``12h`` or ``7d`` in seconds; a number is seconds.
+
+    Raises:
+        InvalidRequest: It is no duration.
+    """
+    return _parse(text, _SECONDS, "a duration such as 90s, 12h or 7d")
+
+
+def parse_rate(text: str) -> float:
+    """
+    Messages per second from ``500`` or ``500/s``.
+
+    Raises:
+        InvalidRequest: It is no rate, or none that is above zero.
+    """
+    number = text.strip().removesuffix("/s")
+    try:
+        rate = float(number)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < float("inf"):
+        raise InvalidRequest(f"{text!r} is not a rate such as 500 or 500/s")
+    return rate
+
+
+def parse_attribute(text: str) -> tuple[str, str]:
+    """
+    Name and value from ``name=value``.
+
+    Raises:
+        InvalidRequest: There is no ``=``, or no name before it.
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InvalidRequest(f"{text!r} is not an attribute such as source=web")
+    return name, value
+
+
+def format_bytes(count: float) -> str:
+    """*count* bytes in the largest unit that leaves at least 1."""
+    if count < 1024:
+        return f"{count:.0f} B"
+    for unit in ("KiB", "MiB", "GiB"):
+        count /= 1024
+        # What is rounded to 1024 of this unit is 1 of the next.
+        if count < 1023.95:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1024:.1f} TiB"
+
+
+def format_count(count: float) -> str:
+    """*count* with commas between thousands."""
+    return f"{count:,.0f}"
+
+
+def format_messages(count: int) -> str:
+    """*count* with the word, as in ``1 message``."""
+    return f"{format_count(count)} message{'' if count == 1 else 's'}"
+
+
+def format_duration(seconds: float) -> str:
+    """*seconds* in the largest unit that says it exactly, as in ``7d``."""
+    for unit in ("w", "d", "h", "m"):
+        if seconds >= _SECONDS[unit] and seconds % _SECONDS[unit] == 0:
+            return f"{seconds / _SECONDS[unit]:.0f}{unit}"
+    return f"{seconds:g}s"
+
+
+def _parse(text: str, units: dict[str, float] | dict[str, int], what: str) -> float:
+    match = _NUMBER.fullmatch(text.strip())
+    factor = units.get(match[2].lower()) if match else None
+    if match is None or factor is None:
+        raise InvalidRequest(f"{text!r} is not {what}")
+    return float(match[1]) * factor

@@ -1,0 +1,32 @@
+"""`danube version`: which version this is, and of what it is made."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version as version_of
+
+import typer
+
+from pydanube.cli import options
+from pydanube.cli.answers import Format, print_facts, print_json
+from pydanube.cli.options import examples
+from pydanube.model.version import __version__
+
+app = typer.Typer(rich_markup_mode="rich")
+
+
+@app.command(epilog=examples("danube version", "danube version --format json"))
+def version(
+    *,
+    format: options.AnswerFormat = Format.TABLE,  # noqa: A002  # The option's name.
+) -> None:
+    """Say which version this is."""
+    versions = {
+        "danube": __version__,
+        "python": platform.python_version(),
+        "pyarrow": version_of("pyarrow"),
+    }
+    if format is Format.JSON:
+        print_json(versions)
+    else:
+        print_facts(versions.items())

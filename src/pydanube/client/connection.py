@@ -1,0 +1,264 @@
+"""One connection to a broker: the protocol machine over a transport."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pydanube.model.errors import BrokerError, ConnectionLost, CorruptBatch, TimedOut
+from pydanube.wire.connection import PROTOCOL_VERSION, Received, StreamConnection
+from pydanube.wire.frames import FRAME_BYTES_MAX, Kind, Side
+from pydanube.wire.messages import error_from_wire
+from pydanube.wire.pb import stream_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from google.protobuf.message import Message
+
+    from pydanube.wire.batches import BatchFrame
+
+KEEP_ALIVE_S = 15.0
+"""After so long without a word from the broker it is asked whether it is there."""
+
+
+class Channel(Protocol):
+    """A producer or consumer, as its connection sees it."""
+
+    def on_frame(self, frame: Received) -> None:
+        """The broker sent something on the channel."""
+
+    def on_closed(self, reason: BrokerError) -> None:
+        """The channel is closed, by the broker or with its connection."""
+
+
+class BrokerConnection(asyncio.BufferedProtocol):
+    """
+    One connection; see the module.
+
+    Ordering: Frames of one channel reach its owner in the order in which the
+        broker sent them, and before the connection's end.
+    """
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._protocol = StreamConnection(Side.CLIENT, frame_bytes_max)
+        self._transport: asyncio.Transport
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._batches: dict[int, Callable[[BatchFrame], None]] = {}
+        self._on_answers: dict[int, Callable[[], None]] = {}
+        self._channels: dict[int, Channel] = {}
+        self._next_channel = 0
+        self._welcome: asyncio.Future[pb.Welcome] = self._loop.create_future()
+        self._last_heard = self._loop.time()
+        self._keep_alive: asyncio.TimerHandle | None = None
+        self._ping: asyncio.Future[Any] | None = None
+        self._lost: BrokerError | None = None
+        self._is_lost = asyncio.Event()
+
+    # What asyncio tells us.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.BaseProtocol."""
+        self._transport = transport  # type: ignore[assignment]
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """See asyncio.BufferedProtocol."""
+        return self._protocol.reader.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """See asyncio.BufferedProtocol."""
+        self._last_heard = self._loop.time()
+        try:
+            for frame in self._protocol.received(nbytes):
+                self._take(frame)
+        except BrokerError as error:
+            # A violation, or a batch that does not match its checksum: what
+            # follows cannot be trusted.
+            self._lose(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.BaseProtocol."""
+        self._lose(ConnectionLost(f"the broker closed the connection ({exc or 'end'})"))
+
+    # What the client asks for.
+
+    async def greet(self, client: str, token: str, timeout_s: float) -> None:
+        """
+        Exchange greetings.
+
+        Raises:
+            Unauthenticated: The broker does not accept the token.
+            ProtocolViolation: It speaks another version, or is no broker.
+            TimedOut: It does not answer.
+        """
+        hello = pb.Hello(
+            version_min=PROTOCOL_VERSION,
+            version_max=PROTOCOL_VERSION,
+            client=client,
+            token=token,
+            frame_bytes_max=self._protocol.frame_bytes_max,
+        )
+        correlation, data = self._protocol.request(Kind.HELLO, hello)
+        self._answers[correlation] = self._welcome
+        self._transport.write(data)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._welcome
+        except TimeoutError:
+            self.close()
+            raise TimedOut("the broker does not answer the greeting") from None
+        self._keep_alive = self._loop.call_later(KEEP_ALIVE_S, self._check_alive)
+
+    async def request(
+        self,
+        kind: Kind,
+        message: Message,
+        channel: int = 0,
+        on_batch: Callable[[BatchFrame], None] | None = None,
+    ) -> Any:
+        """
+        The broker's answer to a request; FETCHED batches go to *on_batch*.
+
+        Cancellation: The request may be carried out; its answer is dropped.
+
+        Raises:
+            BrokerError: What the broker answers, or ConnectionLost.
+        """
+        return await self.request_nowait(kind, message, channel, on_batch)
+
+    def request_nowait(
+        self,
+        kind: Kind,
+        message: Message,
+        channel: int = 0,
+        on_batch: Callable[[BatchFrame], None] | None = None,
+        on_answer: Callable[[], None] | None = None,
+    ) -> asyncio.Future[Any]:
+        """
+        Send a request; its answer comes with the future.
+
+        *on_answer* is called between the frames before the answer and those
+        after it, which may be read at once.
+        """
+        if self._lost is not None:
+            raise self._lost
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        correlation, data = self._protocol.request(kind, message, channel)
+        self._answers[correlation] = answer
+        if on_batch is not None:
+            self._batches[correlation] = on_batch
+        if on_answer is not None:
+            self._on_answers[correlation] = on_answer
+        self._transport.write(data)
+        return answer
+
+    def send(self, kind: Kind, message: Message, channel: int) -> None:
+        """Send what is not answered; nothing happens if the connection is lost."""
+        if self._lost is None:
+            self._transport.write(self._protocol.send(kind, message, channel))
+
+    def publish(self, batch: BatchFrame, channel: int) -> None:
+        """Send a batch; nothing happens if the connection is lost."""
+        if self._lost is None:
+            self._transport.writelines(
+                self._protocol.send_batch(Kind.PUBLISH, batch, channel)
+            )
+
+    def new_channel(self, owner: Channel) -> int:
+        """A number for *owner*'s channel; what comes on it goes to *owner*."""
+        while True:
+            self._next_channel = self._next_channel % 0xFFFF + 1
+            if self._next_channel not in self._channels:
+                self._channels[self._next_channel] = owner
+                return self._next_channel
+
+    def free_channel(self, channel: int) -> None:
+        """The channel's owner does not want it any more."""
+        self._channels.pop(channel, None)
+
+    def close(self) -> None:
+        """Close the connection; what was written is still sent."""
+        if self._lost is None:
+            self._transport.write(self._protocol.send(Kind.GOODBYE, pb.Goodbye()))
+            self._lose(ConnectionLost("the client was closed"))
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._lost is not None
+
+    @property
+    def batch_bytes_max(self) -> int:
+        """The longest batch that fits into a frame of the broker's."""
+        return self._protocol.peer_frame_bytes_max - 64
+
+    # What follows.
+
+    def _take(self, frame: Received) -> None:
+        channel, correlation = frame.channel, frame.correlation
+        message: Any = frame.message
+        if frame.kind is Kind.FETCHED:
+            assert frame.batch is not None
+            if on_batch := self._batches.get(correlation):
+                frame.batch.verify_checksum()
+                on_batch(frame.batch)
+        elif correlation:
+            self._batches.pop(correlation, None)
+            answer = self._answers.pop(correlation)
+            if on_answer := self._on_answers.pop(correlation, None):
+                on_answer()
+            if answer.done():
+                return
+            if frame.kind is Kind.ERROR:
+                answer.set_exception(error_from_wire(message))
+            else:
+                answer.set_result(message)
+        elif frame.kind is Kind.ERROR and channel:
+            self._close_channel(channel, error_from_wire(message))
+        elif frame.kind is Kind.MOVED:
+            self._close_channel(channel, ConnectionLost(f"moved: {message.reason}"))
+        elif frame.kind is Kind.ERROR:
+            self._lose(error_from_wire(message))
+        elif frame.kind is Kind.GOODBYE:
+            self._lose(ConnectionLost(f"the broker says goodbye: {message.reason}"))
+        elif owner := self._channels.get(channel):
+            if frame.batch is not None:
+                frame.batch.verify_checksum()
+            owner.on_frame(frame)
+
+    def _close_channel(self, channel: int, reason: BrokerError) -> None:
+        owner = self._channels.pop(channel, None)
+        if owner is not None:
+            owner.on_closed(reason)
+
+    def _lose(self, reason: BrokerError) -> None:
+        if self._lost is not None:
+            return
+        if isinstance(reason, CorruptBatch):
+            reason = ConnectionLost(f"the broker sent a damaged batch: {reason}")
+        self._lost = reason
+        self._protocol.close()
+        self._transport.close()
+        if self._keep_alive is not None:
+            self._keep_alive.cancel()
+        answers, self._answers = self._answers, {}
+        channels, self._channels = self._channels, {}
+        self._batches.clear()
+        self._on_answers.clear()
+        for answer in answers.values():
+            if not answer.done():
+                answer.set_exception(reason)
+                # Whoever waited may be gone.
+                answer.exception()
+        for owner in channels.values():
+            owner.on_closed(reason)
+
+    def _check_alive(self) -> None:
+        silent_s = self._loop.time() - self._last_heard
+        if self._ping is not None and not self._ping.done():
+            self._lose(ConnectionLost(f"the broker was silent for {silent_s:.0f} s"))
+            return
+        if silent_s >= KEEP_ALIVE_S:
+            self._ping = self.request_nowait(Kind.PING, pb.Ping())
+        self._keep_alive = self._loop.call_later(KEEP_ALIVE_S, self._check_alive)

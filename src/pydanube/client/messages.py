@@ -1,0 +1,357 @@
+"""
+What a consumer or reader hands out: messages, and batches of them.
+
+Payloads become Python objects a batch at a time, when somebody first looks at
+one; a ``Message`` is two references into its batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, overload
+
+import pyarrow as pa
+
+from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE, Column, attributes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pydanube.model.ranges import Range
+    from pydanube.wire.batches import BatchFrame
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class MessageId(NamedTuple):
+    """Where a message is: its topic, and its offset there."""
+
+    topic: str
+    offset: int
+
+
+class MessageIds(Sequence[MessageId]):
+    """The ids of messages that were published together; made when looked at."""
+
+    __slots__ = ("_offsets", "topic")
+
+    def __init__(self, topic: str, offsets: Sequence[int]) -> None:
+        self.topic = topic
+        self._offsets = offsets
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        """The offsets alone."""
+        return self._offsets
+
+    @overload
+    def __getitem__(self, index: int) -> MessageId: ...
+    @overload
+    def __getitem__(self, index: slice) -> MessageIds: ...
+    def __getitem__(self, index: int | slice) -> MessageId | MessageIds:
+        if isinstance(index, slice):
+            return MessageIds(self.topic, self._offsets[index])
+        return MessageId(self.topic, self._offsets[index])
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # Equal to lists, which have none.
+
+    def __repr__(self) -> str:
+        return f"MessageIds({self.topic!r}, {self._offsets!r})"
+
+
+class Part:
+    """The messages of one frame, as Python objects once they are looked at."""
+
+    def __init__(self, frame: BatchFrame, topic: str, attempt: int) -> None:
+        self.frame = frame
+        self.topic = topic
+        self.attempt = attempt
+        self.base = frame.base
+        self.count = frame.count
+
+    @cached_property
+    def arrow(self) -> pa.RecordBatch:
+        """The columns that came."""
+        return self.frame.arrow()
+
+    @cached_property
+    def payloads(self) -> list[bytes]:
+        """Every payload."""
+        return self.arrow.column("payload").to_pylist()  # type: ignore[no-any-return]
+
+    @cached_property
+    def keys(self) -> list[bytes | None] | None:
+        """Every key, or None if no message has one."""
+        return self._values(Column.KEY, "key")
+
+    @cached_property
+    def attributes(self) -> list[list[tuple[str, str]] | None] | None:
+        """Every message's attributes, or None if no message has any."""
+        return self._values(Column.ATTRIBUTES, "attributes")
+
+    @cached_property
+    def times(self) -> list[int] | None:
+        """Every publish time in microseconds, or None if all are the first."""
+        if not self.frame.header.columns & Column.PUBLISH_TIME:
+            return None
+        return self.arrow.column("publish_time").cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
+
+    @cached_property
+    def producers(self) -> list[str] | None:
+        """Every producer's name, or None if the header names the only one."""
+        return self._values(Column.PRODUCER, "producer")
+
+    @cached_property
+    def offsets(self) -> Sequence[int]:
+        """Every offset."""
+        if self.frame.header.columns & Column.OFFSET:
+            return self.arrow.column("offset").to_pylist()  # type: ignore[no-any-return]
+        return range(self.base, self.base + self.count)
+
+    def to_arrow(self, base: int, end: int) -> pa.RecordBatch:
+        """Messages number ``base … end`` with all columns, see ``MessageBatch``."""
+        header, rows = self.frame.header, self.arrow
+        columns = header.columns
+        count = self.count
+
+        def column(which: Column, name: str, default: object, type_: object) -> object:
+            if columns & which:
+                return rows.column(name)
+            if default is None:
+                return pa.nulls(count, type_)
+            return pa.repeat(pa.scalar(default, type_), count)
+
+        first = header.first_publish_time
+        producer = header.producer or None
+        arrays = [
+            pa.array(self.offsets, pa.int64()),
+            column(Column.PUBLISH_TIME, "publish_time", first, TIME_TYPE),
+            column(Column.KEY, "key", None, pa.binary()),
+            rows.column("payload"),
+            column(Column.ATTRIBUTES, "attributes", None, ATTRIBUTES_TYPE),
+            column(Column.PRODUCER, "producer", producer, pa.string()),
+            pa.repeat(pa.scalar(header.schema_id, pa.int64()), count),
+            pa.repeat(pa.scalar(header.schema_version, pa.int32()), count),
+        ]
+        whole = pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
+        return whole.slice(base, end - base)
+
+    def _values(self, column: Column, name: str) -> list[object] | None:
+        if not self.frame.header.columns & column:
+            return None
+        return self.arrow.column(name).to_pylist()  # type: ignore[no-any-return]
+
+
+class Message:
+    """One message."""
+
+    __slots__ = ("_index", "_part")
+
+    def __init__(self, part: Part, index: int) -> None:
+        self._part = part
+        self._index = index
+
+    @property
+    def place(self) -> tuple[Part, int]:
+        """The part that the message came in, and its number there."""
+        return self._part, self._index
+
+    @property
+    def payload(self) -> bytes:
+        """What the producer sent."""
+        return self._part.payloads[self._index]
+
+    @property
+    def key(self) -> str | None:
+        """The key as text; bytes that are not UTF-8 become surrogates."""
+        key = self.key_bytes
+        return None if key is None else key.decode(errors="surrogateescape")
+
+    @property
+    def key_bytes(self) -> bytes | None:
+        """The key as it was sent."""
+        keys = self._part.keys
+        return None if keys is None else keys[self._index]
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """What the producer said about the message; empty if nothing."""
+        attributes = self._part.attributes
+        return {} if attributes is None else attributes_of(attributes[self._index])
+
+    @property
+    def offset(self) -> int:
+        """The message's place in its topic."""
+        return self._part.offsets[self._index]
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return self._part.topic
+
+    @property
+    def id(self) -> MessageId:
+        """Topic and offset."""
+        return MessageId(self._part.topic, self.offset)
+
+    @property
+    def publish_time(self) -> datetime:
+        """When the producer's client took the message, in UTC."""
+        times = self._part.times
+        first = self._part.frame.header.first_publish_time
+        return _EPOCH + timedelta(
+            microseconds=first if times is None else times[self._index]
+        )
+
+    @property
+    def producer(self) -> str:
+        """The name of the producer."""
+        producers = self._part.producers
+        if producers is None:
+            return self._part.frame.header.producer
+        return producers[self._index] or ""
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first delivery, more for a redelivery."""
+        return self._part.attempt
+
+    @property
+    def schema_id(self) -> int:
+        """The schema's number, 0 if the message has none."""
+        return self._part.frame.header.schema_id
+
+    @property
+    def schema_version(self) -> int:
+        """The schema's version, 0 if the message has none."""
+        return self._part.frame.header.schema_version
+
+    def __repr__(self) -> str:
+        return (
+            f"Message(topic={self.topic!r}, offset={self.offset}, "
+            f"key={self.key!r}, payload={self.payload[:40]!r})"
+        )
+
+
+class MessageBatch(Sequence[Message]):
+    """
+    Messages that came together; iterable, and as columns.
+
+    ``to_arrow()`` has the columns offset, publish_time, key, payload, attributes,
+    producer, schema_id and schema_version, always all of them.
+    """
+
+    __slots__ = ("_count", "parts", "topic")
+
+    def __init__(self, topic: str, parts: Sequence[tuple[Part, int, int]]) -> None:
+        self.topic = topic
+        self.parts = parts
+        """Each with the numbers of its first message and of the one behind its last."""
+        self._count = sum(end - base for _, base, end in parts)
+
+    @classmethod
+    def of(cls, topic: str, messages: Iterable[Message]) -> MessageBatch:
+        """Single messages as a batch, in their order."""
+        parts: list[tuple[Part, int, int]] = []
+        for message in messages:
+            part, index = message.place
+            if parts and parts[-1][0] is part and parts[-1][2] == index:
+                parts[-1] = (part, parts[-1][1], index + 1)
+            else:
+                parts.append((part, index, index + 1))
+        return cls(topic, parts)
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        """The offset of every message."""
+        runs = [part.offsets[base:end] for part, base, end in self.parts]
+        if len(runs) == 1:
+            return runs[0]
+        return [offset for run in runs for offset in run]
+
+    @property
+    def payloads(self) -> list[bytes]:
+        """Every payload."""
+        return [
+            payload
+            for part, base, end in self.parts
+            for payload in part.payloads[base:end]
+        ]
+
+    def ranges(self) -> Iterator[Range]:
+        """The offsets as half-open ranges."""
+        for part, base, end in self.parts:
+            if isinstance(part.offsets, range):
+                yield part.base + base, part.base + end
+            else:
+                yield from ((o, o + 1) for o in part.offsets[base:end])
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """All messages as one Arrow record batch."""
+        batches = [part.to_arrow(base, end) for part, base, end in self.parts]
+        if len(batches) == 1:
+            return batches[0]
+        table = pa.Table.from_batches(batches, ARROW_SCHEMA).combine_chunks()
+        whole = table.to_batches()
+        return whole[0] if whole else ARROW_SCHEMA.empty_table().to_batches()[0]
+
+    def __iter__(self) -> Iterator[Message]:
+        for part, base, end in self.parts:
+            for index in range(base, end):
+                yield Message(part, index)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        if isinstance(index, slice):
+            return list(self)[index]
+        at = index + self._count if index < 0 else index
+        for part, base, end in self.parts:
+            if 0 <= at < end - base:
+                return Message(part, base + at)
+            at -= end - base
+        raise IndexError(index)
+
+    def __repr__(self) -> str:
+        return f"MessageBatch({self.topic!r}, {len(self)} messages)"
+
+
+ARROW_SCHEMA = pa.schema(
+    [
+        pa.field("offset", pa.int64()),
+        pa.field("publish_time", TIME_TYPE),
+        pa.field("key", pa.binary()),
+        pa.field("payload", pa.binary()),
+        pa.field("attributes", ATTRIBUTES_TYPE),
+        pa.field("producer", pa.string()),
+        pa.field("schema_id", pa.int64()),
+        pa.field("schema_version", pa.int32()),
+    ]
+)
+"""What ``MessageBatch.to_arrow`` gives."""
+
+
+def ranges_of_offsets(offsets: Iterable[int]) -> list[Range]:
+    """Single offsets as ranges, neighbours together."""
+    ranges: list[Range] = []
+    for offset in sorted(offsets):
+        if ranges and ranges[-1][1] >= offset:
+            ranges[-1] = (ranges[-1][0], offset + 1)
+        else:
+            ranges.append((offset, offset + 1))
+    return ranges

@@ -1,0 +1,89 @@
+"""A broker of our own, as a process that ends with us."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+START_WAIT_S = 30.0
+STOP_WAIT_S = 20.0
+
+
+class DemoFailed(Exception):
+    """The demo cannot go on; the message says why and what to do about it."""
+
+
+@contextmanager
+def running_broker(
+    data: Path, log_file: Path, settings: Mapping[str, str]
+) -> Iterator[str]:
+    """
+    The URL of a broker that runs while the body does.
+
+    It listens on free ports of this machine only.  What it prints goes to
+    *log_file*; *settings* are environment variables.
+
+    Raises:
+        DemoFailed: It did not start.
+    """
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("DANUBE_")
+    }
+    command = [
+        *(sys.executable, "-m", "pydanube.cli.main", "broker"),
+        *("--data-dir", str(data), "--stream-port", "0", "--http-port", "0"),
+    ]
+    with log_file.open("wb") as log:
+        # A group of its own: Ctrl-C is for us, and we end it when we are done.
+        process = subprocess.Popen(  # noqa: S603  # Our own program.
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=inherited | dict(settings),
+            start_new_session=True,
+        )
+    try:
+        yield _wait_for_url(process, log_file)
+    finally:
+        _end(process)
+
+
+def _wait_for_url(process: subprocess.Popen[bytes], log_file: Path) -> str:
+    give_up_at = time.monotonic() + START_WAIT_S
+    while time.monotonic() < give_up_at:
+        printed = log_file.read_text(errors="replace")
+        found = re.search(r"danube://[\w.:\[\]-]+:\d+", printed)
+        if found is not None:
+            return found.group()
+        if process.poll() is not None:
+            raise DemoFailed(
+                f"The broker ended with exit code {process.returncode} before it was "
+                f"ready. It said:\n{printed.strip()[-2_000:] or '(nothing)'}"
+            )
+        time.sleep(0.02)
+    raise DemoFailed(
+        f"The broker was not ready after {START_WAIT_S:.0f} s; {log_file} has what it "
+        "said so far. Is the machine very busy, or the disk full?"
+    )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(STOP_WAIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

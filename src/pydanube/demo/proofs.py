@@ -1,0 +1,178 @@
+"""
+Whether nothing was lost, duplicated or mixed up: claims with two numbers each.
+
+Pure: what was published, what was read back and what the tables hold go in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pydanube.model.ranges import RangeSet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pydanube.demo.publishing import Ledger
+    from pydanube.model.ranges import Range
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Two counts that were taken in different places and must be equal."""
+
+    subject: str
+    text: str
+    expected: int
+    found: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether they are."""
+        return self.expected == self.found
+
+
+@dataclass(slots=True)
+class ReadBack:
+    """The offsets that reading a topic from its first message gave."""
+
+    offsets: RangeSet
+    repeated: int = 0
+
+    @classmethod
+    def of(cls, ranges: Iterable[Range]) -> ReadBack:
+        """What *ranges*, in the order in which they came, amount to."""
+        found = cls(RangeSet())
+        for base, end in ranges:
+            found.repeated += end - base - found.offsets.add(base, end)
+        return found
+
+
+def prove_topic(subject: str, ledger: Ledger, back: ReadBack) -> list[Claim]:
+    """What holds for a topic by itself: the broker kept what it acknowledged."""
+    last = back.offsets.last()
+    return [
+        Claim(
+            subject,
+            "messages published = acknowledged",
+            ledger.published,
+            ledger.acknowledged,
+        ),
+        Claim(
+            subject,
+            "acknowledged = different offsets read back",
+            ledger.acknowledged,
+            back.offsets.count,
+        ),
+        Claim(subject, "offsets read twice", 0, back.repeated),
+        Claim(
+            subject,
+            "the offsets have no gap: one range, up to",
+            ledger.acknowledged,
+            last[1] if last is not None and len(back.offsets) == 1 else -1,
+        ),
+        Claim(
+            subject,
+            "acknowledgements out of order",
+            0,
+            0 if ledger.offsets_in_order else 1,
+        ),
+    ]
+
+
+def prove_lines(
+    subject: str, ledger: Ledger, table: pa.Table, lines_on_disk: Mapping[str, int]
+) -> list[Claim]:
+    """What holds for the table of files: rows are sums of one batch and file each."""
+    files = table.group_by("file").aggregate(
+        [
+            ("lines", "sum"),
+            ("bytes", "sum"),
+            ("fingerprint", "sum"),
+            ("first_offset", "min"),
+            ("last_offset", "max"),
+        ]
+    )
+    same_lines = same_bytes = same_fingerprint = in_place = 0
+    for row in files.to_pylist():
+        expected = ledger.by_key.get(row["file"])
+        if expected is None:
+            continue
+        lines = row["lines_sum"]
+        same_lines += lines == lines_on_disk.get(row["file"])
+        same_bytes += row["bytes_sum"] + lines - 1 == expected.byte_count
+        same_fingerprint += row["fingerprint_sum"] == expected.fingerprint
+        # A file was published in one go, so its lines stand side by side.
+        in_place += row["last_offset_max"] - row["first_offset_min"] + 1 == lines
+    count = len(lines_on_disk)
+    return [
+        Claim(
+            subject,
+            "acknowledged = sum of lines in the Delta table",
+            ledger.acknowledged,
+            _sum(table, "lines"),
+        ),
+        Claim(
+            subject,
+            "acknowledged = different offsets in the Delta table",
+            ledger.acknowledged,
+            _sum(table, "offsets") if _are_disjoint(table) else -1,
+        ),
+        Claim(subject, "files on disk = files in the table", count, files.num_rows),
+        Claim(subject, "files with the line count of the disk", count, same_lines),
+        Claim(subject, "files with the size of the disk", count, same_bytes),
+        Claim(subject, "files whose lines stand side by side", count, in_place),
+        Claim(
+            subject,
+            "files with every line, unchanged, at its acknowledged offset",
+            count,
+            same_fingerprint,
+        ),
+    ]
+
+
+def prove_telemetry(subject: str, ledger: Ledger, table: pa.Table) -> list[Claim]:
+    """What holds for the table of windows."""
+    windows = table.select(["window_start", "source", "name"])
+    different = windows.group_by(windows.column_names).aggregate([]).num_rows
+    return [
+        Claim(
+            subject,
+            "acknowledged = sum of messages in the Delta table",
+            ledger.acknowledged,
+            _sum(table, "messages"),
+        ),
+        Claim(
+            subject,
+            "fingerprint of what was published = of what the query read",
+            ledger.fingerprint,
+            _sum(table, "fingerprint"),
+        ),
+        Claim(subject, "windows = different windows", table.num_rows, different),
+    ]
+
+
+def prove_lag(backlogs: Mapping[str, int], subscriptions: Iterable[str]) -> list[Claim]:
+    """The broker's own tools say that the queries are through."""
+    return [
+        Claim(
+            "broker", f"lag of {name} as the broker shows it", 0, backlogs.get(name, -1)
+        )
+        for name in subscriptions
+    ]
+
+
+def _sum(table: pa.Table, column: str) -> int:
+    return int(pc.sum(table.column(column)).as_py() or 0)
+
+
+def _are_disjoint(table: pa.Table) -> bool:
+    """Whether no two rows can hold the same offset: their spans do not overlap."""
+    spans = table.select(["first_offset", "last_offset"]).sort_by("first_offset")
+    first: list[Any] = spans.column("first_offset").to_pylist()
+    last: list[Any] = spans.column("last_offset").to_pylist()
+    return all(end < begin for end, begin in zip(last, first[1:], strict=False))

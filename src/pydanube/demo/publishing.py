@@ -1,0 +1,189 @@
+"""The demo's producers, and what they were promised."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pydanube.demo.inputs import (
+    SourceFile,
+    batches_of,
+    fingerprint,
+    read_source,
+    sample,
+    telemetry_batch,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+LINES = "/default/stdlib-lines"
+TELEMETRY = "/default/telemetry"
+LINES_SUBSCRIPTION = "demo-lines"
+TELEMETRY_SUBSCRIPTION = "demo-telemetry"
+
+BATCH_LINES = 5_000
+FILES_AT_ONCE = 100
+
+SAMPLE_INTERVAL_S = 0.5
+
+
+@dataclass(slots=True)
+class Receipt:
+    """What was published under one key, and acknowledged."""
+
+    count: int = 0
+    byte_count: int = 0
+    fingerprint: int = 0
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Everything that was published to one topic."""
+
+    published: int = 0
+    acknowledged: int = 0
+    byte_count: int = 0
+    fingerprint: int = 0
+    offsets_in_order: bool = True
+    """Whether every acknowledgement continued where the last one ended."""
+    by_key: dict[str, Receipt] = field(default_factory=dict)
+    duration_s: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Messages acknowledged for each second of publishing."""
+        return self.acknowledged / self.duration_s if self.duration_s else 0.0
+
+    def enter(self, payloads: Sequence[bytes], offsets: Sequence[int]) -> int:
+        """Note that *payloads* were acknowledged at *offsets*; their fingerprint."""
+        expected = range(self.acknowledged, self.acknowledged + len(payloads))
+        self.offsets_in_order &= list(offsets) == list(expected)
+        self.acknowledged += len(offsets)
+        self.byte_count += sum(map(len, payloads))
+        found = fingerprint(payloads, offsets)
+        self.fingerprint += found
+        return found
+
+
+def publish_lines(
+    client: Any, paths: Sequence[Path], on_progress: Callable[[Ledger], None]
+) -> Ledger:
+    """
+    Publish every line of the files at *paths*, in order.
+
+    Durability: All of it is on the broker's disk on return.
+    """
+    ledger = Ledger()
+    with client.producer(LINES, name="demo-lines", reliable=True) as producer:
+        for at in range(0, len(paths), FILES_AT_ONCE):
+            files = [read_source(path) for path in paths[at : at + FILES_AT_ONCE]]
+            offsets: list[int] = []
+            started_at = time.monotonic()
+            for batch in batches_of(files, BATCH_LINES):
+                ledger.published += batch.num_rows
+                offsets += producer.send_batch(batch).offsets
+            # Reading files and taking fingerprints is the demo's own work.
+            ledger.duration_s += time.monotonic() - started_at
+            _enter_files(ledger, files, offsets)
+            on_progress(ledger)
+    return ledger
+
+
+def _enter_files(
+    ledger: Ledger, files: Sequence[SourceFile], offsets: Sequence[int]
+) -> None:
+    at = 0
+    for file in files:
+        mine = offsets[at : at + len(file.lines)]
+        at += len(file.lines)
+        found = ledger.enter(file.lines, mine)
+        ledger.by_key[file.name] = Receipt(len(mine), file.byte_count, found)
+
+
+@dataclass(frozen=True, slots=True)
+class LagSample:
+    """How far the queries were behind at one moment, by subscription."""
+
+    at_s: float
+    backlogs: dict[str, int]
+
+
+class TelemetryProducer:
+    """
+    Publishes this machine's counters twice a second while the body runs.
+
+    With each sample it notes the lag that the broker shows for the queries.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.ledger = Ledger()
+        self.lag: list[LagSample] = []
+        self.error: BaseException | None = None
+        self._client = client
+        self._started_at = time.monotonic()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
+
+    @property
+    def elapsed_s(self) -> float:
+        """For how long it has been publishing."""
+        return time.monotonic() - self._started_at
+
+    def find_backlogs(self) -> dict[str, int]:
+        """The queries' lag now, noted like that of every sample."""
+        found = find_backlogs(self._client)
+        self.lag.append(LagSample(self.elapsed_s, found))
+        return found
+
+    def stop(self) -> None:
+        """Publish no more; what was published is acknowledged on return."""
+        self._stopping.set()
+        self._thread.join()
+        if self.error is not None:
+            raise self.error
+
+    def __enter__(self) -> TelemetryProducer:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            with self._client.producer(
+                TELEMETRY, name="demo-telemetry", reliable=True
+            ) as producer:
+                while not self._stopping.is_set():
+                    self._publish_one(producer)
+                    self._stopping.wait(SAMPLE_INTERVAL_S)
+        except BaseException as error:  # noqa: BLE001  # Raised again by stop().
+            self.error = error
+
+    def _publish_one(self, producer: Any) -> None:
+        batch = telemetry_batch(sample())
+        self.ledger.published += batch.num_rows
+        offsets = producer.send_batch(batch).offsets
+        payloads: list[Any] = batch.column("payload").to_pylist()
+        self.ledger.enter(payloads, offsets)
+        self.find_backlogs()
+
+
+def find_backlogs(client: Any) -> dict[str, int]:
+    """The queries' lag as the broker shows it, by subscription, where there is one."""
+    return {
+        each.subscription: each.backlog
+        for topic in (LINES, TELEMETRY)
+        for each in client.describe_topic(topic).subscriptions
+    }

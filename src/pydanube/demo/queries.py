@@ -1,0 +1,212 @@
+"""
+The demo's pipeline: topics in, Delta tables out, exactly once.
+
+Spark runs a micro-batch again if it cannot know that it was done.  Each table
+therefore remembers, in the same transaction that changes it, which batch of which
+query it holds already (an application transaction of Delta), and a batch that is
+run again changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import TableNotFoundError
+from pyspark.sql import functions as F  # noqa: N812
+
+from pydanube.demo.inputs import PLACES
+from pydanube.demo.publishing import (
+    LINES,
+    LINES_SUBSCRIPTION,
+    TELEMETRY,
+    TELEMETRY_SUBSCRIPTION,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+LINES_PER_TRIGGER = 250_000
+WINDOW = "2 seconds"
+
+TELEMETRY_JSON = (
+    "source string, kind string, name string, cpu_s double, memory_bytes bigint, "
+    "threads int, in_bytes bigint, out_bytes bigint"
+)
+
+
+@dataclass(slots=True)
+class BatchLog:
+    """What the micro-batches of a query did."""
+
+    rows: list[int] = field(default_factory=list)
+    duration_s: list[float] = field(default_factory=list)
+
+
+def start_lines_query(
+    spark: SparkSession,
+    url: str,
+    directory: Path,
+    on_batch: Callable[[int], None],
+    rows_max: int = LINES_PER_TRIGGER,
+) -> StreamingQuery:
+    """Count lines, bytes and fingerprints of each file, for what is there now."""
+    table = directory / "lines"
+
+    def sink(batch: DataFrame, batch_id: int) -> None:
+        counted = count_lines(batch).toArrow()
+        _append_once(table, counted, "demo-lines", batch_id)
+        on_batch(sum(counted.column("lines").to_pylist()))
+
+    lines = (
+        _read(spark, url, LINES, LINES_SUBSCRIPTION)
+        .option("maxOffsetsPerTrigger", rows_max)
+        .option("minPartitions", spark.sparkContext.defaultParallelism)
+        .schema("offset bigint, key string, payload binary")
+        .load()
+    )
+    return (
+        lines.writeStream.queryName("lines")
+        .foreachBatch(sink)
+        .option("checkpointLocation", str(directory / "lines-checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def count_lines(batch: DataFrame) -> DataFrame:
+    """What a batch of lines adds up to, file by file."""
+    return batch.groupBy(F.col("key").alias("file")).agg(
+        F.count("*").alias("lines"),
+        F.sum(F.length("payload")).alias("bytes"),
+        _fingerprint(),
+        F.count_distinct("offset").alias("offsets"),
+        F.min("offset").alias("first_offset"),
+        F.max("offset").alias("last_offset"),
+    )
+
+
+def start_telemetry_query(
+    spark: SparkSession, url: str, directory: Path
+) -> StreamingQuery:
+    """Keep windows of every source's counters up to date, live."""
+    table = directory / "telemetry"
+
+    def sink(batch: DataFrame, batch_id: int) -> None:
+        _merge_once(table, batch.toArrow(), "demo-telemetry", batch_id)
+
+    messages = (
+        _read(spark, url, TELEMETRY, TELEMETRY_SUBSCRIPTION)
+        .schema("offset bigint, publish_time timestamp, payload binary")
+        .load()
+        .withColumn(
+            "counters", F.from_json(F.col("payload").cast("string"), TELEMETRY_JSON)
+        )
+    )
+    windows = (
+        messages.withWatermark("publish_time", "10 minutes")
+        .groupBy(
+            F.window("publish_time", WINDOW).alias("window"),
+            F.col("counters.kind").alias("kind"),
+            F.col("counters.source").alias("source"),
+            F.col("counters.name").alias("name"),
+        )
+        .agg(
+            F.count("*").alias("messages"),
+            _fingerprint(),
+            F.min("counters.cpu_s").alias("cpu_s_first"),
+            F.max("counters.cpu_s").alias("cpu_s_last"),
+            F.max("counters.memory_bytes").alias("memory_bytes"),
+            F.max("counters.in_bytes").alias("in_bytes"),
+            F.max("counters.out_bytes").alias("out_bytes"),
+        )
+        .withColumn("window_start", F.col("window.start"))
+        .drop("window")
+    )
+    return (
+        windows.writeStream.queryName("telemetry")
+        .outputMode("update")
+        .foreachBatch(sink)
+        .option("checkpointLocation", str(directory / "telemetry-checkpoint"))
+        .trigger(processingTime="1 second")
+        .start()
+    )
+
+
+def log_of(query: StreamingQuery) -> BatchLog:
+    """The sizes and durations of the query's last hundred batches."""
+    found = BatchLog()
+    for progress in query.recentProgress:
+        if progress["numInputRows"]:
+            found.rows.append(int(progress["numInputRows"]))
+            found.duration_s.append(progress["durationMs"]["triggerExecution"] / 1000)
+    return found
+
+
+def _read(spark: SparkSession, url: str, topic: str, subscription: str) -> Any:
+    return (
+        spark.readStream.format("danube")
+        .option("url", url)
+        .option("subscribe", topic)
+        .option("subscription", subscription)
+        .option("startingOffsets", "earliest")
+    )
+
+
+def _fingerprint() -> Any:
+    """The sum of inputs.fingerprint(), where the messages come out."""
+    place = F.col("offset") % PLACES + 1
+    return F.sum(F.crc32("payload") * place).alias("fingerprint")
+
+
+def _append_once(path: Path, rows: pa.Table, application: str, batch_id: int) -> None:
+    """Append *rows*, unless the table holds this batch already."""
+    if not _holds(path, application, batch_id):
+        properties = _properties(application, batch_id)
+        write_deltalake(path, rows, mode="append", commit_properties=properties)
+
+
+def _merge_once(path: Path, rows: pa.Table, application: str, batch_id: int) -> None:
+    """Replace and add windows, unless the table holds this batch already."""
+    if _holds(path, application, batch_id):
+        return
+    properties = _properties(application, batch_id)
+    if not DeltaTable.is_deltatable(str(path)):
+        write_deltalake(path, rows, mode="append", commit_properties=properties)
+        return
+    same = " AND ".join(
+        f"old.{name} = new.{name}" for name in ("window_start", "source", "name")
+    )
+    (
+        DeltaTable(path)
+        .merge(
+            rows,
+            predicate=same,
+            source_alias="new",
+            target_alias="old",
+            commit_properties=properties,
+        )
+        .when_matched_update_all()
+        .when_not_matched_insert_all()
+        .execute()
+    )
+
+
+def _holds(path: Path, application: str, batch_id: int) -> bool:
+    try:
+        last = DeltaTable(path).transaction_version(application)
+    except TableNotFoundError:
+        return False
+    return last is not None and last >= batch_id
+
+
+def _properties(application: str, batch_id: int) -> CommitProperties:
+    return CommitProperties(
+        app_transactions=[Transaction(app_id=application, version=batch_id)]
+    )

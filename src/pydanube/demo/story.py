@@ -1,0 +1,404 @@
+"""The demo from beginning to end."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from deltalake import DeltaTable
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from pydanube import sync
+from pydanube.demo import inputs, queries
+from pydanube.demo.broker_process import DemoFailed, running_broker
+from pydanube.demo.chart import draw
+from pydanube.demo.proofs import (
+    ReadBack,
+    prove_lag,
+    prove_lines,
+    prove_telemetry,
+    prove_topic,
+)
+from pydanube.demo.publishing import (
+    LINES,
+    LINES_SUBSCRIPTION,
+    TELEMETRY,
+    TELEMETRY_SUBSCRIPTION,
+    Ledger,
+    TelemetryProducer,
+    find_backlogs,
+    publish_lines,
+)
+from pydanube.demo.summary import Fact, Report, show
+from pydanube.model.errors import BrokerError
+from pydanube.spark import JavaNotFound, session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from rich.console import Console
+
+    from pydanube.demo.proofs import Claim
+
+BROKER_SETTINGS = {
+    # The standard library is small, so small segments: the query then reads sealed
+    # history and the live tail in one go.
+    "DANUBE_STORAGE__SEAL_BYTES": str(16 * 1024 * 1024),
+}
+
+QUERY_WAIT_S = 120.0
+
+EXIT_PROVEN = 0
+EXIT_NOT_PROVEN = 1
+EXIT_FAILED = 2
+EXIT_INTERRUPTED = 130
+
+
+def tell(
+    *,
+    directory: Path | None,
+    output: Path | None,
+    seconds: float,
+    small: bool,
+    console: Console,
+) -> int:
+    """Run the demo; see ``pydanube.demo.run``."""
+    try:
+        with _terminated_like_interrupted(), ExitStack() as stack:
+            if directory is None:
+                temporary = tempfile.TemporaryDirectory(prefix="danube-demo-")
+                directory = Path(stack.enter_context(temporary))
+            output = Path("demo-output") if output is None else output
+            report = demonstrate(
+                _empty(directory).resolve(),
+                _made(output).resolve(),
+                seconds=seconds,
+                small=small,
+                console=console,
+            )
+    except (DemoFailed, JavaNotFound, BrokerError) as error:
+        console.print(f"\n{error}", style="red", markup=False, soft_wrap=True)
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        console.print("\nInterrupted; everything that was started is stopped.")
+        return EXIT_INTERRUPTED
+    show(report, console)
+    return EXIT_PROVEN if report.is_proven else EXIT_NOT_PROVEN
+
+
+def demonstrate(
+    directory: Path, output: Path, *, seconds: float, small: bool, console: Console
+) -> Report:
+    """
+    Run broker, producers and queries, and compare what they say.
+
+    Cancellation: Broker and Spark are stopped on the way out, whatever happens.
+
+    Raises:
+        DemoFailed: Something did not start or did not go on.
+        JavaNotFound: There is no Java for Spark.
+        BrokerError: The broker refused something.
+    """
+    paths = inputs.source_files(small=small)
+    started_at = time.monotonic()
+    with ExitStack() as stack:
+        stage = Stage(stack, stack.enter_context(_progress(console)), directory, output)
+        url = _start_broker(stage)
+        client = stack.enter_context(sync.connect(url))
+        for topic in (LINES, TELEMETRY):
+            client.create_topic(topic, reliable=True)
+        # A client is for one thread at a time, and the producer has its own.
+        other_client = stack.enter_context(sync.connect(url))
+        telemetry = stack.enter_context(TelemetryProducer(other_client))
+        lines = _publish(stage, client, paths)
+        spark = _start_spark(stage)
+        lines_query = _run_lines_query(stage, spark, url, lines)
+        live_query = _run_telemetry_query(stage, spark, url, telemetry, seconds)
+        with stage.step("Read everything back and compare"):
+            tables = _read_tables(directory)
+            claims = _prove(client, lines, telemetry.ledger, tables, paths)
+            facts = [
+                *_publishing_facts(lines, client),
+                *_query_facts(lines_query, live_query, tables),
+                Fact("the whole run", f"{time.monotonic() - started_at:.0f} s"),
+            ]
+        with stage.step("Draw the chart"):
+            chart = output / "danube-demo.png"
+            draw(
+                chart,
+                lines=tables.lines,
+                telemetry=tables.telemetry,
+                batches=queries.log_of(lines_query),
+                lag=telemetry.lag,
+                headline=_headline(lines, telemetry.ledger, claims),
+            )
+    top_files = _top(tables.lines)
+    return Report(facts=facts, claims=claims, top_files=top_files, chart=chart)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where the demo plays: what is to be stopped, the progress, and directories."""
+
+    stack: ExitStack
+    steps: Progress
+    directory: Path
+    output: Path
+
+    @contextmanager
+    def step(self, text: str) -> Iterator[None]:
+        """Show that the body is under way, and then that it is done."""
+        task = self.steps.add_task(text, total=1, detail="")
+        yield
+        self.steps.update(task, completed=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What the queries left."""
+
+    lines: pa.Table
+    telemetry: pa.Table
+
+
+def _start_broker(stage: Stage) -> str:
+    with stage.step("Start a broker"):
+        data, log_file = stage.directory / "broker", stage.output / "broker.log"
+        return stage.stack.enter_context(
+            running_broker(data, log_file, BROKER_SETTINGS)
+        )
+
+
+def _publish(stage: Stage, client: Any, paths: Sequence[Path]) -> Ledger:
+    text = "Publish the standard library, line by line"
+    task = stage.steps.add_task(text, total=len(paths), detail="")
+
+    def on_progress(ledger: Ledger) -> None:
+        detail = f"{ledger.acknowledged:,} lines, {ledger.rate:,.0f}/s on disk"
+        stage.steps.update(task, completed=len(ledger.by_key), detail=detail)
+
+    return publish_lines(client, paths, on_progress)
+
+
+def _start_spark(stage: Stage) -> SparkSession:
+    log_file = stage.output / "spark.log"
+    with stage.step("Start Spark"):
+        try:
+            spark = session("danube demo", log_file=log_file)
+        except JavaNotFound:
+            raise
+        except Exception as error:
+            # Whatever stops a JVM from starting comes as one of many types.
+            raise DemoFailed(
+                f"Spark did not start: {error}. {log_file} has what it printed; "
+                "JAVA_HOME chooses another Java."
+            ) from error
+    stage.stack.callback(spark.stop)
+    return spark
+
+
+def _run_lines_query(
+    stage: Stage, spark: SparkSession, url: str, lines: Ledger
+) -> StreamingQuery:
+    """Run the query over what is there now; return it when it has ended."""
+    text = "Query: lines by file, into Delta"
+    task = stage.steps.add_task(text, total=lines.acknowledged, detail="")
+    query = queries.start_lines_query(
+        spark,
+        url,
+        stage.directory,
+        lambda rows: stage.steps.advance(task, rows),
+        # Some micro-batches even where there is little to read.
+        rows_max=min(queries.LINES_PER_TRIGGER, max(1, lines.acknowledged // 3)),
+    )
+    stage.stack.callback(query.stop)
+    _await(lambda: query.awaitTermination(1), query)
+    return query
+
+
+def _run_telemetry_query(
+    stage: Stage,
+    spark: SparkSession,
+    url: str,
+    telemetry: TelemetryProducer,
+    seconds: float,
+) -> StreamingQuery:
+    """Run the query beside the producer; return it when it has caught up."""
+    text = "Query: this machine's telemetry, live"
+    task = stage.steps.add_task(text, total=None, detail="")
+    query = queries.start_telemetry_query(spark, url, stage.directory)
+    stage.stack.callback(query.stop)
+    while telemetry.elapsed_s < seconds or query.lastProgress is None:
+        _check(query)
+        detail = f"{telemetry.ledger.acknowledged:,} messages so far"
+        stage.steps.update(task, detail=detail)
+        time.sleep(0.1)
+    telemetry.stop()
+    # The broker hears of a batch when it is done, the sink included.
+    _await(lambda: telemetry.find_backlogs().get(TELEMETRY_SUBSCRIPTION) == 0, query)
+    query.stop()
+    count = telemetry.ledger.acknowledged
+    stage.steps.update(task, total=count, completed=count, detail="")
+    return query
+
+
+def _await(is_done: Callable[[], Any], query: StreamingQuery) -> None:
+    give_up_at = time.monotonic() + QUERY_WAIT_S
+    while not is_done():
+        _check(query)
+        if time.monotonic() > give_up_at:
+            raise DemoFailed(
+                f"The query {query.name} has not come to its end within "
+                f"{QUERY_WAIT_S:.0f} s; its last status: {query.status}"
+            )
+        time.sleep(0.05)
+    _check(query)
+
+
+def _check(query: StreamingQuery) -> None:
+    error = query.exception()
+    if error is not None:
+        raise DemoFailed(f"The query {query.name} failed: {error}")
+
+
+def _read_tables(directory: Path) -> Tables:
+    found = [
+        DeltaTable(directory / name).to_pyarrow_table()
+        for name in ("lines", "telemetry")
+    ]
+    return Tables(*found)
+
+
+def _prove(
+    client: Any, lines: Ledger, telemetry: Ledger, tables: Tables, paths: Sequence[Path]
+) -> list[Claim]:
+    names = LINES_SUBSCRIPTION, TELEMETRY_SUBSCRIPTION
+    on_disk = _lines_on_disk(paths)
+    return [
+        *prove_topic("stdlib-lines", lines, _read_back(client, LINES)),
+        *prove_lines("stdlib-lines", lines, tables.lines, on_disk),
+        *prove_topic("telemetry", telemetry, _read_back(client, TELEMETRY)),
+        *prove_telemetry("telemetry", telemetry, tables.telemetry),
+        *prove_lag(find_backlogs(client), names),
+    ]
+
+
+def _read_back(client: Any, topic: str) -> ReadBack:
+    return ReadBack.of(
+        each for batch in client.read(topic, start=0) for each in batch.ranges()
+    )
+
+
+def _lines_on_disk(paths: Sequence[Path]) -> dict[str, int]:
+    root = inputs.library_path()
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes().count(b"\n") + 1
+        for path in paths
+    }
+
+
+def _publishing_facts(lines: Ledger, client: Any) -> list[Fact]:
+    where = client.describe_topic(LINES)
+    rate_mb = lines.byte_count / 1e6 / lines.duration_s
+    return [
+        Fact(
+            "lines published, each on disk when acknowledged", f"{lines.acknowledged:,}"
+        ),
+        Fact("… in", f"{lines.duration_s:.2f} s"),
+        Fact("… which is", f"{lines.rate:,.0f} messages/s, {rate_mb:.0f} MB/s"),
+        Fact(
+            "… of them in sealed Parquet segments at the end",
+            f"{where.sealed_offset:,} in {where.segment_count}",
+        ),
+    ]
+
+
+def _query_facts(
+    lines: StreamingQuery, live: StreamingQuery, tables: Tables
+) -> list[Fact]:
+    done, seen = queries.log_of(lines), queries.log_of(live)
+    rate = sum(done.rows) / max(sum(done.duration_s), 1e-9)
+    return [
+        Fact("Spark's micro-batches over the lines", f"{len(done.rows):,}"),
+        Fact("… their rate, Delta commits included", f"{rate:,.0f} messages/s"),
+        Fact("telemetry messages, live", f"{sum(seen.rows):,}"),
+        Fact("… in micro-batches", f"{len(seen.rows):,}"),
+        Fact("… as windows in the Delta table", f"{tables.telemetry.num_rows:,}"),
+    ]
+
+
+def _headline(lines: Ledger, telemetry: Ledger, claims: Sequence[Any]) -> str:
+    hold = sum(claim.holds for claim in claims)
+    return (
+        f"{lines.acknowledged:,} lines of {len(lines.by_key):,} source files and "
+        f"{telemetry.acknowledged:,} telemetry messages   ·   {hold} of {len(claims)} "
+        "checks hold"
+    )
+
+
+def _top(lines: pa.Table, count: int = 5) -> list[tuple[str, int]]:
+    files = lines.group_by("file").aggregate([("lines", "sum")])
+    longest = files.sort_by([("lines_sum", "descending"), ("file", "ascending")])
+    return [(row["file"], row["lines_sum"]) for row in longest[:count].to_pylist()]
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        SpinnerColumn(finished_text="[green]✓"),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[detail]}", style="dim"),
+        console=console,
+    )
+
+
+def _empty(directory: Path) -> Path:
+    if directory.exists() and any(directory.iterdir()):
+        raise DemoFailed(
+            f"{directory} is not empty. The demo proves its counts on new topics; give "
+            "it a new directory."
+        )
+    return _made(directory)
+
+
+def _made(directory: Path) -> Path:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DemoFailed(f"{directory} cannot be made: {error}") from error
+    return directory
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM, too, leaves through every ``with`` and so stops what was started."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

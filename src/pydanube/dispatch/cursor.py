@@ -1,0 +1,75 @@
+"""How far a subscription is: what is done, as an offset and ranges above it."""
+
+from __future__ import annotations
+
+from pydanube.model.ranges import Range, RangeSet
+
+
+class Cursor:
+    """
+    The lowest offset that is not done, and the done ranges above it.
+
+    ``offset`` itself is never in ``done``, so that what is done is one number
+    as long as messages are acknowledged in order.
+    """
+
+    __slots__ = ("done", "offset")
+
+    def __init__(self, offset: int, done: RangeSet | None = None) -> None:
+        """Begin at *offset*; *done*, which the cursor keeps, may reach below it."""
+        self.offset = offset
+        self.done = RangeSet() if done is None else done
+        self.done.remove_below(offset)
+        self._advance()
+
+    def mark(self, base: int, end: int) -> int:
+        """Mark ``base … end`` as done; return how many were not done before."""
+        if base <= self.offset:
+            base = self.offset
+            if end > base and not self.done:
+                self.offset = end
+                return end - base
+        added = self.done.add(base, end) if base < end else 0
+        self._advance()
+        return added
+
+    def seek(self, offset: int) -> bool:
+        """Forget what is done, be at *offset*; return whether that is a change."""
+        if offset == self.offset and not self.done:
+            return False
+        self.offset = offset
+        self.done.clear()
+        return True
+
+    def first_open(self, base: int, end: int) -> Range | None:
+        """The first range of ``base … end`` that is not done, or None."""
+        return self.done.first_gap(max(base, self.offset), end)
+
+    def open_count(self, base: int, end: int) -> int:
+        """How many messages of ``base … end`` are not done."""
+        base = max(base, self.offset)
+        if base >= end:
+            return 0
+        done = self.done.intersection(base, end)
+        return end - base - sum(done_end - done_base for done_base, done_end in done)
+
+    def skip_done(self, offset: int) -> int:
+        """The lowest offset from *offset* on that is not done."""
+        last = self.done.last()
+        if last is None or offset >= last[1]:
+            return max(offset, self.offset)
+        found = self.first_open(offset, last[1])
+        return last[1] if found is None else found[0]
+
+    def backlog(self, end_offset: int) -> int:
+        """How many messages below *end_offset*, the topic's end, are not done."""
+        return self.open_count(self.offset, end_offset)
+
+    def _advance(self) -> None:
+        first = self.done.first()
+        if first is not None and first[0] <= self.offset:
+            self.offset = first[1]
+            self.done.remove(*first)
+
+    def __repr__(self) -> str:
+        return f"Cursor({self.offset}, {self.done})"

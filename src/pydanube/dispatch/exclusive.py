@@ -1,0 +1,26 @@
+"""An exclusive subscription: one consumer, and a second one is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydanube.dispatch.active import ActiveSubscription
+from pydanube.model.errors import ConsumerBusy
+
+if TYPE_CHECKING:
+    from pydanube.dispatch.effects import Effect
+
+
+class ExclusiveSubscription(ActiveSubscription):
+    """One consumer gets everything, in order."""
+
+    def on_consumer_came(self, consumer: int, now: float) -> list[Effect]:
+        """
+        The consumer is there; it gets nothing before it gives credit.
+
+        Raises:
+            ConsumerBusy: There is another one.
+        """
+        if self._credits:
+            raise ConsumerBusy("the exclusive subscription has another consumer")
+        return super().on_consumer_came(consumer, now)

@@ -1,0 +1,88 @@
+"""
+The map of the metadata store: everything that is in it, on one page.
+
+Topics are known by their number below ``/topics``, so that whatever is left of a
+deleted topic can never be taken for that of a new one with the same name.  Numbers
+that are scanned in order are padded to 20 digits.  docs/format/metadata.md is the
+normative description.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydanube.metadata.key import Key, Prefix, key_of, prefix_of
+from pydanube.metadata.records import (
+    BrokerRecord,
+    NamespaceRecord,
+    SegmentRecord,
+    SubscriptionRecord,
+    TopicRecord,
+)
+
+if TYPE_CHECKING:
+    from pydanube.model.ids import Offset, TopicId
+    from pydanube.model.names import NamespaceName, SubscriptionName, TopicName
+
+BROKER: Key[BrokerRecord] = key_of("/broker", BrokerRecord)
+"""The identity of the broker whose store this is."""
+
+LAST_TOPIC_ID: Key[int] = key_of("/counters/topic-id", int)
+"""The highest topic number that was ever given out."""
+
+NAMESPACES: Prefix[NamespaceRecord] = prefix_of("/namespaces/", NamespaceRecord)
+"""``/namespaces/{namespace}``"""
+
+TOPICS: Prefix[TopicRecord] = prefix_of("/topics/", TopicRecord)
+"""``/topics/{namespace}/{topic}``"""
+
+EPOCHS: Prefix[int] = prefix_of("/epochs/", int)
+"""``/epochs/{topic id}``: how many times the topic has been claimed."""
+
+SUBSCRIPTIONS: Prefix[SubscriptionRecord] = prefix_of(
+    "/subscriptions/", SubscriptionRecord
+)
+"""``/subscriptions/{topic id}/{subscription}``"""
+
+SEGMENTS: Prefix[SegmentRecord] = prefix_of("/segments/", SegmentRecord)
+"""``/segments/{topic id}/{base offset, 20 digits}``"""
+
+
+def namespace(name: NamespaceName) -> Key[NamespaceRecord]:
+    """Where a namespace is recorded."""
+    return NAMESPACES.key(name)
+
+
+def topic(name: TopicName) -> Key[TopicRecord]:
+    """Where a topic is recorded."""
+    return TOPICS.key(f"{name.namespace}/{name.topic}")
+
+
+def topics_of(namespace: NamespaceName) -> Prefix[TopicRecord]:
+    """Where the topics of one namespace are recorded."""
+    return TOPICS.within(namespace)
+
+
+def topic_epoch(topic_id: TopicId) -> Key[int]:
+    """Where a topic's epoch is; every write of its history compares it."""
+    return EPOCHS.key(str(topic_id))
+
+
+def subscription(topic_id: TopicId, name: SubscriptionName) -> Key[SubscriptionRecord]:
+    """Where a subscription is recorded."""
+    return subscriptions_of(topic_id).key(name)
+
+
+def subscriptions_of(topic_id: TopicId) -> Prefix[SubscriptionRecord]:
+    """Where the subscriptions of one topic are recorded."""
+    return SUBSCRIPTIONS.within(str(topic_id))
+
+
+def segment(topic_id: TopicId, base: Offset) -> Key[SegmentRecord]:
+    """Where the segment of a topic that begins at *base* is recorded."""
+    return segments_of(topic_id).key(f"{base:020d}")
+
+
+def segments_of(topic_id: TopicId) -> Prefix[SegmentRecord]:
+    """Where the segments of one topic are recorded; a scan gives them by offset."""
+    return SEGMENTS.within(str(topic_id))

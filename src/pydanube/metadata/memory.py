@@ -1,0 +1,114 @@
+"""A metadata store in memory, for tests and brokers that keep nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from pydanube.metadata.changes import check_revision, check_value, plan_changes
+from pydanube.metadata.history import History
+from pydanube.metadata.store import (
+    Change,
+    Comparison,
+    Delete,
+    Expected,
+    Holds,
+    Operation,
+    Put,
+    Revision,
+    Stored,
+    Unchanged,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from pydanube.metadata.key import Key, Prefix
+
+T = TypeVar("T")
+
+
+class MemoryStore:
+    """A ``MetadataStore`` that forgets everything with the process."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Stored[bytes]] = {}
+        self._revision = Revision(0)
+        self._history = History(self._revision)
+
+    async def revision(self) -> Revision:
+        """The store's present revision."""
+        return self._revision
+
+    async def get(self, key: Key[T]) -> Stored[T] | None:
+        """The value of *key*, or None if it is absent."""
+        stored = self._entries.get(key.path)
+        if stored is None:
+            return None
+        return Stored(key.decode(stored.value), stored.revision)
+
+    async def scan(self, prefix: Prefix[T]) -> list[tuple[str, Stored[T]]]:
+        """Every path that *prefix* covers and its value, in the order of the paths."""
+        return [
+            (path, Stored(prefix.decode(stored.value), stored.revision))
+            for path, stored in sorted(self._entries.items())
+            if path.startswith(prefix.path)
+        ]
+
+    async def put(
+        self, key: Key[T], value: T, *, expected: Expected = None
+    ) -> Revision:
+        """Write *value*; see ``MetadataStore.put``."""
+        self._expect(key.path, expected)
+        return self._apply([Put(key, value)])
+
+    async def delete(self, key: Key[T], *, expected: Expected = None) -> bool:
+        """Remove *key*; see ``MetadataStore.delete``."""
+        self._expect(key.path, expected)
+        was_there = key.path in self._entries
+        self._apply([Delete(key)])
+        return was_there
+
+    async def transaction(
+        self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
+    ) -> Revision:
+        """All or nothing; see ``MetadataStore.transaction``."""
+        for comparison in comparisons:
+            self._compare(comparison)
+        return self._apply(operations)
+
+    def watch(self, prefix: Prefix[T], after: Revision) -> AsyncIterator[Change[T]]:
+        """Later changes; see ``MetadataStore.watch``."""
+        return self._history.watch(prefix, after)
+
+    def close(self) -> None:
+        """End every watch; the store itself has nothing to close."""
+        self._history.close()
+
+    def _compare(self, comparison: Comparison) -> None:
+        match comparison:
+            case Unchanged(key, expected):
+                self._expect(key.path, expected)
+            case Holds(key, value):
+                stored = self._entries.get(key.path)
+                check_value(key.path, stored, key.encode(value))
+
+    def _expect(self, path: str, expected: Expected) -> None:
+        stored = self._entries.get(path)
+        check_revision(path, stored, expected)
+
+    def _apply(self, operations: Sequence[Operation]) -> Revision:
+        revision = Revision(self._revision + 1)
+        changes = plan_changes(operations, revision)
+        changes = [each for each in changes if self._is_change(each)]
+        for path, value in ((each.path, each.value) for each in changes):
+            if value is None:
+                del self._entries[path]
+            else:
+                self._entries[path] = Stored(value, revision)
+        if changes:
+            self._revision = revision
+            self._history.record(changes)
+        return self._revision
+
+    def _is_change(self, change: Change[bytes]) -> bool:
+        return change.value is not None or change.path in self._entries

@@ -1,0 +1,327 @@
+"""
+The metadata store of a single machine: one SQLite file.
+
+One thread owns the connection, so that the event loop never waits for a disk
+and statements never interleave.  The file is in write-ahead mode with
+``synchronous=FULL``: a commit that returned has been synced.  The revision is a
+row of its own, because it must not fall when the newest value is deleted.
+
+Watchers see what is changed through this store.  A change made to the file by
+another program is seen by readers and comparisons, but not by watchers; the data
+directory's lock is what keeps a second broker out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from pydanube.metadata.changes import check_revision, check_value, plan_changes
+from pydanube.metadata.history import History
+from pydanube.metadata.store import (
+    Change,
+    Comparison,
+    Delete,
+    Expected,
+    Holds,
+    Operation,
+    Put,
+    Revision,
+    Stored,
+    Unchanged,
+)
+from pydanube.model.errors import Closed, DiskFull, MetadataUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from pydanube.metadata.key import Key, Prefix
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+FORMAT_VERSION = 1
+
+APPLICATION_ID = int.from_bytes(b"DANU")
+"""In the file's header, so that ``file`` and we can tell it from other databases."""
+
+LOCK_TIMEOUT_S = 2.0
+"""How long a statement waits for another program that holds the file."""
+
+_SCHEMA = (
+    """
+    CREATE TABLE entries (
+        path TEXT PRIMARY KEY, value BLOB NOT NULL, revision INTEGER NOT NULL
+    ) WITHOUT ROWID
+    """,
+    "CREATE TABLE store (revision INTEGER NOT NULL)",
+    "INSERT INTO store VALUES (0)",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {FORMAT_VERSION}",
+)
+
+
+@asynccontextmanager
+async def open_sqlite(
+    path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S
+) -> AsyncIterator[SqliteStore]:
+    """
+    The store in the file *path*, which is created if it is missing.
+
+    Raises:
+        MetadataUnavailable: The file cannot be opened, is locked by another
+            program, is damaged, or is not a metadata store of this version.
+    """
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(1, thread_name_prefix="metadata") as thread:
+        file = _StoreFile(path, lock_timeout_s)
+        try:
+            revision = await loop.run_in_executor(thread, file.open)
+            store = SqliteStore(file, thread, History(revision))
+            try:
+                yield store
+            finally:
+                store.end_watches()
+        finally:
+            # Submitted, not awaited: the thread closes the file even if we are
+            # cancelled here, and leaving the pool waits for it.
+            thread.submit(file.close)
+
+
+class SqliteStore:
+    """A ``MetadataStore`` in one SQLite file; made by ``open_sqlite``."""
+
+    def __init__(
+        self, file: _StoreFile, thread: ThreadPoolExecutor, history: History
+    ) -> None:
+        self._file = file
+        self._thread = thread
+        self._history = history
+        self._loop = asyncio.get_running_loop()
+
+    async def revision(self) -> Revision:
+        """The store's present revision."""
+        return await self._run(self._file.revision)
+
+    async def get(self, key: Key[T]) -> Stored[T] | None:
+        """The value of *key*, or None if it is absent."""
+        stored = await self._run(lambda: self._file.get(key.path))
+        if stored is None:
+            return None
+        return Stored(key.decode(stored.value), stored.revision)
+
+    async def scan(self, prefix: Prefix[T]) -> list[tuple[str, Stored[T]]]:
+        """Every path that *prefix* covers and its value, in the order of the paths."""
+        entries = await self._run(lambda: self._file.scan(prefix.path))
+        return [
+            (path, Stored(prefix.decode(stored.value), stored.revision))
+            for path, stored in entries
+        ]
+
+    async def put(
+        self, key: Key[T], value: T, *, expected: Expected = None
+    ) -> Revision:
+        """Write *value*; see ``MetadataStore.put``."""
+        return await self.transaction(_condition(key, expected), [Put(key, value)])
+
+    async def delete(self, key: Key[T], *, expected: Expected = None) -> bool:
+        """Remove *key*; see ``MetadataStore.delete``."""
+        comparisons = _condition(key, expected)
+        _, changes = await self._change(comparisons, [Delete(key)])
+        return bool(changes)
+
+    async def transaction(
+        self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
+    ) -> Revision:
+        """All or nothing; see ``MetadataStore.transaction``."""
+        revision, _ = await self._change(comparisons, operations)
+        return revision
+
+    def watch(self, prefix: Prefix[T], after: Revision) -> AsyncIterator[Change[T]]:
+        """Later changes; see ``MetadataStore.watch``."""
+        return self._history.watch(prefix, after)
+
+    def end_watches(self) -> None:
+        """Let every watcher come to its end."""
+        self._history.close()
+
+    async def _change(
+        self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
+    ) -> tuple[Revision, list[Change[bytes]]]:
+        def change() -> tuple[Revision, list[Change[bytes]]]:
+            revision, changes = self._file.change(comparisons, operations)
+            if changes:
+                # From here and not after the await, so that watchers also hear of
+                # a change whose caller was cancelled meanwhile.
+                self._loop.call_soon_threadsafe(self._history.record, changes)
+            return revision, changes
+
+        return await self._run(change)
+
+    async def _run(self, work: Callable[[], R]) -> R:
+        if self._history.is_closed:
+            raise Closed("the metadata store is closed")
+        return await self._loop.run_in_executor(self._thread, work)
+
+
+def _condition(key: Key[T], expected: Expected) -> list[Comparison]:
+    return [] if expected is None else [Unchanged(key, expected)]
+
+
+class _StoreFile:
+    """The file itself, used by one thread only; paths and bytes, no types."""
+
+    def __init__(self, path: Path, lock_timeout_s: float) -> None:
+        self._path = path
+        self._lock_timeout_s = lock_timeout_s
+        self._opened: sqlite3.Connection | None = None
+
+    def open(self) -> Revision:
+        with self._translated_errors():
+            self._opened = sqlite3.connect(
+                self._path, timeout=self._lock_timeout_s, isolation_level=None
+            )
+            self._prepare()
+            return self._revision()
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    def revision(self) -> Revision:
+        with self._translated_errors():
+            return self._revision()
+
+    def get(self, path: str) -> Stored[bytes] | None:
+        with self._translated_errors():
+            return self._get(path)
+
+    def scan(self, prefix: str) -> list[tuple[str, Stored[bytes]]]:
+        # The last character of a prefix is a slash, and "0" is the next after it.
+        end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+        with self._translated_errors():
+            rows = self._connection.execute(
+                "SELECT path, value, revision FROM entries"
+                " WHERE path >= ? AND path < ? ORDER BY path",
+                (prefix, end),
+            )
+            return [(path, Stored(value, revision)) for path, value, revision in rows]
+
+    def change(
+        self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
+    ) -> tuple[Revision, list[Change[bytes]]]:
+        """Compare and write; what has been changed, and the revision after it."""
+        with self._translated_errors(), self._transaction():
+            for comparison in comparisons:
+                self._compare(comparison)
+            before = self._revision()
+            revision = Revision(before + 1)
+            changes = [
+                change
+                for change in plan_changes(operations, revision)
+                if self._write(change)
+            ]
+            if not changes:
+                return before, []
+            self._connection.execute("UPDATE store SET revision = ?", (revision,))
+        return revision, changes
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        assert self._opened is not None, "used before it was opened"
+        return self._opened
+
+    def _prepare(self) -> None:
+        execute = self._connection.execute
+        (application_id,) = execute("PRAGMA application_id").fetchone()
+        (version,) = execute("PRAGMA user_version").fetchone()
+        (tables,) = execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if tables and application_id != APPLICATION_ID:
+            raise MetadataUnavailable(
+                f"{self._path} is a database of another program, not a metadata store"
+            )
+        if tables and version != FORMAT_VERSION:
+            raise MetadataUnavailable(
+                f"{self._path} has format {version}, and this pydanube knows "
+                f"format {FORMAT_VERSION}"
+            )
+        execute("PRAGMA journal_mode = WAL")
+        execute("PRAGMA synchronous = FULL")
+        if not tables:
+            with self._transaction():
+                for statement in _SCHEMA:
+                    execute(statement)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        # IMMEDIATE: what is compared cannot change before it is written.
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            # A failed COMMIT may have rolled back by itself.
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def _compare(self, comparison: Comparison) -> None:
+        stored = self._get(comparison.key.path)
+        match comparison:
+            case Unchanged(key, expected):
+                check_revision(key.path, stored, expected)
+            case Holds(key, value):
+                check_value(key.path, stored, key.encode(value))
+
+    def _write(self, change: Change[bytes]) -> bool:
+        if change.value is None:
+            cursor = self._connection.execute(
+                "DELETE FROM entries WHERE path = ?", (change.path,)
+            )
+            return cursor.rowcount > 0
+        self._connection.execute(
+            "INSERT OR REPLACE INTO entries VALUES (?, ?, ?)",
+            (change.path, change.value, change.revision),
+        )
+        return True
+
+    def _revision(self) -> Revision:
+        rows = self._connection.execute("SELECT revision FROM store").fetchall()
+        if len(rows) != 1:
+            raise MetadataUnavailable(f"{self._path} has lost its revision")
+        return Revision(rows[0][0])
+
+    def _get(self, path: str) -> Stored[bytes] | None:
+        row = self._connection.execute(
+            "SELECT value, revision FROM entries WHERE path = ?", (path,)
+        ).fetchone()
+        return None if row is None else Stored(row[0], Revision(row[1]))
+
+    @contextmanager
+    def _translated_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            # The low byte is the kind, what is above it only refines it.
+            kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if kind == sqlite3.SQLITE_FULL:
+                raise DiskFull(f"no room for the metadata in {self._path}") from error
+            what = _EXPLANATIONS.get(kind, "cannot be used")
+            raise MetadataUnavailable(
+                f"the metadata file {self._path} {what}: {error}"
+            ) from error
+
+
+_EXPLANATIONS = {
+    sqlite3.SQLITE_BUSY: "is locked by another program",
+    sqlite3.SQLITE_LOCKED: "is locked by another program",
+    sqlite3.SQLITE_CORRUPT: "is damaged",
+    sqlite3.SQLITE_NOTADB: "is damaged or not a metadata store",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened",
+    sqlite3.SQLITE_READONLY: "may not be written",
+    sqlite3.SQLITE_IOERR: "cannot be read or written",
+}

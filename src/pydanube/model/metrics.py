@@ -1,0 +1,225 @@
+"""
+Every metric of a broker, declared once: name, kind, meaning, unit, labels.
+
+The broker counts in plain integers where things happen and, when it is asked,
+reports ``Sample``s that name a declaration from this page.  The HTTP door puts them
+into Prometheus' words; nothing else knows Prometheus.  Names follow its conventions:
+counters end in ``_total``, bytes and seconds are part of the name.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SERIES_MAX = 1000
+"""How many label values of one metric are reported apart; about 100 KB a scrape."""
+
+OTHER = "(other)"
+"""The label value under which everything beyond ``SERIES_MAX`` is added up."""
+
+
+class MetricKind(Enum):
+    """What a metric's number does."""
+
+    COUNTER = "counter"
+    """It only rises, and begins at 0 when the broker starts."""
+    GAUGE = "gauge"
+    """It rises and falls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One thing that a broker measures."""
+
+    name: str
+    kind: MetricKind
+    help: str
+    unit: str
+    labels: tuple[str, ...] = ()
+
+
+Sample = tuple[Metric, tuple[str, ...], float]
+"""A metric, the values of its labels, and its number at this moment."""
+
+METRICS: list[Metric] = []
+"""Every metric, in the order of declaration."""
+
+
+def _metric(
+    name: str, kind: MetricKind, unit: str, help_text: str, *labels: str
+) -> Metric:
+    metric = Metric(name=name, kind=kind, help=help_text, unit=unit, labels=labels)
+    METRICS.append(metric)
+    return metric
+
+
+def _counter(name: str, unit: str, help_text: str, *labels: str) -> Metric:
+    return _metric(name, MetricKind.COUNTER, unit, help_text, *labels)
+
+
+def _gauge(name: str, unit: str, help_text: str, *labels: str) -> Metric:
+    return _metric(name, MetricKind.GAUGE, unit, help_text, *labels)
+
+
+# The broker.
+
+BUILD_INFO = _gauge(
+    "danube_build_info", "", "Always 1; the label says what runs.", "version"
+)
+READY = _gauge("danube_ready", "", "1 while the broker serves topics, otherwise 0.")
+ERRORS = _counter(
+    "danube_errors_total",
+    "errors",
+    "Requests and channels that were answered with an error, by its code.",
+    "code",
+)
+
+# Who is connected.
+
+CONNECTIONS = _gauge(
+    "danube_connections", "connections", "Open connections of the native protocol."
+)
+CONNECTIONS_OPENED = _counter(
+    "danube_connections_opened_total",
+    "connections",
+    "Connections of the native protocol that were accepted.",
+)
+PRODUCERS = _gauge("danube_producers", "producers", "Open producers.")
+CONSUMERS = _gauge("danube_consumers", "consumers", "Open consumers.")
+TOPICS = _gauge("danube_topics", "topics", "Topics that this broker serves.")
+SUBSCRIPTIONS = _gauge(
+    "danube_subscriptions", "subscriptions", "Subscriptions of these topics."
+)
+
+# What goes in and out.
+
+MESSAGES_IN = _counter(
+    "danube_messages_in_total",
+    "messages",
+    "Messages that were published; those of reliable topics once they are stored.",
+)
+BYTES_IN = _counter(
+    "danube_in_bytes_total", "bytes", "Bytes of the batches that were published."
+)
+MESSAGES_OUT = _counter(
+    "danube_messages_out_total",
+    "messages",
+    "Messages that were delivered or fetched, each time they were.",
+)
+BYTES_OUT = _counter(
+    "danube_out_bytes_total",
+    "bytes",
+    "Bytes of the batches that were delivered or fetched.",
+)
+TOPIC_MESSAGES_IN = _counter(
+    "danube_topic_messages_in_total",
+    "messages",
+    "Messages that were published to the topic.",
+    "topic",
+)
+TOPIC_BYTES_IN = _counter(
+    "danube_topic_in_bytes_total",
+    "bytes",
+    "Bytes of the batches that were published to the topic.",
+    "topic",
+)
+TOPIC_MESSAGES_OUT = _counter(
+    "danube_topic_messages_out_total",
+    "messages",
+    "Messages of the topic that were delivered or fetched, each time they were.",
+    "topic",
+)
+TOPIC_BYTES_OUT = _counter(
+    "danube_topic_out_bytes_total",
+    "bytes",
+    "Bytes of the topic's batches that were delivered or fetched.",
+    "topic",
+)
+MESSAGES_DROPPED = _counter(
+    "danube_messages_dropped_total",
+    "messages",
+    "Messages of non-reliable topics that a consumer was too slow for.",
+)
+MESSAGES_REDELIVERED = _counter(
+    "danube_messages_redelivered_total",
+    "messages",
+    "Messages that were delivered again: not acknowledged in time, refused by the "
+    "consumer, or the consumer went away.",
+)
+
+# What waits to be consumed.
+
+BACKLOG = _gauge(
+    "danube_subscription_backlog_messages",
+    "messages",
+    "Messages of the topic that the subscription has not acknowledged.",
+    "topic",
+    "subscription",
+)
+
+# What is stored.
+
+TAIL_BYTES = _gauge(
+    "danube_tail_bytes", "bytes", "Messages in memory that are not sealed yet."
+)
+JOURNAL_BYTES = _gauge("danube_journal_bytes", "bytes", "Size of all journal files.")
+JOURNAL_FILES = _gauge("danube_journal_files", "files", "Journal files.")
+JOURNAL_PENDING_BYTES = _gauge(
+    "danube_journal_pending_bytes",
+    "bytes",
+    "Entries that were handed to the journal and are not committed yet.",
+)
+JOURNAL_COMMITS = _counter(
+    "danube_journal_commits_total",
+    "commits",
+    "Groups of entries that were written to the journal.",
+)
+JOURNAL_SYNCS = _counter(
+    "danube_journal_syncs_total",
+    "syncs",
+    "Commits that waited until the disk had confirmed them.",
+)
+JOURNAL_COMMIT_SECONDS = _counter(
+    "danube_journal_commit_seconds_total",
+    "seconds",
+    "Time spent on commits; divided by their number, the mean latency of one.",
+)
+SEGMENTS = _gauge("danube_segments", "segments", "Sealed segments of these topics.")
+SEGMENT_BYTES = _gauge(
+    "danube_segment_bytes", "bytes", "Size of the sealed segments of these topics."
+)
+SEALINGS = _counter(
+    "danube_sealings_total", "segments", "Segments that were written and recorded."
+)
+SEALING_FAILURES = _counter(
+    "danube_sealing_failures_total",
+    "attempts",
+    "Attempts to seal that failed and will be made again.",
+)
+
+
+def bound_series(
+    samples: Iterable[Sample], *, series_max: int = SERIES_MAX
+) -> dict[Metric, dict[tuple[str, ...], float]]:
+    """
+    The samples by metric and label values, added up where these are the same.
+
+    Bounds: A metric has at most *series_max* series.  The first ones keep their own;
+    all others are added up in one more whose label values are ``(other)``.  A source
+    that reports in a stable order, such as that of creation, keeps its counters
+    monotonic.
+    """
+    bounded: dict[Metric, dict[tuple[str, ...], float]] = defaultdict(dict)
+    for metric, labels, value in samples:
+        assert len(labels) == len(metric.labels), metric.name
+        series = bounded[metric]
+        if labels not in series and len(series) >= series_max:
+            labels = (OTHER,) * len(labels)  # noqa: PLW2901
+        series[labels] = series.get(labels, 0.0) + value
+    return dict(bounded)

@@ -1,0 +1,254 @@
+"""
+A broker's settings: what there is, the defaults, and how they are read.
+
+The classes are the documentation: ``docs/reference/settings.md`` is made from the
+strings under their fields.  Every component is given its own part, never the whole.
+
+A setting is looked for in the flags of the command line, then in the environment,
+then in the file, and is otherwise its default.  Whatever is not understood there is
+refused: a broker that starts does what it was told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
+
+from pydanube.model.errors import InvalidConfig
+from pydanube.storage.config import StorageConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+ENVIRONMENT_PREFIX = "DANUBE_"
+
+OTHER_VARIABLES = {
+    "DANUBE_CONFIG": "The configuration file, where the command names none.",
+    "DANUBE_URL": "The broker that the commands of a client connect to.",
+}
+"""Variables with our prefix that are no settings of a broker."""
+
+G = TypeVar("G", bound=msgspec.Struct)
+
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+
+
+class ListenConfig(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    """Where the broker can be reached."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on. The default admits this machine only; 0.0.0.0 admits
+    whoever can reach the machine."""
+    stream_port: Port = 6651
+    """The port of the native protocol; 0 takes any free one and prints it."""
+    http_port: Port = 8080
+    """The port of health, readiness and metrics; 0 takes any free one and prints it."""
+    frame_bytes_max: Annotated[int, Meta(ge=64 * KIB, le=GIB)] = 8 * MIB
+    """The longest frame of the native protocol that is accepted, and with it the
+    largest batch. A longer one closes its connection."""
+
+
+class TopicsConfig(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    """What the broker does about topics by itself."""
+
+    auto_create: bool = True
+    """Whether a producer or consumer creates the topic that it asks for."""
+
+
+class SubscriptionsConfig(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    """Limits of each subscription."""
+
+    done_ranges_max: Annotated[int, Meta(ge=1)] = 100_000
+    """How many separate ranges of acknowledged messages a cursor remembers above the
+    oldest message that is not acknowledged. When there are as many, nothing new is
+    delivered until that gap closes."""
+
+
+class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the broker writes about itself, to standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least important kind of line that is written."""
+    format: Literal["text", "json"] = "text"
+    """Lines for people, or one JSON object a line for collectors."""
+
+
+class BrokerConfig(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    """All settings of a broker."""
+
+    data_dir: Path = Path("danube-data")
+    """The directory of everything the broker keeps. Created if it is missing; used by
+    one broker at a time."""
+    listen: ListenConfig = ListenConfig()
+    topics: TopicsConfig = TopicsConfig()
+    subscriptions: SubscriptionsConfig = SubscriptionsConfig()
+    storage: StorageConfig = StorageConfig()
+    log: LogConfig = LogConfig()
+
+
+def load_config(
+    path: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]
+) -> BrokerConfig:
+    """
+    The settings from the YAML file *path*, then *environ*, then *flags*.
+
+    Args:
+        path: The file; None for the one that ``DANUBE_CONFIG`` names, if any.
+        environ: The environment; a nested setting has a double underscore, as in
+            ``DANUBE_LISTEN__STREAM_PORT``.
+        flags: Values by dotted path, as in ``{"listen.stream_port": 0}``; None
+            stands for a flag that was not given.
+
+    Raises:
+        InvalidConfig: Something is unknown, of the wrong type or out of range; the
+            message names the setting by its full path.
+    """
+    if path is None and environ.get("DANUBE_CONFIG"):
+        path = Path(environ["DANUBE_CONFIG"])
+    values: dict[str, Any] = {} if path is None else _read_file(path)
+    for setting, value in _from_environment(environ):
+        _place(values, setting.path, value)
+    for dotted, value in flags.items():
+        if value is not None:
+            _place(values, dotted, value)
+    return _build(values, BrokerConfig, "config")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: a field that is not a group of others."""
+
+    path: str
+    """With dots, as in ``listen.stream_port``."""
+    group: type[msgspec.Struct]
+    field: msgspec.structs.FieldInfo
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return ENVIRONMENT_PREFIX + self.path.upper().replace(".", "__")
+
+
+def settings_of(
+    group: type[msgspec.Struct] = BrokerConfig, path: str = ""
+) -> Iterator[Setting]:
+    """Every setting of *group*, then those of the groups in it."""
+    fields = msgspec.structs.fields(group)
+    for field in fields:
+        if not _is_group(field.type):
+            yield Setting(path + field.name, group, field)
+    for field in fields:
+        if _is_group(field.type):
+            yield from settings_of(field.type, f"{path}{field.name}.")
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    import yaml  # noqa: PLC0415  # 15 ms that a broker without a file need not spend.
+
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"the file {path} cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise InvalidConfig(f"the file {path} is not YAML: {error}") from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise InvalidConfig(f"the file {path} must hold settings by name")
+    return values
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[Setting, Any]]:
+    known = {setting.variable: setting for setting in settings_of()}
+    for name in sorted(environ):
+        if not name.startswith(ENVIRONMENT_PREFIX) or name in OTHER_VARIABLES:
+            continue
+        if name not in known:
+            raise InvalidConfig(
+                f"environment: unknown variable {name!r}"
+                + _suggestion(name, [*known, *OTHER_VARIABLES])
+            )
+        # Everything is text here, so "7000" may stand for a number.
+        value = _convert(environ[name], known[name].field.type, name, strict=False)
+        yield known[name], value
+
+
+def _place(values: dict[str, Any], dotted: str, value: object) -> None:
+    *groups, name = dotted.split(".")
+    for group in groups:
+        if values.get(group) is None:
+            values[group] = {}
+        if not isinstance(values[group], dict):
+            # The file has something else there, for which it will be refused.
+            return
+        values = values[group]
+    values[name] = value
+
+
+def _build(values: object, group: type[G], path: str) -> G:
+    """*group* from *values*, what stands at *path*; from the leaves up."""
+    if values is None:
+        # In YAML a group whose lines are all commented out.
+        values = {}
+    if not isinstance(values, dict):
+        raise InvalidConfig(
+            f"{path}: expected settings by name, got {type(values).__name__}"
+        )
+    fields = {field.name: field for field in msgspec.structs.fields(group)}
+    built = {}
+    for name, value in values.items():
+        if name not in fields:
+            raise InvalidConfig(
+                f"{path}: unknown setting {str(name)!r}"
+                + _suggestion(str(name), fields)
+            )
+        build = _build if _is_group(fields[name].type) else _convert
+        built[name] = build(value, fields[name].type, f"{path}.{name}")
+    try:
+        return group(**built)
+    except InvalidConfig as error:
+        # What the group checks itself; it does not know where it stands.
+        raise InvalidConfig(f"{path}.{error}") from error
+
+
+def _convert(value: object, kind: Any, path: str, *, strict: bool = True) -> Any:
+    try:
+        return msgspec.convert(value, kind, strict=strict, dec_hook=_decode_path)
+    except msgspec.ValidationError as error:
+        if get_origin(kind) is Literal:
+            said = f"expected one of {', '.join(map(str, get_args(kind)))}"
+        else:
+            said = str(error).replace("`", "").replace("Expected", "expected", 1)
+        raise InvalidConfig(f"{path}: {said}") from error
+
+
+def _decode_path(kind: type, value: object) -> object:
+    if kind is Path and isinstance(value, str | Path) and str(value):
+        return Path(value)
+    raise ValueError(f"Expected `str` that names a path, got `{type(value).__name__}`")
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    nearest = get_close_matches(name, known, n=1)
+    return f", did you mean {nearest[0]!r}?" if nearest else ""
+
+
+def _is_group(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)

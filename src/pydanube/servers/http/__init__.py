@@ -1,0 +1,6 @@
+"""The HTTP door: is the broker alive, is it ready, and what does it count."""
+
+from pydanube.servers.http.app import BrokerState
+from pydanube.servers.http.server import open_http
+
+__all__ = ["BrokerState", "open_http"]

@@ -1,0 +1,95 @@
+"""What the HTTP door answers; it asks the broker and holds no logic of its own."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Protocol
+
+from starlette.applications import Starlette
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from pydanube.model.version import __version__
+from pydanube.servers.errors import http_status_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from starlette.requests import Request
+
+    from pydanube.model.errors import BrokerError
+    from pydanube.model.metrics import Sample
+
+
+class BrokerState(Protocol):
+    """What the HTTP door needs to know of a broker; asked on the broker's loop."""
+
+    def why_not_ready(self) -> BrokerError | None:
+        """Why no topics are served at the moment, or None if they are."""
+
+    def samples(self) -> Iterable[Sample]:
+        """What the broker counts, at this moment and without waiting."""
+
+
+PLACES = {
+    "/healthz": "Whether the process is alive: always 200 while it answers.",
+    "/readyz": "Whether topics are served: 200, or 503 with the reason.",
+    "/metrics": "What is counted, for Prometheus.",
+}
+"""What is here, as the page at ``/`` says it."""
+
+
+def make_app(state: BrokerState) -> Starlette:
+    """The application of the HTTP door over a broker's *state*."""
+
+    async def healthz(_: Request) -> Response:
+        return JSONResponse({"alive": True})
+
+    async def readyz(_: Request) -> Response:
+        reason = state.why_not_ready()
+        if reason is None:
+            return JSONResponse({"ready": True})
+        return JSONResponse(
+            {"ready": False, "code": reason.code, "message": str(reason)},
+            status_code=http_status_of(reason),
+        )
+
+    async def metrics(request: Request) -> Response:
+        # Imported by the first scrape: starting a broker does not wait for it.
+        from pydanube.servers.http.exposition import expose  # noqa: PLC0415
+
+        body, content_type = expose(state.samples(), request.headers.get("accept", ""))
+        # As a header, because a media type would be given a second charset.
+        return Response(body, headers={"content-type": content_type})
+
+    async def index(_: Request) -> Response:
+        return HTMLResponse(_index_page())
+
+    return Starlette(
+        routes=[
+            Route("/", index),
+            Route("/healthz", healthz),
+            Route("/readyz", readyz),
+            Route("/metrics", metrics),
+        ]
+    )
+
+
+def _index_page() -> str:
+    rows = "\n".join(
+        f'<dt><a href="{path}">{path}</a></dt><dd>{escape(meaning)}</dd>'
+        for path, meaning in PLACES.items()
+    )
+    return f"""<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>pydanube broker</title></head>
+<body style="font-family: sans-serif; max-width: 40em; margin: 3em auto">
+<h1>pydanube broker {__version__}</h1>
+<p>Messages do not come through this door: clients connect to the port of the
+native protocol, 6651 unless the broker was told otherwise.</p>
+<dl>
+{rows}
+</dl>
+</body>
+</html>
+"""

@@ -1,0 +1,84 @@
+"""The HTTP door's server: uvicorn inside the broker's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from pydanube.model.errors import InvalidConfig
+from pydanube.servers.http.app import make_app
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractContextManager
+
+    from pydanube.servers.http.app import BrokerState
+
+SHUTDOWN_S = 1
+"""How long a request that is being answered may hold up the end of the broker."""
+
+
+@asynccontextmanager
+async def open_http(host: str, port: int, state: BrokerState) -> AsyncIterator[int]:
+    """
+    Serve health, readiness and metrics for the body; gives the port, free if 0.
+
+    Requests are answered from when the body begins until it ends, so ``/readyz`` can
+    say that the broker is starting or draining.  Signals are left to the process.
+
+    Raises:
+        InvalidConfig: Nobody can listen there.
+    """
+    listener = _listen(host, port)
+    server = _Server(
+        uvicorn.Config(
+            make_app(state),
+            loop="none",
+            http="h11",
+            ws="none",
+            lifespan="off",
+            # The broker's own logging shows what is worth it.
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=SHUTDOWN_S,
+        )
+    )
+    with listener:
+        async with asyncio.TaskGroup() as tasks:
+            serving = tasks.create_task(server.serve([listener]), name="http door")
+            try:
+                await server.is_listening.wait()
+                yield listener.getsockname()[1]
+            finally:
+                server.should_exit = True
+                # Before the group cancels it: only a server that ends by itself
+                # closes its connections.
+                await asyncio.wait([serving])
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.is_listening.set()
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        return nullcontext()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        why = error.strerror or error
+        raise InvalidConfig(f"cannot listen on {host}:{port}: {why}") from error

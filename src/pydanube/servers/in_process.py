@@ -1,0 +1,135 @@
+"""
+A connection without a socket: the native protocol between two objects of one loop.
+
+The same bytes are made and parsed as over TCP, so whoever tests against a broker
+in their own process tests the protocol as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pydanube.client.connection import BrokerConnection
+    from pydanube.servers.stream import StreamServer
+
+Buffer = bytes | bytearray | memoryview
+
+
+class PipeEnd(asyncio.Transport):
+    """One end of an in-process connection; what it is given comes out at the other."""
+
+    def __init__(self, protocol: asyncio.BufferedProtocol) -> None:
+        super().__init__({"peername": "in process"})
+        self._protocol = protocol
+        self._loop = asyncio.get_running_loop()
+        self._other: PipeEnd
+        self._incoming: deque[Buffer] = deque()
+        self._is_paused = False
+        self._is_scheduled = False
+        self._is_closing = False
+        self._is_lost = False
+
+    @staticmethod
+    def connect(
+        one: asyncio.BufferedProtocol, other: asyncio.BufferedProtocol
+    ) -> tuple[PipeEnd, PipeEnd]:
+        """Connect two protocols."""
+        ends = PipeEnd(one), PipeEnd(other)
+        ends[0]._other, ends[1]._other = ends[1], ends[0]  # noqa: SLF001
+        one.connection_made(ends[0])
+        other.connection_made(ends[1])
+        return ends
+
+    def write(self, data: Buffer) -> None:
+        """See asyncio.WriteTransport; the bytes are copied on their way."""
+        if data and not self._is_closing:
+            self._other._take(bytes(data))  # noqa: SLF001
+
+    def writelines(self, list_of_data: Iterable[Buffer]) -> None:
+        """See asyncio.WriteTransport."""
+        for data in list_of_data:
+            self.write(data)
+
+    def set_write_buffer_limits(
+        self, high: int | None = None, low: int | None = None
+    ) -> None:
+        """See asyncio.WriteTransport; there is no buffer to limit."""
+
+    def pause_reading(self) -> None:
+        """See asyncio.ReadTransport."""
+        self._is_paused = True
+
+    def resume_reading(self) -> None:
+        """See asyncio.ReadTransport."""
+        self._is_paused = False
+        self._schedule()
+
+    def is_closing(self) -> bool:
+        """See asyncio.BaseTransport."""
+        return self._is_closing
+
+    def close(self) -> None:
+        """See asyncio.BaseTransport; what was written before still arrives."""
+        if not self._is_closing:
+            self._is_closing = True
+            self._loop.call_soon(self._lose)
+            self._other._schedule_loss()  # noqa: SLF001
+
+    def abort(self) -> None:
+        """See asyncio.WriteTransport."""
+        self.close()
+
+    def _take(self, data: bytes) -> None:
+        if not self._is_closing:
+            self._incoming.append(data)
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled and self._incoming:
+            self._is_scheduled = True
+            self._loop.call_soon(self._hand_over)
+
+    def _hand_over(self) -> None:
+        self._is_scheduled = False
+        while self._incoming and not self._is_paused and not self._is_closing:
+            data = memoryview(self._incoming.popleft())
+            while data and not self._is_closing:
+                buffer: Any = self._protocol.get_buffer(len(data))
+                count = min(len(buffer), len(data))
+                buffer[:count] = data[:count]
+                data = data[count:]
+                self._protocol.buffer_updated(count)
+
+    def _schedule_loss(self) -> None:
+        self._loop.call_soon(self._other_closed)
+
+    def _other_closed(self) -> None:
+        self._is_paused = False
+        self._hand_over()
+        if not self._is_closing:
+            self._is_closing = True
+            self._lose()
+
+    def _lose(self) -> None:
+        if not self._is_lost:
+            self._is_lost = True
+            self._incoming.clear()
+            self._protocol.connection_lost(None)
+
+
+def dial_in_process(
+    server: StreamServer,
+) -> Callable[[Callable[[], BrokerConnection]], Any]:
+    """What a client needs to reach *server* without a socket."""
+
+    async def dial(factory: Callable[[], BrokerConnection]) -> BrokerConnection:
+        connection = factory()
+        PipeEnd.connect(connection, server.new_door())
+        return connection
+
+    return dial

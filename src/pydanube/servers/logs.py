@@ -1,0 +1,68 @@
+"""
+What the broker's log looks like.
+
+The code logs through the standard library, with ids as ``extra`` fields, and knows
+nothing of this file; libraries' lines come out in the same form as ours.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+import structlog
+
+if TYPE_CHECKING:
+    from structlog.typing import Processor
+
+    from pydanube.servers.config import LogConfig
+
+
+def configure_logging(config: LogConfig, stream: TextIO | None = None) -> None:
+    """
+    Send every log line of the process to *stream*, standard error by default.
+
+    Replaces whatever logging was configured before, so that it may be called again.
+    """
+    stream = stream or sys.stderr
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_formatter(config, stream))
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(config.level.upper())
+
+
+def _formatter(config: LogConfig, stream: TextIO) -> logging.Formatter:
+    return structlog.stdlib.ProcessorFormatter(
+        # Applied to lines of the standard library, and all of them are.
+        foreign_pre_chain=[
+            structlog.stdlib.add_log_level,
+            structlog.stdlib.add_logger_name,
+            structlog.stdlib.ExtraAdder(),
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+        ],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            *_renderers(config, stream),
+        ],
+    )
+
+
+def _renderers(config: LogConfig, stream: TextIO) -> list[Processor]:
+    match config.format:
+        case "json":
+            return [
+                structlog.processors.dict_tracebacks,
+                # A field that JSON has no word for is shown as text.
+                structlog.processors.JSONRenderer(default=str),
+            ]
+        case "text":
+            return [
+                structlog.dev.ConsoleRenderer(
+                    colors=stream.isatty(),
+                    exception_formatter=structlog.dev.plain_traceback,
+                )
+            ]

@@ -1,0 +1,203 @@
+"""
+The composition root: the only place that knows every part of a broker.
+
+The order of the ``async with`` is the order of the floors; leaving goes the other
+way, so nothing is closed while something above it still works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+import time
+import uuid
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pydanube.broker.broker import Broker, open_broker
+from pydanube.broker.manifest import MetadataManifest
+from pydanube.client.loops import new_loop
+from pydanube.metadata.sqlite import open_sqlite
+from pydanube.model.errors import BrokerError, Draining, Unavailable
+from pydanube.servers.directory import hold_directory
+from pydanube.servers.http.server import open_http
+from pydanube.servers.logs import configure_logging
+from pydanube.servers.samples import samples_of
+from pydanube.servers.stream import StreamServer, listen, open_stream_server
+from pydanube.storage.files import DirectoryFiles
+from pydanube.storage.objects import DirectoryObjects
+from pydanube.storage.storage import open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+    from pathlib import Path
+
+    from pydanube.model.metrics import Sample
+    from pydanube.servers.config import BrokerConfig
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningBroker:
+    """Where a broker can be reached."""
+
+    data_dir: Path
+    stream_url: str
+    http_url: str
+
+
+class BrokerState:
+    """What the HTTP door shows of a broker that is starting, serving or stopping."""
+
+    def __init__(self) -> None:
+        self._reason: BrokerError | None = Unavailable("the broker is starting")
+        self._broker: Broker | None = None
+        self._server: StreamServer | None = None
+
+    def on_serving(self, broker: Broker, server: StreamServer) -> None:
+        """Clients may come."""
+        self._broker, self._server = broker, server
+        self._reason = None
+
+    def on_stopping(self) -> None:
+        """No more messages are taken."""
+        self._reason = Draining("the broker is stopping (draining)")
+
+    def why_not_ready(self) -> BrokerError | None:
+        """See ``http.app.BrokerState``."""
+        if self._reason is None and self._broker is not None:
+            return self._broker.storage.failure
+        return self._reason
+
+    def samples(self) -> Iterable[Sample]:
+        """See ``http.app.BrokerState``."""
+        if self._broker is None or self._server is None:
+            return ()
+        is_ready = self.why_not_ready() is None
+        return samples_of(self._broker, self._server, is_ready=is_ready)
+
+
+@asynccontextmanager
+async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
+    """
+    A complete broker of one machine, serving while the body runs.
+
+    On leaving, publishing is refused, what was taken is committed, cursors are
+    saved, and clients are told goodbye.
+
+    Raises:
+        DirectoryLocked: Another broker uses the data directory.
+        InvalidConfig: The data directory or a port cannot be used.
+        CorruptJournal: The journal is damaged; nothing was changed.
+    """
+    state = BrokerState()
+    host = config.listen.host
+    with hold_directory(config.data_dir) as directory:
+        async with (
+            open_http(host, config.listen.http_port, state) as http_port,
+            open_sqlite(directory.metadata) as store,
+            open_storage(
+                config.storage,
+                files=DirectoryFiles(directory.journal),
+                objects=DirectoryObjects(directory.objects),
+                manifest=MetadataManifest(store),
+            ) as storage,
+            open_broker(
+                store,
+                storage,
+                new_broker_id=lambda: uuid.uuid4().hex,
+                wall_clock_us=lambda: time.time_ns() // 1000,
+                auto_create_topics=config.topics.auto_create,
+                done_ranges_max=config.subscriptions.done_ranges_max,
+            ) as broker,
+            open_stream_server(broker, config.listen.frame_bytes_max) as server,
+            listen(server, host, config.listen.stream_port) as stream_port,
+        ):
+            state.on_serving(broker, server)
+            try:
+                yield RunningBroker(
+                    data_dir=config.data_dir.absolute(),
+                    stream_url=f"danube://{_in_url(host)}:{stream_port}",
+                    http_url=f"http://{_in_url(host)}:{http_port}",
+                )
+            finally:
+                state.on_stopping()
+                await broker.drain()
+
+
+def run(
+    config: BrokerConfig,
+    announce: Callable[[RunningBroker], None] | None = None,
+) -> None:
+    """
+    Run a broker until SIGINT or SIGTERM; *announce* is called when it is ready.
+
+    A second signal does not wait for anything any more.
+
+    Raises: As ``serve``.
+    """
+    configure_logging(config.log)
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(_run(config, announce or print_addresses))
+
+
+def print_addresses(running: RunningBroker) -> None:
+    """Tell on standard output where the broker listens."""
+    sys.stdout.write(
+        f"pydanube broker is ready\n"
+        f"  stream    {running.stream_url}\n"
+        f"  http      {running.http_url}\n"
+        f"  data      {running.data_dir}\n"
+    )
+    sys.stdout.flush()
+
+
+async def _run(config: BrokerConfig, announce: Callable[[RunningBroker], None]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    failure: BaseException | None = None
+    with _SignalScope(loop, stop):
+        try:
+            async with serve(config) as running:
+                announce(running)
+                await stop.wait()
+                log.info("stopping: committing what was taken")
+        except BaseExceptionGroup as group:
+            failure = _first(group)
+    if failure is not None:
+        raise failure
+
+
+class _SignalScope:
+    """While entered, the first SIGINT or SIGTERM stops, the second one kills."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+        self._loop = loop
+        self._stop = stop
+
+    def __enter__(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._loop.add_signal_handler(number, self._on_signal, number)
+
+    def __exit__(self, *_: object) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._loop.remove_signal_handler(number)
+
+    def _on_signal(self, number: int) -> None:
+        if self._stop.is_set():
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self._stop.set()
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first

@@ -1,0 +1,75 @@
+"""A broker's numbers at one moment, under the names of ``model/metrics.py``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydanube.model import metrics
+from pydanube.model.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydanube.broker.broker import Broker
+    from pydanube.broker.topic import Topic
+    from pydanube.model.metrics import Sample
+    from pydanube.servers.stream import StreamServer
+
+
+def samples_of(
+    broker: Broker, server: StreamServer, *, is_ready: bool
+) -> Iterator[Sample]:
+    """Everything that is counted; nothing is waited for."""
+    yield metrics.BUILD_INFO, (__version__,), 1
+    yield metrics.READY, (), float(is_ready)
+    for code, count in server.errors.items():
+        yield metrics.ERRORS, (code,), count
+    yield metrics.CONNECTIONS, (), len(server.doors)
+    yield metrics.CONNECTIONS_OPENED, (), server.connections_total
+    yield metrics.TOPICS, (), len(broker.topics)
+    yield from _totals(broker, server)
+    for topic in broker.topics.values():
+        yield from _of_topic(topic)
+    yield from _of_storage(broker)
+
+
+def _totals(broker: Broker, server: StreamServer) -> Iterator[Sample]:
+    topics = list(broker.topics.values())
+    subscriptions = [s for topic in topics for s in topic.subscriptions.values()]
+    yield metrics.PRODUCERS, (), sum(len(list(t.open_producers)) for t in topics)
+    yield metrics.CONSUMERS, (), sum(s.consumer_count for s in subscriptions)
+    yield metrics.SUBSCRIPTIONS, (), len(subscriptions)
+    counts = broker.counts
+    yield metrics.MESSAGES_IN, (), counts.published
+    yield metrics.BYTES_IN, (), counts.published_bytes
+    yield metrics.MESSAGES_OUT, (), counts.delivered + server.fetched
+    yield metrics.BYTES_OUT, (), counts.delivered_bytes + server.fetched_bytes
+    yield metrics.MESSAGES_DROPPED, (), counts.dropped
+    yield metrics.MESSAGES_REDELIVERED, (), counts.redelivered
+
+
+def _of_topic(topic: Topic) -> Iterator[Sample]:
+    name = (str(topic.name),)
+    counts = topic.counts
+    yield metrics.TOPIC_MESSAGES_IN, name, counts.published
+    yield metrics.TOPIC_BYTES_IN, name, counts.published_bytes
+    yield metrics.TOPIC_MESSAGES_OUT, name, counts.delivered
+    yield metrics.TOPIC_BYTES_OUT, name, counts.delivered_bytes
+    for subscription in topic.subscriptions.values():
+        backlog = subscription.describe(topic.end_offset).backlog
+        yield metrics.BACKLOG, (*name, str(subscription.name)), backlog
+
+
+def _of_storage(broker: Broker) -> Iterator[Sample]:
+    stats = broker.storage.stats
+    yield metrics.TAIL_BYTES, (), stats.tail_bytes
+    yield metrics.JOURNAL_BYTES, (), stats.journal_bytes
+    yield metrics.JOURNAL_FILES, (), stats.journal_files
+    yield metrics.JOURNAL_PENDING_BYTES, (), stats.journal_pending_bytes
+    yield metrics.JOURNAL_COMMITS, (), stats.commits
+    yield metrics.JOURNAL_SYNCS, (), stats.syncs
+    yield metrics.JOURNAL_COMMIT_SECONDS, (), stats.commit_seconds
+    yield metrics.SEGMENTS, (), stats.segments
+    yield metrics.SEGMENT_BYTES, (), stats.segment_bytes
+    yield metrics.SEALINGS, (), stats.sealings
+    yield metrics.SEALING_FAILURES, (), stats.sealing_failures

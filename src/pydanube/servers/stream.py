@@ -1,0 +1,693 @@
+"""
+The native protocol's door.
+
+One ``StreamDoor`` stands for one connection.  What is on the data path, batches
+in, batches and receipts out, is handled at once when bytes arrive, without a
+task; requests that have to wait for something are tasks of the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pydanube.model.descriptions import Segment, Segments
+from pydanube.model.errors import (
+    BrokerError,
+    Draining,
+    InvalidConfig,
+    InvalidRequest,
+    ProtocolViolation,
+)
+from pydanube.model.names import (
+    TopicName,
+    parse_client_name,
+    parse_namespace,
+    parse_subscription,
+)
+from pydanube.model.version import __version__
+from pydanube.wire.connection import PROTOCOL_VERSION, Received, StreamConnection
+from pydanube.wire.frames import FRAME_BYTES_MAX, Kind, Side
+from pydanube.wire.messages import (
+    error_to_wire,
+    policy_from_wire,
+    ranges_from_wire,
+    segments_to_wire,
+    start_from_wire,
+    subscription_to_wire,
+    topic_to_wire,
+    type_from_wire,
+)
+from pydanube.wire.pb import stream_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+
+    from google.protobuf.message import Message
+
+    from pydanube.broker.broker import Broker
+    from pydanube.broker.consumers import Consumer
+    from pydanube.broker.producers import ProducerSession
+    from pydanube.broker.subscription import Subscription
+    from pydanube.broker.topic import Topic
+    from pydanube.storage.topic_log import TopicLog
+    from pydanube.wire.batches import BatchFrame
+
+log = logging.getLogger(__name__)
+
+GREETING_TIMEOUT_S = 10.0
+REQUESTS_MAX = 256
+"""Of one connection at a time; a client that asks faster is not read from."""
+FETCH_BYTES_MAX = 16 * 1024 * 1024
+FETCH_WAIT_S_MAX = 30.0
+WRITE_BUFFER_BYTES = 4 * 1024 * 1024
+"""What may wait for a slow reader of history; deliveries are bounded by credit."""
+CLOSE_TIMEOUT_S = 5.0
+
+
+class StreamServer:
+    """All connections of the native protocol."""
+
+    def __init__(
+        self, broker: Broker, tasks: asyncio.TaskGroup, frame_bytes_max: int
+    ) -> None:
+        self.broker = broker
+        self.frame_bytes_max = frame_bytes_max
+        self.doors: set[StreamDoor] = set()
+        self.connections_total = 0
+        self.fetched = 0
+        self.fetched_bytes = 0
+        self.errors: Counter[str] = Counter()
+        """How many errors of each code were sent."""
+        self._tasks = tasks
+        self._running: set[asyncio.Task[None]] = set()
+
+    def new_door(self) -> StreamDoor:
+        """The protocol of a new connection."""
+        self.connections_total += 1
+        return StreamDoor(self)
+
+    def error(self, error: BrokerError) -> pb.Error:
+        """What a client is told of *error*, which is counted."""
+        self.errors[error.code] += 1
+        return error_to_wire(error)
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run *work* until it ends or the server does."""
+        task = self._tasks.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def close(self) -> None:
+        """Close every connection in good order."""
+        async with asyncio.TaskGroup() as goodbyes:
+            for door in list(self.doors):
+                goodbyes.create_task(door.say_goodbye("the broker is stopping"))
+        for task in list(self._running):
+            task.cancel()
+
+
+@asynccontextmanager
+async def open_stream_server(
+    broker: Broker, frame_bytes_max: int = FRAME_BYTES_MAX
+) -> AsyncIterator[StreamServer]:
+    """The native protocol's door of *broker*, without a socket of its own."""
+    async with asyncio.TaskGroup() as tasks:
+        server = StreamServer(broker, tasks, frame_bytes_max)
+        try:
+            yield server
+        finally:
+            await server.close()
+
+
+@asynccontextmanager
+async def listen(server: StreamServer, host: str, port: int) -> AsyncIterator[int]:
+    """
+    Take connections on *host* and *port* (0: any free one); yields the port.
+
+    Raises:
+        InvalidConfig: The address is not ours, or taken.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        listener = await loop.create_server(server.new_door, host, port, backlog=1024)
+    except OSError as error:
+        raise InvalidConfig(
+            f"cannot listen on {host}:{port} for the native protocol: "
+            f"{error.strerror or error}; choose another with --stream-port"
+        ) from error
+    try:
+        yield listener.sockets[0].getsockname()[1]
+    finally:
+        listener.close()
+
+
+class ProducerChannel:
+    """One producer of one connection."""
+
+    __slots__ = ("is_anonymous", "offsets", "sequences", "session", "topic")
+
+    def __init__(
+        self, topic: Topic, session: ProducerSession, *, is_anonymous: bool
+    ) -> None:
+        self.topic = topic
+        self.session = session
+        self.is_anonymous = is_anonymous
+        # The receipts that the next frame will carry.
+        self.sequences: list[int] = []
+        self.offsets: list[int] = []
+
+
+class ConsumerChannel:
+    """One consumer of one connection; what the subscription sees of it."""
+
+    __slots__ = ("_door", "channel", "consumer", "subscription", "topic")
+
+    def __init__(self, door: StreamDoor, channel: int) -> None:
+        self._door = door
+        self.channel = channel
+        self.topic: Topic
+        self.subscription: Subscription
+        self.consumer: Consumer
+
+    def deliver(self, frame: BatchFrame, attempt: int) -> None:
+        """See ConsumerPort."""
+        self._door.deliver(self.channel, frame, attempt)
+
+    def set_active(self, *, is_active: bool) -> None:
+        """See ConsumerPort."""
+        self._door.tell_state(self.channel, is_active=is_active)
+
+    def close(self, reason: BrokerError) -> None:
+        """See ConsumerPort."""
+        self._door.close_channel(self.channel, reason)
+
+
+class StreamDoor(asyncio.BufferedProtocol):
+    """One connection of the native protocol; see the module."""
+
+    def __init__(self, server: StreamServer) -> None:
+        self._server = server
+        self._broker = server.broker
+        self._protocol = StreamConnection(Side.BROKER, server.frame_bytes_max)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._producers: dict[int, ProducerChannel] = {}
+        self._consumers: dict[int, ConsumerChannel] = {}
+        self._requests = 0
+        self._pauses: set[str] = set()
+        self._can_write = asyncio.Event()
+        self._can_write.set()
+        self._gone = asyncio.Event()
+        self._peer = "?"
+
+    # What asyncio tells us.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.BaseProtocol."""
+        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
+        self._transport = transport  # type: ignore[assignment]
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._peer = str(transport.get_extra_info("peername", "in process"))
+        connection = transport.get_extra_info("socket")
+        if connection is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._server.doors.add(self)
+        self._loop.call_later(GREETING_TIMEOUT_S, self._expect_greeting)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """See asyncio.BufferedProtocol."""
+        return self._protocol.reader.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """See asyncio.BufferedProtocol."""
+        try:
+            frames = self._protocol.received(nbytes)
+        except ProtocolViolation as error:
+            self._refuse(error)
+            return
+        for frame in frames:
+            self._take(frame)
+
+    def eof_received(self) -> bool:
+        """See asyncio.BufferedProtocol."""
+        return False
+
+    def pause_writing(self) -> None:
+        """See asyncio.BaseProtocol."""
+        self._can_write.clear()
+
+    def resume_writing(self) -> None:
+        """See asyncio.BaseProtocol."""
+        self._can_write.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.BaseProtocol."""
+        self._server.doors.discard(self)
+        self._protocol.close()
+        self._gone.set()
+        self._can_write.set()
+        for producer in list(self._producers.values()):
+            self._broker.close_producer(producer.topic, producer.session, forget=False)
+        for consumer in list(self._consumers.values()):
+            consumer.subscription.detach(consumer.consumer)
+        self._producers.clear()
+        self._consumers.clear()
+
+    # What the broker tells us.
+
+    def deliver(self, channel: int, frame: BatchFrame, attempt: int) -> None:
+        """Send messages to a consumer."""
+        self._transport.writelines(
+            self._protocol.send_batch(Kind.DELIVERY, frame, channel, attempt=attempt)
+        )
+
+    def tell_state(self, channel: int, *, is_active: bool) -> None:
+        """Tell a consumer whether it gets messages."""
+        self._write(
+            self._protocol.send(
+                Kind.CONSUMER_STATE, pb.ConsumerState(is_active=is_active), channel
+            )
+        )
+
+    def close_channel(self, channel: int, reason: BrokerError) -> None:
+        """End a producer or consumer, and say why."""
+        self._producers.pop(channel, None)
+        consumer = self._consumers.pop(channel, None)
+        if consumer is not None:
+            consumer.subscription.detach(consumer.consumer)
+        self._write(
+            self._protocol.close_channel(
+                channel, Kind.ERROR, self._server.error(reason)
+            )
+        )
+
+    async def say_goodbye(self, reason: str) -> None:
+        """Tell the client that we close, let what is written out, and close."""
+        if self._gone.is_set():
+            return
+        for channel in [*self._producers, *self._consumers]:
+            self.close_channel(channel, Draining(reason))
+        self._write(self._protocol.send(Kind.GOODBYE, pb.Goodbye(reason=reason)))
+        self._transport.close()
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._gone.wait()
+        except TimeoutError:
+            self._transport.abort()
+
+    # The data path.
+
+    def _take(self, frame: Received) -> None:
+        channel = frame.channel
+        message: Any = frame.message
+        match frame.kind:
+            case Kind.PUBLISH:
+                self._publish(channel, frame)
+            case Kind.CREDIT:
+                if consumer := self._consumers.get(channel):
+                    consumer.subscription.credit(
+                        consumer.consumer, message.messages, message.bytes
+                    )
+            case Kind.ACK:
+                self._ack(frame, message)
+            case Kind.NACK:
+                if consumer := self._consumers.get(channel):
+                    consumer.subscription.nack(ranges_from_wire(message.ranges))
+            case Kind.HELLO:
+                self._greet(frame, message)
+            case Kind.PING:
+                self._answer(frame, Kind.PONG, pb.Pong())
+            case Kind.GOODBYE:
+                self._transport.close()
+            case _:
+                self._start(frame)
+
+    def _publish(self, channel: int, frame: Received) -> None:
+        producer = self._producers.get(channel)
+        batch = frame.batch
+        if producer is None or batch is None:
+            return
+        try:
+            producer.topic.publish(
+                producer.session,
+                batch,
+                partial(self._published, channel, producer, batch.header.base_sequence),
+            )
+        except BrokerError as error:
+            self._broker.close_producer(producer.topic, producer.session, forget=False)
+            self.close_channel(channel, error)
+        if not self._broker.has_room and "room" not in self._pauses:
+            self._pause("room")
+            self._server.run(self._resume_when_there_is_room())
+
+    def _published(
+        self,
+        channel: int,
+        producer: ProducerChannel,
+        base_sequence: int,
+        base_offset: int,
+        error: BrokerError | None,
+    ) -> None:
+        if self._producers.get(channel) is not producer:
+            return
+        if error is not None:
+            self._send_receipts(channel, producer)
+            self.close_channel(channel, error)
+            return
+        if not producer.sequences:
+            # All batches of one commit are acknowledged in one frame.
+            self._loop.call_soon(self._send_receipts, channel, producer)
+        producer.sequences.append(base_sequence)
+        producer.offsets.append(base_offset)
+
+    def _send_receipts(self, channel: int, producer: ProducerChannel) -> None:
+        if self._producers.get(channel) is not producer or not producer.sequences:
+            return
+        receipt = pb.Receipt(
+            base_sequence=producer.sequences, base_offset=producer.offsets
+        )
+        producer.sequences, producer.offsets = [], []
+        self._write(self._protocol.send(Kind.RECEIPT, receipt, channel))
+
+    def _ack(self, frame: Received, message: Any) -> None:
+        consumer = self._consumers.get(frame.channel)
+        if consumer is None:
+            if frame.correlation:
+                self._answer(frame, Kind.OK, pb.Ok())
+            return
+        subscription = consumer.subscription
+        subscription.ack(ranges_from_wire(message.ranges), message.through)
+        if frame.correlation:
+            subscription.save_cursor_now(partial(self._acked, frame))
+
+    def _acked(self, frame: Received, error: BrokerError | None) -> None:
+        if error is None:
+            self._answer(frame, Kind.OK, pb.Ok())
+        else:
+            self._answer(frame, Kind.ERROR, self._server.error(error))
+
+    # Requests.
+
+    def _greet(self, frame: Received, hello: Any) -> None:
+        if not hello.version_min <= PROTOCOL_VERSION <= hello.version_max:
+            self._refuse(
+                ProtocolViolation(
+                    f"this broker speaks version {PROTOCOL_VERSION} of the protocol, "
+                    f"the client {hello.version_min} to {hello.version_max}"
+                )
+            )
+            return
+        self._protocol.welcome(hello.frame_bytes_max)
+        log.debug("%s is %s", self._peer, hello.client)
+        welcome = pb.Welcome(
+            version=PROTOCOL_VERSION,
+            broker=f"pydanube {__version__}",
+            broker_id=self._broker.broker_id,
+            frame_bytes_max=self._protocol.frame_bytes_max,
+        )
+        self._answer(frame, Kind.WELCOME, welcome)
+
+    def _start(self, frame: Received) -> None:
+        self._requests += 1
+        if self._requests >= REQUESTS_MAX:
+            self._pause("requests")
+        self._server.run(self._carry_out(frame))
+
+    async def _carry_out(self, frame: Received) -> None:
+        # One request may fail alone: this is the place that decides so.
+        try:
+            kind, message = await self._handle(frame)
+        except BrokerError as error:
+            kind, message = Kind.ERROR, self._server.error(error)
+        except Exception:
+            log.exception("%s of %s failed", frame.kind.name, self._peer)
+            text = "the broker failed to carry this out; its log says why"
+            kind, message = Kind.ERROR, self._server.error(BrokerError(text))
+        finally:
+            self._requests -= 1
+            self._unpause("requests")
+        if not self._gone.is_set():
+            self._answer(frame, kind, message)
+
+    async def _handle(self, frame: Received) -> tuple[Kind, Message]:
+        answer = await _HANDLERS[frame.kind](self, frame, frame.message)
+        return answer if answer is not None else (Kind.OK, pb.Ok())
+
+    async def _look_up(self, _: Received, m: Any) -> Answer:
+        await self._broker.topic(TopicName.parse(m.topic))
+        return Kind.LOCATION, pb.Location()
+
+    async def _create_topic(self, _: Received, m: Any) -> Answer:
+        await self._broker.create_topic(
+            TopicName.parse(m.topic), policy_from_wire(m.policy), exist_ok=m.exist_ok
+        )
+        return None
+
+    async def _delete_topic(self, _: Received, m: Any) -> Answer:
+        await self._broker.delete_topic(TopicName.parse(m.topic), force=m.force)
+        return None
+
+    async def _list_topics(self, _: Received, m: Any) -> Answer:
+        namespace = parse_namespace(m.namespace) if m.namespace else None
+        names = await self._broker.topic_names(namespace)
+        return Kind.TOPICS, pb.Topics(topics=[str(name) for name in names])
+
+    async def _describe_topic(self, _: Received, m: Any) -> Answer:
+        topic = await self._broker.topic(TopicName.parse(m.topic))
+        return Kind.TOPIC_DESCRIPTION, topic_to_wire(topic.describe())
+
+    async def _create_subscription(self, _: Received, m: Any) -> Answer:
+        await self._broker.create_subscription(
+            TopicName.parse(m.topic),
+            parse_subscription(m.subscription),
+            type_from_wire(m.type),
+            start_from_wire(m.start),
+        )
+        return None
+
+    async def _delete_subscription(self, _: Received, m: Any) -> Answer:
+        await self._broker.delete_subscription(
+            TopicName.parse(m.topic),
+            parse_subscription(m.subscription),
+            force=m.force,
+        )
+        return None
+
+    async def _describe_subscription(self, _: Received, m: Any) -> Answer:
+        topic = await self._broker.topic(TopicName.parse(m.topic))
+        found = topic.find_subscription(parse_subscription(m.subscription))
+        facts = found.describe(topic.end_offset)
+        return Kind.SUBSCRIPTION_DESCRIPTION, subscription_to_wire(facts)
+
+    async def _report_progress(self, _: Received, m: Any) -> Answer:
+        await self._broker.report_progress(
+            TopicName.parse(m.topic), parse_subscription(m.subscription), m.offset
+        )
+        return None
+
+    async def _open_producer(self, frame: Received, m: Any) -> Answer:
+        topic, session = await self._broker.open_producer(
+            TopicName.parse(m.topic),
+            parse_client_name("producer", m.name),
+            policy=policy_from_wire(m.policy) if m.HasField("policy") else None,
+            resume=(m.producer_id, m.producer_epoch),
+        )
+        if self._gone.is_set():
+            self._broker.close_producer(topic, session, forget=m.is_anonymous)
+        else:
+            self._producers[frame.channel] = ProducerChannel(
+                topic, session, is_anonymous=m.is_anonymous
+            )
+        return Kind.PRODUCER_OPENED, pb.ProducerOpened(
+            producer_id=session.producer_id,
+            producer_epoch=session.epoch,
+            next_sequence=session.next_sequence,
+            reliable=topic.policy.is_reliable,
+            batch_bytes_max=self._protocol.frame_bytes_max - 64,
+        )
+
+    async def _close_producer(self, frame: Received, _: Any) -> Answer:
+        producer = self._producers.get(frame.channel)
+        if producer is not None:
+            self._send_receipts(frame.channel, producer)
+            del self._producers[frame.channel]
+            self._broker.close_producer(
+                producer.topic, producer.session, forget=producer.is_anonymous
+            )
+        return None
+
+    async def _open_consumer(self, frame: Received, m: Any) -> Answer:
+        channel = frame.channel
+        port = ConsumerChannel(self, channel)
+        topic, subscription = await self._broker.open_subscription(
+            TopicName.parse(m.topic),
+            parse_subscription(m.subscription),
+            type_from_wire(m.type),
+            start_from_wire(m.start),
+            ack_timeout_s=m.ack_timeout_s or None,
+        )
+        port.topic = topic
+        port.subscription = subscription
+        if not self._gone.is_set():
+            name = parse_client_name("consumer", m.name)
+            # Registered first: attaching may already say who is active.
+            self._consumers[channel] = port
+            try:
+                port.consumer = subscription.attach(name, port)
+            except BrokerError:
+                del self._consumers[channel]
+                raise
+        facts = subscription.describe(topic.end_offset)
+        return Kind.CONSUMER_OPENED, pb.ConsumerOpened(
+            reliable=topic.policy.is_reliable, cursor=facts.cursor
+        )
+
+    async def _close_consumer(self, frame: Received, _: Any) -> Answer:
+        port = self._consumers.pop(frame.channel, None)
+        if port is not None:
+            port.subscription.detach(port.consumer)
+        return None
+
+    async def _seek(self, frame: Received, m: Any) -> Answer:
+        port = self._consumers.get(frame.channel)
+        if port is None:
+            raise InvalidRequest(f"there is no consumer on channel {frame.channel}")
+        where = m.offset if m.WhichOneof("to") == "offset" else start_from_wire(m.start)
+        await self._broker.seek(port.topic, port.subscription, where)
+        return None
+
+    async def _list_segments(self, _: Received, m: Any) -> Answer:
+        topic = await self._broker.topic(TopicName.parse(m.topic))
+        facts = topic.describe()
+        base, end = m.base_offset, m.end_offset or facts.end_offset
+        segments = Segments(
+            topic_id=facts.topic_id,
+            base_offset=facts.base_offset,
+            sealed_offset=facts.sealed_offset,
+            end_offset=facts.end_offset,
+            segments=tuple(
+                Segment(
+                    base=entry.base,
+                    end=entry.end,
+                    epoch=entry.epoch,
+                    count=entry.count,
+                    byte_count=entry.byte_count,
+                    url=self._broker.segment_url(entry),
+                )
+                for entry in topic.segments
+                if entry.base < end and base < entry.end
+            ),
+        )
+        return Kind.SEGMENTS, segments_to_wire(segments)
+
+    async def _fetch(self, frame: Received, m: Any) -> Answer:
+        topic_log = (await self._broker.reliable_topic(TopicName.parse(m.topic))).log
+        offset, left = m.base_offset, min(m.bytes_max or 1, FETCH_BYTES_MAX)
+        if offset >= topic_log.end_offset and m.wait_s:
+            await self._wait_for(offset, topic_log, min(m.wait_s, FETCH_WAIT_S_MAX))
+        end = min(m.end_offset or topic_log.end_offset, topic_log.end_offset)
+        while offset < end and left > 0 and not self._gone.is_set():
+            batch = topic_log.read_tail(offset, bytes_max=left)
+            if batch is None:
+                batch = await topic_log.read(offset, bytes_max=left)
+            for held in batch:
+                if held.base >= end or left <= 0:
+                    break
+                part = held
+                if held.base < offset or held.end > end:
+                    part = held.slice(max(offset, held.base), min(end, held.end))
+                offset = part.end
+                left -= part.byte_count
+                self._server.fetched += part.count
+                self._server.fetched_bytes += part.byte_count
+                self._transport.writelines(
+                    self._protocol.send_batch(Kind.FETCHED, part, 0, frame.correlation)
+                )
+            await self._can_write.wait()
+        return Kind.FETCH_END, pb.FetchEnd(
+            next_offset=offset,
+            base_offset=topic_log.base_offset,
+            end_offset=topic_log.end_offset,
+        )
+
+    async def _wait_for(self, offset: int, topic_log: TopicLog, wait_s: float) -> None:
+        """Wait until the log has a message at *offset*, or *wait_s* are over."""
+        changed = asyncio.Event()
+        unwatch = topic_log.watch(changed.set)
+        try:
+            async with asyncio.timeout(wait_s):
+                while topic_log.end_offset <= offset and not self._gone.is_set():
+                    changed.clear()
+                    await changed.wait()
+        except TimeoutError:
+            pass
+        finally:
+            unwatch()
+
+    # Small things.
+
+    def _write(self, data: bytes) -> None:
+        if data and not self._gone.is_set():
+            self._transport.write(data)
+
+    def _answer(self, frame: Received, kind: Kind, message: Message) -> None:
+        self._write(self._protocol.answer(frame, kind, message))
+
+    def abort(self) -> None:
+        """Break the connection without a word."""
+        self._transport.abort()
+
+    def _refuse(self, error: BrokerError) -> None:
+        log.info("closing the connection of %s: %s", self._peer, error)
+        self._write(self._protocol.send(Kind.ERROR, self._server.error(error)))
+        self._protocol.close()
+        self._transport.close()
+
+    def _expect_greeting(self) -> None:
+        if not self._protocol.is_open and not self._gone.is_set():
+            self._refuse(ProtocolViolation("no HELLO came"))
+
+    def _pause(self, why: str) -> None:
+        if not self._pauses:
+            self._transport.pause_reading()
+        self._pauses.add(why)
+
+    def _unpause(self, why: str) -> None:
+        if why in self._pauses:
+            self._pauses.discard(why)
+            if not self._pauses and not self._gone.is_set():
+                self._transport.resume_reading()
+
+    async def _resume_when_there_is_room(self) -> None:
+        await self._broker.room()
+        self._unpause("room")
+
+
+Answer = tuple[Kind, "Message"] | None
+"""What a request is answered with; None stands for OK."""
+
+_HANDLERS: dict[Kind, Callable[[StreamDoor, Received, Any], Awaitable[Answer]]] = {
+    Kind.LOOKUP: StreamDoor._look_up,  # noqa: SLF001  # The table of this class.
+    Kind.CREATE_TOPIC: StreamDoor._create_topic,  # noqa: SLF001
+    Kind.DELETE_TOPIC: StreamDoor._delete_topic,  # noqa: SLF001
+    Kind.LIST_TOPICS: StreamDoor._list_topics,  # noqa: SLF001
+    Kind.DESCRIBE_TOPIC: StreamDoor._describe_topic,  # noqa: SLF001
+    Kind.LIST_SEGMENTS: StreamDoor._list_segments,  # noqa: SLF001
+    Kind.OPEN_PRODUCER: StreamDoor._open_producer,  # noqa: SLF001
+    Kind.CLOSE_PRODUCER: StreamDoor._close_producer,  # noqa: SLF001
+    Kind.OPEN_CONSUMER: StreamDoor._open_consumer,  # noqa: SLF001
+    Kind.CLOSE_CONSUMER: StreamDoor._close_consumer,  # noqa: SLF001
+    Kind.SEEK: StreamDoor._seek,  # noqa: SLF001
+    Kind.CREATE_SUBSCRIPTION: StreamDoor._create_subscription,  # noqa: SLF001
+    Kind.DELETE_SUBSCRIPTION: StreamDoor._delete_subscription,  # noqa: SLF001
+    Kind.DESCRIBE_SUBSCRIPTION: StreamDoor._describe_subscription,  # noqa: SLF001
+    Kind.REPORT_PROGRESS: StreamDoor._report_progress,  # noqa: SLF001
+    Kind.FETCH: StreamDoor._fetch,  # noqa: SLF001
+}

@@ -1,0 +1,172 @@
+"""
+What reading needs to know of a broker: which topics there are, what they
+consist of, and their messages.
+
+``Catalog`` is that need; ``BrokerCatalog`` meets it through the client.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from pydanube.model.errors import BrokerError, InvalidRequest, Remedy
+from pydanube.spark.offsets import Head
+from pydanube.spark.planning import SegmentFile, TopicRange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+    from pydanube.client.sync import Client
+    from pydanube.spark.options import ReadOptions
+
+T = TypeVar("T")
+
+
+class Catalog(Protocol):
+    """The topics of a broker, as a reader sees them."""
+
+    def topics(self) -> list[str]:
+        """The names of all topics, sorted."""
+        ...
+
+    def head(self, topic: str) -> Head:
+        """
+        Which messages the topic has at the moment.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            InvalidRequest: It does not store its messages.
+        """
+        ...
+
+    def layout(self, topic: str, base: int, end: int) -> tuple[Head, TopicRange]:
+        """The topic's head, and the segments that hold some of ``base … end``."""
+        ...
+
+    def read(self, topic: str, base: int, end: int) -> Iterator[pa.RecordBatch]:
+        """
+        Messages ``base … end``, in order, with all columns of a segment.
+
+        Raises:
+            OffsetDropped: Some of them are gone.
+        """
+        ...
+
+    def report_progress(self, topic: str, subscription: str, offset: int) -> None:
+        """Let the broker's tools show that everything below *offset* is done."""
+        ...
+
+
+# Spark reuses its Python workers, and forks them: a connection belongs to the
+# process that opened it, and ends with it.
+_connections: dict[tuple[int, str], Client] = {}
+_open = ExitStack()
+
+
+def process_client(url: str) -> Client:
+    """
+    This process's client of the broker at *url*, connected when first asked for.
+
+    Raises:
+        ConnectionLost: Nobody answers there.
+    """
+    key = os.getpid(), url
+    if key not in _connections:
+        from pydanube.client import sync  # noqa: PLC0415  # Planning needs none.
+
+        _connections[key] = _open.enter_context(sync.connect(url))
+    return _connections[key]
+
+
+class BrokerCatalog:
+    """
+    A broker's topics, asked for through the client.
+
+    Making one costs nothing and connects to nobody, so that it can be pickled
+    into Spark's tasks; each process connects once, when it first asks.  A
+    request that fails because the broker cannot be reached is repeated as often
+    as the options say, since one failure would end a streaming query.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        retries: int,
+        retry_interval_s: float,
+        connect: Callable[[str], Client] = process_client,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._url = url
+        self._retries = retries
+        self._retry_interval_s = retry_interval_s
+        self._connect = connect
+        self._wait = wait
+
+    def topics(self) -> list[str]:
+        return self._ask(lambda client: sorted(client.topics()))
+
+    def head(self, topic: str) -> Head:
+        found = self._ask(lambda client: client.describe_topic(topic))
+        if not found.policy.is_reliable:
+            raise InvalidRequest(
+                f"{topic} is non-reliable: its messages are not stored, so Spark "
+                "cannot read them"
+            )
+        return Head(found.topic_id, found.base_offset, found.end_offset)
+
+    def layout(self, topic: str, base: int, end: int) -> tuple[Head, TopicRange]:
+        found = self._ask(lambda client: client.segments(topic, base, end))
+        files = tuple(
+            SegmentFile(each.base, each.end, each.byte_count, each.url)
+            for each in found.segments
+        )
+        head = Head(found.topic_id, found.base_offset, found.end_offset)
+        return head, TopicRange(topic, found.topic_id, base, end, files)
+
+    def read(self, topic: str, base: int, end: int) -> Iterator[pa.RecordBatch]:
+        # Repeated from where it broke, and not after the first message of a batch
+        # has been handed out: a batch comes as a whole or not at all.
+        position, left = base, self._retries
+        while position < end:
+            try:
+                for batch in self._connect(self._url).read(
+                    topic, start=position, end=end
+                ):
+                    yield batch.to_arrow()
+                    position, left = batch.offsets[-1] + 1, self._retries
+            except BrokerError as error:
+                if error.remedy is Remedy.GIVE_UP or not left:
+                    raise
+                left -= 1
+            else:
+                return
+            self._wait(self._retry_interval_s)
+
+    def report_progress(self, topic: str, subscription: str, offset: int) -> None:
+        self._ask(lambda client: client.report_progress(topic, subscription, offset))
+
+    def _ask(self, question: Callable[[Client], T]) -> T:
+        left = self._retries
+        while True:
+            try:
+                return question(self._connect(self._url))
+            except BrokerError as error:
+                if error.remedy is Remedy.GIVE_UP or not left:
+                    raise
+                left -= 1
+            self._wait(self._retry_interval_s)
+
+
+def broker_catalog(options: ReadOptions) -> Catalog:
+    """The catalog of the broker that *options* name."""
+    return BrokerCatalog(
+        options.url,
+        retries=options.retries,
+        retry_interval_s=options.retry_interval_s,
+    )

@@ -1,0 +1,1 @@
+"""The log of each topic: journal, then memory, then Parquet segments."""

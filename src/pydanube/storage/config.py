@@ -1,0 +1,63 @@
+"""The settings of storage; the defaults suit a single machine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+AtLeastOne = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(ge=0)]
+Interval = Annotated[float, Meta(ge=0.001)]
+
+
+class JournalConfig(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    """How the journal is written."""
+
+    file_bytes_max: Annotated[int, Meta(ge=KIB)] = 64 * MIB
+    """Where the journal goes on in a new file; the group that crosses it is whole."""
+    pending_bytes_max: AtLeastOne = 64 * MIB
+    """How much may wait for the disk before publishers have to wait."""
+
+
+class StorageConfig(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    """How messages are kept: journal, then memory, then segments."""
+
+    journal: JournalConfig = JournalConfig()
+    """The write-ahead journal."""
+    seal_bytes: AtLeastOne = 64 * MIB
+    """How much of a topic makes a segment (before compression)."""
+    seal_age_s: Seconds = 600.0
+    """How long a message may wait for its segment to fill."""
+    seal_pace: Annotated[float, Meta(ge=0)] = 1.0
+    """After a segment the sealer rests so many times as long as it took to write."""
+    seal_interval_s: Interval = 1.0
+    """How often the sealer looks what is due, unless it is woken."""
+    tail_bytes_max: AtLeastOne = 512 * MIB
+    """
+    How much of all topics together may be in memory, waiting to be sealed.
+
+    From three quarters on the largest topics are sealed at once; at the limit
+    publishers wait.
+    """
+    journal_bytes_max: AtLeastOne = GIB
+    """From here on topics are sealed that keep old journal files from deletion."""
+    row_group_bytes: AtLeastOne = 8 * MIB
+    """How much of a topic makes a row group, the least that is read of a segment."""
+    frame_bytes: AtLeastOne = MIB
+    """How long a batch is that is read back from a segment, if messages allow it."""
+    cache_bytes_max: Annotated[int, Meta(ge=0)] = 128 * MIB
+    """How much of what was read from segments is kept for the next reader."""
+    retention_interval_s: Interval = 60.0
+    """How often topics are searched for segments that are too old or too many."""
+    root: str = ""
+    """Where segments stand in the object store: a prefix of their names."""

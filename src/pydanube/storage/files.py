@@ -1,0 +1,230 @@
+"""
+What we ask of a file system: one directory of append-only files.
+
+Everything that the journal does to a disk goes through here, so that a test can
+put a disk of its own in its place and stop it at any point.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydanube.wire.batches import Buffer
+
+_IOV_MAX = 1024
+_POPULATE: int = getattr(mmap, "MAP_POPULATE", 0)
+
+
+class AppendFile(Protocol):
+    """An open file that grows at its end."""
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        """
+        Append *buffers*, all of them; nothing of them is on disk yet.
+
+        Raises:
+            OSError: Some of the bytes may have been appended, or none.
+        """
+
+    def sync(self) -> None:
+        """
+        Return when everything that was appended is on disk.
+
+        Raises:
+            OSError: It may be or not, and asking again tells nothing.
+        """
+
+    def truncate(self, byte_count: int) -> None:
+        """Cut the file off behind its first *byte_count* bytes."""
+
+    def close(self) -> None:
+        """Let go of the file; this does not sync it."""
+
+
+class Files(Protocol):
+    """A directory of append-only files."""
+
+    @property
+    def is_blocking(self) -> bool:
+        """Whether calls may wait for a disk, so that a thread must make them."""
+
+    def names(self) -> list[str]:
+        """The files that there are, sorted."""
+
+    def create(self, name: str) -> AppendFile:
+        """A new, empty file.  It is there after a crash if the directory was synced."""
+
+    def append(self, name: str) -> AppendFile:
+        """The file that there is, to write behind its end."""
+
+    def map(self, name: str) -> memoryview:
+        """
+        What the file holds at the moment, read-only and not copied.
+
+        It stays readable after the file was removed or grew.
+        """
+
+    def remove(self, name: str) -> None:
+        """Take the file out of the directory."""
+
+    def sync_directory(self) -> None:
+        """Return when it is on disk which files there are."""
+
+
+class DirectoryFiles:
+    """The files of a real directory, which is made if it is not there."""
+
+    is_blocking = True
+
+    def __init__(self, path: Path) -> None:
+        self._path = Path(path)
+        self._path.mkdir(parents=True, exist_ok=True)
+
+    def names(self) -> list[str]:
+        """See Files."""
+        return sorted(each.name for each in self._path.iterdir() if each.is_file())
+
+    def create(self, name: str) -> AppendFile:
+        """See Files."""
+        return _DescriptorFile(self._path / name, os.O_CREAT | os.O_EXCL)
+
+    def append(self, name: str) -> AppendFile:
+        """See Files."""
+        return _DescriptorFile(self._path / name, 0)
+
+    def map(self, name: str) -> memoryview:
+        """See Files."""
+        with (self._path / name).open("rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                return memoryview(b"")
+            return memoryview(
+                mmap.mmap(
+                    file.fileno(),
+                    0,
+                    flags=mmap.MAP_SHARED | _POPULATE,
+                    prot=mmap.PROT_READ,
+                )
+            )
+
+    def remove(self, name: str) -> None:
+        """See Files."""
+        (self._path / name).unlink()
+
+    def sync_directory(self) -> None:
+        """See Files."""
+        sync_directory(self._path)
+
+
+def sync_directory(path: Path) -> None:
+    """Return when it is on disk which files the directory *path* has."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class _DescriptorFile:
+    def __init__(self, path: Path, flags: int) -> None:
+        self._descriptor = os.open(
+            path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags, 0o644
+        )
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        at = 0
+        while at < len(buffers):
+            at = self._write_some(buffers, at, min(len(buffers), at + _IOV_MAX))
+
+    def _write_some(self, buffers: Sequence[Buffer], at: int, end: int) -> int:
+        """Write from *at* on; return the index of the first buffer not begun."""
+        written = os.writev(self._descriptor, buffers[at:end])
+        while at < end and written >= len(buffers[at]):
+            written -= len(buffers[at])
+            at += 1
+        if at < end and written:
+            # A buffer was cut.  What is left of it goes out by itself, so that
+            # the caller's sequence stays as it is.
+            rest = memoryview(buffers[at])[written:]
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+            at += 1
+        return at
+
+    def sync(self) -> None:
+        _fdatasync(self._descriptor)
+
+    def truncate(self, byte_count: int) -> None:
+        os.ftruncate(self._descriptor, byte_count)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+# macOS has no fdatasync.
+_fdatasync = getattr(os, "fdatasync", os.fsync)
+
+
+class MemoryFiles:
+    """Files that are gone with the process: for tests and brokers inside them."""
+
+    is_blocking = False
+
+    def __init__(self) -> None:
+        self._contents: dict[str, bytearray] = {}
+
+    def names(self) -> list[str]:
+        """See Files."""
+        return sorted(self._contents)
+
+    def create(self, name: str) -> AppendFile:
+        """See Files."""
+        if name in self._contents:
+            raise FileExistsError(name)
+        self._contents[name] = bytearray()
+        return _MemoryFile(self._contents[name])
+
+    def append(self, name: str) -> AppendFile:
+        """See Files."""
+        return _MemoryFile(self._find(name))
+
+    def map(self, name: str) -> memoryview:
+        """See Files; memory that grows cannot be shared, so this one is a copy."""
+        return memoryview(bytes(self._find(name)))
+
+    def remove(self, name: str) -> None:
+        """See Files."""
+        self._find(name)
+        del self._contents[name]
+
+    def sync_directory(self) -> None:
+        """See Files."""
+
+    def _find(self, name: str) -> bytearray:
+        with suppress(KeyError):
+            return self._contents[name]
+        raise FileNotFoundError(name)
+
+
+class _MemoryFile:
+    def __init__(self, content: bytearray) -> None:
+        self._content = content
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        for buffer in buffers:
+            self._content += buffer
+
+    def sync(self) -> None:
+        pass
+
+    def truncate(self, byte_count: int) -> None:
+        del self._content[byte_count:]
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,196 @@
+"""Looking into the files of storage: what a journal file or a segment holds."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pydanube.model.errors import CorruptJournal, CorruptSegment
+from pydanube.storage.files import DirectoryFiles
+from pydanube.wire.journal_format import (
+    FILE_HEADER_BYTES,
+    Batch,
+    CursorSaved,
+    Entry,
+    ProducerDeleted,
+    ProducerOpened,
+    ProducerSaved,
+    Sealed,
+    SnapshotEnd,
+    SubscriptionDeleted,
+    TopicDeleted,
+    TopicOpened,
+    decode_entry,
+    decode_file_header,
+    find_entries,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryDescription:
+    """One entry of a journal file, or a place that is not one."""
+
+    position: int
+    kind: str
+    """``file_header``, the name of an entry's kind, or ``damaged``."""
+    byte_count: int
+    details: dict[str, Any]
+    """Plain values, ready for JSON."""
+
+
+def inspect_journal(path: Path) -> Iterator[EntryDescription]:
+    """
+    What the journal file at *path* holds, in order; the file is only read.
+
+    A damaged place is described as such, and the search goes on behind it.
+
+    Raises:
+        CorruptJournal: The file's header cannot be read, so nothing can.
+        OSError: The file cannot be read.
+    """
+    view = DirectoryFiles(path.parent).map(path.name)
+    header = decode_file_header(view)
+    yield EntryDescription(
+        position=0,
+        kind="file_header",
+        byte_count=FILE_HEADER_BYTES,
+        details={
+            "version": header.version,
+            "number": header.number,
+            "journal_id": header.journal_id.hex(),
+        },
+    )
+    at = FILE_HEADER_BYTES
+    while at < len(view):
+        try:
+            decoded = decode_entry(view, at, header.seed)
+        except CorruptJournal as error:
+            following = next(find_entries(view, at, header.seed), None)
+            end = len(view) if following is None else following[0]
+            details: dict[str, Any] = {"reason": str(error)}
+            if following is not None:
+                details["was_synced"] = following[1] > at
+            yield EntryDescription(
+                position=at, kind="damaged", byte_count=end - at, details=details
+            )
+            at = end
+        else:
+            kind, details = _describe(decoded.entry)
+            details["synced"] = decoded.synced
+            yield EntryDescription(
+                position=at, kind=kind, byte_count=decoded.end - at, details=details
+            )
+            at = decoded.end
+
+
+def _describe(entry: Entry) -> tuple[str, dict[str, Any]]:
+    if isinstance(entry, Batch):
+        frame = entry.frame
+        header = frame.header
+        return "batch", {
+            "topic_id": entry.topic_id,
+            "base": frame.base,
+            "end": frame.end,
+            "epoch": header.epoch,
+            "producer": header.producer,
+            "producer_id": header.producer_id,
+            "base_sequence": header.base_sequence,
+            "codec": header.codec.name.lower(),
+            "frame_bytes": frame.byte_count,
+        }
+    return _KINDS[type(entry)], asdict(entry)
+
+
+_KINDS: dict[type, str] = {
+    TopicOpened: "topic_opened",
+    CursorSaved: "cursor",
+    ProducerSaved: "producer",
+    ProducerOpened: "producer_opened",
+    Sealed: "sealed",
+    TopicDeleted: "topic_deleted",
+    SubscriptionDeleted: "subscription_deleted",
+    ProducerDeleted: "producer_deleted",
+    SnapshotEnd: "snapshot_end",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowGroupDescription:
+    """One row group of a segment."""
+
+    index: int
+    base: int | None
+    end: int | None
+    """Offsets, half-open; None where the file has no statistics of them."""
+    count: int
+    byte_count: int
+    """Before compression."""
+    compressed_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentDescription:
+    """A segment's file."""
+
+    count: int
+    byte_count: int
+    columns: dict[str, str]
+    """Arrow types by name."""
+    metadata: dict[str, str]
+    """What the file says about itself."""
+    row_groups: tuple[RowGroupDescription, ...]
+
+
+def describe_segment(path: Path) -> SegmentDescription:
+    """
+    What the segment at *path* holds; only its footer is read.
+
+    Raises:
+        CorruptSegment: It is not a Parquet file.
+        OSError: The file cannot be read.
+    """
+    byte_count = path.stat().st_size
+    try:
+        with pq.ParquetFile(path) as file:
+            metadata, schema = file.metadata, file.schema_arrow
+    except pa.ArrowException as error:
+        raise CorruptSegment(f"{path} is not a segment: {error}") from error
+    own = metadata.metadata or {}
+    return SegmentDescription(
+        count=metadata.num_rows,
+        byte_count=byte_count,
+        columns={field.name: str(field.type) for field in schema},
+        metadata={
+            key.decode(): value.decode()
+            for key, value in own.items()
+            if key.startswith(b"danube.")
+        },
+        row_groups=tuple(
+            _describe_row_group(metadata.row_group(index), index)
+            for index in range(metadata.num_row_groups)
+        ),
+    )
+
+
+def _describe_row_group(group: Any, index: int) -> RowGroupDescription:
+    columns = [group.column(at) for at in range(group.num_columns)]
+    offsets = next(
+        (c.statistics for c in columns if c.path_in_schema == "offset"), None
+    )
+    if offsets is not None and not offsets.has_min_max:
+        offsets = None
+    return RowGroupDescription(
+        index=index,
+        base=None if offsets is None else offsets.min,
+        end=None if offsets is None else offsets.max + 1,
+        count=group.num_rows,
+        byte_count=group.total_byte_size,
+        compressed_bytes=sum(column.total_compressed_size for column in columns),
+    )

@@ -1,0 +1,562 @@
+"""
+The journal: everything that must survive, in one file at a time.
+
+Theory.  The state is a fold over entries (``state.py``).  An entry is appended
+on the event loop, which only collects it.  What has been collected is handed, as
+one *group*, to the commit thread, which writes it with one call and syncs the
+file if any entry of the group asks for that.  Meanwhile the next group collects.
+There is never more than one group with the thread, so whenever a group is handed
+over, the committed state is exactly what the files say.  That is the moment at
+which a new file can be begun: the loop adds a snapshot of the state to the
+group, and the thread writes it at the head of the new file.
+
+Who may touch what.  The writer, with the open file in it, belongs to the thread
+while a group is in flight and to the loop otherwise.  State, file list and
+everything that is waiting belong to the loop.
+
+What fails.  No room on the disk: the group, and all that was appended behind it,
+fails with DiskFull, the file is cut back to where it was, and the journal goes
+on.  Any other failed write, and every failed sync: the journal is finished, and
+says JournalFailed to everybody, because nobody can tell any more what the disk
+holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, NamedTuple
+
+from pydanube.model.errors import BrokerError, Closed, DiskFull, JournalFailed
+from pydanube.model.ids import Offset, TopicId
+from pydanube.storage.recovery import (
+    FIRST_NUMBER,
+    JournalFile,
+    Recovery,
+    file_name,
+    number_of,
+    recover,
+)
+from pydanube.wire.journal_format import (
+    Batch,
+    Entry,
+    FileHeader,
+    SnapshotEnd,
+    encode_entry,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+    from pydanube.storage.config import JournalConfig
+    from pydanube.storage.files import AppendFile, Files
+    from pydanube.storage.state import JournalState
+    from pydanube.wire.batches import BatchFrame, Buffer
+
+    Done = Callable[[BrokerError | None], None]
+
+log = logging.getLogger(__name__)
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+# What an entry that is not a batch counts for while it waits.
+_SMALL_ENTRY_BYTES = 256
+
+
+class Journal:
+    """
+    The running journal; see open_journal().
+
+    Ordering: Entries are committed in the order of append(), and ``done`` is
+        called in that order, on the loop, after the entry is in ``state``.
+
+    Bounds: ``pending_bytes`` is what waits for the disk.  append() never waits;
+        who appends much must ask room() before.
+    """
+
+    def __init__(
+        self,
+        config: JournalConfig,
+        recovery: Recovery,
+        writer: _Writer,
+        submit: Callable[[_Group], None],
+    ) -> None:
+        self.state: JournalState = recovery.state
+        """What is committed, never what is still on its way."""
+        self.recovered: dict[TopicId, list[BatchFrame]] = recovery.frames
+        """The frames by topic that were not sealed; the topic's log takes them out."""
+        self.failure: JournalFailed | Closed | None = None
+        """Why nothing can be appended any more."""
+        self.pending_bytes = 0
+        self.commit_count = 0
+        """How many groups were committed since the start."""
+        self.committed_bytes = 0
+        """How many bytes the committed groups had."""
+        self._config = config
+        self._files = recovery.files
+        self._writer = writer
+        self._submit = submit
+        self._loop = asyncio.get_running_loop()
+        self._collected = _Group()
+        self._in_flight: _Group | None = None
+        self._is_scheduled = False
+        self._room: list[asyncio.Future[None]] = []
+        self._failure_watchers: dict[object, Callable[[], None]] = {}
+
+    def append(
+        self, entry: Entry | None, done: Done | None, *, sync: bool = True
+    ) -> None:
+        """
+        Add *entry* to the journal; *done* is told the outcome, later, on the loop.
+
+        Without an entry this only waits in line.
+
+        Durability: When *done* is told None, the entry survives the end of the
+            process; with *sync*, it is on disk and so is all before it.
+
+        Raises:
+            JournalFailed, Closed: Nothing is accepted any more.
+        """
+        if self.failure is not None:
+            raise self.failure
+        group = self._collected
+        group.entries.append((entry, done))
+        size = len(entry.frame.buffer) if type(entry) is Batch else _SMALL_ENTRY_BYTES
+        group.byte_count += size
+        self.pending_bytes += size
+        if sync:
+            group.sync = True
+        if self._in_flight is None and not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._hand_over)
+
+    async def sync(self) -> None:
+        """
+        Return when everything that was appended is on disk.
+
+        Raises:
+            DiskFull, JournalFailed, Closed: It is not, or nobody knows.
+        """
+        synced: asyncio.Future[None] = self._loop.create_future()
+        self.append(None, partial(settle, synced))
+        await synced
+
+    @property
+    def has_room(self) -> bool:
+        """Whether little enough waits for the disk."""
+        return self.pending_bytes <= self._config.pending_bytes_max
+
+    async def room(self) -> None:
+        """Return when little enough waits for the disk, or the journal failed."""
+        while not self.has_room and self.failure is None:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._room.append(waiter)
+            await waiter
+
+    def watch_failures(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """
+        Call *callback* when entries fail, before any of them is told so.
+
+        At that moment everything that was appended and is not committed fails.
+        Returns what ends the watching.
+        """
+        key = object()
+        self._failure_watchers[key] = callback
+
+        def unwatch() -> None:
+            self._failure_watchers.pop(key, None)
+
+        return unwatch
+
+    @property
+    def byte_count(self) -> int:
+        """How long all files are together."""
+        return sum(file.byte_count for file in self._files)
+
+    @property
+    def file_count(self) -> int:
+        """How many files there are."""
+        return len(self._files)
+
+    def oldest_ends(self) -> Mapping[TopicId, Offset]:
+        """The topics with batches in the oldest file: where they end there."""
+        return self._files[0].ends
+
+    def plan_removal(
+        self, sealed_offset_of: Callable[[TopicId], int | None]
+    ) -> list[str]:
+        """
+        The oldest files, as far as nothing in them is needed any more.
+
+        *sealed_offset_of* says up to where a topic is in segments, None where
+        there is no such topic.  The last file always stays.
+        """
+        names: list[str] = []
+        for file in self._files[:-1]:
+            for topic_id, end in file.ends.items():
+                sealed_offset = sealed_offset_of(topic_id)
+                if sealed_offset is not None and sealed_offset < end:
+                    return names
+            names.append(file.name)
+        return names
+
+    def on_removed(self, names: Sequence[str]) -> None:
+        """The files of plan_removal() are gone."""
+        assert [file.name for file in self._files[: len(names)]] == list(names)
+        del self._files[: len(names)]
+
+    def close(self) -> None:
+        """Accept nothing any more; what waits is told Closed."""
+        if self.failure is None:
+            self.failure = Closed("the journal is closed")
+        if self._in_flight is None:
+            self._fail(self._take_collected(), self.failure)
+
+    def _hand_over(self) -> None:
+        """Give the collected group to the commit thread."""
+        self._is_scheduled = False
+        group = self._collected
+        if self._in_flight is not None or not group.entries:
+            return
+        self._collected = _Group()
+        file = self._files[-1]
+        if file.byte_count - file.head_bytes >= self._config.file_bytes_max:
+            group.snapshot = list(self.state.snapshot())
+        self._in_flight = group
+        self._submit(group)
+
+    def on_written(self, group: _Group, outcome: _Outcome) -> None:
+        """The commit thread has done what it could."""
+        assert group is self._in_flight
+        self._in_flight = None
+        if outcome.rolled is not None:
+            self._files.append(outcome.rolled)
+        self._files[-1].byte_count = outcome.position
+        if outcome.error is not None:
+            if isinstance(outcome.error, JournalFailed):
+                self.failure = outcome.error
+                log.critical("the journal failed: %s", outcome.error)
+            self._fail(group, outcome.error)
+            return
+        self._fold(group)
+        self.pending_bytes -= group.byte_count
+        self.commit_count += 1
+        self.committed_bytes += group.byte_count
+        # The disk works on while the callbacks run.
+        if self._collected.entries and not self._is_scheduled:
+            if self._writer.is_blocking:
+                self._hand_over()
+            else:
+                self._is_scheduled = True
+                self._loop.call_soon(self._hand_over)
+        _tell(group, None)
+        self._wake_room()
+
+    def _fold(self, group: _Group) -> None:
+        apply, ends = self.state.apply, self._files[-1].ends
+        for entry, _ in group.entries:
+            if entry is None:
+                continue
+            apply(entry)
+            if type(entry) is Batch:
+                ends[entry.topic_id] = Offset(entry.frame.end)
+
+    def _fail(self, group: _Group, error: BrokerError) -> None:
+        behind = self._take_collected()
+        self.pending_bytes -= group.byte_count + behind.byte_count
+        for watcher in list(self._failure_watchers.values()):
+            watcher()
+        _tell(group, error)
+        _tell(behind, error)
+        self._wake_room()
+
+    def _take_collected(self) -> _Group:
+        group, self._collected = self._collected, _Group()
+        return group
+
+    def _wake_room(self) -> None:
+        if self._room and (self.has_room or self.failure is not None):
+            waiting, self._room = self._room, []
+            for waiter in waiting:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+
+def _random_id() -> bytes:
+    return os.urandom(16)
+
+
+@asynccontextmanager
+async def open_journal(
+    files: Files,
+    config: JournalConfig,
+    *,
+    new_id: Callable[[], bytes] = _random_id,
+) -> AsyncIterator[Journal]:
+    """
+    The journal in *files*, recovered.
+
+    A torn end is cut off the last file, which is then appended to: the cut is
+    needed anyway (only the last file may end torn, and one day this one will
+    not be the last), and a broker that is killed again and again leaves no
+    trail of small files.
+
+    On leaving, what was appended is committed, and the commit thread has ended.
+
+    Raises:
+        CorruptJournal: There is damage that a crash cannot explain, or a file
+            is of a newer version.  Nothing was changed.
+        OSError: The files cannot be read or written.
+    """
+    loop = asyncio.get_running_loop()
+    if not files.is_blocking:
+        recovery, writer = _open_files(files, new_id)
+        journal = Journal(
+            config,
+            recovery,
+            writer,
+            lambda group: journal.on_written(group, writer.commit(group)),
+        )
+        async with _closing(journal, writer):
+            yield journal
+        return
+    jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+    thread = threading.Thread(target=_work, args=(jobs,), name="journal", daemon=True)
+    with ThreadPoolExecutor(1, thread_name_prefix="journal-open") as opener:
+        recovery, writer = await loop.run_in_executor(
+            opener, _open_files, files, new_id
+        )
+
+    def commit(group: _Group) -> None:
+        outcome = writer.commit(group)
+        # The loop is closed only if it was torn down without waiting for us.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(journal.on_written, group, outcome)
+
+    journal = Journal(
+        config, recovery, writer, lambda group: jobs.put(partial(commit, group))
+    )
+    thread.start()
+    try:
+        async with _closing(journal, writer):
+            yield journal
+    finally:
+        jobs.put(None)
+        thread.join()
+        writer.close()
+
+
+@asynccontextmanager
+async def _closing(journal: Journal, writer: _Writer) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        try:
+            with suppress(BrokerError):
+                await journal.sync()
+        finally:
+            journal.close()
+            if not writer.is_blocking:
+                writer.close()
+
+
+def settle(future: asyncio.Future[None], error: BrokerError | None) -> None:
+    """Give *future* the outcome that a ``done`` callback was told."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+
+
+def _work(jobs: SimpleQueue[Callable[[], None] | None]) -> None:
+    """Do one job after the other, until there is a None."""
+    while (job := jobs.get()) is not None:
+        job()
+
+
+def _tell(group: _Group, error: BrokerError | None) -> None:
+    for _, done in group.entries:
+        if done is None:
+            continue
+        # One callback's bug must not keep the news from the others.
+        try:
+            done(error)
+        except Exception:
+            log.exception("a callback of the journal failed")
+
+
+@dataclass(slots=True)
+class _Group:
+    """Entries that are written together."""
+
+    entries: list[tuple[Entry | None, Done | None]] = field(default_factory=list)
+    byte_count: int = 0
+    sync: bool = False
+    snapshot: list[Entry] | None = None
+    """The committed state, where the group begins a new file."""
+
+
+class _Outcome(NamedTuple):
+    """What became of a group."""
+
+    error: BrokerError | None
+    rolled: JournalFile | None
+    """The file that was begun for the group, if one was."""
+    position: int
+    """Where the last file ends now."""
+
+
+class _Writer:
+    """The end of the journal on disk; used by one thread at a time."""
+
+    def __init__(
+        self, files: Files, journal_id: bytes, file: JournalFile, open_file: AppendFile
+    ) -> None:
+        self.is_blocking = files.is_blocking
+        self._files = files
+        self._header = FileHeader(file.number, journal_id)
+        self._seed = self._header.seed
+        self._file = open_file
+        self._position = file.byte_count
+        self._synced = file.byte_count
+
+    def commit(self, group: _Group) -> _Outcome:
+        """Write *group*; its entries are committed if there is no error."""
+        rolled: JournalFile | None = None
+        error: BrokerError | None = None
+        try:
+            if group.snapshot is not None:
+                rolled = self._roll(group.snapshot)
+            self._write([entry for entry, _ in group.entries if entry is not None])
+            if group.sync:
+                self._sync()
+        except BrokerError as failure:
+            error = failure
+        except Exception as failure:
+            # Whatever it was, the file's end is not known any more.
+            log.exception("the journal cannot be written")
+            error = JournalFailed(f"{self._header.number}: {failure!r}")
+            error.__cause__ = failure
+        return _Outcome(error, rolled, self._position)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def _write(self, entries: Sequence[Entry]) -> None:
+        buffers, end = _encode(entries, self._position, self._synced, self._seed)
+        try:
+            self._file.write(buffers)
+        except OSError as error:
+            self._cut_back(error)
+        self._position = end
+
+    def _cut_back(self, error: OSError) -> None:
+        """Undo a write that failed, if that is possible; raise in any case."""
+        if error.errno not in _NO_ROOM:
+            raise JournalFailed(f"the journal cannot be written: {error}") from error
+        self._file.truncate(self._position)
+        raise DiskFull(f"no room for the journal: {error.strerror}") from error
+
+    def _sync(self) -> None:
+        if self._synced == self._position:
+            return
+        try:
+            self._file.sync()
+        except OSError as error:
+            raise JournalFailed(f"the disk did not confirm: {error}") from error
+        self._synced = self._position
+
+    def _roll(self, snapshot: Sequence[Entry]) -> JournalFile:
+        """Go on in a new file; the old one is on disk then, and so is the head."""
+        self._sync()
+        header = FileHeader(self._header.number + 1, self._header.journal_id)
+        name = file_name(header.number)
+        try:
+            new_file, head_bytes = _begin_file(self._files, header, snapshot)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise JournalFailed(f"{name} cannot be begun: {error}") from error
+            # A head that is not whole must not stay: the old file goes on, and
+            # only the last file may be bad.
+            if name in self._files.names():
+                self._files.remove(name)
+                self._files.sync_directory()
+            raise DiskFull(f"no room for the journal: {error.strerror}") from error
+        self._file.close()
+        self._file = new_file
+        self._header, self._seed = header, header.seed
+        self._position = self._synced = head_bytes
+        return JournalFile(header.number, head_bytes, head_bytes)
+
+
+def _begin_file(
+    files: Files, header: FileHeader, snapshot: Sequence[Entry]
+) -> tuple[AppendFile, int]:
+    """A new file with a head that is on disk; also the length of the head."""
+    entries = [*snapshot, SnapshotEnd(len(snapshot))]
+    head = header.encode()
+    buffers, end = _encode(entries, len(head), 0, header.seed)
+    file = files.create(file_name(header.number))
+    try:
+        file.write([head, *buffers])
+        file.sync()
+        files.sync_directory()
+    except OSError:
+        file.close()
+        raise
+    return file, end
+
+
+def _encode(
+    entries: Sequence[Entry], position: int, synced: int, seed: int
+) -> tuple[list[Buffer], int]:
+    """The buffers of *entries* from *position* on, and where they end."""
+    buffers: list[Buffer] = []
+    for entry in entries:
+        parts, size = encode_entry(entry, position=position, synced=synced, seed=seed)
+        buffers += parts
+        position += size
+    return buffers, position
+
+
+def _open_files(files: Files, new_id: Callable[[], bytes]) -> tuple[Recovery, _Writer]:
+    """Recover, tidy up what a crash left, and open the last file for writing."""
+    names = [name for name in files.names() if number_of(name) is not None]
+    recovery = recover({name: files.map(name) for name in names})
+    if recovery.unborn is not None:
+        log.warning("removing %s, which a crash left without a head", recovery.unborn)
+        files.remove(recovery.unborn)
+        files.sync_directory()
+    if not recovery.files:
+        recovery.journal_id = new_id()
+        header = FileHeader(FIRST_NUMBER, recovery.journal_id)
+        open_file, head_bytes = _begin_file(files, header, [])
+        last = JournalFile(FIRST_NUMBER, head_bytes, head_bytes)
+        recovery.files.append(last)
+    else:
+        last = recovery.files[-1]
+        open_file = files.append(last.name)
+        if recovery.torn is not None:
+            log.warning(
+                "cutting %d bytes off %s at %d, which a crash left: %s",
+                recovery.torn.byte_count,
+                last.name,
+                last.byte_count,
+                recovery.torn.reason,
+            )
+            open_file.truncate(last.byte_count)
+        # What was read may be in the page cache only; from now on it is history.
+        open_file.sync()
+        files.sync_directory()
+    assert recovery.journal_id is not None
+    return recovery, _Writer(files, recovery.journal_id, last, open_file)

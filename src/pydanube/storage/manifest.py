@@ -1,0 +1,88 @@
+"""What storage needs somebody to remember: of which segments a topic consists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydanube.model.ids import TopicId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentEntry:
+    """One sealed segment: the messages ``base … end`` of a topic."""
+
+    base: int
+    end: int
+    """The first offset that is *not* in the segment."""
+    epoch: int
+    """Of the claim under which it was written."""
+    count: int
+    byte_count: int
+    """How long the object is."""
+    object_name: str
+    first_publish_time: int
+    """Of the message at *base*; microseconds since 1970, UTC, as all times here."""
+    last_publish_time: int
+    sealed_at: int
+
+    def __post_init__(self) -> None:
+        assert self.base < self.end
+
+
+class Manifest(Protocol):
+    """
+    The list of segments of every topic.
+
+    Each change is all or nothing and compares the topic's epoch, so that a
+    broker whose claim is over cannot change history.
+    """
+
+    async def load(self, topic_id: TopicId) -> tuple[SegmentEntry, ...]:
+        """All segments of the topic, by offset."""
+
+    async def add(self, topic_id: TopicId, entry: SegmentEntry, epoch: int) -> None:
+        """
+        Make *entry* part of the topic's history; adding it again changes nothing.
+
+        Raises:
+            TopicFenced: The topic has been claimed again since *epoch*.
+        """
+
+    async def drop(
+        self, topic_id: TopicId, entries: Sequence[SegmentEntry], epoch: int
+    ) -> None:
+        """
+        Take *entries* out of the topic's history; those not there do not matter.
+
+        Raises:
+            TopicFenced: The topic has been claimed again since *epoch*.
+        """
+
+
+class MemoryManifest:
+    """A manifest that is gone with the process."""
+
+    def __init__(self) -> None:
+        self._segments: dict[TopicId, dict[int, SegmentEntry]] = {}
+
+    async def load(self, topic_id: TopicId) -> tuple[SegmentEntry, ...]:
+        """See Manifest."""
+        segments = self._segments.get(topic_id, {})
+        return tuple(segments[base] for base in sorted(segments))
+
+    async def add(self, topic_id: TopicId, entry: SegmentEntry, epoch: int) -> None:
+        """See Manifest; there is one broker, so nobody is fenced."""
+        del epoch
+        self._segments.setdefault(topic_id, {})[entry.base] = entry
+
+    async def drop(
+        self, topic_id: TopicId, entries: Sequence[SegmentEntry], epoch: int
+    ) -> None:
+        """See Manifest."""
+        del epoch
+        for entry in entries:
+            self._segments.get(topic_id, {}).pop(entry.base, None)

@@ -1,0 +1,168 @@
+"""What we ask of an object store: named, immutable objects."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from pydanube.model.errors import NotFound, ObjectsUnavailable
+from pydanube.storage.files import sync_directory
+
+if TYPE_CHECKING:
+    from pydanube.wire.batches import Buffer
+
+_PARTS = ".parts"
+
+
+class Objects(Protocol):
+    """Objects by name; a name is words with slashes between, as a path has them."""
+
+    async def put(self, name: str, data: Buffer | pa.Buffer) -> None:
+        """
+        Store an object, in the place of one of the same name.
+
+        Durability: On return it is stored for good, whole.  Before, and after a
+            crash or a cancellation, it is there whole or not at all.
+
+        Raises:
+            ObjectsUnavailable: It could not be stored.
+        """
+
+    def open(self, name: str) -> Any:
+        """
+        The object for reading at random, as pyarrow reads it; for worker threads.
+
+        Raises:
+            OSError: There is no such object, or it cannot be read.
+        """
+
+    async def delete(self, name: str) -> None:
+        """
+        Remove an object; that there is none does not matter.
+
+        Raises:
+            ObjectsUnavailable: It could not be removed.
+        """
+
+    async def names(self, prefix: str) -> list[str]:
+        """
+        The objects whose names begin with *prefix*, sorted.
+
+        Raises:
+            ObjectsUnavailable: The store did not answer.
+        """
+
+    def url(self, name: str) -> str:
+        """Where any engine can read the object."""
+
+
+class DirectoryObjects:
+    """Objects as files below a directory, which is made if it is not there."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = Path(path).absolute()
+        # What is not whole yet stands apart, so that what a crash left of it is
+        # found without a look at every object.
+        self._parts = self._path / _PARTS
+        self._parts.mkdir(parents=True, exist_ok=True)
+        for part in self._parts.iterdir():
+            part.unlink(missing_ok=True)
+
+    async def put(self, name: str, data: Buffer | pa.Buffer) -> None:
+        """See Objects."""
+        await self._in_thread(self._put, name, data)
+
+    def open(self, name: str) -> Any:
+        """See Objects."""
+        return pa.memory_map(str(self._path_of(name)))
+
+    async def delete(self, name: str) -> None:
+        """See Objects."""
+        await self._in_thread(self._delete, name)
+
+    async def names(self, prefix: str) -> list[str]:
+        """See Objects."""
+        found: list[str] = await self._in_thread(self._names, prefix)
+        return found
+
+    def url(self, name: str) -> str:
+        """See Objects."""
+        return self._path_of(name).as_uri()
+
+    async def _in_thread(self, call: Any, *args: Any) -> Any:
+        try:
+            return await asyncio.to_thread(call, *args)
+        except OSError as error:
+            raise ObjectsUnavailable(f"the directory {self._path}: {error}") from error
+
+    def _put(self, name: str, data: Buffer | pa.Buffer) -> None:
+        path = self._path_of(name)
+        self._make_directory(path.parent)
+        part = self._parts / name.replace("/", ",")
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        sync_directory(path.parent)
+
+    def _make_directory(self, path: Path) -> None:
+        """Make *path*, and see to it that its parents know it after a crash."""
+        if path.is_dir():
+            return
+        self._make_directory(path.parent)
+        path.mkdir(exist_ok=True)
+        sync_directory(path.parent)
+
+    def _delete(self, name: str) -> None:
+        self._path_of(name).unlink(missing_ok=True)
+
+    def _names(self, prefix: str) -> list[str]:
+        # Only the directory that the prefix is inside of needs to be searched.
+        begin = self._path / prefix.rpartition("/")[0]
+        names = (
+            path.relative_to(self._path).as_posix()
+            for path in begin.rglob("*")
+            if path.is_file() and path.parent != self._parts
+        )
+        return sorted(name for name in names if name.startswith(prefix))
+
+    def _path_of(self, name: str) -> Path:
+        path = self._path / name
+        if ".." in path.parts or not path.is_relative_to(self._path):
+            raise NotFound(f"{name!r} cannot be the name of an object")
+        return path
+
+
+class MemoryObjects:
+    """Objects that are gone with the process."""
+
+    def __init__(self) -> None:
+        self._objects: dict[str, pa.Buffer] = {}
+
+    async def put(self, name: str, data: Buffer | pa.Buffer) -> None:
+        """See Objects."""
+        self._objects[name] = pa.py_buffer(bytes(data))
+
+    def open(self, name: str) -> Any:
+        """See Objects."""
+        found = self._objects.get(name)
+        if found is None:
+            raise FileNotFoundError(name)
+        return pa.BufferReader(found)
+
+    async def delete(self, name: str) -> None:
+        """See Objects."""
+        self._objects.pop(name, None)
+
+    async def names(self, prefix: str) -> list[str]:
+        """See Objects."""
+        return sorted(name for name in self._objects if name.startswith(prefix))
+
+    def url(self, name: str) -> str:
+        """See Objects."""
+        return f"memory:///{name}"

@@ -1,0 +1,319 @@
+"""
+What a crash may leave of a journal, and what we make of it.  Pure, over bytes.
+
+What we assume of the disk: what was synced is there; of what was not, any part
+may be there, in any order, whole or torn.  What the journal does about it:
+
+- A group of entries is written at the end of the last file and acknowledged when
+  that file was synced.  So a crash leaves at most a bad end of the *last* file,
+  behind everything that was acknowledged.  It is cut off silently: nobody was
+  told that it succeeded.
+- A new file is begun when the one before is synced, and its head (file header
+  and snapshot) is synced before anything else goes into it, and before any old
+  file is removed.  So a crash leaves at most a *last* file with a bad head and
+  nothing else in it; it is removed, and the file before it is the last, whole.
+- Old files are removed from the oldest on, one by one.  So a crash leaves no hole.
+
+Everything else is damage, and is reported with file, position and what was
+expected.  Damage near the end is told from a crash by the positions that entries
+carry (see ``wire/journal_format.py``): a whole entry behind the bad place that
+says "this was on disk when I was written".
+
+The snapshot at the head of each file must agree with the fold of the files before
+it, so that a file that was swapped, or cut off at the end of an entry, is noticed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from pydanube.model.errors import CorruptJournal
+from pydanube.model.ids import Offset, TopicId
+from pydanube.storage.state import JournalState
+from pydanube.wire.journal_format import (
+    ENTRY_HEADER_BYTES,
+    FILE_HEADER_BYTES,
+    Batch,
+    FileHeader,
+    NewerJournal,
+    SnapshotEnd,
+    TopicDeleted,
+    decode_entry,
+    decode_file_header,
+    find_entries,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydanube.wire.batches import BatchFrame
+
+FIRST_NUMBER = 1
+SUFFIX = ".journal"
+_NAME = re.compile(r"(\d{20})\.journal")
+# The head of a new journal: its header and the end of an empty snapshot.
+_EMPTY_HEAD_BYTES = FILE_HEADER_BYTES + ENTRY_HEADER_BYTES + 8
+
+
+@dataclass(slots=True)
+class JournalFile:
+    """A file of the journal, as far as it counts."""
+
+    number: int
+    byte_count: int
+    head_bytes: int
+    """How much of it is header and snapshot."""
+    ends: dict[TopicId, Offset] = field(default_factory=dict)
+    """The topics with batches in the file: where the last of them ends."""
+
+    @property
+    def name(self) -> str:
+        """What the file is called."""
+        return file_name(self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class TornEnd:
+    """What a crash left behind the last whole entry; nobody was told of it."""
+
+    name: str
+    position: int
+    byte_count: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What a journal's files say."""
+
+    journal_id: bytes | None = None
+    """None where there is no journal yet."""
+    state: JournalState = field(default_factory=JournalState)
+    frames: dict[TopicId, list[BatchFrame]] = field(default_factory=dict)
+    """
+    The batches of each topic that are not sealed, in order and without gaps.
+
+    The first may begin above the topic's ``sealed_offset``: then a file was
+    removed whose batches had been sealed, and the manifest knows it.
+    """
+    files: list[JournalFile] = field(default_factory=list)
+    torn: TornEnd | None = None
+    """What to cut off the last file."""
+    unborn: str | None = None
+    """A file whose head was never whole: to be removed."""
+
+
+def file_name(number: int) -> str:
+    """The name of the journal's file of that number."""
+    return f"{number:020d}{SUFFIX}"
+
+
+def number_of(name: str) -> int | None:
+    """
+    The number of the journal file called *name*; None if it is something else.
+
+    Raises:
+        CorruptJournal: It calls itself a journal file, but no journal wrote it.
+    """
+    match = _NAME.fullmatch(name)
+    if match is not None:
+        return int(match[1])
+    if name.endswith(SUFFIX):
+        raise CorruptJournal(f"{name}: expected a name of 20 digits and {SUFFIX}")
+    return None
+
+
+def recover(contents: Mapping[str, memoryview]) -> Recovery:
+    """
+    What the journal says whose files are *contents*, by name.
+
+    The recovered frames are views of these contents.  Nothing is changed.
+
+    Raises:
+        NewerJournal: A file is of a version that this program does not know.
+        CorruptJournal: There is damage that a crash cannot explain.
+    """
+    numbered = sorted(
+        (number, view)
+        for name, view in contents.items()
+        if (number := number_of(name)) is not None
+    )
+    recovery = Recovery()
+    headers = _read_headers(numbered, recovery)
+    for header, (number, view) in zip(headers, numbered, strict=False):
+        is_last = number == numbered[-1][0]
+        _read_file(recovery, header, view, is_last=is_last)
+    _keep_unsealed(recovery)
+    return recovery
+
+
+def _read_headers(
+    numbered: list[tuple[int, memoryview]], recovery: Recovery
+) -> list[FileHeader]:
+    """The headers of all files, but for an unborn last one."""
+    headers: list[FileHeader] = []
+    for index, (number, view) in enumerate(numbered):
+        name = file_name(number)
+        if index and number != numbered[index - 1][0] + 1:
+            raise CorruptJournal(
+                f"{file_name(number - 1)}: expected this file, "
+                f"because there is {name} and there are older ones"
+            )
+        try:
+            header = decode_file_header(view)
+        except NewerJournal as error:
+            raise NewerJournal(f"{name}, position 0: {error}") from error
+        except CorruptJournal as error:
+            if index < len(numbered) - 1:
+                raise _at(name, 0, error) from error
+            _judge_head(view, number, recovery.journal_id, None, _at(name, 0, error))
+            recovery.unborn = name
+            break
+        if header.number != number:
+            raise CorruptJournal(
+                f"{name}, position 0: expected file number {number}, the header says "
+                f"{header.number}"
+            )
+        if recovery.journal_id is None:
+            recovery.journal_id = header.journal_id
+        elif recovery.journal_id != header.journal_id:
+            raise CorruptJournal(
+                f"{name}, position 0: expected journal {recovery.journal_id.hex()}, "
+                f"the file belongs to journal {header.journal_id.hex()}"
+            )
+        headers.append(header)
+    return headers
+
+
+def _read_file(
+    recovery: Recovery, header: FileHeader, view: memoryview, *, is_last: bool
+) -> None:
+    name, seed = file_name(header.number), header.seed
+    snapshot = JournalState()
+    count, at = 0, FILE_HEADER_BYTES
+    while True:
+        try:
+            decoded = decode_entry(view, at, seed)
+        except CorruptJournal as error:
+            if not is_last:
+                raise _at(name, at, error) from error
+            journal_id = header.journal_id if recovery.files else None
+            reason = _at(name, at, error)
+            _judge_head(view, header.number, journal_id, header, reason)
+            recovery.unborn = name
+            if not recovery.files:
+                recovery.journal_id = None
+            return
+        at = decoded.end
+        if isinstance(decoded.entry, SnapshotEnd):
+            break
+        count += 1
+        snapshot.apply(decoded.entry)
+    if decoded.entry.count != count:
+        raise CorruptJournal(
+            f"{name}, position {decoded.position}: expected a snapshot of "
+            f"{decoded.entry.count} entries, there are {count}"
+        )
+    if recovery.files and recovery.state.positions() != snapshot.positions():
+        raise CorruptJournal(
+            f"{name}, position {FILE_HEADER_BYTES}: expected a snapshot of what "
+            f"the files up to {file_name(header.number - 1)} say; one of them is not "
+            "as it was"
+        )
+    recovery.state = snapshot
+    file = JournalFile(header.number, at, at)
+    recovery.files.append(file)
+    _read_entries(recovery, file, view, seed, is_last=is_last)
+
+
+def _read_entries(
+    recovery: Recovery,
+    file: JournalFile,
+    view: memoryview,
+    seed: int,
+    *,
+    is_last: bool,
+) -> None:
+    at, end = file.byte_count, len(view)
+    apply, frames, ends = recovery.state.apply, recovery.frames, file.ends
+    while at < end:
+        try:
+            decoded = decode_entry(view, at, seed)
+        except CorruptJournal as error:
+            if not is_last or _was_synced(view, at, seed):
+                raise _at(file.name, at, error) from error
+            recovery.torn = TornEnd(file.name, at, end - at, str(error))
+            break
+        # What is whole and does not fit is never a crash's doing.
+        try:
+            apply(decoded.entry)
+        except CorruptJournal as error:
+            raise _at(file.name, at, error) from error
+        entry = decoded.entry
+        if type(entry) is Batch:
+            frames.setdefault(entry.topic_id, []).append(entry.frame)
+            ends[entry.topic_id] = Offset(entry.frame.end)
+        elif type(entry) is TopicDeleted:
+            frames.pop(entry.topic_id, None)
+        at = decoded.end
+    file.byte_count = at
+
+
+def _was_synced(view: memoryview, position: int, seed: int) -> bool:
+    """Whether something behind *position* says that it had been on disk."""
+    return any(synced > position for _, synced in find_entries(view, position, seed))
+
+
+def _judge_head(
+    view: memoryview,
+    number: int,
+    journal_id: bytes | None,
+    header: FileHeader | None,
+    reason: CorruptJournal,
+) -> None:
+    """
+    Return if a crash explains that the last file has a bad head; else raise.
+
+    *journal_id* is that of the files before it, None if there are none; *header*
+    is the file's own, None if that is what is bad.
+    """
+    if journal_id is None and number != FIRST_NUMBER:
+        raise CorruptJournal(f"{reason}; the file before it is missing") from reason
+    if header is None and journal_id is not None:
+        header = FileHeader(number, journal_id)
+    if header is None:
+        # Without the header nothing in the file can be verified.
+        is_damage = len(view) > _EMPTY_HEAD_BYTES
+    else:
+        # Whatever follows a head says that the head was on disk.
+        is_damage = _was_synced(view, 0, header.seed)
+    if is_damage:
+        raise reason
+
+
+def _at(name: str, position: int, error: CorruptJournal) -> CorruptJournal:
+    return CorruptJournal(f"{name}, position {position}: {error}")
+
+
+def _keep_unsealed(recovery: Recovery) -> None:
+    """Forget frames that are sealed or whose topic is gone; check the others."""
+    kept: dict[TopicId, list[BatchFrame]] = {}
+    for topic_id, frames in recovery.frames.items():
+        topic = recovery.state.topics.get(topic_id)
+        if topic is None:
+            continue
+        unsealed = [frame for frame in frames if frame.end > topic.sealed_offset]
+        # Applying them has shown that each begins where the one before ended,
+        # unless the topic was opened again at another offset in between.
+        for before, after in pairwise(unsealed):
+            if before.end != after.base:
+                raise CorruptJournal(
+                    f"topic {topic_id} ({topic.name}): expected a batch at offset "
+                    f"{before.end}, the next one is at {after.base}"
+                )
+        if unsealed:
+            kept[topic_id] = unsealed
+    recovery.frames = kept

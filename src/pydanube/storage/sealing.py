@@ -1,0 +1,442 @@
+"""
+Sealing: the tail of a topic becomes a segment.
+
+Which topic is next is decided by plan_seals(), which is pure.  The Sealer carries
+it out, one segment at a time: Parquet in a worker thread, the object, the
+manifest, then memory, then the journal.  The manifest is the truth: what is in
+it is history, and what the journal says later only lets old files go.  A crash
+between any two steps leaves an orphan object at most, or a tail that recovery
+finds to be history already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pydanube.model.errors import BrokerError, TopicFenced
+from pydanube.model.ids import Offset, TopicId
+from pydanube.storage.journal import settle
+from pydanube.storage.manifest import SegmentEntry
+from pydanube.storage.retention import plan_drops
+from pydanube.storage.segments import (
+    SegmentIdentity,
+    encode_segment,
+    object_name,
+    object_prefix,
+)
+from pydanube.wire.journal_format import Sealed
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from concurrent.futures import Executor
+
+    from pydanube.storage.config import StorageConfig
+    from pydanube.storage.files import Files
+    from pydanube.storage.journal import Journal
+    from pydanube.storage.manifest import Manifest
+    from pydanube.storage.objects import Objects
+    from pydanube.storage.topic_log import TailMemory, TopicLog
+    from pydanube.wire.batches import BatchFrame
+
+log = logging.getLogger(__name__)
+
+_RETRY_FIRST_S = 1.0
+_RETRY_MAX_S = 60.0
+_EPOCH = re.compile(r"\d{20}-\d{20}-(\d+)\.parquet$")
+
+
+@dataclass(frozen=True, slots=True)
+class TailLoad:
+    """What speaks for sealing a topic."""
+
+    topic_id: TopicId
+    byte_count: int
+    """How much of it is in memory."""
+    time: float
+    """When the oldest of that came."""
+    pins_journal: bool
+    """Whether it keeps the oldest journal file from being deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class SealPlan:
+    """The topics to seal now, the most urgent first."""
+
+    topics: tuple[TopicId, ...]
+    is_urgent: bool
+    """Memory or journal are short: do not rest."""
+
+
+def short_bytes(config: StorageConfig) -> int:
+    """From how much in memory on topics are sealed that are not due otherwise."""
+    # Publishers wait at the limit itself; sealing must come before that.
+    return config.tail_bytes_max * 3 // 4
+
+
+def plan_seals(
+    loads: Iterable[TailLoad],
+    *,
+    now: float,
+    tail_bytes: int,
+    journal_bytes: int,
+    config: StorageConfig,
+) -> SealPlan:
+    """
+    Decide which topics are to be sealed now.
+
+    Where memory is short, the largest, as many as it takes to have half of it
+    again; where the journal is too long, those that pin its oldest file; then
+    whoever is large or old enough, the oldest first.
+    """
+    loads = list(loads)
+    chosen: dict[TopicId, None] = {}
+    excess = tail_bytes - config.tail_bytes_max // 2
+    if tail_bytes >= short_bytes(config):
+        for load in sorted(loads, key=lambda each: (-each.byte_count, each.topic_id)):
+            if excess <= 0:
+                break
+            chosen[load.topic_id] = None
+            excess -= load.byte_count
+    if journal_bytes > config.journal_bytes_max:
+        chosen.update((each.topic_id, None) for each in loads if each.pins_journal)
+    is_urgent = bool(chosen)
+    for load in sorted(loads, key=lambda each: (each.time, each.topic_id)):
+        if load.byte_count >= config.seal_bytes or now - load.time >= config.seal_age_s:
+            chosen[load.topic_id] = None
+    return SealPlan(tuple(chosen), is_urgent)
+
+
+@dataclass(slots=True)
+class _Failures:
+    """How often sealing a topic failed in a row."""
+
+    count: int
+    retry_at: float
+
+
+class Sealer:
+    """Seals, drops and tidies up; see run()."""
+
+    def __init__(
+        self,
+        config: StorageConfig,
+        logs: Mapping[TopicId, TopicLog],
+        memory: TailMemory,
+        *,
+        files: Files,
+        journal: Journal,
+        objects: Objects,
+        manifest: Manifest,
+        executor: Executor,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], int],
+    ) -> None:
+        self.sealed_count = 0
+        self.sealed_messages = 0
+        self.failure_count = 0
+        self.dropped_count = 0
+        self._config = config
+        self._logs = logs
+        self._memory = memory
+        self._files = files
+        self._journal = journal
+        self._objects = objects
+        self._manifest = manifest
+        self._executor = executor
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._failures: dict[TopicId, _Failures] = {}
+        self._opened: list[TopicLog] = []
+        self._room: list[asyncio.Future[None]] = []
+        self._removal = asyncio.Lock()
+        self._retained_at = clock()
+
+    async def run(self) -> None:
+        """
+        Seal what is due, drop what retention does not keep, for ever.
+
+        A topic for which that fails is tried again later, after longer and longer
+        pauses, while the others go on.
+
+        Cancellation: Safe at any point; what was not finished is done again.
+        """
+        while True:
+            self._memory.due.clear()
+            await self._collect_all_orphans()
+            if self._clock() - self._retained_at >= self._config.retention_interval_s:
+                await self._retain_all()
+            if not await self._seal_next():
+                await _wait(self._memory.due, self._config.seal_interval_s)
+
+    async def room(self) -> None:
+        """Return when the tails together are below their limit."""
+        while self._memory.byte_count > self._config.tail_bytes_max:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._room.append(waiter)
+            await waiter
+
+    def on_opened(self, topic_log: TopicLog) -> None:
+        """A log was opened: what an older claim left of it is to be tidied up."""
+        self._opened.append(topic_log)
+        self._memory.due.set()
+
+    def on_memory_freed(self) -> None:
+        """There may be room again."""
+        if self._memory.byte_count <= self._config.tail_bytes_max:
+            waiting, self._room = self._room, []
+            for waiter in waiting:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def seal(self, topic_log: TopicLog) -> None:
+        """
+        Seal all that the log has in memory at this moment.
+
+        Durability: On return it is in the object store and in the manifest.
+
+        Raises:
+            TopicFenced: Another broker writes this log now.
+            TopicNotFound: The topic is deleted.
+            ObjectsUnavailable, MetadataUnavailable: Try again.
+        """
+        end = topic_log.end_offset
+        while topic_log.sealed_offset < end:
+            if topic_log.refusal is not None:
+                raise topic_log.refusal
+            await self._seal_one(topic_log)
+
+    # The parts of run().
+
+    async def _seal_next(self) -> bool:
+        """Seal one segment of the most urgent topic; return whether there was one."""
+        now = self._clock()
+        plan = plan_seals(
+            self._loads(now),
+            now=now,
+            tail_bytes=self._memory.byte_count,
+            journal_bytes=self._journal.byte_count,
+            config=self._config,
+        )
+        if not plan.topics:
+            return False
+        topic_log = self._logs[plan.topics[0]]
+        if await self._survives(topic_log, self._seal_one(topic_log)):
+            self._failures.pop(topic_log.topic_id, None)
+        if not plan.is_urgent:
+            spent = self._clock() - now
+            await asyncio.sleep(spent * self._config.seal_pace)
+        return True
+
+    def _loads(self, now: float) -> Iterable[TailLoad]:
+        oldest = self._journal.oldest_ends()
+        for topic_id, topic_log in self._logs.items():
+            time = topic_log.tail_time
+            if time is None or topic_log.refusal is not None:
+                continue
+            failures = self._failures.get(topic_id)
+            if failures is not None and failures.retry_at > now:
+                continue
+            yield TailLoad(
+                topic_id,
+                topic_log.tail_bytes,
+                time,
+                oldest.get(topic_id, 0) > topic_log.sealed_offset,
+            )
+
+    async def _survives(self, topic_log: TopicLog, work: Awaitable[None]) -> bool:
+        """Do *work* for one topic; return whether it succeeded."""
+        # One sick topic must not keep the others from being sealed: this is the
+        # one place that decides so.
+        try:
+            await work
+        except TopicFenced as error:
+            log.warning("topic %s is fenced: %s", topic_log.name, error)
+        except BrokerError as error:
+            self._on_failure(topic_log)
+            log.warning("topic %s: %s", topic_log.name, error)
+        except Exception:
+            self._on_failure(topic_log)
+            log.exception("topic %s cannot be sealed or tidied up", topic_log.name)
+        else:
+            return True
+        return False
+
+    def _on_failure(self, topic_log: TopicLog) -> None:
+        self.failure_count += 1
+        before = self._failures.get(topic_log.topic_id)
+        count = 1 if before is None else before.count + 1
+        pause = min(_RETRY_MAX_S, _RETRY_FIRST_S * 2.0 ** min(count - 1, 10))
+        self._failures[topic_log.topic_id] = _Failures(count, self._clock() + pause)
+
+    async def _seal_one(self, topic_log: TopicLog) -> None:
+        """Seal the oldest messages that are in memory as one segment."""
+        async with topic_log.maintenance:
+            frames = topic_log.unsealed(self._config.seal_bytes)
+            if not frames:
+                return
+            try:
+                segment = await self._store(topic_log, frames)
+            except TopicFenced as error:
+                topic_log.refuse(error)
+                raise
+            topic_log.on_sealed(segment)
+        self.sealed_count += 1
+        self.sealed_messages += segment.count
+        self.on_memory_freed()
+        await self._note(topic_log, segment)
+        await self.remove_files()
+
+    async def _store(
+        self, topic_log: TopicLog, frames: Sequence[BatchFrame]
+    ) -> SegmentEntry:
+        """Make a segment of *frames* and have it in store and manifest."""
+        base, end = frames[0].base, frames[-1].end
+        identity = SegmentIdentity(
+            topic=topic_log.name, topic_id=topic_log.topic_id, epoch=topic_log.epoch
+        )
+        encode = partial(encode_segment, row_group_bytes=self._config.row_group_bytes)
+        loop = asyncio.get_running_loop()
+        data = await loop.run_in_executor(self._executor, encode, frames, identity)
+        segment = SegmentEntry(
+            base=base,
+            end=end,
+            epoch=topic_log.epoch,
+            count=end - base,
+            byte_count=data.size,
+            object_name=object_name(
+                self._config.root, topic_log.name, base, end, topic_log.epoch
+            ),
+            first_publish_time=frames[0].header.first_publish_time,
+            last_publish_time=frames[-1].header.last_publish_time,
+            sealed_at=self._wall_clock(),
+        )
+        await self._objects.put(segment.object_name, data)
+        await self._manifest.add(topic_log.topic_id, segment, topic_log.epoch)
+        return segment
+
+    async def _note(self, topic_log: TopicLog, segment: SegmentEntry) -> None:
+        """Tell the journal, which may forget the messages."""
+        noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = Sealed(topic_log.topic_id, Offset(segment.end))
+        try:
+            self._journal.append(entry, partial(settle, noted))
+            await noted
+        except BrokerError as error:
+            # A full disk must not keep us from deleting old files.  Recovery
+            # compares with the manifest, so the entry may be missing.
+            log.warning("topic %s: sealing is not noted: %s", topic_log.name, error)
+
+    async def remove_files(self) -> None:
+        """Delete the journal files that nobody needs any more."""
+        async with self._removal:
+            names = self._journal.plan_removal(self._sealed_offset_of)
+            if not names:
+                return
+            if self._files.is_blocking:
+                loop = asyncio.get_running_loop()
+                removing = loop.run_in_executor(
+                    self._executor, _remove_files, self._files, names
+                )
+                removed = await _finish(removing)
+            else:
+                removed = _remove_files(self._files, names)
+            self._journal.on_removed(removed)
+
+    def _sealed_offset_of(self, topic_id: TopicId) -> int | None:
+        topic_log = self._logs.get(topic_id)
+        if topic_log is not None:
+            return topic_log.sealed_offset
+        state = self._journal.state.topics.get(topic_id)
+        return None if state is None else state.sealed_offset
+
+    async def _retain_all(self) -> None:
+        self._retained_at = self._clock()
+        for topic_log in list(self._logs.values()):
+            if topic_log.segments and topic_log.refusal is None:
+                await self._survives(topic_log, self.retain(topic_log))
+
+    async def retain(self, topic_log: TopicLog) -> None:
+        """
+        Drop the segments that the topic's policy does not keep.
+
+        Raises:
+            TopicFenced: Another broker writes this log now.
+            ObjectsUnavailable: They are dropped, but the objects are still there.
+        """
+        async with topic_log.maintenance:
+            drops = plan_drops(
+                topic_log.segments,
+                topic_log.policy.retention,
+                tail_bytes=topic_log.tail_bytes,
+                now=self._wall_clock(),
+            )
+            if not drops:
+                return
+            try:
+                await self._manifest.drop(topic_log.topic_id, drops, topic_log.epoch)
+            except TopicFenced as error:
+                topic_log.refuse(error)
+                raise
+            topic_log.on_dropped(len(drops))
+            self.dropped_count += len(drops)
+            for segment in drops:
+                await self._objects.delete(segment.object_name)
+
+    async def _collect_all_orphans(self) -> None:
+        while self._opened:
+            topic_log = self._opened.pop()
+            if topic_log.refusal is None:
+                await self._survives(topic_log, self._collect_orphans(topic_log))
+
+    async def _collect_orphans(self, topic_log: TopicLog) -> None:
+        """Delete the objects of a topic that are not in its manifest."""
+        async with topic_log.maintenance:
+            prefix = object_prefix(self._config.root, topic_log.name)
+            known = {segment.object_name for segment in topic_log.segments}
+            for name in await self._objects.names(prefix):
+                epoch = _EPOCH.search(name)
+                # A newer claim than ours may be about to put it into its manifest.
+                if name in known or epoch is None or int(epoch[1]) > topic_log.epoch:
+                    continue
+                log.info("topic %s: deleting the orphan %s", topic_log.name, name)
+                await self._objects.delete(name)
+
+
+def _remove_files(files: Files, names: Sequence[str]) -> list[str]:
+    """Remove *names* one by one; return those that are gone."""
+    # Each removal is on disk before the next: a crash must not leave a hole.
+    removed = []
+    for name in names:
+        try:
+            # One that is gone was removed by a call that was cut off.
+            with suppress(FileNotFoundError):
+                files.remove(name)
+            files.sync_directory()
+        except OSError as error:
+            log.warning("the journal file %s cannot be removed: %s", name, error)
+            break
+        removed.append(name)
+    return removed
+
+
+async def _finish(work: asyncio.Future[list[str]]) -> list[str]:
+    """Wait for *work* even if we are cancelled, because it cannot be stopped."""
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        raise
+
+
+async def _wait(event: asyncio.Event, timeout_s: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        pass

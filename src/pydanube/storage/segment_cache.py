@@ -1,0 +1,141 @@
+"""Row groups that were read lately, decoded, for whoever reads the same history."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import OrderedDict
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from pydanube.storage.segments import SegmentReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Executor
+
+    from pydanube.storage.manifest import SegmentEntry
+    from pydanube.storage.objects import Objects
+    from pydanube.wire.batches import BatchFrame
+
+# A footer takes about so much, and so much more for each of its row groups.
+_FOOTER_BYTES = 16 * 1024
+_FOOTER_GROUP_BYTES = 2 * 1024
+
+_Key = tuple["SegmentEntry", int | None]
+
+
+class SegmentCache:
+    """
+    Reads segments in worker threads and keeps what it decoded.
+
+    Several readers that want the same row group at once share one decoding.
+
+    Bounds: What is kept is at most *bytes_max*, least recently used first out;
+        besides that there is what readers hold themselves.
+
+    Cancellation: A reader that is cut off disturbs no other; the decoding it
+        had asked for is finished and kept.
+    """
+
+    def __init__(
+        self, objects: Objects, executor: Executor, *, frame_bytes: int, bytes_max: int
+    ) -> None:
+        self.byte_count = 0
+        self.hit_count = 0
+        self.miss_count = 0
+        self._objects = objects
+        self._executor = executor
+        self._frame_bytes = frame_bytes
+        self._bytes_max = bytes_max
+        # By the whole entry, not by name: the name may come again for another
+        # topic of the same name.  Without an index it is the opened segment.
+        self._kept: OrderedDict[_Key, tuple[Any, int]] = OrderedDict()
+        self._coming: dict[_Key, asyncio.Future[tuple[Any, int]]] = {}
+
+    async def read(
+        self, entry: SegmentEntry, offset: int, bytes_max: int
+    ) -> list[BatchFrame]:
+        """
+        Frames of the segment from the one that holds *offset* on.
+
+        Of about *bytes_max* bytes, at least one, all of one row group.
+
+        Raises:
+            CorruptSegment: The object is damaged or gone.
+        """
+        reader = cast("SegmentReader", await self._get((entry, None), self._open))
+        index = reader.row_group_of(offset)
+        frames = cast(
+            "list[BatchFrame]",
+            await self._get((entry, index), partial(_decode, reader)),
+        )
+        first = bisect_right(frames, offset, key=_base_of) - 1
+        end, byte_count = first + 1, frames[first].byte_count
+        while end < len(frames):
+            byte_count += frames[end].byte_count
+            if byte_count > bytes_max:
+                break
+            end += 1
+        # Who reads on will want the next row group before this one is sent.
+        if 2 * end > len(frames) and index + 1 < reader.row_group_count:
+            self._begin((entry, index + 1), partial(_decode, reader))
+        return frames[first:end]
+
+    async def _get(self, key: _Key, load: Callable[[_Key], tuple[Any, int]]) -> Any:
+        kept = self._kept.get(key)
+        if kept is not None:
+            self.hit_count += 1
+            self._kept.move_to_end(key)
+            return kept[0]
+        value, _ = await asyncio.shield(self._begin(key, load))
+        return value
+
+    def _begin(
+        self, key: _Key, load: Callable[[_Key], tuple[Any, int]]
+    ) -> asyncio.Future[tuple[Any, int]]:
+        """What loads *key*, begun now if it is not on its way or here already."""
+        coming = self._coming.get(key)
+        if coming is not None:
+            return coming
+        loop = asyncio.get_running_loop()
+        if key in self._kept:
+            there: asyncio.Future[tuple[Any, int]] = loop.create_future()
+            there.set_result(self._kept[key])
+            return there
+        self.miss_count += 1
+        coming = loop.run_in_executor(self._executor, load, key)
+        self._coming[key] = coming
+        coming.add_done_callback(partial(self._on_loaded, key))
+        return coming
+
+    def _on_loaded(self, key: _Key, coming: asyncio.Future[tuple[Any, int]]) -> None:
+        del self._coming[key]
+        # A read ahead that failed is nobody's error: who needs it will try again.
+        if coming.cancelled() or coming.exception() is not None:
+            return
+        self._kept[key] = coming.result()
+        self.byte_count += coming.result()[1]
+        while self.byte_count > self._bytes_max:
+            _, (_, size) = self._kept.popitem(last=False)
+            self.byte_count -= size
+
+    def _open(self, key: _Key) -> tuple[SegmentReader, int]:
+        entry = key[0]
+        reader = SegmentReader(
+            entry,
+            partial(self._objects.open, entry.object_name),
+            frame_bytes=self._frame_bytes,
+        )
+        return reader, _FOOTER_BYTES + reader.row_group_count * _FOOTER_GROUP_BYTES
+
+
+def _decode(reader: SegmentReader, key: _Key) -> tuple[list[BatchFrame], int]:
+    index = key[1]
+    assert index is not None
+    frames = reader.read_row_group(index)
+    return frames, sum(frame.byte_count for frame in frames)
+
+
+def _base_of(frame: BatchFrame) -> int:
+    return frame.base

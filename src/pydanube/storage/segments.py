@@ -1,0 +1,396 @@
+"""
+A segment: one immutable Parquet file of a topic's messages, sorted by offset.
+
+Frames in, Parquet out, and back.  Everything here waits for the processor or a
+disk, so it is called in a worker thread; Arrow lets go of the interpreter lock
+meanwhile.  ``docs/format/segment.md`` is the normative description.
+
+What is constant in a frame (its producer, its schema) becomes a column of runs
+before it is spread out, and columns of many frames are put together before they
+are converted, so that frames of one message are cheap too.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE, Column, schema_of
+from pydanube.model.errors import CorruptSegment
+from pydanube.wire.batches import BatchFrame, BatchHeader, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pydanube.model.ids import TopicId
+    from pydanube.storage.manifest import SegmentEntry
+
+FORMAT = "1"
+SUFFIX = ".parquet"
+COMPRESSION_LEVEL = 1
+
+SCHEMA = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("publish_time", TIME_TYPE, nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("payload", pa.binary(), nullable=False),
+        pa.field("attributes", ATTRIBUTES_TYPE),
+        pa.field("producer", pa.string()),
+        pa.field("schema_id", pa.int64(), nullable=False),
+        pa.field("schema_version", pa.int32(), nullable=False),
+    ]
+)
+"""The columns of a segment, all of them always."""
+
+_NULLABLE = {
+    Column.KEY: "key",
+    Column.ATTRIBUTES: "attributes",
+    Column.PRODUCER: "producer",
+}
+# Payloads rarely repeat: a dictionary of them costs time and is given up late,
+# and their smallest and largest say nothing.
+_DICTIONARIES = [
+    "key",
+    "attributes.key_value.key",
+    "attributes.key_value.value",
+    "producer",
+    "schema_id",
+    "schema_version",
+]
+_STATISTICS = [
+    "offset",
+    "publish_time",
+    "key",
+    "producer",
+    "schema_id",
+    "schema_version",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentIdentity:
+    """What a segment's file says about itself, besides its messages."""
+
+    topic: str
+    topic_id: TopicId
+    epoch: int
+
+    def metadata(self, base: int, end: int) -> dict[str, str]:
+        """The key-value metadata of the file with the messages ``base … end``."""
+        return {
+            "danube.format": FORMAT,
+            "danube.topic": self.topic,
+            "danube.topic_id": str(self.topic_id),
+            "danube.epoch": str(self.epoch),
+            "danube.base_offset": str(base),
+            "danube.end_offset": str(end),
+        }
+
+
+def object_prefix(root: str, topic: str) -> str:
+    """What the names of all segments of *topic* begin with."""
+    return "/".join(part for part in (root.strip("/"), topic.strip("/")) if part) + "/"
+
+
+def object_name(root: str, topic: str, base: int, end: int, epoch: int) -> str:
+    """The name of the object with the messages ``base … end`` of *topic*."""
+    return f"{object_prefix(root, topic)}{base:020d}-{end:020d}-{epoch}{SUFFIX}"
+
+
+def encode_segment(
+    frames: Sequence[BatchFrame], identity: SegmentIdentity, *, row_group_bytes: int
+) -> pa.Buffer:
+    """
+    The Parquet file of *frames*, which follow each other without a gap.
+
+    Raises:
+        CorruptBatch: The body of a frame is not what its header says.
+    """
+    sink = pa.BufferOutputStream()
+    schema = SCHEMA.with_metadata(identity.metadata(frames[0].base, frames[-1].end))
+    with pq.ParquetWriter(
+        sink,
+        schema,
+        compression="zstd",
+        compression_level=COMPRESSION_LEVEL,
+        use_dictionary=_DICTIONARIES,
+        write_statistics=_STATISTICS,
+        column_encoding={"offset": "DELTA_BINARY_PACKED"},
+    ) as writer:
+        for group in _grouped(frames, row_group_bytes):
+            table = table_of(group)
+            writer.write_table(table, row_group_size=table.num_rows)
+    return sink.getvalue()
+
+
+def _grouped(
+    frames: Sequence[BatchFrame], bytes_max: int
+) -> Iterator[Sequence[BatchFrame]]:
+    """*frames* in portions of *bytes_max*, or of one frame that is longer."""
+    begin, byte_count = 0, 0
+    for at, frame in enumerate(frames):
+        size = frame.byte_count
+        if byte_count + size > bytes_max and at > begin:
+            yield frames[begin:at]
+            begin, byte_count = at, 0
+        byte_count += size
+    yield frames[begin:]
+
+
+def table_of(frames: Sequence[BatchFrame]) -> pa.Table:
+    """The messages of *frames*, which follow each other, with a segment's columns."""
+    headers = [frame.header for frame in frames]
+    bodies = [frame.arrow() for frame in frames]
+    ends: list[int] = []
+    end = 0
+    for header in headers:
+        end += header.count
+        ends.append(end)
+    runs = pa.array(ends, pa.int32())
+
+    def spread(values: list[Any], type_: pa.DataType) -> pa.Array:
+        return _spread(runs, pa.array(values, type_))
+
+    def column(name: str, mask: Column, otherwise: Callable[[], pa.Array]) -> Any:
+        return _column(headers, bodies, name, mask, otherwise)
+
+    arrays = [
+        _count_from(frames[0].base, end),
+        column(
+            "publish_time",
+            Column.PUBLISH_TIME,
+            lambda: spread([each.first_publish_time for each in headers], TIME_TYPE),
+        ),
+        column("key", Column.KEY, lambda: pa.nulls(end, pa.binary())),
+        column("payload", Column.PAYLOAD, lambda: pa.nulls(end, pa.binary())),
+        column("attributes", Column.ATTRIBUTES, lambda: pa.nulls(end, ATTRIBUTES_TYPE)),
+        column(
+            "producer",
+            Column.PRODUCER,
+            lambda: spread([each.producer or None for each in headers], pa.string()),
+        ),
+        spread([each.schema_id for each in headers], pa.int64()),
+        spread([each.schema_version for each in headers], pa.int32()),
+    ]
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+def _column(
+    headers: list[BatchHeader],
+    bodies: list[pa.RecordBatch],
+    name: str,
+    mask: Column,
+    otherwise: Callable[[], pa.Array],
+) -> pa.Array:
+    """
+    One column of all *bodies*.
+
+    *otherwise* makes the whole column as it is where no batch has one of its own.
+    """
+    has = [bool(header.columns & mask) for header in headers]
+    if not any(has):
+        return otherwise()
+    if all(has):
+        return _together([body.column(name) for body in bodies])
+    whole = otherwise()
+    chunks, at = [], 0
+    for header, body, is_there in zip(headers, bodies, has, strict=True):
+        chunks.append(body.column(name) if is_there else whole.slice(at, header.count))
+        at += header.count
+    return _together(chunks)
+
+
+def _together(chunks: list[pa.Array]) -> pa.Array:
+    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
+
+
+def _spread(run_ends: pa.Array, values: pa.Array) -> pa.Array:
+    """Each of *values* as often as its run is long."""
+    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(run_ends, values))
+
+
+def _count_from(base: int, count: int) -> pa.Array:
+    """``base … base + count`` as an array."""
+    ones = pa.repeat(pa.scalar(1, pa.int64()), count)
+    return pc.cumulative_sum(ones, start=pa.scalar(base - 1, pa.int64()))
+
+
+class SegmentReader:
+    """
+    One segment, opened: where its row groups begin, and how to decode them.
+
+    Decoding may go on in several threads at once: each opens the object again.
+    """
+
+    def __init__(
+        self, entry: SegmentEntry, source: Callable[[], Any], *, frame_bytes: int
+    ) -> None:
+        """
+        Read the footer of the object that *source* opens.
+
+        Raises:
+            CorruptSegment: It is not the segment that *entry* names.
+        """
+        self.entry = entry
+        self._source = source
+        self._frame_bytes = frame_bytes
+        try:
+            with pq.ParquetFile(source()) as file:
+                self._metadata = file.metadata
+                schema = file.schema_arrow
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise CorruptSegment(
+                f"segment {entry.object_name} cannot be read: {error}"
+            ) from error
+        self._bases = self._check(schema)
+
+    def _check(self, schema: pa.Schema) -> list[int]:
+        entry, metadata = self.entry, self._metadata
+        groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+        bases, end = [], entry.base
+        for group in groups:
+            bases.append(end)
+            end += group.num_rows
+        if not schema.equals(SCHEMA) or end != entry.end:
+            raise CorruptSegment(
+                f"segment {entry.object_name}: expected the columns of a segment and "
+                f"offsets {entry.base} to {entry.end}, its rows end at {end}"
+            )
+        return bases
+
+    @property
+    def row_group_count(self) -> int:
+        """How many row groups there are."""
+        return len(self._bases)
+
+    def row_group_of(self, offset: int) -> int:
+        """The index of the row group that holds *offset*."""
+        assert self.entry.base <= offset < self.entry.end
+        return bisect_right(self._bases, offset) - 1
+
+    def read_row_group(self, index: int) -> list[BatchFrame]:
+        """
+        The messages of one row group as frames, in order and without gaps.
+
+        Raises:
+            CorruptSegment: The object is damaged or gone.
+        """
+        try:
+            with pq.ParquetFile(self._source(), metadata=self._metadata) as file:
+                table = file.read_row_group(index, use_threads=False)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise CorruptSegment(
+                f"segment {self.entry.object_name}, row group {index}, cannot be "
+                f"read: {error}"
+            ) from error
+        base = self._bases[index]
+        offsets = table.column("offset")
+        if (offsets[0].as_py(), offsets[-1].as_py()) != (
+            base,
+            base + table.num_rows - 1,
+        ):
+            raise CorruptSegment(
+                f"segment {self.entry.object_name}, row group {index}: expected "
+                f"offsets from {base} on, found {offsets[0].as_py()}"
+            )
+        return list(
+            frames_of(
+                table, base, epoch=self.entry.epoch, frame_bytes=self._frame_bytes
+            )
+        )
+
+
+def topic_id_of(source: Callable[[], Any]) -> int | None:
+    """Whose segment the object is that *source* opens; None if it is not one."""
+    try:
+        with pq.ParquetFile(source()) as file:
+            metadata = file.metadata.metadata or {}
+            return int(metadata[b"danube.topic_id"])
+    except (pa.ArrowException, OSError, ValueError, KeyError):
+        return None
+
+
+def frames_of(
+    table: pa.Table, base: int, *, epoch: int, frame_bytes: int
+) -> Iterator[BatchFrame]:
+    """
+    The messages of *table*, a segment's columns, as frames from offset *base* on.
+
+    A frame is of one schema and of about *frame_bytes*, or of one message.
+    """
+    for begin, end, schema_id, schema_version in _schema_runs(table):
+        rows = _envelope(table.slice(begin, end - begin))
+        for at, piece in _pieces(rows, frame_bytes):
+            yield _frame(
+                piece,
+                BatchHeader(
+                    count=piece.num_rows,
+                    columns=Column.PAYLOAD,
+                    base_offset=base + begin + at,
+                    epoch=epoch,
+                    first_publish_time=0,
+                    last_publish_time=0,
+                    schema_id=schema_id,
+                    schema_version=schema_version,
+                ),
+            )
+
+
+def _schema_runs(table: pa.Table) -> list[tuple[int, int, int, int]]:
+    """``begin … end`` of rows with one schema, with its id and version."""
+    ids, versions = table.column("schema_id"), table.column("schema_version")
+    bounds = {0}
+    for column in (ids, versions):
+        limits = pc.min_max(column)
+        if limits["min"] == limits["max"]:
+            continue
+        encoded = pc.run_end_encode(column.combine_chunks())
+        bounds.update(encoded.run_ends.to_pylist()[:-1])
+    begins = sorted(bounds)
+    ends = [*begins[1:], table.num_rows]
+    return [
+        (begin, end, ids[begin].as_py(), versions[begin].as_py())
+        for begin, end in zip(begins, ends, strict=True)
+    ]
+
+
+def _envelope(table: pa.Table) -> pa.RecordBatch:
+    """The columns that a batch of these messages needs, as one batch."""
+    columns = Column.PUBLISH_TIME | Column.PAYLOAD
+    for column, name in _NULLABLE.items():
+        if table.column(name).null_count < table.num_rows:
+            columns |= column
+    schema = schema_of(columns)
+    arrays = [_together(table.column(name).chunks) for name in schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _pieces(
+    rows: pa.RecordBatch, bytes_max: int, at: int = 0
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """*rows* cut into pieces of at most *bytes_max*, or one row; with their places."""
+    size = rows.nbytes
+    if size <= bytes_max or rows.num_rows == 1:
+        yield at, rows
+        return
+    # Near equal pieces first; where sizes differ much, pieces are cut again.
+    count = rows.num_rows
+    step = max(1, -(-count // -(-size // bytes_max)))
+    for begin in range(0, count, step):
+        yield from _pieces(rows.slice(begin, step), bytes_max, at + begin)
+
+
+def _frame(rows: pa.RecordBatch, header: BatchHeader) -> BatchFrame:
+    times = rows.column(0).cast(pa.int64())
+    header.first_publish_time = times[0].as_py()
+    header.last_publish_time = times[-1].as_py()
+    limits = pc.min_max(times)
+    if limits["min"] == limits["max"]:
+        rows = rows.remove_column(0)
+    return encode(rows, header)

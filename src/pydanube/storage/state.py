@@ -1,0 +1,242 @@
+"""
+The small state of a broker's logs: a fold over the journal's entries.
+
+Recovery folds the files, the running journal folds what it has committed; both
+come to the same value, because there is one ``apply``.  ``snapshot`` is its
+inverse: entries that fold to an equal state.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pydanube.model.errors import CorruptJournal
+from pydanube.model.ids import Epoch, Offset, ProducerId, Sequence, TopicId
+from pydanube.wire.journal_format import (
+    RUNS_MAX,
+    Batch,
+    CursorSaved,
+    CursorState,
+    Entry,
+    ProducerDeleted,
+    ProducerOpened,
+    ProducerSaved,
+    Run,
+    Sealed,
+    SubscriptionDeleted,
+    TopicDeleted,
+    TopicOpened,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydanube.wire.batches import BatchHeader
+
+
+_FIRST = Sequence(0)
+
+
+@dataclass(slots=True)
+class ProducerState:
+    """What a topic remembers of a named producer, to know a batch sent again."""
+
+    name: str
+    producer_id: ProducerId
+    epoch: Epoch
+    next_sequence: Sequence = _FIRST
+    """What its next batch begins with."""
+    runs: deque[Run] = field(default_factory=lambda: deque(maxlen=RUNS_MAX))
+    """Where its last messages are; runs that continue each other are one."""
+
+    def on_batch(self, header: BatchHeader) -> None:
+        """The producer's batch became part of the log."""
+        if header.producer_id != self.producer_id:
+            self.producer_id = ProducerId(header.producer_id)
+            self.runs.clear()
+        self.epoch = Epoch(max(self.epoch, header.producer_epoch))
+        sequence, offset, count = (
+            header.base_sequence,
+            header.base_offset,
+            header.count,
+        )
+        self.next_sequence = Sequence(sequence + count)
+        if self.runs:
+            last_sequence, last_offset, last_count = self.runs[-1]
+            if (
+                last_sequence + last_count == sequence
+                and last_offset + last_count == offset
+            ):
+                self.runs[-1] = (last_sequence, last_offset, last_count + count)
+                return
+        self.runs.append((sequence, offset, count))
+
+
+@dataclass(slots=True)
+class TopicState:
+    """One topic's small state; what is committed, never what is still on its way."""
+
+    name: str
+    epoch: Epoch
+    end_offset: Offset
+    """The first offset that no batch of the journal has."""
+    sealed_offset: Offset
+    """What is older is in segments, as far as the journal knows."""
+    cursors: dict[str, CursorState] = field(default_factory=dict)
+    producers: dict[str, ProducerState] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class JournalState:
+    """The small state of all topics of a journal."""
+
+    topics: dict[TopicId, TopicState] = field(default_factory=dict)
+
+    def apply(self, entry: Entry) -> None:
+        """
+        Fold one entry.
+
+        An entry about a topic that is not there says nothing: it was on its way
+        while the topic was deleted.
+
+        Raises:
+            CorruptJournal: A batch does not continue its topic.
+        """
+        if type(entry) is Batch:
+            # First, because nearly all entries are batches.
+            self._apply_batch(entry)
+            return
+        match entry:
+            case TopicOpened():
+                self._apply_opened(entry)
+            case TopicDeleted(topic_id):
+                self.topics.pop(topic_id, None)
+            case (
+                CursorSaved()
+                | SubscriptionDeleted()
+                | ProducerOpened()
+                | ProducerSaved()
+                | ProducerDeleted()
+                | Sealed()
+            ):
+                topic = self.topics.get(entry.topic_id)
+                if topic is not None:
+                    _apply_to_topic(topic, entry)
+            case _:
+                pass  # The end of a snapshot changes nothing.
+
+    def _apply_batch(self, entry: Batch) -> None:
+        topic = self.topics.get(entry.topic_id)
+        if topic is None:
+            return
+        header = entry.frame.header
+        if header.base_offset != topic.end_offset:
+            raise CorruptJournal(
+                f"expected a batch of topic {entry.topic_id} at offset "
+                f"{topic.end_offset}, it has {header.base_offset}"
+            )
+        topic.end_offset = Offset(header.base_offset + header.count)
+        if header.producer_id:
+            producer = topic.producers.get(header.producer)
+            if producer is None:
+                producer = ProducerState(
+                    header.producer,
+                    ProducerId(header.producer_id),
+                    Epoch(header.producer_epoch),
+                )
+                topic.producers[header.producer] = producer
+            producer.on_batch(header)
+
+    def _apply_opened(self, entry: TopicOpened) -> None:
+        topic = self.topics.get(entry.topic_id)
+        if topic is None:
+            topic = TopicState(
+                entry.name, entry.epoch, entry.end_offset, entry.sealed_offset
+            )
+            self.topics[entry.topic_id] = topic
+            return
+        topic.name = entry.name
+        topic.epoch = entry.epoch
+        topic.end_offset = entry.end_offset
+        topic.sealed_offset = entry.sealed_offset
+
+    def positions(self) -> dict[TopicId, tuple[object, ...]]:
+        """
+        How far everything is: what two ways to the same state must agree upon.
+
+        Not how it is remembered (a producer's runs may be merged or forgotten
+        differently by another version of this program).
+        """
+        return {
+            topic_id: (
+                topic.end_offset,
+                topic.sealed_offset,
+                topic.cursors,
+                {each.name: each.next_sequence for each in topic.producers.values()},
+            )
+            for topic_id, topic in self.topics.items()
+        }
+
+    def snapshot(self) -> Iterator[Entry]:
+        """Entries whose fold is equal to this state."""
+        for topic_id, topic in self.topics.items():
+            yield TopicOpened(
+                topic_id=topic_id,
+                name=topic.name,
+                epoch=topic.epoch,
+                end_offset=topic.end_offset,
+                sealed_offset=topic.sealed_offset,
+            )
+            for subscription, cursor in topic.cursors.items():
+                yield CursorSaved(topic_id, subscription, cursor)
+            for producer in topic.producers.values():
+                yield ProducerSaved(
+                    topic_id=topic_id,
+                    name=producer.name,
+                    producer_id=producer.producer_id,
+                    epoch=producer.epoch,
+                    next_sequence=producer.next_sequence,
+                    runs=tuple(producer.runs),
+                )
+
+
+def _apply_to_topic(
+    topic: TopicState,
+    entry: CursorSaved
+    | SubscriptionDeleted
+    | ProducerOpened
+    | ProducerSaved
+    | ProducerDeleted
+    | Sealed,
+) -> None:
+    match entry:
+        case CursorSaved():
+            topic.cursors[entry.subscription] = entry.cursor
+        case SubscriptionDeleted():
+            topic.cursors.pop(entry.subscription, None)
+        case ProducerOpened():
+            _open_producer(topic, entry)
+        case ProducerSaved():
+            topic.producers[entry.name] = ProducerState(
+                entry.name,
+                entry.producer_id,
+                entry.epoch,
+                entry.next_sequence,
+                deque(entry.runs, maxlen=RUNS_MAX),
+            )
+        case ProducerDeleted():
+            topic.producers.pop(entry.name, None)
+        case Sealed():
+            topic.sealed_offset = Offset(max(topic.sealed_offset, entry.sealed_offset))
+
+
+def _open_producer(topic: TopicState, entry: ProducerOpened) -> None:
+    producer = topic.producers.get(entry.name)
+    if producer is None or producer.producer_id != entry.producer_id:
+        topic.producers[entry.name] = ProducerState(
+            entry.name, entry.producer_id, entry.epoch
+        )
+    else:
+        producer.epoch = entry.epoch

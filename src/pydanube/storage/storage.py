@@ -1,0 +1,461 @@
+"""Storage: the logs of all topics of a broker, over one journal."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pydanube.model.errors import BrokerError, CorruptJournal, TopicNotFound
+from pydanube.model.ids import Epoch, Offset, ProducerId, TopicId
+from pydanube.storage.journal import open_journal, settle
+from pydanube.storage.sealing import Sealer, short_bytes
+from pydanube.storage.segment_cache import SegmentCache
+from pydanube.storage.segments import object_prefix, topic_id_of
+from pydanube.storage.topic_log import TailMemory, TopicLog
+from pydanube.wire.journal_format import (
+    CursorSaved,
+    CursorState,
+    ProducerDeleted,
+    ProducerOpened,
+    SubscriptionDeleted,
+    TopicDeleted,
+    TopicOpened,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from pydanube.model.policy import TopicPolicy
+    from pydanube.storage.config import StorageConfig
+    from pydanube.storage.files import Files
+    from pydanube.storage.journal import Done, Journal
+    from pydanube.storage.manifest import Manifest, SegmentEntry
+    from pydanube.storage.objects import Objects
+    from pydanube.storage.state import TopicState
+    from pydanube.wire.batches import BatchFrame
+    from pydanube.wire.journal_format import Entry
+
+# One row group for a reader who waits, one that is read ahead.
+_READ_THREADS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageStats:
+    """Storage in numbers, at one moment; counts are since the start."""
+
+    topic_count: int
+    tail_bytes: int
+    journal_bytes: int
+    journal_file_count: int
+    journal_pending_bytes: int
+    journal_commit_count: int
+    journal_committed_bytes: int
+    segment_count: int
+    segment_bytes: int
+    sealed_count: int
+    sealed_messages: int
+    seal_failure_count: int
+    dropped_count: int
+    cache_bytes: int
+    cache_hit_count: int
+    cache_miss_count: int
+
+
+class Storage:
+    """
+    The logs of all topics of a broker; see open_storage().
+
+    All of it belongs to one event loop.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        sealer: Sealer,
+        cache: SegmentCache,
+        memory: TailMemory,
+        logs: dict[TopicId, TopicLog],
+        *,
+        config: StorageConfig,
+        objects: Objects,
+        manifest: Manifest,
+        clock: Callable[[], float],
+    ) -> None:
+        self.recovered: list[tuple[TopicId, str]] = [
+            (topic_id, topic.name) for topic_id, topic in journal.state.topics.items()
+        ]
+        """
+        The topics that the journal knew at the start, with their names.
+
+        Each is to be opened or deleted: until then it keeps its journal files.
+        """
+        self._journal = journal
+        self._sealer = sealer
+        self._cache = cache
+        self._memory = memory
+        self._logs = logs
+        self._config = config
+        self._objects = objects
+        self._manifest = manifest
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+
+    async def open_log(
+        self, topic_id: TopicId, name: object, epoch: Epoch, policy: TopicPolicy
+    ) -> TopicLog:
+        """
+        The log of a topic, as the journal and the manifest have it.
+
+        Durability: That it is open, under this epoch, is on disk on return.
+
+        Cancellation: The log may or may not be open; it can be opened again.
+
+        Raises:
+            CorruptJournal: Messages are neither in the journal nor in a segment.
+        """
+        assert topic_id not in self._logs, f"topic {topic_id} is open already"
+        segments = await self._manifest.load(topic_id)
+        frames, sealed_offset, end_offset = self._find_unsealed(topic_id, segments)
+        topic_log = TopicLog(
+            topic_id,
+            str(name),
+            epoch,
+            policy,
+            journal=self._journal,
+            cache=self._cache,
+            memory=self._memory,
+            clock=self._clock,
+            segments=segments,
+            sealed_offset=sealed_offset,
+        )
+        opened = TopicOpened(
+            topic_id=topic_id,
+            name=str(name),
+            epoch=epoch,
+            end_offset=end_offset,
+            sealed_offset=sealed_offset,
+        )
+        try:
+            await self._append(opened)
+        except BaseException:
+            topic_log.discard()
+            raise
+        topic_log.restore(frames, self._clock())
+        self._journal.recovered.pop(topic_id, None)
+        self._logs[topic_id] = topic_log
+        self._sealer.on_opened(topic_log)
+        return topic_log
+
+    def _find_unsealed(
+        self, topic_id: TopicId, segments: tuple[SegmentEntry, ...]
+    ) -> tuple[list[BatchFrame], Offset, Offset]:
+        """What of a topic is not in *segments*; where it is sealed, where it ends."""
+        sealed_offset = end_offset = segments[-1].end if segments else 0
+        state = self.find_state(topic_id)
+        if state is not None:
+            # The manifest may be ahead, if a crash came before the journal was
+            # told; and the journal may be, if retention has dropped the rest.
+            sealed_offset = max(sealed_offset, state.sealed_offset)
+            end_offset = max(end_offset, state.end_offset)
+        frames = [
+            # A segment of another broker may end inside of a batch of ours.
+            frame if frame.base >= sealed_offset else frame.slice(sealed_offset, end)
+            for frame in self._journal.recovered.get(topic_id, ())
+            if (end := frame.end) > sealed_offset
+        ]
+        begin = frames[0].base if frames else end_offset
+        if begin > sealed_offset:
+            raise CorruptJournal(
+                f"topic {topic_id}: messages {sealed_offset} to {begin} are neither in "
+                "the journal nor in a segment"
+            )
+        return frames, Offset(sealed_offset), Offset(end_offset)
+
+    async def delete_topic(self, topic_id: TopicId) -> None:
+        """
+        Forget the topic: its messages, segments, cursors and producers.
+
+        Durability: On return it is gone for good.  If it fails or a crash comes,
+            some of it may be gone; ``recovered`` names the topic then, to delete
+            it again.
+
+        Raises:
+            TopicFenced: Another broker has claimed the topic; nothing of its
+                history was deleted.
+            ObjectsUnavailable, MetadataUnavailable, DiskFull: Try again.
+        """
+        topic_log = self._logs.get(topic_id)
+        if topic_log is None:
+            await self._delete_history(topic_id)
+            return
+        topic_log.refuse(TopicNotFound(f"the topic {topic_log.name} is deleted"))
+        async with topic_log.maintenance:
+            await self._delete_history(topic_id)
+            self._logs.pop(topic_id, None)
+            topic_log.discard()
+        self._sealer.on_memory_freed()
+        await self._sealer.remove_files()
+
+    async def _delete_history(self, topic_id: TopicId) -> None:
+        topic_log, state = self._logs.get(topic_id), self.find_state(topic_id)
+        segments = await self._manifest.load(topic_id)
+        if segments:
+            if topic_log is not None:
+                epoch = topic_log.epoch
+            else:
+                epoch = state.epoch if state is not None else Epoch(segments[-1].epoch)
+            await self._manifest.drop(topic_id, segments, epoch)
+        names = {segment.object_name for segment in segments}
+        known = topic_log or state
+        if known is not None:
+            names |= await self._find_objects(topic_id, known.name)
+        for object_name in names:
+            await self._objects.delete(object_name)
+        # Last, so that after a crash the topic is found, to be deleted again.
+        await self._append(TopicDeleted(topic_id))
+        self._journal.recovered.pop(topic_id, None)
+
+    async def _find_objects(self, topic_id: TopicId, topic: str) -> set[str]:
+        """The topic's objects, also those that the manifest does not know."""
+        # A topic of the same name may have been created again: the files
+        # themselves say whose they are.
+        names = await self._objects.names(object_prefix(self._config.root, topic))
+        is_ours = partial(_is_of_topic, self._objects, topic_id)
+        ours = [await asyncio.to_thread(is_ours, name) for name in names]
+        return {name for name, mine in zip(names, ours, strict=True) if mine}
+
+    def find_log(self, topic_id: TopicId) -> TopicLog | None:
+        """The topic's log, if it is open."""
+        return self._logs.get(topic_id)
+
+    def find_state(self, topic_id: TopicId) -> TopicState | None:
+        """What is committed about a topic; to be read, not to be changed."""
+        return self._journal.state.topics.get(topic_id)
+
+    def segment_url(self, segment: SegmentEntry) -> str:
+        """Where any engine can read the segment."""
+        return self._objects.url(segment.object_name)
+
+    def save_cursor(
+        self,
+        topic_id: TopicId,
+        subscription: str,
+        cursor: CursorState,
+        done: Done | None = None,
+    ) -> None:
+        """
+        Remember how far a subscription is.
+
+        Durability: With *done* it is on disk when *done* is told None.  Without,
+            it goes to disk with whatever is synced next.
+        """
+        self._save(topic_id, CursorSaved(topic_id, subscription, cursor), done)
+
+    def delete_cursor(
+        self, topic_id: TopicId, subscription: str, done: Done | None = None
+    ) -> None:
+        """Forget a subscription's cursor; see save_cursor()."""
+        self._save(topic_id, SubscriptionDeleted(topic_id, subscription), done)
+
+    def save_producer(
+        self,
+        topic_id: TopicId,
+        name: str,
+        producer_id: ProducerId | int,
+        epoch: Epoch | int,
+        done: Done | None = None,
+    ) -> None:
+        """
+        Remember that a producer came; see save_cursor().
+
+        What is known of an earlier one with the same name and id stays known.
+        """
+        opened = ProducerOpened(
+            topic_id=topic_id,
+            name=name,
+            producer_id=ProducerId(producer_id),
+            epoch=Epoch(epoch),
+        )
+        self._save(topic_id, opened, done)
+
+    def delete_producer(
+        self, topic_id: TopicId, name: str, done: Done | None = None
+    ) -> None:
+        """Forget a producer; see save_cursor()."""
+        self._save(topic_id, ProducerDeleted(topic_id, name), done)
+
+    async def seal(self, topic_id: TopicId) -> None:
+        """
+        Seal all messages of a topic that are committed at this moment.
+
+        Raises:
+            TopicNotFound: The topic is not open.
+            TopicFenced: Another broker writes this log now.
+            ObjectsUnavailable, MetadataUnavailable: Try again.
+        """
+        topic_log = self._logs.get(topic_id)
+        if topic_log is None:
+            raise TopicNotFound(f"topic {topic_id} is not open here")
+        await self._sealer.seal(topic_log)
+
+    async def retain(self, topic_id: TopicId) -> None:
+        """Drop at once what the topic's policy does not keep; see seal()."""
+        topic_log = self._logs.get(topic_id)
+        if topic_log is None:
+            raise TopicNotFound(f"topic {topic_id} is not open here")
+        await self._sealer.retain(topic_log)
+
+    async def sync(self) -> None:
+        """
+        Return when everything that was appended or saved is on disk.
+
+        Raises:
+            DiskFull, JournalFailed, Closed: It is not, or nobody knows.
+        """
+        await self._journal.sync()
+
+    @property
+    def failure(self) -> BrokerError | None:
+        """Why nothing can be stored any more, until a restart; usually None."""
+        return self._journal.failure
+
+    @property
+    def has_room(self) -> bool:
+        """Whether publishers may go on: disk and sealing keep up."""
+        return (
+            self._journal.has_room
+            and self._memory.byte_count <= self._config.tail_bytes_max
+        )
+
+    async def room(self) -> None:
+        """Return when publishers may go on, or the journal has failed."""
+        while not self.has_room and self._journal.failure is None:
+            await self._journal.room()
+            await self._sealer.room()
+
+    @property
+    def stats(self) -> StorageStats:
+        """Storage in numbers."""
+        journal, sealer, cache = self._journal, self._sealer, self._cache
+        logs = self._logs.values()
+        return StorageStats(
+            topic_count=len(logs),
+            tail_bytes=self._memory.byte_count,
+            journal_bytes=journal.byte_count,
+            journal_file_count=journal.file_count,
+            journal_pending_bytes=journal.pending_bytes,
+            journal_commit_count=journal.commit_count,
+            journal_committed_bytes=journal.committed_bytes,
+            segment_count=sum(len(each.segments) for each in logs),
+            segment_bytes=sum(each.segment_bytes for each in logs),
+            sealed_count=sealer.sealed_count,
+            sealed_messages=sealer.sealed_messages,
+            seal_failure_count=sealer.failure_count,
+            dropped_count=sealer.dropped_count,
+            cache_bytes=cache.byte_count,
+            cache_hit_count=cache.hit_count,
+            cache_miss_count=cache.miss_count,
+        )
+
+    def _save(self, topic_id: TopicId, entry: Entry, done: Done | None) -> None:
+        error: BrokerError
+        if topic_id not in self._journal.state.topics:
+            error = TopicNotFound(f"topic {topic_id} is not stored here")
+        else:
+            try:
+                self._journal.append(entry, done, sync=done is not None)
+            except BrokerError as failure:
+                error = failure
+            else:
+                return
+        if done is not None:
+            self._loop.call_soon(done, error)
+
+    async def _append(self, entry: Entry) -> None:
+        committed: asyncio.Future[None] = self._loop.create_future()
+        self._journal.append(entry, partial(settle, committed))
+        await committed
+
+
+def _is_of_topic(objects: Objects, topic_id: TopicId, name: str) -> bool:
+    return topic_id_of(partial(objects.open, name)) == topic_id
+
+
+def _wall_clock_us() -> int:
+    return time.time_ns() // 1000
+
+
+@asynccontextmanager
+async def open_storage(
+    config: StorageConfig,
+    *,
+    files: Files,
+    objects: Objects,
+    manifest: Manifest,
+    clock: Callable[[], float] = time.monotonic,
+    wall_clock: Callable[[], int] = _wall_clock_us,
+) -> AsyncIterator[Storage]:
+    """
+    Storage over *files*, recovered; while it is open, what is due is sealed.
+
+    *wall_clock* tells microseconds since 1970, UTC.
+
+    On leaving, what was appended is committed; what is in memory stays in the
+    journal.  An error of the body leaves as it came.
+
+    Raises:
+        CorruptJournal: There is damage that a crash cannot explain.
+        OSError: The files cannot be read or written.
+    """
+    logs: dict[TopicId, TopicLog] = {}
+    memory = TailMemory(config.seal_bytes, short_bytes(config))
+    body_error: Exception | None = None
+    with (
+        ThreadPoolExecutor(1, thread_name_prefix="seal") as seal_thread,
+        ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="segments") as readers,
+    ):
+        async with open_journal(files, config.journal) as journal:
+            sealer = Sealer(
+                config,
+                logs,
+                memory,
+                files=files,
+                journal=journal,
+                objects=objects,
+                manifest=manifest,
+                executor=seal_thread,
+                clock=clock,
+                wall_clock=wall_clock,
+            )
+            cache = SegmentCache(
+                objects,
+                readers,
+                frame_bytes=config.frame_bytes,
+                bytes_max=config.cache_bytes_max,
+            )
+            storage = Storage(
+                journal,
+                sealer,
+                cache,
+                memory,
+                logs,
+                config=config,
+                objects=objects,
+                manifest=manifest,
+                clock=clock,
+            )
+            async with asyncio.TaskGroup() as tasks:
+                sealing = tasks.create_task(sealer.run(), name="seal topics")
+                try:
+                    yield storage
+                except Exception as error:  # noqa: BLE001 (raised again below)
+                    body_error = error
+                finally:
+                    sealing.cancel()
+    if body_error is not None:
+        raise body_error

@@ -1,0 +1,78 @@
+"""The frames of a topic that are in memory, found by offset."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydanube.wire.batches import BatchFrame
+
+
+class Tail:
+    """
+    The last frames of a topic, the very ones that arrived, without gaps.
+
+    Whoever took frames out keeps them: dropping takes them only out of here.
+    """
+
+    __slots__ = ("_bases", "_frames", "_times", "byte_count", "end")
+
+    def __init__(self, base: int) -> None:
+        self._frames: list[BatchFrame] = []
+        self._bases: list[int] = []
+        self._times: list[float] = []
+        self.byte_count = 0
+        self.end = base
+        """The first offset behind the last frame."""
+
+    @property
+    def base(self) -> int:
+        """The first offset that is here; the end, if there is nothing."""
+        return self._bases[0] if self._bases else self.end
+
+    @property
+    def oldest_time(self) -> float | None:
+        """When the oldest frame was appended."""
+        return self._times[0] if self._times else None
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def append(self, frame: BatchFrame, now: float) -> None:
+        """Put *frame* behind the last one."""
+        base = frame.base
+        assert base == self.end, f"the tail ends at {self.end}, not at {base}"
+        self._frames.append(frame)
+        self._bases.append(base)
+        self._times.append(now)
+        self.byte_count += len(frame.buffer)
+        self.end = base + frame.header.count
+
+    def frames_from(self, offset: int, bytes_max: int) -> list[BatchFrame]:
+        """
+        Frames from the one that holds *offset* on, of about *bytes_max* bytes.
+
+        At least one, however long it is, unless there is none.
+        """
+        if offset >= self.end:
+            return []
+        frames = self._frames
+        at = first = max(0, bisect_right(self._bases, offset) - 1)
+        byte_count = 0
+        for at in range(first, len(frames)):
+            byte_count += len(frames[at].buffer)
+            if byte_count > bytes_max and at > first:
+                return frames[first:at]
+        return frames[first : at + 1]
+
+    def drop_below(self, offset: int) -> int:
+        """Drop every frame that ends at or below *offset*; return their bytes."""
+        count = bisect_right(self._bases, offset)
+        if count and self._frames[count - 1].end > offset:
+            count -= 1
+        dropped = sum(len(frame.buffer) for frame in self._frames[:count])
+        del self._frames[:count], self._bases[:count], self._times[:count]
+        self.byte_count -= dropped
+        self.end = max(self.end, offset)
+        return dropped

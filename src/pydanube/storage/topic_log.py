@@ -1,0 +1,272 @@
+"""One topic's log, made of tail and segments."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pydanube.model.errors import CorruptSegment, OffsetDropped
+from pydanube.model.ids import Epoch, Offset, TopicId
+from pydanube.model.policy import Durability
+from pydanube.storage.tail import Tail
+from pydanube.wire.journal_format import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pydanube.model.errors import BrokerError
+    from pydanube.model.policy import TopicPolicy
+    from pydanube.storage.journal import Done, Journal
+    from pydanube.storage.manifest import SegmentEntry
+    from pydanube.storage.segment_cache import SegmentCache
+    from pydanube.wire.batches import BatchFrame
+
+
+@dataclass(slots=True)
+class TailMemory:
+    """How much all tails take together, and who is to know when it is much."""
+
+    seal_bytes: int
+    """A tail that reaches this makes a segment."""
+    short_bytes: int
+    """All tails together: from here on memory is short."""
+    byte_count: int = 0
+    due: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when there may be something to seal."""
+
+    def on_grown(self, tail_bytes: int, size: int) -> None:
+        """A tail has grown by *size* to *tail_bytes*."""
+        before = self.byte_count
+        self.byte_count = before + size
+        # At the moment of crossing only: the sealer looks again by itself.
+        if (
+            tail_bytes - size < self.seal_bytes <= tail_bytes
+            or before < self.short_bytes <= self.byte_count
+        ):
+            self.due.set()
+
+
+class TopicLog:
+    """
+    One topic's messages, from the oldest kept to the newest committed.
+
+    A reader need not know where a message is: the last ones are in memory, the
+    rest is in segments.  There is one writer.  Frames that a reader holds stay
+    as they are, whatever is sealed or dropped meanwhile.
+
+    ::
+
+        base_offset      sealed_offset           end_offset     next_offset
+             | segments       | tail                 | on the way    |
+    """
+
+    def __init__(
+        self,
+        topic_id: TopicId,
+        name: str,
+        epoch: Epoch,
+        policy: TopicPolicy,
+        *,
+        journal: Journal,
+        cache: SegmentCache,
+        memory: TailMemory,
+        clock: Callable[[], float],
+        segments: tuple[SegmentEntry, ...],
+        sealed_offset: Offset,
+    ) -> None:
+        self.topic_id = topic_id
+        self.name = name
+        self.epoch = epoch
+        self.policy = policy
+        self.segments = segments
+        """Sorted, without gaps; a new tuple whenever they change."""
+        self.sealed_offset = sealed_offset
+        """What is older stands in segments, or was dropped."""
+        self.end_offset = sealed_offset
+        """The first offset that is not committed; what is older can be read."""
+        self.next_offset = sealed_offset
+        """What the next batch gets."""
+        self.refusal: BrokerError | None = None
+        """Why the log takes no batch any more."""
+        self.maintenance = asyncio.Lock()
+        """Held by whoever changes what the log consists of: one at a time."""
+        self._journal = journal
+        self._cache = cache
+        self._memory = memory
+        self._clock = clock
+        self._tail = Tail(sealed_offset)
+        self._sync = policy.durability is Durability.DURABLE
+        self._awaiting: deque[tuple[BatchFrame, Done]] = deque()
+        self._failing: deque[tuple[BatchFrame, Done]] = deque()
+        self._watchers: dict[object, Callable[[], None]] = {}
+        self._unwatch_failures = journal.watch_failures(self._on_failures)
+
+    # Writing.
+
+    def append_nowait(self, frame: BatchFrame, done: Done) -> Offset:
+        """
+        Give *frame* its offset and send it on its way; return its first offset.
+
+        *done* is called later, with None when the batch is committed at the
+        topic's durability and readers see it, or with the error: then nothing of
+        it is in the log, and nothing of what was appended behind it is either.
+        The frame's bytes are not copied; they must not change any more.
+
+        Ordering: Batches are committed, shown and told in the order of appending.
+
+        Bounds: None here; ask Storage.room() before appending much.
+
+        Raises:
+            TopicFenced: Another broker writes this log now.
+            TopicNotFound: The topic is deleted.
+            JournalFailed, Closed: The journal takes nothing any more.
+        """
+        if self.refusal is not None:
+            raise self.refusal
+        base = self.next_offset
+        frame.stamp(base, self.epoch)
+        self._journal.append(
+            Batch(self.topic_id, frame), self._on_written, sync=self._sync
+        )
+        self._awaiting.append((frame, done))
+        self.next_offset = Offset(base + frame.header.count)
+        return base
+
+    def _on_written(self, error: BrokerError | None) -> None:
+        if error is not None:
+            _, done = self._failing.popleft()
+            done(error)
+            return
+        frame, done = self._awaiting.popleft()
+        tail = self._tail
+        tail.append(frame, self._clock())
+        self.end_offset = Offset(tail.end)
+        self._memory.on_grown(tail.byte_count, len(frame.buffer))
+        try:
+            done(None)
+        finally:
+            if self._watchers:
+                for watcher in tuple(self._watchers.values()):
+                    watcher()
+
+    def _on_failures(self) -> None:
+        # All that is on the way fails.  The offsets are taken back before anybody
+        # is told, because who is told may append again at once.
+        self._failing.extend(self._awaiting)
+        self._awaiting.clear()
+        self.next_offset = self.end_offset
+
+    # Reading.
+
+    @property
+    def base_offset(self) -> Offset:
+        """The first offset that can be read; the end, if there is none."""
+        return Offset(self.segments[0].base if self.segments else self._tail.base)
+
+    @property
+    def tail_bytes(self) -> int:
+        """How much of the log is in memory."""
+        return self._tail.byte_count
+
+    @property
+    def tail_time(self) -> float | None:
+        """When the oldest batch in memory came; None if there is none."""
+        return self._tail.oldest_time
+
+    @property
+    def segment_bytes(self) -> int:
+        """How long all segments are together."""
+        return sum(segment.byte_count for segment in self.segments)
+
+    def read_tail(self, offset: int, *, bytes_max: int) -> list[BatchFrame] | None:
+        """
+        Frames from *offset* on that are in memory; None if *offset* is not.
+
+        The first may begin before *offset*.  There are none at the end of the log,
+        otherwise at least one, and as many as *bytes_max* allows.
+        """
+        if offset >= self.end_offset:
+            return []
+        if offset < self._tail.base:
+            return None
+        return self._tail.frames_from(offset, bytes_max)
+
+    async def read(self, offset: int, *, bytes_max: int) -> list[BatchFrame]:
+        """
+        Frames from *offset* on, wherever they are; see read_tail().
+
+        Raises:
+            OffsetDropped: Retention has dropped *offset*.
+            CorruptSegment: The segment that holds it is damaged or missing.
+        """
+        while True:
+            frames = self.read_tail(offset, bytes_max=bytes_max)
+            if frames is not None:
+                return frames
+            segment = self._find_segment(offset)
+            try:
+                return await self._cache.read(segment, offset, bytes_max)
+            except CorruptSegment:
+                # It may be gone because it was dropped while we read.
+                if segment in self.segments:
+                    raise
+
+    def _find_segment(self, offset: int) -> SegmentEntry:
+        segments = self.segments
+        at = bisect_right(segments, offset, key=lambda segment: segment.base) - 1
+        if at >= 0 and offset < segments[at].end:
+            return segments[at]
+        first = segments[at + 1].base if at + 1 < len(segments) else self._tail.base
+        raise OffsetDropped(
+            f"offset {offset} of {self.name} is not kept any more; the first that is "
+            f"there is {first}"
+        )
+
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call *callback* whenever end_offset rose; returns what ends that."""
+        key = object()
+        self._watchers[key] = callback
+
+        def unwatch() -> None:
+            self._watchers.pop(key, None)
+
+        return unwatch
+
+    # What storage does with a log.
+
+    def restore(self, frames: Sequence[BatchFrame], now: float) -> None:
+        """Take over what recovery found; before anything is appended."""
+        assert self.end_offset == self.next_offset == self.sealed_offset
+        if not frames:
+            return
+        self._tail.end = frames[0].base
+        for frame in frames:
+            self._tail.append(frame, now)
+            self._memory.on_grown(self._tail.byte_count, len(frame.buffer))
+        self.end_offset = self.next_offset = Offset(self._tail.end)
+
+    def unsealed(self, bytes_max: int) -> list[BatchFrame]:
+        """The oldest committed frames that are not sealed, of about *bytes_max*."""
+        return self._tail.frames_from(self._tail.base, bytes_max)
+
+    def on_sealed(self, segment: SegmentEntry) -> None:
+        """*segment* is part of the topic's history: memory may forget it."""
+        self.segments = (*self.segments, segment)
+        self.sealed_offset = Offset(segment.end)
+        self._memory.byte_count -= self._tail.drop_below(segment.end)
+
+    def on_dropped(self, count: int) -> None:
+        """The oldest *count* segments are no longer part of the topic's history."""
+        self.segments = self.segments[count:]
+
+    def refuse(self, error: BrokerError) -> None:
+        """Take no batch any more; reading goes on."""
+        self.refusal = error
+
+    def discard(self) -> None:
+        """Give back all memory; the log is not used any more."""
+        self._memory.byte_count -= self._tail.drop_below(self._tail.end)
+        self._unwatch_failures()

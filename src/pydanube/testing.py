@@ -1,0 +1,85 @@
+"""
+A whole broker inside your test: no ports, no disk, nothing to clean up.
+
+    async with memory_broker() as broker, broker.connect() as client:
+        async with client.producer("/default/orders") as producer:
+            await producer.send(b"hello")
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from pydanube.broker.broker import open_broker
+from pydanube.broker.manifest import MetadataManifest
+from pydanube.client.client import Client, open_client
+from pydanube.metadata.memory import MemoryStore
+from pydanube.servers.in_process import dial_in_process
+from pydanube.servers.stream import StreamServer, open_stream_server
+from pydanube.storage.config import StorageConfig
+from pydanube.storage.files import MemoryFiles
+from pydanube.storage.objects import MemoryObjects
+from pydanube.storage.storage import open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+
+    from pydanube.broker.broker import Broker
+
+
+class MemoryBroker:
+    """A broker of this process; made by ``memory_broker``."""
+
+    def __init__(self, broker: Broker, server: StreamServer) -> None:
+        self.broker = broker
+        self._server = server
+
+    def connect(self) -> AbstractAsyncContextManager[Client]:
+        """A client of the broker, as ``pydanube.connect`` gives one."""
+        return open_client(dial_in_process(self._server), url="danube://in-process")
+
+    def disconnect_all(self) -> None:
+        """Break every connection, as a network may; clients come back by themselves."""
+        for door in list(self._server.doors):
+            door.abort()
+
+
+@asynccontextmanager
+async def memory_broker(
+    *, auto_create_topics: bool = True, storage: StorageConfig | None = None
+) -> AsyncIterator[MemoryBroker]:
+    """
+    A broker that lives as long as the body, and forgets everything after it.
+
+    It is the real one, protocol and journal included, over memory instead of
+    sockets and files.
+    """
+    failure: BaseException | None = None
+    store = MemoryStore()
+    async with (
+        open_storage(
+            storage or StorageConfig(),
+            files=MemoryFiles(),
+            objects=MemoryObjects(),
+            manifest=MetadataManifest(store),
+        ) as opened,
+        open_broker(
+            store,
+            opened,
+            new_broker_id=lambda: uuid.uuid4().hex,
+            wall_clock_us=lambda: time.time_ns() // 1000,
+            auto_create_topics=auto_create_topics,
+        ) as broker,
+        open_stream_server(broker) as server,
+    ):
+        try:
+            yield MemoryBroker(broker, server)
+        except BaseException as error:  # noqa: BLE001  # It is raised again below.
+            # Not through the task groups, which would wrap it.
+            failure = error
+    if failure is not None:
+        raise failure

@@ -1,0 +1,343 @@
+"""
+The native protocol as a state machine without I/O, for both sides.
+
+The shell hands in received bytes and gets frames whose place in the
+conversation is right: the greeting came first, the sender may send this kind,
+an answer answers an open request and is of the kind that the request asks for,
+a frame on a channel belongs to a producer or consumer that is open there.
+Anything else is a ``ProtocolViolation``, after which the connection is closed.
+
+Channels are numbered by the client.  A channel that the broker closed (its
+producer was fenced, its topic moved) may still receive what the client sent
+before it knew: such frames are dropped until the client closes or reopens it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from pydanube.model.errors import CorruptBatch, ProtocolViolation
+from pydanube.wire.batches import BatchFrame, Buffer
+from pydanube.wire.batches import decode as decode_batch
+from pydanube.wire.frames import (
+    FRAME_BYTES_MAX,
+    GREETING_BYTES_MAX,
+    KINDS,
+    FrameReader,
+    Kind,
+    KindRule,
+    RawFrame,
+    Side,
+    header,
+)
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+PROTOCOL_VERSION = 1
+CORRELATION_MAX = 0xFFFF_FFFF
+CHANNEL_MAX = 0xFFFF
+DELIVERY_PREFIX_BYTES = 8
+"""Before the batch of a DELIVERY: u32 attempt, u32 zero."""
+
+
+class State(Enum):
+    """How far the conversation is."""
+
+    GREETING = "greeting"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class ChannelState(Enum):
+    """What a channel is for."""
+
+    OPENING = "opening"
+    PRODUCER = "producer"
+    CONSUMER = "consumer"
+    CLOSED_BY_BROKER = "closed by the broker"
+
+
+@dataclass(slots=True)
+class Received:
+    """One frame of the peer, decoded: a control message or a batch."""
+
+    kind: Kind
+    channel: int
+    correlation: int
+    message: Message | None = None
+    batch: BatchFrame | None = None
+    attempt: int = 1
+    """Of a delivery: 1 for the first, more for a redelivery."""
+
+
+_CHANNEL_OF = {
+    Kind.PUBLISH: ChannelState.PRODUCER,
+    Kind.CLOSE_PRODUCER: ChannelState.PRODUCER,
+    Kind.CREDIT: ChannelState.CONSUMER,
+    Kind.ACK: ChannelState.CONSUMER,
+    Kind.NACK: ChannelState.CONSUMER,
+    Kind.SEEK: ChannelState.CONSUMER,
+    Kind.CLOSE_CONSUMER: ChannelState.CONSUMER,
+}
+_OPENING = (Kind.OPEN_PRODUCER, Kind.OPEN_CONSUMER)
+_CLOSING = (Kind.CLOSE_PRODUCER, Kind.CLOSE_CONSUMER)
+_OPENED = {
+    Kind.PRODUCER_OPENED: ChannelState.PRODUCER,
+    Kind.CONSUMER_OPENED: ChannelState.CONSUMER,
+}
+
+
+class StreamConnection:
+    """One side of one connection; see the module."""
+
+    def __init__(self, side: Side, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        assert side is not Side.BOTH
+        self.side = side
+        self.state = State.GREETING
+        self.frame_bytes_max = frame_bytes_max
+        """The longest frame that we take."""
+        self.peer_frame_bytes_max = GREETING_BYTES_MAX
+        """The longest frame that the peer takes."""
+        self.reader = FrameReader(GREETING_BYTES_MAX)
+        self._channels: dict[int, ChannelState] = {}
+        # Our requests that are not answered yet, and the peer's.
+        self._asked: dict[int, KindRule] = {}
+        self._to_answer: dict[int, KindRule] = {}
+        self._correlation = 0
+        self._has_greeted = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the greeting is done and the connection is not closed."""
+        return self.state is State.OPEN
+
+    # What happened.
+
+    def received(self, count: int) -> list[Received]:
+        """
+        Take note of *count* bytes in the reader's buffer.
+
+        Returns: The frames that the shell has to act on, in order.
+
+        Raises:
+            ProtocolViolation: The peer broke the protocol; the state is CLOSED.
+        """
+        return self._accept_all(self.reader.received, count)
+
+    def feed(self, data: Buffer) -> list[Received]:
+        """Like ``received``, for bytes that are not in the reader's buffer."""
+        return self._accept_all(self.reader.feed, data)
+
+    def close(self) -> None:
+        """The connection is gone; nothing is sent or received any more."""
+        self.state = State.CLOSED
+        self._channels.clear()
+        self._asked.clear()
+        self._to_answer.clear()
+
+    # What we send.
+
+    def request(
+        self, kind: Kind, message: Message, channel: int = 0
+    ) -> tuple[int, bytes]:
+        """The bytes of a request, and the correlation that its answer will carry."""
+        rule = KINDS[kind]
+        assert rule.answer is not None
+        correlation = self._free_correlation()
+        self._asked[correlation] = rule
+        if kind in _OPENING:
+            self._channels[channel] = ChannelState.OPENING
+        return correlation, self.send(kind, message, channel, correlation)
+
+    def answer(self, to: Received, kind: Kind, message: Message) -> bytes:
+        """
+        The bytes that answer the request *to*.
+
+        An opened channel is open from here on, a closed one is free.
+        """
+        rule = self._to_answer.pop(to.correlation, None)
+        if rule is None:
+            # The connection was closed while the request was being carried out.
+            return b""
+        assert kind in (rule.answer, Kind.ERROR), (rule.kind, kind)
+        if kind is Kind.ERROR and rule.kind in _OPENING:
+            self._channels.pop(to.channel, None)
+        elif kind in _OPENED:
+            self._channels[to.channel] = _OPENED[kind]
+        if rule.kind in _CLOSING:
+            self._channels.pop(to.channel, None)
+        return self.send(kind, message, to.channel, to.correlation)
+
+    def close_channel(self, channel: int, kind: Kind, message: Message) -> bytes:
+        """The bytes by which the broker ends a channel: an ERROR or MOVED."""
+        assert self.side is Side.BROKER
+        if channel not in self._channels:
+            return b""
+        self._channels[channel] = ChannelState.CLOSED_BY_BROKER
+        return self.send(kind, message, channel)
+
+    def send(
+        self, kind: Kind, message: Message, channel: int = 0, correlation: int = 0
+    ) -> bytes:
+        """The bytes of one control frame."""
+        assert KINDS[kind].sender in (self.side, Side.BOTH), kind
+        if kind is Kind.WELCOME:
+            self._open()
+        body = message.SerializeToString()
+        return header(kind, channel, correlation, len(body)) + body
+
+    def send_batch(
+        self,
+        kind: Kind,
+        batch: BatchFrame,
+        channel: int,
+        correlation: int = 0,
+        attempt: int = 1,
+    ) -> tuple[bytes, Buffer]:
+        """The bytes of one data frame, in two parts so that none is copied."""
+        length = len(batch.buffer)
+        if kind is Kind.DELIVERY:
+            prefix = attempt.to_bytes(DELIVERY_PREFIX_BYTES, "little")
+            return header(kind, channel, 0, len(prefix) + length) + prefix, batch.buffer
+        return header(kind, channel, correlation, length), batch.buffer
+
+    def welcome(self, hello_frame_bytes_max: int) -> None:
+        """The broker has accepted the client's HELLO; WELCOME may be sent."""
+        self.peer_frame_bytes_max = hello_frame_bytes_max or FRAME_BYTES_MAX
+
+    # What follows.
+
+    def _accept_all(self, read: object, argument: object) -> list[Received]:
+        if self.state is State.CLOSED:
+            return []
+        try:
+            frames: list[RawFrame] = read(argument)  # type: ignore[operator]
+            accepted = [self._accept(frame) for frame in frames]
+        except ProtocolViolation:
+            self.close()
+            raise
+        return [frame for frame in accepted if frame is not None]
+
+    def _accept(self, frame: RawFrame) -> Received | None:
+        rule = KINDS[frame.kind]
+        if rule.sender is self.side:
+            raise ProtocolViolation(f"{frame.kind.name} is not the peer's to send")
+        self._check_greeting(rule)
+        if self.side is Side.BROKER:
+            if not self._check_request(frame, rule):
+                return None
+        else:
+            self._check_answer(frame, rule)
+        received = _decode(frame, rule)
+        if frame.kind is Kind.WELCOME:
+            assert received.message is not None
+            self.peer_frame_bytes_max = (
+                received.message.frame_bytes_max or FRAME_BYTES_MAX  # type: ignore[attr-defined]
+            )
+            self._open()
+        return received
+
+    def _check_greeting(self, rule: KindRule) -> None:
+        is_greeting = rule.kind in (Kind.HELLO, Kind.WELCOME)
+        if self.state is State.OPEN:
+            if is_greeting:
+                raise ProtocolViolation(f"{rule.kind.name} comes once")
+            return
+        if self.side is Side.CLIENT and rule.kind in (Kind.ERROR, Kind.GOODBYE):
+            return
+        if not is_greeting or self._has_greeted:
+            raise ProtocolViolation(f"{rule.kind.name} before the greeting is done")
+        self._has_greeted = True
+
+    def _check_request(self, frame: RawFrame, rule: KindRule) -> bool:
+        """Check a client's frame; return False where it is to be dropped."""
+        if rule.on_channel != (frame.channel != 0):
+            raise ProtocolViolation(f"{frame.kind.name} on channel {frame.channel}")
+        needs_answer = rule.answer is not None
+        # An ACK is answered only where the client asks for it.
+        if needs_answer != (frame.correlation != 0) and frame.kind is not Kind.ACK:
+            raise ProtocolViolation(
+                f"{frame.kind.name} with correlation {frame.correlation}"
+            )
+        if frame.correlation in self._to_answer:
+            raise ProtocolViolation(f"correlation {frame.correlation} is in use")
+        state = self._channels.get(frame.channel)
+        if frame.kind in _OPENING:
+            if state not in (None, ChannelState.CLOSED_BY_BROKER):
+                raise ProtocolViolation(f"channel {frame.channel} is in use")
+            self._channels[frame.channel] = ChannelState.OPENING
+        elif rule.on_channel and state is not _CHANNEL_OF[frame.kind]:
+            if state is not ChannelState.CLOSED_BY_BROKER:
+                raise ProtocolViolation(
+                    f"{frame.kind.name} on channel {frame.channel}, which is "
+                    f"{state.value if state else 'not open'}"
+                )
+            if not needs_answer or not frame.correlation:
+                return False
+        if frame.correlation:
+            self._to_answer[frame.correlation] = rule
+        return True
+
+    def _check_answer(self, frame: RawFrame, rule: KindRule) -> None:
+        if not frame.correlation:
+            if frame.kind in _OPENED or frame.kind in (Kind.OK, Kind.FETCHED):
+                raise ProtocolViolation(f"{frame.kind.name} answers no request")
+            if frame.kind in (Kind.ERROR, Kind.MOVED) and frame.channel:
+                self._channels.pop(frame.channel, None)
+            return
+        asked = self._asked.get(frame.correlation)
+        if asked is None:
+            raise ProtocolViolation(
+                f"{frame.kind.name} answers correlation {frame.correlation}, "
+                "which nobody asked"
+            )
+        if frame.kind is Kind.FETCHED and asked.kind is Kind.FETCH:
+            return
+        if rule.kind not in (asked.answer, Kind.ERROR):
+            raise ProtocolViolation(f"{rule.kind.name} answers {asked.kind.name}")
+        del self._asked[frame.correlation]
+        if asked.kind in _CLOSING or (
+            asked.kind in _OPENING and rule.kind is Kind.ERROR
+        ):
+            self._channels.pop(frame.channel, None)
+        elif frame.kind in _OPENED:
+            self._channels[frame.channel] = _OPENED[frame.kind]
+
+    def _open(self) -> None:
+        self.state = State.OPEN
+        self.reader.frame_bytes_max = self.frame_bytes_max
+
+    def _free_correlation(self) -> int:
+        while True:
+            self._correlation = self._correlation % CORRELATION_MAX + 1
+            if self._correlation not in self._asked:
+                return self._correlation
+
+
+def _decode(frame: RawFrame, rule: KindRule) -> Received:
+    received = Received(frame.kind, frame.channel, frame.correlation)
+    if rule.body is not None:
+        received.message = rule.body()
+        try:
+            received.message.ParseFromString(bytes(frame.body))
+        except DecodeError as error:
+            raise ProtocolViolation(
+                f"the body of {frame.kind.name}: {error}"
+            ) from error
+        return received
+    body: Buffer = frame.body
+    if frame.kind is Kind.DELIVERY:
+        if len(body) < DELIVERY_PREFIX_BYTES:
+            raise ProtocolViolation("a DELIVERY without its prefix")
+        received.attempt = int.from_bytes(body[:4], "little")
+        body = memoryview(body)[DELIVERY_PREFIX_BYTES:]
+    try:
+        received.batch = decode_batch(body)
+    except CorruptBatch as error:
+        raise ProtocolViolation(f"the batch of {frame.kind.name}: {error}") from error
+    return received

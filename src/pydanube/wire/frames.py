@@ -1,0 +1,292 @@
+"""
+Frames of the native protocol: what they are, and how a byte stream is cut into them.
+
+A frame is ``u32 length | u8 kind | u8 flags | u16 channel | u32 correlation |
+body``, little-endian; *length* counts what follows it.  ``docs/format/stream.md``
+is the normative description; the table ``KINDS`` is where a frame's body, its
+sender and its answer are declared, once, for both sides and for that page.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING
+
+from pydanube.model.errors import ProtocolViolation
+from pydanube.wire.pb import stream_pb2 as pb
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from pydanube.wire.batches import Buffer
+
+FRAME_BYTES_MAX = 8 * 1024 * 1024
+"""The longest frame, unless the two sides agree on another limit."""
+GREETING_BYTES_MAX = 64 * 1024
+"""The longest frame before the client is known."""
+
+_LENGTH = struct.Struct("<I")
+_HEADER = struct.Struct("<IBBHI")
+HEADER_BYTES = _HEADER.size
+_COUNTED_HEADER_BYTES = HEADER_BYTES - _LENGTH.size
+
+RECEIVE_BUFFER_BYTES = 32 * 1024
+"""Every connection keeps one; a longer frame gets a buffer of its own size."""
+
+
+class Side(Enum):
+    """Who sends a kind of frame."""
+
+    CLIENT = "client"
+    BROKER = "broker"
+    BOTH = "both"
+
+
+class Kind(IntEnum):
+    """What a frame is; numbers are wire format and are never used twice."""
+
+    HELLO = 1
+    WELCOME = 2
+    ERROR = 3
+    OK = 4
+    PING = 5
+    PONG = 6
+    GOODBYE = 7
+
+    LOOKUP = 16
+    LOCATION = 17
+    CREATE_TOPIC = 18
+    DELETE_TOPIC = 19
+    LIST_TOPICS = 20
+    TOPICS = 21
+    DESCRIBE_TOPIC = 22
+    TOPIC_DESCRIPTION = 23
+    LIST_SEGMENTS = 24
+    SEGMENTS = 25
+
+    OPEN_PRODUCER = 32
+    PRODUCER_OPENED = 33
+    CLOSE_PRODUCER = 34
+    PUBLISH = 35
+    RECEIPT = 36
+
+    OPEN_CONSUMER = 48
+    CONSUMER_OPENED = 49
+    CLOSE_CONSUMER = 50
+    CONSUMER_STATE = 51
+    CREDIT = 52
+    DELIVERY = 53
+    ACK = 54
+    NACK = 55
+    SEEK = 56
+
+    CREATE_SUBSCRIPTION = 64
+    DELETE_SUBSCRIPTION = 65
+    DESCRIBE_SUBSCRIPTION = 66
+    SUBSCRIPTION_DESCRIPTION = 67
+    REPORT_PROGRESS = 68
+
+    FETCH = 80
+    FETCHED = 81
+    FETCH_END = 82
+    MOVED = 83
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindRule:
+    """What holds for every frame of one kind."""
+
+    kind: Kind
+    body: type[Message] | None
+    """The control message; None for a batch."""
+    sender: Side
+    answer: Kind | None = None
+    """What a request is answered with, if not with an ERROR."""
+    on_channel: bool = False
+    """Whether the frame belongs to one producer or consumer."""
+
+
+def _rules() -> dict[Kind, KindRule]:
+    client, broker, both = Side.CLIENT, Side.BROKER, Side.BOTH
+    rows: list[tuple[Kind, type[Message] | None, Side, Kind | None, bool]] = [
+        (Kind.HELLO, pb.Hello, client, Kind.WELCOME, False),
+        (Kind.WELCOME, pb.Welcome, broker, None, False),
+        (Kind.ERROR, pb.Error, broker, None, False),
+        (Kind.OK, pb.Ok, broker, None, False),
+        (Kind.PING, pb.Ping, client, Kind.PONG, False),
+        (Kind.PONG, pb.Pong, broker, None, False),
+        (Kind.GOODBYE, pb.Goodbye, both, None, False),
+        (Kind.LOOKUP, pb.Lookup, client, Kind.LOCATION, False),
+        (Kind.LOCATION, pb.Location, broker, None, False),
+        (Kind.CREATE_TOPIC, pb.CreateTopic, client, Kind.OK, False),
+        (Kind.DELETE_TOPIC, pb.DeleteTopic, client, Kind.OK, False),
+        (Kind.LIST_TOPICS, pb.ListTopics, client, Kind.TOPICS, False),
+        (Kind.TOPICS, pb.Topics, broker, None, False),
+        (Kind.DESCRIBE_TOPIC, pb.DescribeTopic, client, Kind.TOPIC_DESCRIPTION, False),
+        (Kind.TOPIC_DESCRIPTION, pb.TopicDescription, broker, None, False),
+        (Kind.LIST_SEGMENTS, pb.ListSegments, client, Kind.SEGMENTS, False),
+        (Kind.SEGMENTS, pb.Segments, broker, None, False),
+        (Kind.OPEN_PRODUCER, pb.OpenProducer, client, Kind.PRODUCER_OPENED, True),
+        (Kind.PRODUCER_OPENED, pb.ProducerOpened, broker, None, True),
+        (Kind.CLOSE_PRODUCER, pb.CloseProducer, client, Kind.OK, True),
+        (Kind.PUBLISH, None, client, None, True),
+        (Kind.RECEIPT, pb.Receipt, broker, None, True),
+        (Kind.OPEN_CONSUMER, pb.OpenConsumer, client, Kind.CONSUMER_OPENED, True),
+        (Kind.CONSUMER_OPENED, pb.ConsumerOpened, broker, None, True),
+        (Kind.CLOSE_CONSUMER, pb.CloseConsumer, client, Kind.OK, True),
+        (Kind.CONSUMER_STATE, pb.ConsumerState, broker, None, True),
+        (Kind.CREDIT, pb.Credit, client, None, True),
+        (Kind.DELIVERY, None, broker, None, True),
+        (Kind.ACK, pb.Ack, client, Kind.OK, True),
+        (Kind.NACK, pb.Nack, client, None, True),
+        (Kind.SEEK, pb.Seek, client, Kind.OK, True),
+        (Kind.CREATE_SUBSCRIPTION, pb.CreateSubscription, client, Kind.OK, False),
+        (Kind.DELETE_SUBSCRIPTION, pb.DeleteSubscription, client, Kind.OK, False),
+        (
+            Kind.DESCRIBE_SUBSCRIPTION,
+            pb.DescribeSubscription,
+            client,
+            Kind.SUBSCRIPTION_DESCRIPTION,
+            False,
+        ),
+        (
+            Kind.SUBSCRIPTION_DESCRIPTION,
+            pb.SubscriptionDescription,
+            broker,
+            None,
+            False,
+        ),
+        (Kind.REPORT_PROGRESS, pb.ReportProgress, client, Kind.OK, False),
+        (Kind.FETCH, pb.Fetch, client, Kind.FETCH_END, False),
+        (Kind.FETCHED, None, broker, None, False),
+        (Kind.FETCH_END, pb.FetchEnd, broker, None, False),
+        (Kind.MOVED, pb.Moved, broker, None, True),
+    ]
+    return {
+        kind: KindRule(
+            kind=kind, body=body, sender=sender, answer=answer, on_channel=on_channel
+        )
+        for kind, body, sender, answer, on_channel in rows
+    }
+
+
+KINDS: dict[Kind, KindRule] = _rules()
+assert set(KINDS) == set(Kind)
+_KIND_NUMBERS = {int(kind): kind for kind in Kind}
+
+
+@dataclass(slots=True)
+class RawFrame:
+    """One frame whose body has not been looked at."""
+
+    kind: Kind
+    channel: int
+    correlation: int
+    body: bytearray
+
+
+def header(kind: Kind, channel: int, correlation: int, body_length: int) -> bytes:
+    """The 12 bytes before a body of *body_length* bytes."""
+    return _HEADER.pack(
+        _COUNTED_HEADER_BYTES + body_length, kind, 0, channel, correlation
+    )
+
+
+class FrameReader:
+    """
+    Cuts received bytes into frames.
+
+    Made for ``asyncio.BufferedProtocol``: the socket writes into ``get_buffer``.
+    Bounds: besides its receive buffer it holds at most the body of one frame,
+    whose announced length was checked before the memory was taken.
+    """
+
+    def __init__(self, frame_bytes_max: int = GREETING_BYTES_MAX) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        self._buffer = bytearray(RECEIVE_BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+        # The body of a frame that does not fit into the buffer, as far as it came.
+        self._long: RawFrame | None = None
+        self._long_filled = 0
+
+    def get_buffer(self) -> memoryview:
+        """Where the next received bytes go; never empty."""
+        if self._long is not None:
+            return memoryview(self._long.body)[self._long_filled :]
+        if self._start:
+            self._move_to_front()
+        return self._view[self._end :]
+
+    def received(self, count: int) -> list[RawFrame]:
+        """
+        Take note of *count* bytes in the buffer; return the frames they complete.
+
+        Raises:
+            ProtocolViolation: A frame is longer than allowed or of no known
+                kind; nothing after it can be trusted.
+        """
+        if self._long is None:
+            self._end += count
+            return self._cut()
+        self._long_filled += count
+        if self._long_filled < len(self._long.body):
+            return []
+        frame, self._long = self._long, None
+        return [frame]
+
+    def feed(self, data: Buffer) -> list[RawFrame]:
+        """Take bytes that somebody else received; return the frames they complete."""
+        frames: list[RawFrame] = []
+        view = memoryview(data)
+        while view:
+            buffer = self.get_buffer()
+            count = min(len(buffer), len(view))
+            buffer[:count] = view[:count]
+            view = view[count:]
+            frames += self.received(count)
+        return frames
+
+    def _cut(self) -> list[RawFrame]:
+        frames: list[RawFrame] = []
+        start, end, view = self._start, self._end, self._view
+        while end - start >= HEADER_BYTES:
+            length, number, flags, channel, correlation = _HEADER.unpack_from(
+                view, start
+            )
+            body_length = length - _COUNTED_HEADER_BYTES
+            if body_length < 0 or length > self.frame_bytes_max:
+                raise ProtocolViolation(
+                    f"a frame of {length} bytes; allowed are "
+                    f"{_COUNTED_HEADER_BYTES} to {self.frame_bytes_max}"
+                )
+            kind = _KIND_NUMBERS.get(number)
+            if kind is None or flags:
+                raise ProtocolViolation(
+                    f"a frame of unknown kind {number} or flags {flags:#x}"
+                )
+            body_at = start + HEADER_BYTES
+            if end - body_at >= body_length:
+                start = body_at + body_length
+                body = bytearray(view[body_at:start])
+                frames.append(RawFrame(kind, channel, correlation, body))
+            elif HEADER_BYTES + body_length > len(self._buffer):
+                body = bytearray(body_length)
+                body[: end - body_at] = view[body_at:end]
+                self._long = RawFrame(kind, channel, correlation, body)
+                self._long_filled = end - body_at
+                start = end
+            else:
+                break
+        if start == end:
+            start = end = 0
+        self._start, self._end = start, end
+        return frames
+
+    def _move_to_front(self) -> None:
+        length = self._end - self._start
+        self._buffer[:length] = self._buffer[self._start : self._end]
+        self._start, self._end = 0, length

@@ -1,0 +1,576 @@
+"""
+The journal as bytes: a file header, then entries.  Pure.
+
+A journal is a sequence of numbered files.  Each begins with a header and a
+*snapshot* (entries that say the whole small state: topics, cursors, producers),
+so that any suffix of the files is a complete journal.  All numbers are
+little-endian; every entry begins at a multiple of 8.  ``docs/format/journal.md``
+is the normative description.
+
+File header, 48 bytes:
+
+====== ===== ========================================================
+offset type  field
+====== ===== ========================================================
+     0 8 B   magic, ``DANUBEJ`` and a zero byte
+     8 u32   format version, 1
+    12 u32   CRC-32C of bytes 0…12 and 16…48: the *seed* of the file's entries
+    16 u64   file number
+    24 16 B  journal id, random, the same in all files of a journal
+    40 8 B   zero
+====== ===== ========================================================
+
+Entry, 32 bytes and a body:
+
+====== ===== ========================================================
+offset type  field
+====== ===== ========================================================
+     0 4 B   magic, ``DjE1``
+     4 u32   CRC-32C, begun with the file's seed, from byte 8 to the end of the
+             body; of a batch entry, to byte 60 (the frame's byte 20)
+     8 u32   length of the body
+    12 u8    kind
+    13 3 B   zero
+    16 u64   position of the entry in its file
+    24 u64   position up to which the file was known to be on disk when the
+             entry was written
+    32       body, padded with zeros to a multiple of 8
+====== ===== ========================================================
+
+A batch entry's own checksum stops where the checksum of the frame begins, so
+that the bytes of a batch are summed once in their life: by whoever made it.
+
+Why an entry carries two positions.  The first one makes it impossible to take
+for an entry what only looks like one, say a payload that is a journal itself.
+The second tells damage from a crash: a crash may take or tear whatever was
+written after the last sync, in any order, so a bad entry alone says nothing.
+But where a whole entry *behind* it says that the bad place was on disk already,
+no crash can be the reason.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from crc32c import crc32c
+
+from pydanube.model.errors import CorruptBatch, CorruptJournal
+from pydanube.model.ids import Epoch, Offset, ProducerId, Sequence, TopicId
+from pydanube.wire import batches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pydanube.model.ranges import Range
+    from pydanube.wire.batches import BatchFrame, Buffer
+
+VERSION = 1
+FILE_HEADER_BYTES = 48
+ENTRY_HEADER_BYTES = 32
+BODY_BYTES_MAX = batches.BODY_BYTES_MAX + 1024 * 1024
+"""A batch, its header and the longest name fit; nothing else is nearly so long."""
+RUNS_MAX = 512
+"""How many of a producer's last runs are remembered."""
+
+_FILE_MAGIC = b"DANUBEJ\x00"
+_FILE_HEADER = struct.Struct("<8sIIQ16s8s")
+_ENTRY_MAGIC = b"DjE1"
+_ENTRY = struct.Struct("<4sIIB3xQQ")
+_BATCH_ENTRY = struct.Struct("<4sIIB3xQQQ")
+_CHECKED_FROM = 8
+_FRAME_AT = 8
+_FRAME_CHECKED = 20
+_CRC = struct.Struct("<I")
+assert _FILE_HEADER.size == FILE_HEADER_BYTES
+assert _ENTRY.size == ENTRY_HEADER_BYTES
+
+Run = tuple[int, int, int]
+"""(base sequence, base offset, count) of messages that a producer sent in a row."""
+
+
+class Kind(IntEnum):
+    """What an entry says; a number is never used twice."""
+
+    TOPIC_OPENED = 1
+    BATCH = 2
+    CURSOR = 3
+    PRODUCER = 4
+    PRODUCER_OPENED = 5
+    SEALED = 6
+    TOPIC_DELETED = 7
+    SUBSCRIPTION_DELETED = 8
+    PRODUCER_DELETED = 9
+    SNAPSHOT_END = 10
+
+
+@dataclass(frozen=True, slots=True)
+class CursorState:
+    """How far a subscription is: done are all below *offset*, and *ranges*."""
+
+    offset: int
+    ranges: tuple[Range, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicOpened:
+    """The broker serves the topic from here on; its log stands as it says."""
+
+    topic_id: TopicId
+    name: str
+    epoch: Epoch
+    end_offset: Offset
+    sealed_offset: Offset
+
+
+@dataclass(slots=True)
+class Batch:
+    """A batch became part of the topic's log.  (Not frozen: made on the hot path.)"""
+
+    topic_id: TopicId
+    frame: BatchFrame
+
+
+@dataclass(frozen=True, slots=True)
+class CursorSaved:
+    """A subscription of the topic is so far."""
+
+    topic_id: TopicId
+    subscription: str
+    cursor: CursorState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOpened:
+    """A producer of that name came; what it has sent so far stays known."""
+
+    topic_id: TopicId
+    name: str
+    producer_id: ProducerId
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSaved:
+    """Everything that is known about a producer; only snapshots say this."""
+
+    topic_id: TopicId
+    name: str
+    producer_id: ProducerId
+    epoch: Epoch
+    next_sequence: Sequence
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """What is below *sealed_offset* stands in segments; the journal may forget it."""
+
+    topic_id: TopicId
+    sealed_offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeleted:
+    """The topic and all that belongs to it is gone."""
+
+    topic_id: TopicId
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionDeleted:
+    """The subscription's cursor is gone."""
+
+    topic_id: TopicId
+    subscription: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerDeleted:
+    """The producer is forgotten; one of its name begins anew."""
+
+    topic_id: TopicId
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotEnd:
+    """The snapshot at the head of a file is whole and had so many entries."""
+
+    count: int
+
+
+Entry = (
+    TopicOpened
+    | Batch
+    | CursorSaved
+    | ProducerOpened
+    | ProducerSaved
+    | Sealed
+    | TopicDeleted
+    | SubscriptionDeleted
+    | ProducerDeleted
+    | SnapshotEnd
+)
+
+
+class NewerJournal(CorruptJournal):
+    """A file has a format version that this program does not know yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileHeader:
+    """Which file of which journal this is."""
+
+    number: int
+    journal_id: bytes
+    version: int = VERSION
+
+    def encode(self) -> bytes:
+        """The header's bytes."""
+        return self._pack(self.seed)
+
+    @property
+    def seed(self) -> int:
+        """What the checksums of the file's entries begin with."""
+        packed = self._pack(0)
+        return int(crc32c(packed[16:], crc32c(packed[:12])))
+
+    def _pack(self, crc: int) -> bytes:
+        return _FILE_HEADER.pack(
+            _FILE_MAGIC, self.version, crc, self.number, self.journal_id, bytes(8)
+        )
+
+
+def decode_file_header(buffer: Buffer) -> FileHeader:
+    """
+    The header at the beginning of a file.
+
+    Raises:
+        NewerJournal: It is of a newer version than this program reads.
+        CorruptJournal: It is cut short or damaged.
+    """
+    if len(buffer) < FILE_HEADER_BYTES:
+        raise CorruptJournal(
+            f"expected a file header of {FILE_HEADER_BYTES} bytes, there are "
+            f"{len(buffer)}"
+        )
+    magic, version, crc, number, journal_id, _ = _FILE_HEADER.unpack_from(buffer)
+    if magic != _FILE_MAGIC:
+        raise CorruptJournal("expected a file header with the magic DANUBEJ")
+    header = FileHeader(number, journal_id, version)
+    # A newer format may sum differently: the version is looked at first.
+    if version > VERSION:
+        raise NewerJournal(
+            f"the file has format version {version}, this program reads {VERSION}"
+        )
+    if bytes(buffer[:FILE_HEADER_BYTES]) != header.encode():
+        raise CorruptJournal(
+            f"expected the file header's checksum to be {header.seed:#010x}, it is "
+            f"{crc:#010x}"
+        )
+    return header
+
+
+def size_of(body_length: int) -> int:
+    """How many bytes an entry with a body of that length takes in the file."""
+    return ENTRY_HEADER_BYTES + ((body_length + 7) & ~7)
+
+
+def encode_entry(
+    entry: Entry, *, position: int, synced: int, seed: int
+) -> tuple[list[Buffer], int]:
+    """
+    The buffers to write at *position* for *entry*, and how long they are together.
+
+    A batch's bytes are not copied: its frame's own buffer is among them.
+    """
+    assert synced <= position
+    if isinstance(entry, Batch):
+        return _encode_batch(entry, position, synced, seed)
+    kind, body = _ENCODE[type(entry)](entry)
+    size = size_of(len(body))
+    head = _ENTRY.pack(_ENTRY_MAGIC, 0, len(body), kind, position, synced)
+    crc = crc32c(body, crc32c(head[_CHECKED_FROM:], seed))
+    padding = bytes(size - ENTRY_HEADER_BYTES - len(body))
+    return [b"".join((head[:4], _CRC.pack(crc), head[8:], body, padding))], size
+
+
+def _encode_batch(
+    entry: Batch, position: int, synced: int, seed: int
+) -> tuple[list[Buffer], int]:
+    frame = entry.frame.buffer
+    length = _FRAME_AT + len(frame)
+    head = bytearray(
+        _BATCH_ENTRY.pack(
+            _ENTRY_MAGIC, 0, length, Kind.BATCH, position, synced, entry.topic_id
+        )
+    )
+    crc = crc32c(frame[:_FRAME_CHECKED], crc32c(memoryview(head)[8:], seed))
+    _CRC.pack_into(head, 4, crc)
+    size = size_of(length)
+    padding = size - ENTRY_HEADER_BYTES - length
+    buffers: list[Buffer] = [head, frame]
+    if padding:
+        buffers.append(bytes(padding))
+    return buffers, size
+
+
+class DecodedEntry(NamedTuple):
+    """An entry and where it stood in its file: ``position … end``."""
+
+    entry: Entry
+    position: int
+    end: int
+    synced: int
+
+
+def decode_entry(buffer: memoryview, position: int, seed: int) -> DecodedEntry:
+    """
+    The entry at *position*, which is inside *buffer*; both checksums are verified.
+
+    A batch's frame is a view of *buffer*.
+
+    Raises:
+        CorruptJournal: There is no whole entry.  Whether a crash explains that
+            is for the caller to judge.
+    """
+    length, kind, synced = _decode_entry_header(buffer, position)
+    body_at = position + ENTRY_HEADER_BYTES
+    end = position + size_of(length)
+    if end > len(buffer):
+        raise CorruptJournal(
+            f"expected an entry of {end - position} bytes, the file has "
+            f"{len(buffer) - position} more"
+        )
+    checked_to = body_at + length
+    if kind == Kind.BATCH:
+        checked_to = min(checked_to, body_at + _FRAME_AT + _FRAME_CHECKED)
+    (expected,) = _CRC.unpack_from(buffer, position + 4)
+    found = crc32c(buffer[position + _CHECKED_FROM : checked_to], seed)
+    if found != expected:
+        raise CorruptJournal(
+            f"expected an entry with checksum {expected:#010x}, it is {found:#010x}"
+        )
+    body = buffer[body_at : body_at + length]
+    try:
+        entry = _DECODE[kind](body)
+    except (CorruptBatch, KeyError, struct.error, ValueError) as error:
+        raise CorruptJournal(
+            f"expected an entry of a known kind and form, kind {kind}: {error}"
+        ) from error
+    return DecodedEntry(entry, position, end, synced)
+
+
+def _decode_entry_header(buffer: memoryview, position: int) -> tuple[int, int, int]:
+    if position + ENTRY_HEADER_BYTES > len(buffer):
+        raise CorruptJournal(
+            f"expected an entry header of {ENTRY_HEADER_BYTES} bytes, the file has "
+            f"{len(buffer) - position} more"
+        )
+    magic, _, length, kind, at, synced = _ENTRY.unpack_from(buffer, position)
+    if magic != _ENTRY_MAGIC:
+        raise CorruptJournal("expected an entry, there is no entry's magic")
+    if at != position or synced > position:
+        raise CorruptJournal(f"expected an entry of position {position}, it says {at}")
+    if length > BODY_BYTES_MAX:
+        raise CorruptJournal(f"expected an entry, its length {length} is impossible")
+    return length, kind, synced
+
+
+def find_entries(
+    buffer: memoryview, position: int, seed: int
+) -> Iterator[tuple[int, int]]:
+    """
+    Search for whole entries from *position* on; yield (position, synced) of each.
+
+    For looking behind a damaged place.  It reads the rest of the file, and takes
+    nothing for an entry that was not written as one.
+    """
+    # Only a file that is damaged is searched, so the copy does not matter.
+    rest = bytes(buffer[position:])
+    at = rest.find(_ENTRY_MAGIC)
+    while at >= 0:
+        try:
+            found = decode_entry(buffer, position + at, seed)
+        except CorruptJournal:
+            step = 1
+        else:
+            yield position + at, found.synced
+            step = found.end - found.position
+        at = rest.find(_ENTRY_MAGIC, at + step)
+
+
+# The bodies.  Each has its two directions side by side.
+
+_OPENED = struct.Struct("<QIQQ")
+_TOPIC = struct.Struct("<Q")
+_CURSOR = struct.Struct("<QQI")
+_PAIR = struct.Struct("<QQ")
+_PRODUCER = struct.Struct("<QQIQI")
+_PRODUCER_OPENED = struct.Struct("<QQI")
+_RUN = struct.Struct("<QQQ")
+_SEALED = struct.Struct("<QQ")
+_COUNT = struct.Struct("<Q")
+
+
+def _decode_batch(body: memoryview) -> Batch:
+    frame = batches.decode(body[_FRAME_AT:])
+    frame.verify_checksum()
+    return Batch(TopicId(_TOPIC.unpack_from(body)[0]), frame)
+
+
+def _encode_opened(entry: TopicOpened) -> tuple[Kind, bytes]:
+    numbers = _OPENED.pack(
+        entry.topic_id, entry.epoch, entry.end_offset, entry.sealed_offset
+    )
+    return Kind.TOPIC_OPENED, numbers + entry.name.encode()
+
+
+def _decode_opened(body: memoryview) -> TopicOpened:
+    topic_id, epoch, end_offset, sealed_offset = _OPENED.unpack_from(body)
+    return TopicOpened(
+        topic_id=TopicId(topic_id),
+        name=_text(body[_OPENED.size :]),
+        epoch=Epoch(epoch),
+        end_offset=Offset(end_offset),
+        sealed_offset=Offset(sealed_offset),
+    )
+
+
+def _encode_cursor(entry: CursorSaved) -> tuple[Kind, bytes]:
+    cursor = entry.cursor
+    numbers = _CURSOR.pack(entry.topic_id, cursor.offset, len(cursor.ranges))
+    ranges = b"".join(_PAIR.pack(*each) for each in cursor.ranges)
+    return Kind.CURSOR, numbers + ranges + entry.subscription.encode()
+
+
+def _decode_cursor(body: memoryview) -> CursorSaved:
+    topic_id, offset, count = _CURSOR.unpack_from(body)
+    name_at = _CURSOR.size + count * _PAIR.size
+    ranges = tuple(_PAIR.iter_unpack(_part(body, _CURSOR.size, name_at)))
+    return CursorSaved(
+        TopicId(topic_id), _text(body[name_at:]), CursorState(offset, ranges)
+    )
+
+
+def _encode_producer(entry: ProducerSaved) -> tuple[Kind, bytes]:
+    numbers = _PRODUCER.pack(
+        entry.topic_id,
+        entry.producer_id,
+        entry.epoch,
+        entry.next_sequence,
+        len(entry.runs),
+    )
+    runs = b"".join(_RUN.pack(*each) for each in entry.runs)
+    return Kind.PRODUCER, numbers + runs + entry.name.encode()
+
+
+def _decode_producer(body: memoryview) -> ProducerSaved:
+    topic_id, producer_id, epoch, next_sequence, count = _PRODUCER.unpack_from(body)
+    name_at = _PRODUCER.size + count * _RUN.size
+    return ProducerSaved(
+        topic_id=TopicId(topic_id),
+        name=_text(body[name_at:]),
+        producer_id=ProducerId(producer_id),
+        epoch=Epoch(epoch),
+        next_sequence=Sequence(next_sequence),
+        runs=tuple(_RUN.iter_unpack(_part(body, _PRODUCER.size, name_at))),
+    )
+
+
+def _encode_producer_opened(entry: ProducerOpened) -> tuple[Kind, bytes]:
+    numbers = _PRODUCER_OPENED.pack(entry.topic_id, entry.producer_id, entry.epoch)
+    return Kind.PRODUCER_OPENED, numbers + entry.name.encode()
+
+
+def _decode_producer_opened(body: memoryview) -> ProducerOpened:
+    topic_id, producer_id, epoch = _PRODUCER_OPENED.unpack_from(body)
+    return ProducerOpened(
+        topic_id=TopicId(topic_id),
+        name=_text(body[_PRODUCER_OPENED.size :]),
+        producer_id=ProducerId(producer_id),
+        epoch=Epoch(epoch),
+    )
+
+
+def _encode_sealed(entry: Sealed) -> tuple[Kind, bytes]:
+    return Kind.SEALED, _SEALED.pack(entry.topic_id, entry.sealed_offset)
+
+
+def _decode_sealed(body: memoryview) -> Sealed:
+    topic_id, sealed_offset = _SEALED.unpack(body)
+    return Sealed(TopicId(topic_id), Offset(sealed_offset))
+
+
+def _encode_topic_deleted(entry: TopicDeleted) -> tuple[Kind, bytes]:
+    return Kind.TOPIC_DELETED, _TOPIC.pack(entry.topic_id)
+
+
+def _decode_topic_deleted(body: memoryview) -> TopicDeleted:
+    return TopicDeleted(TopicId(_TOPIC.unpack(body)[0]))
+
+
+def _encode_subscription_deleted(entry: SubscriptionDeleted) -> tuple[Kind, bytes]:
+    body = _TOPIC.pack(entry.topic_id) + entry.subscription.encode()
+    return Kind.SUBSCRIPTION_DELETED, body
+
+
+def _decode_subscription_deleted(body: memoryview) -> SubscriptionDeleted:
+    topic_id = TopicId(_TOPIC.unpack_from(body)[0])
+    return SubscriptionDeleted(topic_id, _text(body[_TOPIC.size :]))
+
+
+def _encode_producer_deleted(entry: ProducerDeleted) -> tuple[Kind, bytes]:
+    return Kind.PRODUCER_DELETED, _TOPIC.pack(entry.topic_id) + entry.name.encode()
+
+
+def _decode_producer_deleted(body: memoryview) -> ProducerDeleted:
+    topic_id = TopicId(_TOPIC.unpack_from(body)[0])
+    return ProducerDeleted(topic_id, _text(body[_TOPIC.size :]))
+
+
+def _encode_snapshot_end(entry: SnapshotEnd) -> tuple[Kind, bytes]:
+    return Kind.SNAPSHOT_END, _COUNT.pack(entry.count)
+
+
+def _decode_snapshot_end(body: memoryview) -> SnapshotEnd:
+    return SnapshotEnd(_COUNT.unpack(body)[0])
+
+
+def _text(body: memoryview) -> str:
+    return str(body, "utf-8")
+
+
+def _part(body: memoryview, base: int, end: int) -> memoryview:
+    if end > len(body):
+        raise ValueError(f"{end} bytes are announced, there are {len(body)}")
+    return body[base:end]
+
+
+_ENCODE: dict[type, Callable[[Any], tuple[Kind, bytes]]] = {
+    TopicOpened: _encode_opened,
+    CursorSaved: _encode_cursor,
+    ProducerSaved: _encode_producer,
+    ProducerOpened: _encode_producer_opened,
+    Sealed: _encode_sealed,
+    TopicDeleted: _encode_topic_deleted,
+    SubscriptionDeleted: _encode_subscription_deleted,
+    ProducerDeleted: _encode_producer_deleted,
+    SnapshotEnd: _encode_snapshot_end,
+}
+
+_DECODE: dict[int, Callable[[memoryview], Entry]] = {
+    Kind.TOPIC_OPENED: _decode_opened,
+    Kind.BATCH: _decode_batch,
+    Kind.CURSOR: _decode_cursor,
+    Kind.PRODUCER: _decode_producer,
+    Kind.PRODUCER_OPENED: _decode_producer_opened,
+    Kind.SEALED: _decode_sealed,
+    Kind.TOPIC_DELETED: _decode_topic_deleted,
+    Kind.SUBSCRIPTION_DELETED: _decode_subscription_deleted,
+    Kind.PRODUCER_DELETED: _decode_producer_deleted,
+    Kind.SNAPSHOT_END: _decode_snapshot_end,
+}

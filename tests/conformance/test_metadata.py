@@ -1,0 +1,317 @@
+"""What every metadata store promises, asked of each of them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pydanube.metadata.key import Key, key_of, prefix_of
+from pydanube.metadata.memory import MemoryStore
+from pydanube.metadata.sqlite import open_sqlite
+from pydanube.metadata.store import ABSENT, Change, Delete, Holds, Put, Unchanged
+from pydanube.model.errors import Corrupt, RevisionConflict
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+    from pydanube.metadata.store import MetadataStore
+
+THINGS = prefix_of("/things/", int)
+ONE = THINGS.key("one")
+TWO = THINGS.key("two")
+OTHER = key_of("/thingsandmore/x", int)
+
+Run = "Callable[[Callable[[MetadataStore], Awaitable[None]]], None]"
+
+
+@asynccontextmanager
+async def open_memory(_: Path) -> AsyncIterator[MemoryStore]:
+    store = MemoryStore()
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+OPENERS = {
+    "memory": open_memory,
+    "sqlite": lambda directory: open_sqlite(directory / "metadata.sqlite"),
+}
+
+
+@pytest.fixture(params=OPENERS)
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+    """Run a coroutine function over a fresh store."""
+
+    def run(promise: Callable[[MetadataStore], Awaitable[None]]) -> None:
+        async def main() -> None:
+            async with OPENERS[request.param](tmp_path) as store:
+                await promise(store)
+
+        asyncio.run(main())
+
+    return run
+
+
+def test_a_value_that_was_put_is_read_back(run: Run) -> None:
+    async def promise(store: MetadataStore) -> None:
+        revision = await store.put(ONE, 1)
+        stored = await store.get(ONE)
+        assert stored is not None
+        assert (stored.value, stored.revision) == (1, revision)
+
+    run(promise)
+
+
+def test_an_absent_key_is_none(run: Run) -> None:
+    async def promise(store: MetadataStore) -> None:
+        assert await store.get(ONE) is None
+
+    run(promise)
+
+
+def test_every_change_raises_the_revision_by_one(run: Run) -> None:
+    async def promise(store: MetadataStore) -> None:
+        assert await store.revision() == 0
+        assert await store.put(ONE, 1) == 1
+        assert await store.put(TWO, 2) == 2
+        await store.delete(ONE)
+        assert await store.revision() == 3
+        assert await store.transaction([], [Put(ONE, 1), Delete(TWO)]) == 4
+
+    run(promise)
+
+
+def test_what_changes_nothing_leaves_the_revision(run: Run) -> None:
+    async def promise(store: MetadataStore) -> None:
+        await store.put(ONE, 1)
+        assert await store.delete(TWO) is False
+        assert await store.transaction([], []) == 1
+        assert await store.revision() == 1
+
+    run(promise)
+
+
+def test_put_expecting_absence_never_overwrites(run: Run) -> None:
+    async def promise(store: MetadataStore) -> None:
+        await store.put(ONE, 1, expected=ABSENT)
+        with pytest.raises(RevisionConflict, match="/things/one exists already"):
+            await store.put(ONE, 2, expected=ABSENT)
+        assert (await store.get(ONE)).value == 1
+
+    run(promise)
+
+
+def test_put_expecting_a_revision_loses_against_a_later_change(run: Run) -> None:
+    async def promise(store: MetadataStore) -> None:
+        read = await store.put(ONE, 1)
+        await store.put(ONE, 2, expected=read)
+        with pytest.raises(RevisionConflict, match="was changed at revision 2"):
+            await store.put(ONE, 3, expected=read)
+        assert (await store.get(ONE)).value == 2
+
+    run(promise)
+
+
+def test_put_expecting_a_revision_loses_against_a_deletion(run: Run) -> None:
+    async def promise(store: MetadataStore) -> None:
+        read = await store.put(ONE, 1)
+        await store.delete(ONE)
+        with pytest.raises(RevisionConflict, match="is gone"):
+            await store.put(ONE, 2, expected=read)
+        assert await store.get(ONE) is None
+
+    run(promise)
+
+
+def test_delete_says_whether_there_was_something(run: Run) -> None:
+    async def promise(store: MetadataStore) -> None:
+        revision = await store.put(ONE, 1)
+        assert await store.delete(ONE, expected=revision) is True
+        assert await store.delete(ONE) is False
+        with pytest.raises(RevisionConflict):
+            await store.delete(ONE, expected=revision)
+
+    run(promise)
+
+
+def test_scan_gives_what_the_prefix_covers_in_order(run: Run) -> None:
+    async def promise(store: MetadataStore) -> None:
+        await store.put(TWO, 2)
+        await store.put(OTHER, 9)
+        await store.put(THINGS.key("deeper/still"), 3)
+        await store.put(ONE, 1)
+        found = await store.scan(THINGS)
+        assert [(THINGS.name_of(path), each.value) for path, each in found] == [
+            ("deeper/still", 3),
+            ("one", 1),
+            ("two", 2),
+        ]
+        assert [each.revision for _, each in found] == [3, 4, 1]
+        assert await store.scan(THINGS.within("deep")) == []
+
+    run(promise)
+
+
+def test_scan_orders_names_of_any_script(run: Run) -> None:
+    async def promise(store: MetadataStore) -> None:
+        names = ["a", "é", "ж", "中", "🦆", "z", "~", "-"]
+        for at, name in enumerate(names):
+            await store.put(THINGS.key(name), at)
+        found = await store.scan(THINGS)
+        assert [THINGS.name_of(path) for path, _ in found] == sorted(names)
+
+    run(promise)
+
+
+def test_a_transaction_is_all_or_nothing(run: Run) -> None:
+    async def promise(store: MetadataStore) -> None:
+        revision = await store.put(ONE, 1)
+        with pytest.raises(RevisionConflict):
+            await store.transaction(
+                [Unchanged(ONE, revision), Unchanged(TWO, revision)],
+                [Put(ONE, 7), Put(TWO, 7)],
+            )
+        assert (await store.get(ONE)).value == 1
+        assert await store.get(TWO) is None
+        assert await store.revision() == revision
+
+    run(promise)
+
+
+def test_a_transaction_writes_everything_at_one_revision(run: Run) -> None:
+    async def promise(store: MetadataStore) -> None:
+        revision = await store.transaction(
+            [Unchanged(ONE, ABSENT), Unchanged(TWO, ABSENT)], [Put(ONE, 1), Put(TWO, 2)]
+        )
+        assert {each.revision for _, each in await store.scan(THINGS)} == {revision}
+
+    run(promise)
+
+
+def test_a_transaction_may_compare_a_value(run: Run) -> None:
+    async def promise(store: MetadataStore) -> None:
+        epoch = key_of("/epochs/1", int)
+        with pytest.raises(RevisionConflict, match="holds nothing, not 4"):
+            await store.transaction([Holds(epoch, 4)], [Put(ONE, 1)])
+        await store.put(epoch, 4)
+        await store.transaction([Holds(epoch, 4)], [Put(ONE, 1)])
+        await store.put(epoch, 5)
+        with pytest.raises(RevisionConflict, match="holds 5, not 4"):
+            await store.transaction([Holds(epoch, 4)], [Put(ONE, 2)])
+        assert (await store.get(ONE)).value == 1
+
+    run(promise)
+
+
+def test_a_value_of_another_shape_is_corrupt(run: Run) -> None:
+    async def promise(store: MetadataStore) -> None:
+        await store.put(key_of(ONE.path, str), "one")
+        with pytest.raises(Corrupt, match="no int"):
+            await store.get(ONE)
+        with pytest.raises(Corrupt, match="no int"):
+            await store.scan(THINGS)
+
+    run(promise)
+
+
+def test_a_watch_sees_every_later_change_in_order(run: Run) -> None:
+    async def promise(store: MetadataStore) -> None:
+        await store.put(ONE, 1)
+        start = await store.revision()
+        await store.put(TWO, 2)
+        watch = store.watch(THINGS, start)
+        await store.put(OTHER, 9)
+        await store.transaction([], [Put(ONE, 11), Delete(TWO)])
+        assert [await anext(watch) for _ in range(3)] == [
+            Change(TWO.path, 2, 2),
+            Change(ONE.path, 11, 4),
+            Change(TWO.path, None, 4),
+        ]
+
+    run(promise)
+
+
+def test_a_watch_waits_for_the_next_change(run: Run) -> None:
+    async def promise(store: MetadataStore) -> None:
+        seen = []
+
+        async def look() -> None:
+            async for change in store.watch(THINGS, await store.revision()):
+                seen.append(change.value)
+                if change.value == 2:
+                    break
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(look())
+            await asyncio.sleep(0)
+            await store.put(ONE, 1)
+            await store.put(ONE, 2)
+        assert seen[-1] == 2
+
+    run(promise)
+
+
+@pytest.mark.parametrize("name", OPENERS)
+def test_a_watch_ends_when_the_store_closes(name: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            async with OPENERS[name](tmp_path) as store:
+                watch = store.watch(THINGS, await store.revision())
+                waiting = tasks.create_task(anext(watch, "the end"))
+                await asyncio.sleep(0)
+            assert await waiting == "the end"
+
+    asyncio.run(main())
+
+
+KEYS = st.sampled_from([ONE, TWO, OTHER])
+STEPS = st.one_of(
+    st.tuples(st.just("put"), KEYS, st.integers(0, 3)),
+    st.tuples(st.just("put absent"), KEYS, st.integers(0, 3)),
+    st.tuples(st.just("put unchanged"), KEYS, st.integers(0, 3)),
+    st.tuples(st.just("delete"), KEYS, st.just(0)),
+    st.tuples(st.just("holds"), KEYS, st.integers(0, 3)),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(STEPS, max_size=20))
+def test_all_stores_answer_the_same(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Key[int], int]]
+) -> None:
+    async def play(store: MetadataStore) -> list[object]:
+        answers: list[object] = []
+        last = 0
+        for kind, key, value in steps:
+            try:
+                if kind == "put":
+                    last = await store.put(key, value)
+                elif kind == "put absent":
+                    last = await store.put(key, value, expected=ABSENT)
+                elif kind == "put unchanged":
+                    last = await store.put(key, value, expected=last)
+                elif kind == "delete":
+                    answers.append(await store.delete(key))
+                else:
+                    last = await store.transaction([Holds(key, value)], [Put(ONE, 9)])
+            except RevisionConflict as error:
+                answers.append(str(error))
+            answers += [last, await store.scan(THINGS), await store.revision()]
+        return answers
+
+    async def main() -> None:
+        directory = tmp_path_factory.mktemp("stores")
+        played = []
+        for opener in OPENERS.values():
+            async with opener(directory) as store:
+                played.append(await play(store))
+        assert all(each == played[0] for each in played)
+
+    asyncio.run(main())

@@ -1,0 +1,56 @@
+"""One broker process and one Spark session for all tests that need them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from pydanube import sync
+from pydanube.demo.broker_process import running_broker
+
+SEAL_BYTES = 64 * 1024
+
+
+@pytest.fixture(scope="session")
+def broker_url(tmp_path_factory):
+    """A broker in a process of its own that seals early, so that there are segments."""
+    directory = tmp_path_factory.mktemp("broker")
+    settings = {
+        "DANUBE_STORAGE__SEAL_BYTES": str(SEAL_BYTES),
+        "DANUBE_STORAGE__SEAL_INTERVAL_S": "0.05",
+    }
+    with running_broker(directory / "data", directory / "log", settings) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def client(broker_url):
+    """A client without await, connected to the broker."""
+    with sync.connect(broker_url) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    """A session with two cores; starting one takes a while, so there is one."""
+    import pydanube.spark
+
+    directory = tmp_path_factory.mktemp("spark")
+    before = {name: os.environ.get(name) for name in ENVIRONMENT}
+    session = pydanube.spark.session(
+        "tests",
+        master="local[2]",
+        config={"spark.sql.warehouse.dir": str(directory / "warehouse")},
+        log_file=directory / "spark.log",
+    )
+    yield session
+    session.stop()
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+ENVIRONMENT = ("JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")

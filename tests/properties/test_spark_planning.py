@@ -1,0 +1,134 @@
+"""Every offset is read exactly once, whatever the segments, limits and cuts."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pydanube.spark.offsets import Head, Position, advance, share_out
+from pydanube.spark.planning import SegmentFile, TopicRange, plan_scans, split
+
+
+@st.composite
+def topic_ranges(draw, topic="/default/a", topic_id=1):
+    """A range of a topic over segments with holes, overlaps and any sizes."""
+    segments = []
+    at = draw(st.integers(0, 50))
+    for index in range(draw(st.integers(0, 8))):
+        base = max(0, at + draw(st.integers(-5, 5)))
+        end = base + draw(st.integers(1, 200))
+        size = draw(st.integers(1, 5_000))
+        segments.append(SegmentFile(base, end, size, f"file:///{topic_id}/{index}"))
+        at = end
+    base = draw(st.integers(0, at + 20))
+    end = base + draw(st.integers(1, at + 50))
+    order = draw(st.permutations(segments))
+    return TopicRange(topic, topic_id, base, end, tuple(order))
+
+
+@st.composite
+def reads(draw):
+    count = draw(st.integers(0, 3))
+    return [draw(topic_ranges(f"/default/t{index}", index)) for index in range(count)]
+
+
+@given(reads(), st.integers(1, 40), st.integers(1, 10_000))
+def test_every_offset_is_read_exactly_once(ranges, scans_min, scan_bytes_max):
+    scans = plan_scans(ranges, scans_min=scans_min, scan_bytes_max=scan_bytes_max)
+    for wanted in ranges:
+        mine = [scan for scan in scans if scan.topic == wanted.topic]
+        assert mine[0].base == wanted.base
+        assert mine[-1].end == wanted.end
+        assert all(one.end == other.base for one, other in pairwise(mine))
+    assert len(scans) >= min(scans_min, sum(r.end - r.base for r in ranges))
+
+
+@given(reads(), st.integers(1, 40), st.integers(1, 10_000))
+def test_a_slice_lies_in_the_segment_it_names(ranges, scans_min, scan_bytes_max):
+    by_url = {segment.url: segment for each in ranges for segment in each.segments}
+    scans = plan_scans(ranges, scans_min=scans_min, scan_bytes_max=scan_bytes_max)
+    for piece in (piece for scan in scans for piece in scan.slices):
+        segment = by_url[piece.url]
+        assert segment.base <= piece.base < piece.end <= segment.end
+
+
+@given(reads(), st.integers(1, 40), st.integers(1, 10_000))
+def test_the_broker_is_asked_only_for_what_no_segment_holds(
+    ranges, scans_min, scan_bytes_max
+):
+    held = {
+        (each.topic, offset)
+        for each in ranges
+        for segment in each.segments
+        for offset in range(segment.base, segment.end)
+    }
+    scans = plan_scans(ranges, scans_min=scans_min, scan_bytes_max=scan_bytes_max)
+    asked = {
+        (scan.topic, offset)
+        for scan in scans
+        if not scan.slices
+        for offset in range(scan.base, scan.end)
+    }
+    assert not asked & held
+
+
+@given(reads(), st.integers(1, 40), st.integers(1, 10_000))
+def test_the_same_question_has_the_same_plan(ranges, scans_min, scan_bytes_max):
+    first = plan_scans(ranges, scans_min=scans_min, scan_bytes_max=scan_bytes_max)
+    again = plan_scans(ranges, scans_min=scans_min, scan_bytes_max=scan_bytes_max)
+    assert first == again
+
+
+@given(topic_ranges(), st.integers(1, 30))
+def test_a_split_has_the_parts_that_were_asked_for(wanted, parts):
+    for scan in plan_scans([wanted], scan_bytes_max=1_000_000_000):
+        count = min(parts, scan.count)
+        pieces = split(scan, count)
+        assert len(pieces) == count
+        assert (pieces[0].base, pieces[-1].end) == (scan.base, scan.end)
+        assert all(one.end == other.base for one, other in pairwise(pieces))
+
+
+def test_small_neighbours_are_joined_and_large_segments_are_cut():
+    segments = tuple(
+        SegmentFile(index * 10, index * 10 + 10, 100, f"file:///{index}")
+        for index in range(6)
+    )
+    joined = plan_scans(
+        [TopicRange("/default/a", 1, 0, 70, segments)], scan_bytes_max=300
+    )
+    assert [(scan.base, scan.end, len(scan.slices)) for scan in joined] == [
+        (0, 30, 3),
+        (30, 60, 3),
+        (60, 70, 0),
+    ]
+    cut = plan_scans([TopicRange("/default/a", 1, 0, 10, segments)], scan_bytes_max=50)
+    assert [(scan.base, scan.end) for scan in cut] == [(0, 5), (5, 10)]
+
+
+topics_waiting = st.dictionaries(
+    st.sampled_from(["/default/a", "/default/b", "/default/c", "/default/d"]),
+    st.integers(0, 10**12),
+)
+
+
+@given(topics_waiting, st.integers(1, 10**9))
+def test_a_limit_is_used_up_and_shared_out_in_proportion(waiting, rows_max):
+    shares = share_out(waiting, rows_max)
+    assert sum(shares.values()) == min(rows_max, sum(waiting.values()))
+    for topic, count in waiting.items():
+        assert 0 <= shares[topic] <= count
+        fair = min(1.0, rows_max / max(1, sum(waiting.values()))) * count
+        assert abs(shares[topic] - fair) <= 1 + fair * 1e-9
+
+
+@given(topics_waiting, st.integers(10, 1000))
+def test_limited_batches_reach_the_end_without_a_gap(waiting, rows_max):
+    heads = {topic: Head(1, 0, count % 500) for topic, count in waiting.items()}
+    position = {topic: Position(1, 0) for topic in heads}
+    total = sum(head.end for head in heads.values())
+    for _ in range(total // rows_max + 1):
+        position = advance(position, heads, rows_max=rows_max)
+    assert {topic: at.offset for topic, at in position.items()} == {
+        topic: head.end for topic, head in heads.items()
+    }

@@ -1,0 +1,59 @@
+"""Frames for tests: what a producer would have sent."""
+
+from __future__ import annotations
+
+from pydanube.model.batch import Column, batch_of
+from pydanube.wire.batches import BatchFrame, BatchHeader, Codec, encode
+
+A_TIME = 1_700_000_000_000_000
+
+
+def frame_of(
+    payloads,
+    *,
+    keys=None,
+    attributes=None,
+    publish_times=None,
+    producer="",
+    producer_id=0,
+    producer_epoch=0,
+    base_sequence=0,
+    time=A_TIME,
+    schema_id=0,
+    schema_version=0,
+    codec=Codec.NONE,
+) -> BatchFrame:
+    """A frame with one message for each of *payloads*, not stamped yet."""
+    times = publish_times or [time]
+    return encode(
+        batch_of(
+            payloads, keys=keys, attributes=attributes, publish_times=publish_times
+        ),
+        BatchHeader(
+            count=len(payloads),
+            columns=Column.PAYLOAD,
+            producer=producer,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            first_publish_time=times[0],
+            last_publish_time=times[-1],
+            schema_id=schema_id,
+            schema_version=schema_version,
+        ),
+        codec,
+    )
+
+
+def payloads_of(frames) -> list[bytes]:
+    """All payloads of *frames*, in order."""
+    return [
+        payload
+        for frame in frames
+        for payload in frame.check().column("payload").to_pylist()
+    ]
+
+
+def offsets_of(frames) -> list[int]:
+    """All offsets of *frames*, in order."""
+    return [offset for frame in frames for offset in range(frame.base, frame.end)]

@@ -1,0 +1,48 @@
+"""The files of this project, for tests that look at the code itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src"
+
+TEXT = {
+    ".cfg",
+    ".ini",
+    ".json",
+    ".md",
+    ".proto",
+    ".py",
+    ".pyi",
+    ".toml",
+    ".txt",
+    ".yml",
+}
+
+
+def modules() -> list[Path]:
+    """Every Python file of ours in src; what protoc wrote is not."""
+    paths = sorted(SRC.rglob("*.py"))
+    return [path for path in paths if not path.stem.endswith("_pb2")]
+
+
+def texts() -> Iterator[Path]:
+    """Every text of ours: sources, tests, tools, documents, settings."""
+    yield from sorted(path for path in ROOT.iterdir() if _is_text(path))
+    for name in ("src", "tests", "tools", "docs", ".ci", ".github"):
+        yield from sorted(filter(_is_text, (ROOT / name).rglob("*")))
+
+
+def name_of(path: Path) -> str:
+    """How a failing test calls a file."""
+    return path.relative_to(ROOT).as_posix()
+
+
+def _is_text(path: Path) -> bool:
+    named = path.suffix in TEXT or path.name in {"Makefile", "set-up", "run"}
+    return named and path.is_file()

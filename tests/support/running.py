@@ -1,0 +1,54 @@
+"""Running async tests against a broker in this process."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pydanube.client.client import Client
+from pydanube.testing import MemoryBroker, memory_broker
+
+TOPIC = "/default/orders"
+TEST_TIMEOUT_S = 30
+
+
+def with_client(test: Callable[[Client], Awaitable[Any]]) -> Any:
+    """Run *test* with a client of a broker of its own."""
+
+    async def run(broker: MemoryBroker) -> Any:
+        async with broker.connect() as client:
+            return await test(client)
+
+    return with_broker(run)
+
+
+def with_broker(test: Callable[[MemoryBroker], Awaitable[Any]], **options: Any) -> Any:
+    """Run *test* with a broker of its own."""
+
+    async def run() -> Any:
+        async with asyncio.timeout(TEST_TIMEOUT_S), memory_broker(**options) as broker:
+            return await test(broker)
+
+    return asyncio.run(run())
+
+
+async def published(client: Client, *payloads: bytes, topic: str = TOPIC) -> None:
+    """Publish *payloads* to *topic*, which is created if needed."""
+    async with client.producer(topic) as producer:
+        await producer.send_batch(payloads)
+
+
+async def received(consumer: Any, count: int) -> list[bytes]:
+    """The next *count* payloads."""
+    payloads: list[bytes] = []
+    while len(payloads) < count:
+        batch = await consumer.receive_batch(
+            max_messages=count - len(payloads), timeout_s=10
+        )
+        assert batch, f"only {len(payloads)} of {count} messages came"
+        payloads += batch.payloads
+    return payloads
+
+
+async def nothing_comes(consumer: Any) -> bool:
+    """Whether no message is there, nor comes in the next turns of the loop."""
+    return len(await consumer.receive_batch(timeout_s=0.05)) == 0

@@ -1,0 +1,160 @@
+"""A fake of what the Spark source needs of a broker: topics as files in a directory."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE
+from pydanube.model.errors import OffsetDropped, TopicNotFound
+from pydanube.spark.offsets import Head
+from pydanube.spark.planning import SegmentFile, TopicRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SEGMENT_SCHEMA = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("publish_time", TIME_TYPE, nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("payload", pa.binary(), nullable=False),
+        pa.field("attributes", ATTRIBUTES_TYPE),
+        pa.field("producer", pa.string()),
+        pa.field("schema_id", pa.int64(), nullable=False),
+        pa.field("schema_version", pa.int32(), nullable=False),
+    ]
+)
+
+
+def messages(base: int, end: int, payload_bytes: int = 0) -> pa.RecordBatch:
+    """Messages whose every column follows from their offset."""
+    offsets = range(base, end)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(offsets, pa.int64()),
+            pa.array([1_700_000_000_000_000 + each for each in offsets], TIME_TYPE),
+            pa.array(
+                [None if each % 5 == 0 else b"k%d" % (each % 5) for each in offsets]
+            ),
+            pa.array([(b"m%d" % each).ljust(payload_bytes, b".") for each in offsets]),
+            pa.array(
+                [[("n", str(each))] if each % 2 else None for each in offsets],
+                ATTRIBUTES_TYPE,
+            ),
+            pa.array(["test"] * len(offsets)),
+            pa.array([0] * len(offsets), pa.int64()),
+            pa.array([0] * len(offsets), pa.int32()),
+        ],
+        schema=SEGMENT_SCHEMA,
+    )
+
+
+@dataclass
+class TopicDirectory:
+    """
+    Topics of numbered messages: sealed ones in Parquet files, the rest as a tail.
+
+    All of the state is in the directory, so that other processes see it too.
+    """
+
+    path: Path
+    payload_bytes: int = 0
+    row_group_rows: int = 10
+    progress: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    # What happened.
+
+    def create(self, topic: str, topic_id: int = 1) -> None:
+        self._save(topic, {"id": topic_id, "base": 0, "end": 0, "segments": []})
+
+    def publish(self, topic: str, count: int) -> None:
+        state = self._load(topic)
+        self._save(topic, state | {"end": state["end"] + count})
+
+    def seal(self, topic: str, end: int | None = None) -> None:
+        """Make one segment of the tail, or of its part below *end*."""
+        state = self._load(topic)
+        base = self._sealed(state)
+        end = state["end"] if end is None else end
+        path = self.path / f"{state['id']}-{base:020}-{end:020}.parquet"
+        table = pa.Table.from_batches([messages(base, end, self.payload_bytes)])
+        pq.write_table(table, path, row_group_size=self.row_group_rows)
+        segment = [base, end, path.stat().st_size, path.as_uri()]
+        self._save(topic, state | {"segments": [*state["segments"], segment]})
+
+    def drop_below(self, topic: str, offset: int) -> None:
+        """What retention does; only whole segments can go."""
+        state = self._load(topic)
+        kept = [each for each in state["segments"] if each[1] > offset]
+        for gone in state["segments"][: len(state["segments"]) - len(kept)]:
+            Path(gone[3].removeprefix("file://")).unlink()
+        base = kept[0][0] if kept else self._sealed(state)
+        self._save(topic, state | {"segments": kept, "base": base})
+
+    def compact(self, topic: str) -> None:
+        """Replace all segments by one."""
+        state = self._load(topic)
+        end = self._sealed(state)
+        for gone in state["segments"]:
+            Path(gone[3].removeprefix("file://")).unlink()
+        path = self.path / f"{state['id']}-compacted-{end}.parquet"
+        table = pa.Table.from_batches(
+            [messages(state["base"], end, self.payload_bytes)]
+        )
+        pq.write_table(table, path, row_group_size=self.row_group_rows)
+        segment = [state["base"], end, path.stat().st_size, path.as_uri()]
+        self._save(topic, state | {"segments": [segment]})
+
+    def delete(self, topic: str) -> None:
+        self._file(topic).unlink()
+
+    # What the source asks.
+
+    def topics(self) -> list[str]:
+        names = [file.stem.replace("~", "/") for file in self.path.glob("*.json")]
+        return sorted(names)
+
+    def head(self, topic: str) -> Head:
+        state = self._load(topic)
+        return Head(state["id"], state["base"], state["end"])
+
+    def layout(self, topic: str, base: int, end: int) -> tuple[Head, TopicRange]:
+        state = self._load(topic)
+        files = tuple(
+            SegmentFile(*each)
+            for each in state["segments"]
+            if each[0] < end and each[1] > base
+        )
+        return self.head(topic), TopicRange(topic, state["id"], base, end, files)
+
+    def read(self, topic: str, base: int, end: int) -> Iterator[pa.RecordBatch]:
+        head = self.head(topic)
+        if base < head.base:
+            raise OffsetDropped(f"{topic}: the first message is {head.base}")
+        # Batches as they once arrived: seven messages each.
+        for at in range(base - base % 7, min(end, head.end), 7):
+            yield messages(at, min(at + 7, head.end), self.payload_bytes)
+
+    def report_progress(self, topic: str, subscription: str, offset: int) -> None:
+        self.progress[topic, subscription] = offset
+
+    def _sealed(self, state: dict) -> int:
+        return state["segments"][-1][1] if state["segments"] else state["base"]
+
+    def _file(self, topic: str) -> Path:
+        return self.path / f"{topic.replace('/', '~')}.json"
+
+    def _load(self, topic: str) -> dict:
+        try:
+            return json.loads(self._file(topic).read_text())
+        except FileNotFoundError:
+            raise TopicNotFound(f"no such topic: {topic}") from None
+
+    def _save(self, topic: str, state: dict) -> None:
+        self._file(topic).write_text(json.dumps(state))

@@ -1,0 +1,67 @@
+"""Habits that a reader of the source may rely on."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from support.project import ROOT, SRC, modules, name_of, texts
+
+NO_NAMES = {"base", "common", "core", "helper", "helpers", "manager", "managers"}
+NO_NAMES |= {"misc", "util", "utils"}
+
+LEFT_OVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+
+# Somebody's home directory, or where this checkout happens to be.
+MACHINE_PATH = re.compile(rf"(?<![\w.-])(/root/|/home/\w+/|/Users/\w+/|{ROOT}\b)")
+
+TESTED = [path for path in (ROOT / "tests" / "unit").iterdir() if path.is_dir()]
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_a_module_is_named_for_its_subject(path: Path) -> None:
+    assert not NO_NAMES & set(path.relative_to(SRC).with_suffix("").parts)
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_a_module_says_what_it_is_about(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def test_nothing_is_left_for_later_in_a_comment() -> None:
+    assert _lines_with(LEFT_OVER) == []
+
+
+def test_no_path_of_a_machine_is_written_down() -> None:
+    assert _lines_with(MACHINE_PATH) == []
+
+
+@pytest.mark.parametrize("floor", TESTED, ids=name_of)
+def test_each_unit_test_answers_for_one_source_file(floor: Path) -> None:
+    tested = SRC / "pydanube" / floor.name
+    strangers = [
+        name_of(path)
+        for path in floor.rglob("test_*.py")
+        if not _answers_for(path, floor, tested)
+    ]
+    assert strangers == []
+
+
+def _answers_for(path: Path, floor: Path, tested: Path) -> bool:
+    place = tested / path.parent.relative_to(floor)
+    subject = path.stem.removeprefix("test_")
+    return (place / f"{subject}.py").exists() or (place / subject).is_dir()
+
+
+def _lines_with(pattern: re.Pattern[str]) -> list[str]:
+    return [
+        f"{name_of(path)}:{number}: {line.strip()}"
+        for path in texts()
+        # This file has to name what it looks for.
+        if path != Path(__file__)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if pattern.search(line)
+    ]

@@ -1,0 +1,151 @@
+import pytest
+from support.running import TOPIC, published, with_broker, with_client
+
+import pydanube
+from pydanube.client.client import parse_url
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("danube://localhost", ("localhost", 6651)),
+        ("danube://10.0.0.1:7000", ("10.0.0.1", 7000)),
+        ("danube://[::1]:7000", ("::1", 7000)),
+    ],
+)
+def test_a_url_names_host_and_port(url, expected):
+    assert parse_url(url) == expected
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost:6651", "http://x", "danube://", "danube://x:y"]
+)
+def test_another_url_is_refused(url):
+    with pytest.raises(pydanube.InvalidRequest, match="danube://127.0.0.1:6651"):
+        parse_url(url)
+
+
+def test_nobody_at_the_address_is_a_clear_error(unused_port):
+    import asyncio
+
+    async def test():
+        async with pydanube.connect(f"danube://127.0.0.1:{unused_port}"):
+            pass
+
+    with pytest.raises(pydanube.ConnectionLost, match="no broker answers at"):
+        asyncio.run(test())
+
+
+@pytest.fixture
+def unused_port():
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        yield listener.getsockname()[1]
+
+
+def test_topics_are_created_listed_described_and_deleted():
+    async def test(client):
+        await client.create_topic(TOPIC)
+        await client.create_topic("/system/audit", reliable=False)
+        assert await client.topics() == [TOPIC, "/system/audit"]
+        assert await client.topics("system") == ["/system/audit"]
+        await published(client, b"a", b"b")
+        facts = await client.describe_topic(TOPIC)
+        assert (facts.base_offset, facts.end_offset, facts.epoch) == (0, 2, 1)
+        await client.delete_topic(TOPIC)
+        with pytest.raises(pydanube.TopicNotFound):
+            await client.describe_topic(TOPIC)
+
+    with_client(test)
+
+
+def test_a_topic_is_created_once():
+    async def test(client):
+        await client.create_topic(TOPIC)
+        await client.create_topic(TOPIC, exist_ok=True)
+        with pytest.raises(pydanube.AlreadyExists):
+            await client.create_topic(TOPIC)
+        with pytest.raises(pydanube.AlreadyExists):
+            await client.create_topic(TOPIC, reliable=False, exist_ok=True)
+
+    with_client(test)
+
+
+def test_a_topic_created_again_begins_anew():
+    async def test(client):
+        await published(client, b"old")
+        async with client.consumer(TOPIC, subscription="s"):
+            pass
+        first = await client.describe_topic(TOPIC)
+        await client.delete_topic(TOPIC)
+        await client.create_topic(TOPIC)
+        again = await client.describe_topic(TOPIC)
+        assert again.topic_id > first.topic_id
+        assert (again.end_offset, again.subscriptions) == (0, ())
+
+    with_client(test)
+
+
+def test_a_topic_needs_its_namespace():
+    async def test(client):
+        with pytest.raises(pydanube.NamespaceNotFound):
+            await client.create_topic("/nowhere/orders")
+
+    with_client(test)
+
+
+def test_a_topic_in_use_is_deleted_only_by_force():
+    async def test(client):
+        async with client.producer(TOPIC):
+            with pytest.raises(pydanube.SubscriptionInUse):
+                await client.delete_topic(TOPIC)
+
+    with_client(test)
+
+
+def test_subscriptions_are_created_described_and_deleted():
+    async def test(client):
+        await published(client, b"a", b"b")
+        await client.create_subscription(TOPIC, "s", type="shared", start="earliest")
+        facts = await client.describe_subscription(TOPIC, "s")
+        assert (facts.cursor, facts.backlog, facts.type.value) == (0, 2, "shared")
+        with pytest.raises(pydanube.AlreadyExists):
+            await client.create_subscription(TOPIC, "s")
+        await client.delete_subscription(TOPIC, "s")
+        with pytest.raises(pydanube.SubscriptionNotFound):
+            await client.describe_subscription(TOPIC, "s")
+
+    with_client(test)
+
+
+def test_a_reader_with_positions_of_its_own_shows_how_far_it_is():
+    async def test(client):
+        await published(client, *[b"x"] * 10)
+        await client.report_progress(TOPIC, "spark", 4)
+        await client.report_progress(TOPIC, "spark", 2)
+        facts = await client.describe_subscription(TOPIC, "spark")
+        assert (facts.cursor, facts.backlog) == (4, 6)
+        with pytest.raises(pydanube.InvalidRequest, match="beyond"):
+            await client.report_progress(TOPIC, "spark", 11)
+
+    with_client(test)
+
+
+def test_a_bad_name_is_refused_without_asking_the_broker():
+    async def test(client):
+        with pytest.raises(pydanube.InvalidName, match="/namespace_name/topic_name"):
+            await client.create_topic("orders")
+
+    with_client(test)
+
+
+def test_requests_survive_a_broken_connection():
+    async def test(broker):
+        async with broker.connect() as client:
+            await client.create_topic(TOPIC)
+            broker.disconnect_all()
+            assert await client.topics() == [TOPIC]
+
+    with_broker(test)

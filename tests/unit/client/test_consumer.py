@@ -1,0 +1,324 @@
+import pytest
+from support.running import (
+    TOPIC,
+    nothing_comes,
+    published,
+    received,
+    with_broker,
+    with_client,
+)
+
+import pydanube
+
+
+def numbers(count, base=0):
+    return [str(n).encode() for n in range(base, base + count)]
+
+
+def test_messages_are_iterated_in_order_and_acknowledged_one_by_one():
+    async def test(client):
+        await published(client, *numbers(100))
+        got = []
+        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+            async for message in c:
+                got.append((message.offset, message.payload))
+                await c.ack(message)
+                if len(got) == 100:
+                    break
+        assert got == list(enumerate(numbers(100)))
+        facts = await client.describe_subscription(TOPIC, "s")
+        assert (facts.cursor, facts.backlog, facts.done) == (100, 0, ())
+
+    with_client(test)
+
+
+def test_a_new_subscription_begins_at_latest_unless_told_otherwise():
+    async def test(client):
+        await published(client, b"before")
+        async with client.consumer(TOPIC, subscription="s") as consumer:
+            await published(client, b"after")
+            assert await received(consumer, 1) == [b"after"]
+
+    with_client(test)
+
+
+def test_a_batch_is_acknowledged_as_a_whole():
+    async def test(client):
+        await published(client, *numbers(50))
+        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+            batch = await c.receive_batch(max_messages=30, timeout_s=5)
+            assert (len(batch), batch.offsets) == (30, range(30))
+            assert batch.to_arrow().column("offset").to_pylist() == list(range(30))
+            await c.ack(batch)
+        assert (await client.describe_subscription(TOPIC, "s")).cursor == 30
+
+    with_client(test)
+
+
+def test_what_is_not_acknowledged_comes_again_to_the_next_consumer():
+    async def test(client):
+        await published(client, *numbers(5))
+        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+            messages = [await c.receive(timeout_s=5) for _ in range(5)]
+            await c.ack(messages[1])
+            await c.ack(messages[3])
+        async with client.consumer(TOPIC, subscription="s") as c:
+            again = [await c.receive(timeout_s=5) for _ in range(3)]
+            assert [m.payload for m in again] == [b"0", b"2", b"4"]
+            assert [m.attempt for m in again] == [2, 2, 2]
+
+    with_client(test)
+
+
+def test_a_cumulative_ack_covers_all_before_it():
+    async def test(client):
+        await published(client, *numbers(10))
+        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+            messages = [await c.receive(timeout_s=5) for _ in range(7)]
+            await c.ack_cumulative(messages[-1])
+        assert (await client.describe_subscription(TOPIC, "s")).cursor == 7
+
+    with_client(test)
+
+
+def test_a_nacked_message_comes_again():
+    async def test(client):
+        await published(client, b"a", b"b")
+        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+            first = await c.receive(timeout_s=5)
+            await c.nack(first)
+            rest = [await c.receive(timeout_s=5) for _ in range(2)]
+            assert sorted((m.payload, m.attempt) for m in rest) == [
+                (b"a", 2),
+                (b"b", 1),
+            ]
+
+    with_client(test)
+
+
+def test_a_message_that_is_not_acknowledged_in_time_comes_again():
+    async def test(client):
+        await published(client, b"a")
+        async with client.consumer(
+            TOPIC, subscription="s", start="earliest", ack_timeout_s=0.05
+        ) as consumer:
+            assert (await consumer.receive(timeout_s=5)).attempt == 1
+            assert (await consumer.receive(timeout_s=5)).attempt == 2
+
+    with_client(test)
+
+
+def test_an_exclusive_subscription_refuses_a_second_consumer():
+    async def test(client):
+        await published(client, b"a")
+        async with client.consumer(TOPIC, subscription="s", name="one"):
+            with pytest.raises(pydanube.ConsumerBusy):
+                async with client.consumer(TOPIC, subscription="s", name="two"):
+                    pass
+
+    with_client(test)
+
+
+def test_a_consumer_of_the_same_name_takes_its_place():
+    async def test(broker):
+        async with broker.connect() as one, broker.connect() as two:
+            await published(one, b"a")
+            options = {"subscription": "s", "start": "earliest", "name": "me"}
+            async with one.consumer(TOPIC, **options) as older:
+                assert await received(older, 1) == [b"a"]
+                async with two.consumer(TOPIC, **options) as newer:
+                    assert await received(newer, 1) == [b"a"]
+                    with pytest.raises(pydanube.ConsumerReplaced):
+                        await older.receive(timeout_s=5)
+
+    with_broker(test)
+
+
+def test_a_standby_is_promoted_when_the_active_consumer_leaves():
+    async def test(client):
+        await published(client, b"a", b"b")
+        options = {"subscription": "s", "type": "failover", "start": "earliest"}
+        async with client.consumer(TOPIC, **options, name="standby-late") as active:
+            async with client.consumer(TOPIC, **options, name="standby") as standby:
+                assert await received(active, 2) == [b"a", b"b"]
+                assert await nothing_comes(standby)
+                assert not standby.is_active
+                await active.aclose()
+                assert await received(standby, 2) == [b"a", b"b"]
+                assert standby.is_active
+
+    with_client(test)
+
+
+def test_a_replaced_active_consumer_stays_active():
+    async def test(broker):
+        options = {"subscription": "s", "type": "failover", "start": "earliest"}
+        async with broker.connect() as one, broker.connect() as two:
+            await published(one, b"a")
+            async with (
+                one.consumer(TOPIC, **options, name="first"),
+                one.consumer(TOPIC, **options, name="second") as second,
+                two.consumer(TOPIC, **options, name="first") as again,
+            ):
+                assert await received(again, 1) == [b"a"]
+                assert await nothing_comes(second)
+
+    with_broker(test)
+
+
+def test_consumers_that_share_get_about_the_same():
+    async def test(client):
+        await published(client, b"made")
+        options = {"subscription": "s", "type": "shared"}
+        async with (
+            client.consumer(TOPIC, **options) as one,
+            client.consumer(TOPIC, **options) as two,
+            client.consumer(TOPIC, **options) as three,
+        ):
+            await published(client, *numbers(36))
+            got = [await received(each, 12) for each in (one, two, three)]
+        assert sorted(sum(got, [])) == sorted(numbers(36))
+
+    with_client(test)
+
+
+def test_what_a_lost_sharer_had_goes_to_the_others():
+    async def test(broker):
+        async with broker.connect() as one, broker.connect() as two:
+            await published(one, *numbers(10))
+            options = {"subscription": "s", "type": "shared", "start": "earliest"}
+            async with two.consumer(TOPIC, **options) as stays:
+                async with one.consumer(TOPIC, **options) as leaves:
+                    await leaves.receive_batch(timeout_s=0.05)
+                assert sorted(await received(stays, 10)) == sorted(numbers(10))
+
+    with_broker(test)
+
+
+def test_a_consumer_goes_on_after_its_connection_broke():
+    async def test(broker):
+        async with broker.connect() as client:
+            await published(client, *numbers(50))
+            got = []
+            async with client.consumer(
+                TOPIC, subscription="s", start="earliest"
+            ) as consumer:
+                # Acknowledgements that were on their way may be lost; then their
+                # messages come again.
+                while (await client.describe_subscription(TOPIC, "s")).backlog:
+                    message = await consumer.receive(timeout_s=10)
+                    got.append(message.payload)
+                    await consumer.ack(message)
+                    if len(got) in (10, 20, 30):
+                        broker.disconnect_all()
+                    elif message.offset == 49:
+                        await consumer.flush()
+            assert sorted(set(got)) == sorted(numbers(50))
+
+    with_broker(test)
+
+
+def test_a_subscription_can_be_moved():
+    async def test(client):
+        await published(client, *numbers(10))
+        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+            assert await received(c, 10) == numbers(10)
+            await c.seek(7)
+            assert await received(c, 3) == numbers(3, 7)
+            await c.seek("earliest")
+            assert await received(c, 10) == numbers(10)
+            await c.seek("latest")
+            assert await nothing_comes(c)
+            with pytest.raises(pydanube.InvalidRequest, match="beyond"):
+                await c.seek(11)
+
+    with_client(test)
+
+
+def test_a_subscription_keeps_its_type():
+    async def test(client):
+        await published(client, b"a")
+        async with client.consumer(TOPIC, subscription="s", type="shared"):
+            with pytest.raises(pydanube.InvalidRequest, match="is shared"):
+                async with client.consumer(TOPIC, subscription="s", type="failover"):
+                    pass
+
+    with_client(test)
+
+
+def test_a_small_prefetch_is_kept_to():
+    async def test(client):
+        await published(client, *numbers(20))
+        async with client.consumer(
+            TOPIC, subscription="s", start="earliest", prefetch_messages=3
+        ) as consumer:
+            await consumer.receive(timeout_s=5)
+            facts = await client.describe_subscription(TOPIC, "s")
+            assert facts.in_flight <= 6
+            assert await received(consumer, 19) == numbers(19, 1)
+
+    with_client(test)
+
+
+def test_a_topic_must_exist():
+    async def test(client):
+        with pytest.raises(pydanube.TopicNotFound):
+            async with client.consumer("/default/none", subscription="s"):
+                pass
+
+    with_client(test)
+
+
+def test_a_non_reliable_topic_delivers_to_whoever_is_there():
+    async def test(client):
+        await client.create_topic(TOPIC, reliable=False)
+        async with client.producer(TOPIC) as producer:
+            await producer.send(b"nobody is here")
+            async with (
+                client.consumer(TOPIC, subscription="a") as one,
+                client.consumer(TOPIC, subscription="b") as two,
+            ):
+                await producer.send(b"x")
+                assert await received(one, 1) == [b"x"]
+                assert await received(two, 1) == [b"x"]
+
+    with_client(test)
+
+
+def test_a_slow_consumer_of_a_non_reliable_topic_loses_messages_and_nobody_else_does():
+    async def test(client):
+        await client.create_topic(TOPIC, reliable=False)
+        async with (
+            client.producer(TOPIC) as producer,
+            client.consumer(TOPIC, subscription="slow", prefetch_messages=5) as slow,
+            client.consumer(TOPIC, subscription="fast") as fast,
+        ):
+            for n in range(20):
+                await producer.send(str(n))
+            assert await received(fast, 20) == numbers(20)
+            assert await received(slow, 5) == numbers(5)
+            assert await nothing_comes(slow)
+        assert (await client.describe_topic(TOPIC)).dropped == 15
+
+    with_client(test)
+
+
+def test_closing_ends_the_iteration():
+    async def test(client):
+        await published(client, b"a")
+        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+            async for _ in c:
+                await c.aclose()
+
+    with_client(test)
+
+
+def test_leaving_writes_the_acknowledgements():
+    async def test(client):
+        await published(client, *numbers(3))
+        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+            await c.ack(await c.receive_batch(timeout_s=5))
+            await c.flush()
+            assert (await client.describe_subscription(TOPIC, "s")).cursor == 3
+
+    with_client(test)

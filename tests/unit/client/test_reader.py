@@ -1,0 +1,65 @@
+import asyncio
+
+import pytest
+from support.running import TOPIC, published, with_client
+
+import pydanube
+from pydanube.client.messages import ARROW_SCHEMA
+
+
+def test_a_range_is_read_exactly():
+    async def test(client):
+        await published(client, *[str(n).encode() for n in range(100)])
+        batches = [b async for b in client.read(TOPIC, start=10, end=20)]
+        assert [o for b in batches for o in b.offsets] == list(range(10, 20))
+
+    with_client(test)
+
+
+def test_without_an_end_what_is_there_is_read():
+    async def test(client):
+        await published(client, b"a", b"b")
+        assert [p async for b in client.read(TOPIC) for p in b.payloads] == [b"a", b"b"]
+        assert [b async for b in client.read(TOPIC, start="latest")] == []
+        assert [b async for b in client.read(TOPIC, start=2, end=9)] == []
+
+    with_client(test)
+
+
+def test_a_reader_that_follows_gets_what_is_published_later():
+    async def test(client):
+        await published(client, b"0")
+        got = []
+
+        async def follow():
+            async for batch in client.read(TOPIC, end=3, follow=True):
+                got.extend(batch.payloads)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(follow())
+            await published(client, b"1")
+            await published(client, b"2")
+        assert got == [b"0", b"1", b"2"]
+
+    with_client(test)
+
+
+def test_a_batch_has_all_columns_whatever_was_sent():
+    async def test(client):
+        await published(client, b"a", b"b")
+        [batch] = [b async for b in client.read(TOPIC)]
+        arrow = batch.to_arrow()
+        assert arrow.schema == ARROW_SCHEMA
+        assert arrow.column("key").null_count == 2
+        assert arrow.column("schema_id").to_pylist() == [0, 0]
+
+    with_client(test)
+
+
+def test_a_non_reliable_topic_has_nothing_to_read():
+    async def test(client):
+        await client.create_topic(TOPIC, reliable=False)
+        with pytest.raises(pydanube.InvalidRequest, match="not reliable"):
+            [b async for b in client.read(TOPIC, start=0, end=1, follow=True)]
+
+    with_client(test)

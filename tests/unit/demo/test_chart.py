@@ -1,0 +1,74 @@
+"""The picture that the demo leaves behind."""
+
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+from pydanube.demo.chart import cpu_by_process, draw, lines_by_package
+from pydanube.demo.publishing import LagSample
+from pydanube.demo.queries import BatchLog
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def window(seconds, source, name, first, last, *, kind="process"):
+    return {
+        "window_start": START + timedelta(seconds=seconds),
+        "kind": kind,
+        "source": source,
+        "name": name,
+        "cpu_s_first": first,
+        "cpu_s_last": last,
+    }
+
+
+TELEMETRY = pa.Table.from_pylist(
+    [
+        window(2, "process/1", "java", 1.5, 3.0),
+        window(0, "process/1", "java", 0.0, 1.0),
+        window(0, "process/2", "java", 5.0, 5.5),
+        window(0, "process/3", "python", 0.0, 0.5),
+        window(0, "cpu/0", "0", 0.0, 9.0, kind="cpu"),
+    ]
+)
+LINES = pa.Table.from_pylist(
+    [
+        {"file": "json/decoder.py", "lines": 5},
+        {"file": "json/decoder.py", "lines": 2},
+        {"file": "ast.py", "lines": 10},
+    ]
+)
+
+
+def test_lines_are_added_up_by_package():
+    assert lines_by_package(LINES) == {"ast": 10, "json": 7}
+
+
+def test_cpu_is_what_the_counters_grew_by_since_the_window_before():
+    found = cpu_by_process(TELEMETRY)
+    assert list(found) == ["java", "python"]
+    assert [used for _, used in found["java"]] == [1.5, 2.0]
+
+
+@pytest.mark.slow
+def test_the_chart_is_a_png_whatever_there_is_to_draw(tmp_path):
+    for telemetry, lag, batches in (
+        (
+            TELEMETRY,
+            [LagSample(0.0, {"q": 5}), LagSample(1.0, {"q": 0})],
+            BatchLog([7], [0.5]),
+        ),
+        (TELEMETRY.slice(0, 0), [], BatchLog()),
+    ):
+        path = tmp_path / "chart.png"
+        draw(
+            path,
+            lines=LINES,
+            telemetry=telemetry,
+            batches=batches,
+            lag=lag,
+            headline="x",
+        )
+        assert path.read_bytes().startswith(b"\x89PNG")
+        path.unlink()

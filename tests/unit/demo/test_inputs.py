@@ -1,0 +1,73 @@
+"""What the demo publishes."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pydanube.demo.inputs import (
+    PLACES,
+    batches_of,
+    fingerprint,
+    library_path,
+    read_source,
+    sample,
+    source_files,
+    telemetry_batch,
+)
+from pydanube.model.batch import conform
+
+
+def test_a_file_is_its_lines_joined_by_newlines():
+    path = library_path() / "json" / "decoder.py"
+    found = read_source(path)
+    assert found.name == "json/decoder.py"
+    assert b"\n".join(found.lines) == path.read_bytes()
+    assert found.byte_count == path.stat().st_size
+
+
+def test_the_small_input_is_a_part_of_the_whole_and_nothing_is_installed():
+    small, whole = source_files(small=True), source_files(small=False)
+    assert 10 < len(small) < len(whole)
+    assert set(small) <= set(whole)
+    assert not any("site-packages" in path.parts for path in whole)
+
+
+def test_batches_hold_every_line_in_order_under_its_file():
+    files = [read_source(path) for path in source_files(small=True)[:5]]
+    table = pa.Table.from_batches(batches_of(files, 100))
+    assert all(batch.num_rows <= 100 for batch in batches_of(files, 100))
+    assert table.column("payload").to_pylist() == [
+        line for file in files for line in file.lines
+    ]
+    assert pc.count_distinct(table.column("key")).as_py() == len(files)
+    assert conform(table)
+
+
+def test_a_fingerprint_notices_what_is_missing_doubled_changed_or_moved():
+    payloads = [b"a", b"b", b"c"]
+    whole = fingerprint(payloads, [0, 1, 2])
+    assert whole == fingerprint([b"a"], [0]) + fingerprint([b"b", b"c"], [1, 2])
+    assert whole != fingerprint(payloads, [0, 2, 1])
+    assert whole != fingerprint([b"a", b"b"], [0, 1])
+    assert whole != fingerprint([*payloads, b"c"], [0, 1, 2, 2])
+    assert whole != fingerprint([b"a", b"b", b"d"], [0, 1, 2])
+    assert fingerprint([b"a"], [PLACES]) == fingerprint([b"a"], [0])
+
+
+def test_telemetry_is_counters_and_nothing_private():
+    found = sample()
+    assert {"process", "cpu", "memory"} <= {each["kind"] for each in found}
+    allowed = {
+        *("source", "kind", "name", "cpu_s", "memory_bytes", "threads"),
+        *("in_bytes", "out_bytes"),
+    }
+    assert all(set(each) <= allowed for each in found)
+
+
+def test_a_sample_is_a_batch_of_json_keyed_by_its_source():
+    found = sample()
+    batch = telemetry_batch(found)
+    assert [json.loads(each) for each in batch.column("payload").to_pylist()] == found
+    assert batch.column("key")[0].as_py() == found[0]["source"].encode()
+    assert conform(batch)

@@ -1,0 +1,124 @@
+"""Whether the demo would notice if something were wrong."""
+
+import pyarrow as pa
+import pytest
+
+from pydanube.demo.inputs import fingerprint
+from pydanube.demo.proofs import (
+    ReadBack,
+    prove_lag,
+    prove_lines,
+    prove_telemetry,
+    prove_topic,
+)
+from pydanube.demo.publishing import Ledger, Receipt
+
+LINES = {"a.py": [b"x", b"yy", b""], "b.py": [b"z"]}
+
+
+def ledger():
+    found, at = Ledger(), 0
+    for name, lines in LINES.items():
+        offsets = range(at, at + len(lines))
+        found.published += len(lines)
+        mark = found.enter(lines, offsets)
+        size = sum(map(len, lines)) + len(lines) - 1
+        found.by_key[name] = Receipt(len(lines), size, mark)
+        at += len(lines)
+    return found
+
+
+def row(file, base, lines):
+    return {
+        "file": file,
+        "lines": len(lines),
+        "bytes": sum(map(len, lines)),
+        "fingerprint": fingerprint(lines, range(base, base + len(lines))),
+        "offsets": len(lines),
+        "first_offset": base,
+        "last_offset": base + len(lines) - 1,
+    }
+
+
+def rows():
+    """The first file came in two micro-batches."""
+    a, b = LINES.values()
+    return [row("a.py", 0, a[:2]), row("a.py", 2, a[2:]), row("b.py", 3, b)]
+
+
+def lines_hold(found):
+    on_disk = {name: len(lines) for name, lines in LINES.items()}
+    claims = prove_lines("lines", ledger(), pa.Table.from_pylist(found), on_disk)
+    return all(claim.holds for claim in claims)
+
+
+def test_a_table_of_everything_once_is_proven():
+    assert lines_hold(rows())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        rows()[:-1],
+        [*rows(), rows()[0]],
+        [rows()[0], rows()[1] | {"fingerprint": 1}, rows()[2]],
+        [rows()[0], rows()[1] | {"bytes": 9}, rows()[2]],
+        [rows()[0], rows()[1], rows()[2] | {"file": "c.py"}],
+        [rows()[0] | {"offsets": 1}, *rows()[1:]],
+        [rows()[0] | {"last_offset": 2}, *rows()[1:]],
+    ],
+    ids=[
+        "lost",
+        "doubled",
+        "changed",
+        "shorter",
+        "elsewhere",
+        "repeated",
+        "overlapping",
+    ],
+)
+def test_a_table_with_something_wrong_is_not(wrong):
+    assert not lines_hold(wrong)
+
+
+def topic_holds(ranges, entered=None):
+    claims = prove_topic("lines", entered or ledger(), ReadBack.of(ranges))
+    return all(claim.holds for claim in claims)
+
+
+def test_reading_back_every_offset_once_is_proof_and_anything_else_is_not():
+    assert topic_holds([(0, 2), (2, 4)])
+    assert not topic_holds([(0, 3)])
+    assert not topic_holds([(0, 3), (2, 4)])
+    assert not topic_holds([(0, 2), (3, 5)])
+    assert not topic_holds([])
+
+
+def test_an_acknowledgement_that_is_missing_or_out_of_order_is_noticed():
+    missing = ledger()
+    missing.published += 1
+    assert not topic_holds([(0, 4)], missing)
+    swapped = Ledger(published=2)
+    swapped.enter([b"a", b"b"], [1, 0])
+    assert not topic_holds([(0, 2)], swapped)
+
+
+def test_windows_must_add_up_and_be_there_once():
+    def holds(windows):
+        claims = prove_telemetry("t", ledger(), pa.Table.from_pylist(windows))
+        return all(claim.holds for claim in claims)
+
+    total = ledger().fingerprint
+    first = {"window_start": 0, "source": "s", "name": "n"}
+    good = [
+        first | {"messages": 3, "fingerprint": total - 5},
+        first | {"window_start": 2, "messages": 1, "fingerprint": 5},
+    ]
+    assert holds(good)
+    assert not holds(good[:1])
+    assert not holds([good[0], good[1] | {"window_start": 0}])
+
+
+def test_lag_must_be_nothing_and_known():
+    assert all(claim.holds for claim in prove_lag({"q": 0}, ["q"]))
+    assert not any(claim.holds for claim in prove_lag({"q": 3}, ["q", "r"]))

@@ -1,0 +1,59 @@
+"""The cursor moves over what is done, and remembers what is done above it."""
+
+from __future__ import annotations
+
+from pydanube.dispatch.cursor import Cursor
+from pydanube.model.ranges import RangeSet
+
+
+def test_cursor_moves_only_over_a_prefix():
+    cursor = Cursor(0)
+    assert cursor.mark(2, 4) == 2
+    assert (cursor.offset, list(cursor.done)) == (0, [(2, 4)])
+    assert cursor.mark(0, 2) == 2
+    assert (cursor.offset, list(cursor.done)) == (4, [])
+
+
+def test_marking_twice_counts_once():
+    cursor = Cursor(5)
+    assert cursor.mark(0, 5) == 0
+    assert cursor.mark(7, 9) == 2
+    assert cursor.mark(6, 10) == 2
+    assert cursor.mark(0, 20) == 11
+    assert cursor.offset == 20
+
+
+def test_what_reaches_below_the_offset_is_forgotten():
+    cursor = Cursor(5, RangeSet([(1, 3), (4, 7), (9, 10)]))
+    assert (cursor.offset, list(cursor.done)) == (7, [(9, 10)])
+
+
+def test_a_seek_forgets_what_is_done():
+    cursor = Cursor(5, RangeSet([(7, 9)]))
+    assert cursor.seek(5)
+    assert (cursor.offset, list(cursor.done)) == (5, [])
+    assert not cursor.seek(5)
+    assert cursor.seek(2)
+    assert cursor.offset == 2
+
+
+def test_open_is_what_is_not_done():
+    cursor = Cursor(5, RangeSet([(7, 9), (12, 20)]))
+    assert cursor.open_count(0, 15) == 2 + 3
+    assert cursor.open_count(0, 5) == 0
+    assert cursor.first_open(0, 15) == (5, 7)
+    assert cursor.first_open(7, 15) == (9, 12)
+    assert cursor.first_open(13, 20) is None
+    assert [cursor.skip_done(offset) for offset in (0, 6, 7, 11, 12, 20, 25)] == [
+        5, 6, 9, 11, 20, 20, 25,
+    ]  # fmt: skip
+
+
+def test_backlog_is_what_is_published_and_not_done():
+    cursor = Cursor(5, RangeSet([(7, 9)]))
+    assert cursor.backlog(10) == 3
+    assert cursor.backlog(3) == 0
+
+
+def test_reads_well():
+    assert repr(Cursor(5, RangeSet([(7, 9)]))) == "Cursor(5, RangeSet([(7, 9)]))"

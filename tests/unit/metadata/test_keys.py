@@ -1,0 +1,95 @@
+"""The map of the store: stable paths, and values that survive being written."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pydanube.metadata import keys
+from pydanube.metadata.key import Key, Prefix
+from pydanube.metadata.records import SegmentRecord, TopicRecord
+from pydanube.model.errors import Corrupt
+from pydanube.model.ids import Offset, TopicId
+from pydanube.model.names import NamespaceName, SubscriptionName, TopicName
+from pydanube.model.policy import (
+    DispatchMode,
+    Durability,
+    Retention,
+    TopicPolicy,
+)
+
+ORDERS = TopicName.parse("/default/orders")
+
+
+def test_paths_are_what_the_format_page_says() -> None:
+    written = [
+        keys.BROKER,
+        keys.LAST_TOPIC_ID,
+        keys.namespace(NamespaceName("default")),
+        keys.topic(ORDERS),
+        keys.topic_epoch(TopicId(7)),
+        keys.subscription(TopicId(7), SubscriptionName("billing")),
+        keys.segment(TopicId(7), Offset(1000)),
+    ]
+    assert [str(key) for key in written] == [
+        "/broker",
+        "/counters/topic-id",
+        "/namespaces/default",
+        "/topics/default/orders",
+        "/epochs/7",
+        "/subscriptions/7/billing",
+        "/segments/7/00000000000000001000",
+    ]
+
+
+def test_a_prefix_covers_exactly_its_own() -> None:
+    assert keys.topics_of(ORDERS.namespace).name_of(str(keys.topic(ORDERS))) == "orders"
+    assert str(keys.segments_of(TopicId(1))) == "/segments/1/"
+    assert not str(keys.segment(TopicId(10), Offset(0))).startswith("/segments/1/")
+
+
+def test_no_prefix_lies_within_another() -> None:
+    paths = [each.path for each in vars(keys).values() if isinstance(each, Prefix)]
+    assert len(paths) > 3
+    assert not [(a, b) for a in paths for b in paths if a is not b and a.startswith(b)]
+
+
+@given(st.lists(st.integers(0, 2**63 - 1), max_size=20))
+def test_segments_are_ordered_by_their_base(bases: list[int]) -> None:
+    paths = [str(keys.segment(TopicId(1), Offset(base))) for base in sorted(bases)]
+    assert paths == sorted(paths)
+
+
+@given(
+    st.builds(
+        TopicPolicy,
+        dispatch=st.sampled_from(DispatchMode),
+        durability=st.sampled_from(Durability),
+        retention=st.builds(
+            Retention,
+            age_s=st.none() | st.floats(0, 1e9),
+            bytes_max=st.none() | st.integers(0, 2**50),
+        ),
+    )
+)
+def test_a_topic_record_is_read_as_it_was_written(policy: TopicPolicy) -> None:
+    record = TopicRecord(topic_id=1, policy=policy, created_at=2)
+    key = keys.topic(ORDERS)
+    assert key.decode(key.encode(record)) == record
+
+
+def test_a_record_is_readable_json() -> None:
+    key = keys.topic(ORDERS)
+    record = TopicRecord(topic_id=1, policy=TopicPolicy(), created_at=2)
+    assert key.encode(record) == (
+        b'{"topic_id":1,"policy":{"dispatch":"reliable","durability":"durable",'
+        b'"retention":{"age_s":null,"bytes_max":null}},"created_at":2}'
+    )
+
+
+def test_what_is_no_record_is_corrupt() -> None:
+    key: Key[SegmentRecord] = keys.segment(TopicId(1), Offset(0))
+    for value in (b"", b"{}", b"[1]", b'{"base": "x"}', b"\xff"):
+        with pytest.raises(Corrupt, match="no SegmentRecord"):
+            key.decode(value)

@@ -1,0 +1,179 @@
+"""What is particular to the store in one SQLite file."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pydanube.metadata.key import Key, prefix_of
+from pydanube.metadata.sqlite import open_sqlite
+from pydanube.metadata.store import Put
+from pydanube.model.errors import Closed, DiskFull, MetadataUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from pathlib import Path
+
+THINGS = prefix_of("/things/", int)
+ONE = THINGS.key("one")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "metadata.sqlite"
+
+
+def in_store(path: Path, work: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+    async def main() -> Any:
+        async with open_sqlite(path, lock_timeout_s=0.0) as store:
+            return await work(store)
+
+    return asyncio.run(main())
+
+
+def fill(path: Path, count: int = 1) -> None:
+    in_store(
+        path,
+        lambda store: store.transaction(
+            [], [Put(THINGS.key(f"{at:05}"), at) for at in range(count)]
+        ),
+    )
+
+
+def test_values_and_revision_survive_the_process(path: Path) -> None:
+    in_store(path, lambda store: store.put(ONE, 7))
+    in_store(path, lambda store: store.put(THINGS.key("two"), 8))
+    in_store(path, lambda store: store.delete(THINGS.key("two")))
+    assert in_store(path, lambda store: store.get(ONE)).value == 7
+    assert in_store(path, lambda store: store.revision()) == 3
+
+
+def test_a_commit_is_synced(path: Path) -> None:
+    async def modes(store: Any) -> list[object]:
+        def ask() -> list[object]:
+            execute = store._file._connection.execute
+            return [
+                execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("journal_mode", "synchronous")
+            ]
+
+        return await store._run(ask)
+
+    full = 2
+    assert in_store(path, modes) == ["wal", full]
+
+
+def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+    path.write_bytes(b"this is a shopping list, and a long one" * 100)
+    with pytest.raises(MetadataUnavailable, match="damaged or not a metadata store"):
+        in_store(path, lambda store: store.revision())
+
+
+def test_a_truncated_file_is_refused(path: Path) -> None:
+    fill(path, 1000)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(MetadataUnavailable, match=r"metadata\.sqlite is damaged"):
+        in_store(path, lambda store: store.scan(THINGS))
+
+
+def test_another_programs_database_is_refused_and_left_alone(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE albums (title TEXT)")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(MetadataUnavailable, match="of another program"):
+        in_store(path, lambda store: store.revision())
+    assert path.read_bytes() == before
+
+
+def test_a_newer_format_is_refused(path: Path) -> None:
+    fill(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(MetadataUnavailable, match="has format 99"):
+        in_store(path, lambda store: store.revision())
+
+
+def test_a_missing_directory_is_said_to_be_so(tmp_path: Path) -> None:
+    with pytest.raises(MetadataUnavailable, match="cannot be opened"):
+        in_store(tmp_path / "no" / "such" / "file", lambda store: store.revision())
+
+
+def test_a_locked_file_is_unavailable_and_unharmed(path: Path) -> None:
+    fill(path)
+    other = sqlite3.connect(path, isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(MetadataUnavailable, match="locked by another program"):
+            in_store(path, lambda store: store.put(ONE, 1))
+        other.execute("ROLLBACK")
+    finally:
+        other.close()
+    in_store(path, lambda store: store.put(ONE, 1))
+    assert in_store(path, lambda store: store.get(ONE)).value == 1
+
+
+def test_a_full_disk_writes_nothing_and_can_be_read(path: Path) -> None:
+    async def work(store: Any) -> None:
+        await store.put(ONE, 1)
+        await store._run(
+            lambda: store._file._connection.execute("PRAGMA max_page_count = 3")
+        )
+        with pytest.raises(DiskFull):
+            await store.transaction(
+                [], [Put(THINGS.key(f"{at:05}"), at) for at in range(1000)]
+            )
+        assert [value.value for _, value in await store.scan(THINGS)] == [1]
+        assert await store.revision() == 1
+
+    in_store(path, work)
+
+
+def test_a_change_cancelled_midway_is_whole_and_watchers_hear_of_it(
+    path: Path,
+) -> None:
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    def encode(value: int) -> bytes:
+        begun.set()
+        may_go_on.wait()
+        return str(value).encode()
+
+    async def work(store: Any) -> None:
+        watch = store.watch(THINGS, await store.revision())
+        async with asyncio.TaskGroup() as tasks:
+            putting = tasks.create_task(store.put(Key(ONE.path, encode, int), 1))
+            await asyncio.to_thread(begun.wait)
+            putting.cancel()
+            may_go_on.set()
+        assert putting.cancelled()
+        assert (await store.get(ONE)).value == 1
+        assert (await anext(watch)).value == 1
+
+    in_store(path, work)
+
+
+def test_changes_are_made_in_the_order_of_the_calls(path: Path) -> None:
+    async def work(store: Any) -> list[int]:
+        async with asyncio.TaskGroup() as tasks:
+            puts = [tasks.create_task(store.put(ONE, value)) for value in range(20)]
+        assert [put.result() for put in puts] == list(range(1, 21))
+        return (await store.get(ONE)).value
+
+    assert in_store(path, work) == 19
+
+
+def test_a_closed_store_says_so(path: Path) -> None:
+    async def main() -> None:
+        async with open_sqlite(path) as store:
+            pass
+        with pytest.raises(Closed):
+            await store.get(ONE)
+
+    asyncio.run(main())

@@ -1,0 +1,109 @@
+"""The envelope: Python values and users' tables in, one schema out."""
+
+from __future__ import annotations
+
+import datetime
+
+import pyarrow as pa
+import pytest
+
+from pydanube.model.batch import (
+    ALL_COLUMNS,
+    FIELDS,
+    Column,
+    attributes_of,
+    batch_of,
+    columns_of,
+    conform,
+    rows_of,
+    schema_of,
+)
+from pydanube.model.errors import InvalidRequest
+
+PAYLOADS = pa.array([b"a", b"b"])
+
+
+def test_a_batch_has_only_the_columns_that_were_given():
+    batch = batch_of([b"a", b"b"])
+    assert batch.schema == schema_of(Column.PAYLOAD)
+    batch = batch_of(
+        [b"a", b"b"],
+        keys=[b"k", None],
+        attributes=[{"x": "1", "y": "2"}, None],
+        publish_times=[1, 2],
+    )
+    assert columns_of(batch) == ALL_COLUMNS & ~(Column.OFFSET | Column.PRODUCER)
+    assert rows_of(batch.column("key")) == [b"k", None]
+    assert [attributes_of(each) for each in rows_of(batch.column("attributes"))] == [
+        {"x": "1", "y": "2"},
+        {},
+    ]
+
+
+def test_every_column_has_a_bit_and_a_place():
+    assert list(FIELDS) == list(Column)
+    assert schema_of(ALL_COLUMNS).names == [
+        "publish_time", "key", "payload", "attributes", "offset", "producer",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        PAYLOADS,
+        PAYLOADS.cast(pa.large_binary()),
+        pa.array(["a", "b"]),
+        pa.array(["a", "b"]).dictionary_encode(),
+        pa.chunked_array([[b"a"], [b"b"]]),
+    ],
+    ids=lambda payload: str(payload.type),
+)
+def test_anything_like_bytes_is_a_payload(payload):
+    found = conform(pa.table({"payload": payload}))
+    assert all(batch.schema == schema_of(Column.PAYLOAD) for batch in found)
+    assert [row for batch in found for row in rows_of(batch.column("payload"))] == [
+        b"a",
+        b"b",
+    ]
+
+
+def test_columns_may_stand_in_any_order_and_null_ones_are_dropped():
+    moment = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
+    (batch,) = conform(
+        pa.record_batch(
+            {
+                "payload": PAYLOADS,
+                "key": pa.array([None, None]),
+                "attributes": pa.array([[("a", "b")], None], pa.map_("str", "str")),
+                "publish_time": pa.array([moment, moment], pa.timestamp("ms", "UTC")),
+            }
+        )
+    )
+    columns = Column.PUBLISH_TIME | Column.PAYLOAD | Column.ATTRIBUTES
+    assert batch.schema == schema_of(columns)
+
+
+def test_nothing_conforms_to_nothing():
+    assert conform(schema_of(Column.PAYLOAD).empty_table()) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"key": PAYLOADS}, "only payload"),
+        ({"payload": PAYLOADS, "offset": pa.array([1, 2])}, "offset"),
+        ({"payload": pa.array([1, 2])}, "must be binary"),
+        ({"payload": pa.array([b"a", None])}, "nulls"),
+        ({"payload": PAYLOADS, "publish_time": pa.array(["x", "y"])}, "publish_time"),
+        ({"payload": PAYLOADS, "attributes": pa.array(["x", "y"])}, "attributes"),
+    ],
+)
+def test_what_does_not_conform_is_refused_in_words(columns, words):
+    with pytest.raises(InvalidRequest, match=words):
+        conform(pa.table(columns))
+
+
+def test_a_column_that_stands_there_twice_is_refused():
+    table = pa.Table.from_arrays([PAYLOADS, PAYLOADS], names=["payload", "payload"])
+    with pytest.raises(InvalidRequest, match="twice"):
+        conform(table)

@@ -1,0 +1,54 @@
+"""Declarations keep to the conventions, and labels to their bound."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pydanube.model.metrics import (
+    BACKLOG,
+    METRICS,
+    OTHER,
+    TOPIC_MESSAGES_IN,
+    Metric,
+    MetricKind,
+    bound_series,
+)
+
+
+def test_names_are_unique() -> None:
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_a_declaration_keeps_to_the_conventions(metric: Metric) -> None:
+    assert re.fullmatch(r"danube_[a-z_]+", metric.name)
+    assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER)
+    assert metric.help.endswith(".")
+    if metric.unit in {"bytes", "seconds"}:
+        assert metric.name.removesuffix("_total").endswith(f"_{metric.unit}")
+
+
+def test_a_few_series_stay_as_they_are() -> None:
+    samples = [(TOPIC_MESSAGES_IN, (name,), 1.0) for name in "abc"]
+    assert bound_series(samples) == {
+        TOPIC_MESSAGES_IN: {("a",): 1.0, ("b",): 1.0, ("c",): 1.0}
+    }
+
+
+def test_series_beyond_the_bound_are_added_up() -> None:
+    samples = [(BACKLOG, (f"t{at}", "s"), at) for at in range(5)]
+    assert bound_series(samples, series_max=2) == {
+        BACKLOG: {("t0", "s"): 0, ("t1", "s"): 1, (OTHER, OTHER): 2 + 3 + 4}
+    }
+
+
+def test_each_metric_has_its_own_bound() -> None:
+    samples = [(TOPIC_MESSAGES_IN, ("a",), 1), (BACKLOG, ("a", "s"), 1)]
+    assert len(bound_series(samples, series_max=1)) == 2
+
+
+def test_the_same_labels_twice_are_added_up() -> None:
+    samples = [(TOPIC_MESSAGES_IN, ("a",), 1), (TOPIC_MESSAGES_IN, ("a",), 2)]
+    assert bound_series(samples) == {TOPIC_MESSAGES_IN: {("a",): 3}}

@@ -1,0 +1,14 @@
+"""Defaults that a topic has when nobody decided anything."""
+
+from __future__ import annotations
+
+from pydanube.model.policy import DispatchMode, Durability, TopicPolicy
+
+
+def test_a_topic_is_reliable_durable_and_kept_for_ever_by_default():
+    policy = TopicPolicy()
+    assert policy.is_reliable
+    assert policy.durability is Durability.DURABLE
+    assert policy.retention.age_s is None
+    assert policy.retention.bytes_max is None
+    assert not TopicPolicy(dispatch=DispatchMode.NON_RELIABLE).is_reliable

@@ -1,0 +1,219 @@
+"""Settings: the order of the sources, and everything that is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pydanube.model.errors import InvalidConfig
+from pydanube.servers.config import (
+    OTHER_VARIABLES,
+    BrokerConfig,
+    load_config,
+    settings_of,
+)
+
+
+def load(
+    file: str | None = None,
+    *,
+    environ: dict[str, str] | None = None,
+    flags: dict[str, object] | None = None,
+    tmp_path: Path | None = None,
+) -> BrokerConfig:
+    path = None
+    if file is not None:
+        assert tmp_path is not None
+        path = tmp_path / "danube.yaml"
+        path.write_text(file)
+    return load_config(path, environ or {}, flags or {})
+
+
+def refusal(*args: Any, **kwargs: Any) -> str:
+    with pytest.raises(InvalidConfig) as caught:
+        load(*args, **kwargs)
+    return str(caught.value)
+
+
+def test_nothing_needs_to_be_set() -> None:
+    config = load()
+    assert config == BrokerConfig()
+    assert config.data_dir == Path("danube-data")
+    assert (config.listen.stream_port, config.listen.http_port) == (6651, 8080)
+
+
+def test_the_environment_stands_over_the_file_and_flags_over_both(
+    tmp_path: Path,
+) -> None:
+    config = load(
+        "listen: {host: a, stream_port: 1, http_port: 1}",
+        environ={"DANUBE_LISTEN__STREAM_PORT": "2", "DANUBE_LISTEN__HTTP_PORT": "2"},
+        flags={"listen.http_port": 3},
+        tmp_path=tmp_path,
+    )
+    listen = config.listen
+    assert (listen.host, listen.stream_port, listen.http_port) == ("a", 2, 3)
+
+
+def test_a_flag_that_was_not_given_changes_nothing() -> None:
+    config = load(
+        environ={"DANUBE_DATA_DIR": "from-environment"}, flags={"data_dir": None}
+    )
+    assert config.data_dir == Path("from-environment")
+
+
+def test_a_flag_may_be_a_path() -> None:
+    assert load(flags={"data_dir": Path("here")}).data_dir == Path("here")
+
+
+@pytest.mark.parametrize("file", ["", "# nothing\n", "listen:\n  # host: a\n"])
+def test_a_file_with_everything_commented_out_is_the_defaults(
+    file: str, tmp_path: Path
+) -> None:
+    assert load(file, tmp_path=tmp_path) == BrokerConfig()
+
+
+def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "danube.yaml"
+    path.write_text("log: {format: json}")
+    assert load(environ={"DANUBE_CONFIG": str(path)}).log.format == "json"
+
+
+def test_every_setting_can_be_set_in_the_environment() -> None:
+    for setting in settings_of():
+        default = setting.field.default
+        if default is None:
+            continue
+        text = str(default).lower() if isinstance(default, bool) else str(default)
+        assert load(environ={setting.variable: text}) == BrokerConfig()
+
+
+def test_variables_of_clients_are_let_pass() -> None:
+    environ = dict.fromkeys(OTHER_VARIABLES, "") | {"HOME": "/", "DANUBIUS": "river"}
+    assert load(environ=environ) == BrokerConfig()
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        (
+            "storage: {seal_byte: 5}",
+            "config.storage: unknown setting 'seal_byte', did you mean 'seal_bytes'?",
+        ),
+        (
+            "storage: {journal: {file_bytes: 5}}",
+            (
+                "config.storage.journal: unknown setting 'file_bytes', "
+                "did you mean 'file_bytes_max'?"
+            ),
+        ),
+        ("quux: 1", "config: unknown setting 'quux'"),
+        ("7: 1", "config: unknown setting '7'"),
+        (
+            "listen: {stream_port: many}",
+            "config.listen.stream_port: expected int, got str",
+        ),
+        (
+            "listen: {stream_port: '6651'}",
+            "config.listen.stream_port: expected int, got str",
+        ),
+        (
+            "listen: {stream_port: 65536}",
+            "config.listen.stream_port: expected int <= 65535",
+        ),
+        (
+            "listen: {frame_bytes_max: 1}",
+            "config.listen.frame_bytes_max: expected int >= 65536",
+        ),
+        (
+            "topics: {auto_create: 1}",
+            "config.topics.auto_create: expected bool, got int",
+        ),
+        (
+            "log: {level: loud}",
+            "config.log.level: expected one of debug, info, warning, error",
+        ),
+        ("listen: 5", "config.listen: expected settings by name, got int"),
+        ("data_dir: 5", "config.data_dir: expected str that names a path, got int"),
+        ("data_dir: ''", "config.data_dir: expected str that names a path, got str"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_with_its_path(
+    file: str, said: str, tmp_path: Path
+) -> None:
+    assert refusal(file, tmp_path=tmp_path) == said
+
+
+def test_what_a_group_checks_itself_is_named_with_its_path_too(tmp_path: Path) -> None:
+    said = refusal("storage: {journal: {file_bytes_max: -1}}", tmp_path=tmp_path)
+    assert said.startswith("config.storage.journal.file_bytes_max: expected")
+
+
+def test_a_mistake_in_the_file_is_not_hidden_by_what_stands_over_it(
+    tmp_path: Path,
+) -> None:
+    assert "config.listen" in refusal(
+        "listen: 5", environ={"DANUBE_LISTEN__HTTP_PORT": "1"}, tmp_path=tmp_path
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        (
+            "DANUBE_LISTEN__STREAMPORT",
+            "1",
+            (
+                "environment: unknown variable 'DANUBE_LISTEN__STREAMPORT', "
+                "did you mean 'DANUBE_LISTEN__STREAM_PORT'?"
+            ),
+        ),
+        (
+            "DANUBE_ULR",
+            "x",
+            "environment: unknown variable 'DANUBE_ULR', did you mean 'DANUBE_URL'?",
+        ),
+        (
+            "DANUBE_LISTEN__STREAM_PORT",
+            "many",
+            "DANUBE_LISTEN__STREAM_PORT: expected int, got str",
+        ),
+        (
+            "DANUBE_LISTEN__STREAM_PORT",
+            "-1",
+            "DANUBE_LISTEN__STREAM_PORT: expected int >= 0",
+        ),
+        (
+            "DANUBE_TOPICS__AUTO_CREATE",
+            "perhaps",
+            "DANUBE_TOPICS__AUTO_CREATE: expected bool, got str",
+        ),
+    ],
+)
+def test_a_mistake_in_the_environment_is_named_with_its_variable(
+    name: str, value: str, said: str
+) -> None:
+    assert refusal(environ={name: value}) == said
+
+
+def test_a_flag_out_of_range_is_refused() -> None:
+    said = refusal(flags={"listen.http_port": 70_000})
+    assert said == "config.listen.http_port: expected int <= 65535"
+
+
+def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"nowhere\.yaml cannot be read"):
+        load_config(tmp_path / "nowhere.yaml", {}, {})
+
+
+@pytest.mark.parametrize("file", ["a: b: c", "- a\n- b", "just text", "\t- x"])
+def test_a_file_that_holds_no_settings_is_refused(file: str, tmp_path: Path) -> None:
+    assert "danube.yaml" in refusal(file, tmp_path=tmp_path)
+
+
+def test_a_file_cannot_make_objects(tmp_path: Path) -> None:
+    assert "is not YAML" in refusal(
+        "data_dir: !!python/object/apply:os.getcwd []", tmp_path=tmp_path
+    )

@@ -1,0 +1,69 @@
+"""Every error has an answer in the language of every door."""
+
+from __future__ import annotations
+
+import pytest
+
+from pydanube.model.errors import (
+    ERRORS,
+    AlreadyExists,
+    BrokerError,
+    ConsumerBusy,
+    CorruptJournal,
+    Draining,
+    InvalidName,
+    OffsetDropped,
+    Remedy,
+    TopicNotFound,
+)
+from pydanube.servers.errors import EXIT_CODE, HTTP_STATUS, exit_code_of, http_status_of
+
+LEAVES = [cls for cls in ERRORS.values() if not cls.__subclasses__()]
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize("table", [HTTP_STATUS, EXIT_CODE], ids=["http", "exit"])
+def test_every_leaf_is_in_each_table_by_itself_or_by_an_ancestor(
+    leaf: type[BrokerError], table: dict[type[BrokerError], int]
+) -> None:
+    named = [cls for cls in leaf.__mro__ if cls in table]
+    assert named[0] is not BrokerError
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_a_status_says_whose_doing_it_is(leaf: type[BrokerError]) -> None:
+    may_be_repeated = leaf.remedy is not Remedy.GIVE_UP
+    assert (http_status_of(leaf) in {503, 504, 507}) == may_be_repeated
+    assert (exit_code_of(leaf) in {7, 8, 9}) == may_be_repeated
+
+
+def test_codes_are_unique() -> None:
+    def tree(cls: type[BrokerError]) -> list[type[BrokerError]]:
+        return [cls, *(each for sub in cls.__subclasses__() for each in tree(sub))]
+
+    codes = [cls.code for cls in tree(BrokerError)]
+    assert len(set(codes)) == len(codes)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "exit_code"),
+    [
+        (InvalidName("x"), 400, 2),
+        (TopicNotFound("x"), 404, 3),
+        (OffsetDropped("x"), 410, 3),
+        (ConsumerBusy("x"), 409, 4),
+        (AlreadyExists("x"), 409, 5),
+        (Draining("x"), 503, 7),
+        (CorruptJournal("x"), 500, 11),
+        (BrokerError("x"), 500, 1),
+    ],
+)
+def test_the_nearest_ancestor_answers(
+    error: BrokerError, status: int, exit_code: int
+) -> None:
+    assert (http_status_of(error), exit_code_of(error)) == (status, exit_code)
+
+
+def test_exit_codes_fit_a_shell() -> None:
+    # 126 and above are the shell's own.
+    assert all(0 < code < 126 for code in EXIT_CODE.values())

@@ -1,0 +1,176 @@
+"""The HTTP door over a broker that is only a state."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from pydanube.model import metrics
+from pydanube.model.errors import (
+    BrokerError,
+    Draining,
+    InvalidConfig,
+    JournalFailed,
+    Unavailable,
+)
+from pydanube.servers.http import open_http
+from pydanube.servers.http.app import PLACES, make_app
+
+if TYPE_CHECKING:
+    from pydanube.model.metrics import Sample
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+
+@dataclass
+class State:
+    """A broker as its HTTP door sees it."""
+
+    reason: BrokerError | None = None
+    counted: list[Sample] = field(default_factory=list)
+
+    def why_not_ready(self) -> BrokerError | None:
+        return self.reason
+
+    def samples(self) -> list[Sample]:
+        return self.counted
+
+
+def get(path: str, state: State | None = None, **headers: str) -> httpx.Response:
+    async def main() -> httpx.Response:
+        transport = httpx.ASGITransport(make_app(state or State()))
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://broker"
+        ) as client:
+            return await client.get(path, headers=headers)
+
+    return asyncio.run(main())
+
+
+def test_alive_even_when_not_ready() -> None:
+    assert get("/healthz", State(Draining("stopping"))).status_code == 200
+
+
+def test_ready_when_there_is_no_reason_against_it() -> None:
+    answer = get("/readyz")
+    assert (answer.status_code, answer.json()) == (200, {"ready": True})
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [Unavailable("starting"), Draining("stopping"), JournalFailed("disk is gone")],
+)
+def test_not_ready_comes_with_the_reason(reason: BrokerError) -> None:
+    answer = get("/readyz", State(reason))
+    assert answer.status_code == 503
+    assert answer.json() == {
+        "ready": False,
+        "code": reason.code,
+        "message": str(reason),
+    }
+
+
+def test_the_first_page_says_what_is_here() -> None:
+    page = get("/").text
+    assert all(f'href="{path}"' in page for path in PLACES)
+    assert all(get(path).status_code == 200 for path in PLACES)
+
+
+def test_metrics_are_read_at_the_scrape() -> None:
+    state = State(counted=[(metrics.MESSAGES_IN, (), 5)])
+    assert "\ndanube_messages_in_total 5.0\n" in get("/metrics", state).text
+    state.counted = [(metrics.MESSAGES_IN, (), 6)]
+    assert "\ndanube_messages_in_total 6.0\n" in get("/metrics", state).text
+
+
+def test_labels_are_escaped() -> None:
+    state = State(counted=[(metrics.BACKLOG, ("/default/a", 'say "hi"\n\\'), 3)])
+    assert (
+        'danube_subscription_backlog_messages{subscription="say \\"hi\\"\\n\\\\",'
+        'topic="/default/a"} 3.0'
+    ) in get("/metrics", state).text
+
+
+@pytest.mark.parametrize("accept", ["text/plain", OPENMETRICS])
+def test_every_metric_is_exposed_under_its_declared_name(accept: str) -> None:
+    state = State(
+        counted=[
+            (metric, tuple("x" for _ in metric.labels), 1) for metric in metrics.METRICS
+        ]
+    )
+    answer = get("/metrics", state, accept=accept)
+    assert answer.headers["content-type"].startswith(accept.partition(";")[0])
+    names = {line.split("{")[0].split(" ")[0] for line in answer.text.splitlines()}
+    assert {metric.name for metric in metrics.METRICS} <= names
+
+
+def test_the_process_is_measured_too() -> None:
+    assert "process_cpu_seconds_total" in get("/metrics").text
+
+
+def test_free_port_is_given_and_served() -> None:
+    async def main() -> None:
+        async with open_http("127.0.0.1", 0, State()) as port:
+            async with httpx.AsyncClient() as client:
+                answer = await client.get(f"http://127.0.0.1:{port}/healthz")
+            assert answer.json() == {"alive": True}
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+
+    asyncio.run(main())
+
+
+def test_a_port_in_use_is_named() -> None:
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            with pytest.raises(InvalidConfig, match=f"127.0.0.1:{port}: .*in use"):
+                async with open_http("127.0.0.1", port, State()):
+                    pass
+
+    asyncio.run(main())
+
+
+def test_signals_are_left_to_the_process() -> None:
+    before = [signal.getsignal(sig) for sig in (signal.SIGINT, signal.SIGTERM)]
+
+    async def main() -> list[Any]:
+        async with open_http("127.0.0.1", 0, State()):
+            return [signal.getsignal(signal.SIGTERM)]
+
+    assert asyncio.run(main()) == before[1:]
+    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_an_idle_connection_does_not_hold_up_the_end() -> None:
+    async def main() -> None:
+        async with asyncio.timeout(20):
+            async with open_http("127.0.0.1", 0, State()) as port:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+                assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+            assert (await reader.read()).endswith(b'{"alive":true}')
+            writer.close()
+
+    asyncio.run(main())
+
+
+def test_an_error_of_the_body_closes_the_door() -> None:
+    ports = []
+
+    async def main() -> None:
+        async with open_http("127.0.0.1", 0, State()) as port:
+            ports.append(port)
+            raise Draining("from the body")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        asyncio.run(main())
+    assert isinstance(caught.value.exceptions[0], Draining)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", ports[0]))

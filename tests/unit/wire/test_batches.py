@@ -1,0 +1,222 @@
+"""The bytes of a batch frame, as docs/format/batch.md lays them out."""
+
+from __future__ import annotations
+
+import struct
+
+import pyarrow as pa
+import pytest
+from crc32c import crc32c
+
+from pydanube.model.batch import Column, batch_of, schema_of
+from pydanube.model.errors import CorruptBatch
+from pydanube.wire.batches import (
+    BODY_BYTES_MAX,
+    PUBLISH_TIME_MAX,
+    BatchFrame,
+    BatchHeader,
+    Codec,
+    decode,
+    encode,
+)
+
+
+def header_of(**fields):
+    return BatchHeader(
+        **{
+            "count": 0,
+            "columns": Column(0),
+            "first_publish_time": 1,
+            "last_publish_time": 2,
+            **fields,
+        }
+    )
+
+
+def frame_of(*payloads, codec=Codec.NONE, **fields):
+    return encode(batch_of(payloads or [b"a", b"b"]), header_of(**fields), codec)
+
+
+def forged(frame, layout, at, value):
+    """The bytes of *frame* with a field replaced and a checksum that matches."""
+    buffer = bytearray(frame.buffer)
+    struct.pack_into(layout, buffer, at, value)
+    struct.pack_into("<I", buffer, 16, crc32c(memoryview(buffer)[20:]))
+    return buffer
+
+
+def test_fields_stand_where_the_format_says():
+    frame = frame_of(
+        b"payload",
+        base_offset=7,
+        epoch=3,
+        producer_epoch=4,
+        producer_id=5,
+        base_sequence=6,
+        first_publish_time=-8,
+        last_publish_time=9,
+        schema_id=10,
+        schema_version=11,
+        producer="anna",
+    )
+    data = bytes(frame.buffer)
+    body_length = len(data) - 96
+    assert data[:4] == b"\x01\0\0\0"
+    assert struct.unpack_from("<IQI", data, 4) == (3, 7, crc32c(data[20:]))
+    assert struct.unpack_from("<BBHII", data, 20) == (0, Column.PAYLOAD, 4, 1, 4)
+    assert struct.unpack_from("<QQqqQI", data, 32) == (5, 6, -8, 9, 10, 11)
+    assert struct.unpack_from("<III", data, 76) == (body_length, body_length, 0)
+    assert data[88:96] == b"anna\0\0\0\0"
+    assert frame.body_at == 96
+    body = pa.ipc.read_record_batch(pa.py_buffer(data[96:]), schema_of(Column.PAYLOAD))
+    assert body.column("payload").to_pylist() == [b"payload"]
+
+
+def test_header_is_taken_from_what_is_encoded():
+    header = header_of(count=99, columns=Column.KEY, codec=Codec.ZSTD)
+    frame = encode(batch_of([b"a"], keys=[b"k"]), header, Codec.LZ4)
+    assert frame.header.count == 1
+    assert frame.header.columns == Column.PAYLOAD | Column.KEY
+    assert frame.header.codec is Codec.LZ4
+
+
+def test_header_knows_where_the_next_batch_begins():
+    header = header_of(count=5, base_offset=10, base_sequence=20)
+    assert header.end_offset == 15
+    assert header.end_sequence == 25
+
+
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
+def test_compression_shrinks_a_body_and_loses_nothing(codec):
+    plain = frame_of(b"a" * 10_000)
+    small = frame_of(b"a" * 10_000, codec=codec)
+    assert small.byte_count < plain.byte_count / 10
+    assert small.check().equals(plain.check())
+
+
+def test_an_uncompressed_body_is_not_copied():
+    frame = frame_of(b"a" * 1000)
+    # Whoever holds the array holds the frame: its buffer cannot be resized.
+    rows = frame.arrow()
+    with pytest.raises(BufferError):
+        frame.buffer.append(0)
+    assert rows.num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("layout", "at", "value", "words"),
+    [
+        ("<B", 0, 2, "version 2"),
+        ("<B", 3, 1, "version"),
+        ("<B", 20, 3, "codec 3"),
+        ("<B", 20, 1, "does not decompress"),
+        ("<B", 21, 0, "impossible"),
+        ("<B", 21, Column.KEY, "impossible"),
+        ("<B", 21, 64 | Column.PAYLOAD, "impossible"),
+        ("<B", 21, Column.KEY | Column.PAYLOAD, "not an Arrow batch"),
+        ("<H", 22, 9, "describes"),
+        ("<I", 24, 0, "impossible"),
+        ("<I", 24, 3, "counts 3"),
+        ("<Q", 40, 2**63 - 2, "out of bounds"),
+        ("<q", 48, -(2**63), "between the years"),
+        ("<q", 56, PUBLISH_TIME_MAX + 1, "between the years"),
+        ("<Q", 64, 2**63, "out of bounds"),
+        ("<I", 72, 2**31, "out of bounds"),
+        ("<I", 76, 1, "describes"),
+        ("<I", 80, 1, "two lengths"),
+        ("<I", 80, BODY_BYTES_MAX + 1, "out of bounds"),
+        ("<I", 84, 1, "version"),
+        ("<B", 88, 0xFF, "UTF-8"),
+    ],
+)
+def test_an_impossible_header_is_corrupt(layout, at, value, words):
+    buffer = forged(frame_of(producer="anna"), layout, at, value)
+    with pytest.raises(CorruptBatch, match=words):
+        decode(buffer).check()
+
+
+def test_a_checksum_that_does_not_match_says_both():
+    frame = frame_of()
+    frame.buffer[-1] ^= 1
+    with pytest.raises(CorruptBatch, match=r"checksum is 0x.* header says 0x"):
+        frame.verify_checksum()
+
+
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
+def test_a_body_that_announces_a_wrong_length_is_corrupt(codec):
+    """Otherwise what the broker's memory held before would become a message."""
+    frame = frame_of(b"a" * 100, codec=codec)
+    (length,) = struct.unpack_from("<I", frame.buffer, 80)
+    for wrong in (0, length - 1, length + 1, length + 100_000):
+        with pytest.raises(CorruptBatch):
+            decode(forged(frame, "<I", 80, wrong)).check()
+
+
+def with_body(frame, body):
+    """*frame* with another body, and lengths and checksum that match it."""
+    buffer = bytearray(frame.buffer[: frame.body_at]) + body
+    struct.pack_into("<II", buffer, 76, len(body), len(body))
+    struct.pack_into("<I", buffer, 16, crc32c(memoryview(buffer)[20:]))
+    return decode(buffer)
+
+
+def test_a_message_with_compression_inside_is_corrupt():
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    sink = pa.BufferOutputStream()
+    batch = batch_of([b"a" * 1000, b"b"])
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    reader = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    reader.read_next_message()
+    body = reader.read_next_message().serialize()
+    with pytest.raises(CorruptBatch, match="compressed inside"):
+        with_body(frame_of(), bytes(body)).check()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"\xff" * 8, schema_of(Column.PAYLOAD).serialize().to_pybytes()],
+    ids=["empty", "end of stream", "schema"],
+)
+def test_a_body_that_is_no_record_batch_is_corrupt(body):
+    with pytest.raises(CorruptBatch):
+        with_body(frame_of(), body).check()
+
+
+def test_nulls_where_none_may_be_are_corrupt():
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array([b"a", None], pa.binary())],
+        schema=pa.schema([pa.field("payload", pa.binary())]),
+    )
+    with pytest.raises(CorruptBatch, match="payload has nulls"):
+        encode(rows, header_of()).check()
+
+
+def test_a_publish_time_that_no_calendar_has_is_corrupt():
+    rows = batch_of([b"a", b"b"], publish_times=[1, PUBLISH_TIME_MAX + 1])
+    with pytest.raises(CorruptBatch, match="between the years"):
+        encode(rows, header_of()).check()
+
+
+def test_a_slice_keeps_what_the_header_says_of_the_rest():
+    frame = frame_of(b"a", b"b", b"c", b"d", base_offset=10, base_sequence=50, epoch=2)
+    part = frame.slice(11, 13)
+    assert isinstance(part, BatchFrame)
+    assert part.check().column("payload").to_pylist() == [b"b", b"c"]
+    assert (part.base, part.end, part.count) == (11, 13, 2)
+    assert (part.header.base_sequence, part.header.epoch) == (51, 2)
+    assert (frame.base, frame.end) == (10, 14)
+
+
+def test_a_slice_has_the_times_of_its_own_messages():
+    rows = batch_of([b"a", b"b", b"c"], publish_times=[5, 6, 7])
+    part = encode(rows, header_of()).slice(1, 3)
+    assert part.header.first_publish_time == 6
+    assert part.header.last_publish_time == 7
+
+
+def test_a_slice_outside_the_frame_is_our_bug():
+    frame = frame_of(b"a", b"b", base_offset=10)
+    for base, end in [(9, 11), (11, 13), (11, 11)]:
+        with pytest.raises(AssertionError):
+            frame.slice(base, end)

@@ -1,0 +1,192 @@
+import pytest
+from support.streams import batch_frame, greeted, hello, opened
+
+from pydanube.model.errors import ProtocolViolation
+from pydanube.wire.connection import State, StreamConnection
+from pydanube.wire.frames import FRAME_BYTES_MAX, GREETING_BYTES_MAX, Kind, Side, header
+from pydanube.wire.pb import stream_pb2 as pb
+
+
+def publish(client: StreamConnection, channel: int = 1) -> bytes:
+    return b"".join(client.send_batch(Kind.PUBLISH, batch_frame(b"m"), channel))
+
+
+def test_a_greeting_opens_both_sides():
+    client, broker = greeted()
+
+    assert client.state is State.OPEN
+    assert broker.state is State.OPEN
+
+
+def test_before_the_greeting_a_broker_takes_nothing_else():
+    broker = StreamConnection(Side.BROKER)
+
+    with pytest.raises(ProtocolViolation, match="before the greeting"):
+        broker.feed(header(Kind.PING, 0, 1, 0))
+
+    assert broker.state is State.CLOSED
+
+
+def test_a_client_must_wait_for_the_welcome():
+    client, broker = StreamConnection(Side.CLIENT), StreamConnection(Side.BROKER)
+    _, data = client.request(Kind.HELLO, hello())
+    broker.feed(data)
+
+    with pytest.raises(ProtocolViolation, match="before the greeting"):
+        broker.feed(client.request(Kind.PING, pb.Ping())[1])
+
+
+def test_long_frames_are_refused_until_the_client_is_known():
+    _, broker = greeted()
+    assert broker.reader.frame_bytes_max == FRAME_BYTES_MAX
+
+    newcomer = StreamConnection(Side.BROKER)
+    with pytest.raises(ProtocolViolation, match="allowed are"):
+        newcomer.feed(header(Kind.HELLO, 0, 1, GREETING_BYTES_MAX))
+
+
+def test_a_second_greeting_is_refused():
+    client, broker = greeted()
+
+    with pytest.raises(ProtocolViolation, match="comes once"):
+        broker.feed(client.request(Kind.HELLO, hello())[1])
+
+
+def test_a_batch_on_a_channel_that_is_not_open_is_refused():
+    client, broker = greeted()
+
+    with pytest.raises(ProtocolViolation, match="not open"):
+        broker.feed(publish(client))
+
+
+def test_a_consumer_cannot_publish():
+    client, broker = greeted()
+    opened(client, broker, Kind.OPEN_CONSUMER)
+
+    with pytest.raises(ProtocolViolation, match="which is consumer"):
+        broker.feed(publish(client))
+
+
+def test_a_published_batch_arrives_with_its_bytes():
+    client, broker = greeted()
+    opened(client, broker, Kind.OPEN_PRODUCER)
+
+    [received] = broker.feed(publish(client))
+
+    assert received.batch is not None
+    assert received.batch.check().column("payload").to_pylist() == [b"m"]
+
+
+def test_a_delivery_carries_its_attempt():
+    client, broker = greeted()
+    opened(client, broker, Kind.OPEN_CONSUMER)
+    parts = broker.send_batch(Kind.DELIVERY, batch_frame(b"m"), 1, attempt=3)
+
+    [received] = client.feed(b"".join(parts))
+
+    assert received.attempt == 3
+    assert received.batch is not None
+
+
+def test_what_was_sent_before_the_broker_closed_the_channel_is_dropped():
+    client, broker = greeted()
+    opened(client, broker, Kind.OPEN_PRODUCER)
+    in_flight = publish(client)
+    client.feed(broker.close_channel(1, Kind.ERROR, pb.Error(code="producer_fenced")))
+
+    assert broker.feed(in_flight) == []
+
+
+def test_a_channel_that_the_broker_closed_can_be_opened_again():
+    client, broker = greeted()
+    opened(client, broker, Kind.OPEN_PRODUCER)
+    client.feed(broker.close_channel(1, Kind.ERROR, pb.Error(code="draining")))
+
+    opened(client, broker, Kind.OPEN_PRODUCER)
+
+    assert len(broker.feed(publish(client))) == 1
+
+
+def test_a_channel_is_opened_once():
+    client, broker = greeted()
+    opened(client, broker, Kind.OPEN_PRODUCER)
+
+    with pytest.raises(ProtocolViolation, match="in use"):
+        broker.feed(client.request(Kind.OPEN_CONSUMER, pb.OpenConsumer(), 1)[1])
+
+
+def test_an_open_that_fails_leaves_the_channel_free():
+    client, broker = greeted()
+    _, data = client.request(Kind.OPEN_CONSUMER, pb.OpenConsumer(), 1)
+    [asked] = broker.feed(data)
+    client.feed(broker.answer(asked, Kind.ERROR, pb.Error(code="consumer_busy")))
+
+    opened(client, broker, Kind.OPEN_PRODUCER)
+
+
+def test_a_closed_channel_is_free_again():
+    client, broker = greeted()
+    opened(client, broker, Kind.OPEN_PRODUCER)
+    _, data = client.request(Kind.CLOSE_PRODUCER, pb.CloseProducer(), 1)
+    [asked] = broker.feed(data)
+    client.feed(broker.answer(asked, Kind.OK, pb.Ok()))
+
+    opened(client, broker, Kind.OPEN_CONSUMER)
+
+
+def test_an_answer_that_nobody_asked_for_is_refused():
+    client, broker = greeted()
+
+    with pytest.raises(ProtocolViolation, match="nobody asked"):
+        client.feed(broker.send(Kind.OK, pb.Ok(), 0, 77))
+
+
+def test_an_answer_must_be_of_the_right_kind():
+    client, broker = greeted()
+    correlation, _ = client.request(Kind.LIST_TOPICS, pb.ListTopics())
+
+    with pytest.raises(ProtocolViolation, match="PONG answers LIST_TOPICS"):
+        client.feed(broker.send(Kind.PONG, pb.Pong(), 0, correlation))
+
+
+def test_a_correlation_in_use_is_refused():
+    _, broker = greeted()
+    ping = header(Kind.PING, 0, 5, 0)
+    broker.feed(ping)
+
+    with pytest.raises(ProtocolViolation, match="in use"):
+        broker.feed(ping)
+
+
+def test_fetched_batches_come_before_the_end_of_the_fetch():
+    client, broker = greeted()
+    correlation, data = client.request(Kind.FETCH, pb.Fetch())
+    [asked] = broker.feed(data)
+    parts = broker.send_batch(Kind.FETCHED, batch_frame(b"m"), 0, correlation)
+
+    received = client.feed(
+        b"".join(parts) + broker.answer(asked, Kind.FETCH_END, pb.FetchEnd())
+    )
+
+    assert [each.kind for each in received] == [Kind.FETCHED, Kind.FETCH_END]
+
+
+def test_a_body_that_is_no_message_is_refused():
+    _, broker = greeted()
+
+    with pytest.raises(ProtocolViolation, match="LIST_TOPICS"):
+        broker.feed(header(Kind.LIST_TOPICS, 0, 5, 2) + b"\x0a\xff")
+
+
+def test_a_side_cannot_send_what_is_the_others():
+    _, broker = greeted()
+
+    with pytest.raises(ProtocolViolation, match="not the peer's"):
+        broker.feed(header(Kind.RECEIPT, 1, 0, 0))
+
+
+def test_a_closed_connection_takes_nothing_more():
+    client, broker = greeted()
+    broker.close()
+
+    assert broker.feed(client.request(Kind.PING, pb.Ping())[1]) == []

@@ -1,0 +1,63 @@
+"""
+Generates the Python of our .proto files, and records what it was made from.
+
+The compiler is installed into an environment of its own, in a version that is old
+on purpose: generated code needs a protobuf at least as new as its compiler, and
+users bring their own protobuf.  ``tools/proto.sha256`` lets a test see that neither
+the sources nor what was generated has changed since.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from hashlib import sha256
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ROOT / "src" / "pydanube" / "wire" / "pb"
+RECORD = ROOT / "tools" / "proto.sha256"
+
+COMPILER = "grpcio-tools==1.76.*"
+"""Its code needs protobuf 6.31.1 or newer, which is the bound in pyproject.toml."""
+
+
+def main(arguments: list[str]) -> int:
+    """Generate, or only check the record; the exit code."""
+    if "--check" in arguments:
+        if RECORD.read_text(encoding="utf-8") == _record():
+            return 0
+        print("src/pydanube/wire/pb is not what 'make proto' made; run it again.")
+        return 1
+    environment = ROOT / "build" / "proto"
+    python = environment / "bin" / "python"
+    if not python.exists():
+        venv.create(environment, with_pip=True, clear=True)
+    _run(python, "-m", "pip", "install", "--quiet", COMPILER)
+    sources = sorted(SOURCES.glob("*.proto"))
+    _run(
+        *(python, "-m", "grpc_tools.protoc", "-I", ROOT / "src"),
+        *(f"--python_out={ROOT / 'src'}", f"--pyi_out={ROOT / 'src'}"),
+        *sources,
+    )
+    RECORD.write_text(_record(), encoding="utf-8")
+    print(f"Generated {', '.join(path.stem for path in sources)}.")
+    return 0
+
+
+def _run(*command: str | Path) -> None:
+    subprocess.run(list(map(str, command)), check=True)
+
+
+def _record() -> str:
+    """As ``sha256sum`` writes it, of the sources and of what was made from them."""
+    paths = sorted([*SOURCES.glob("*.proto"), *SOURCES.glob("*_pb2.py*")])
+    return "".join(
+        f"{sha256(path.read_bytes()).hexdigest()}  {path.relative_to(ROOT)}\n"
+        for path in paths
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
