@@ -54,17 +54,21 @@ def test_the_demo_proves_that_nothing_is_lost_or_duplicated(tmp_path):
     assert "Traceback" not in printed
 
 
-def test_an_interrupted_demo_leaves_no_process_behind(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_no_process_behind(tmp_path, number):
     output = tmp_path / "output"
     process = start(output, 600)
-    log = output / "broker.log"
-    give_up_at = time.monotonic() + 60
-    while not (log.is_file() and "danube://" in log.read_text()):
-        assert time.monotonic() < give_up_at
-        time.sleep(0.05)
-    family = psutil.Process(process.pid).children(recursive=True)
-    process.send_signal(signal.SIGTERM)
-    printed, _ = process.communicate(timeout=60)
+    try:
+        give_up_at = time.monotonic() + 60
+        while not (output / "spark.log").is_file():
+            assert time.monotonic() < give_up_at
+            time.sleep(0.05)
+        family = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(number)
+        printed, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
     assert process.returncode == 130, printed
     assert "Interrupted" in printed
     _, alive = psutil.wait_procs(family, timeout=20)

@@ -51,7 +51,7 @@ def batches(draw):
 def headers(draw):
     return BatchHeader(
         count=0,
-        columns=Column(0),
+        columns=0,
         base_offset=draw(st.integers(0, 2**63 - 100)),
         epoch=draw(u32),
         producer_id=draw(u64),

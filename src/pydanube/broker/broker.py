@@ -182,13 +182,16 @@ class Broker:
             del self.topics[name]
             topic.close(gone)
             self._cursors.forget(topic.topic_id)
-            # The record goes first: what is left of the topic after a crash
-            # belongs to no name, and is removed at the next start.
-            await self._store.transaction(
-                [], await self._records_of(name, topic.topic_id)
-            )
+            # The name goes first: what is left of the topic after a crash belongs
+            # to nobody, and is removed at the next start.
+            await self._store.delete(keys.topic(name))
             if isinstance(topic, ReliableTopic):
-                await self.storage.delete_topic(topic.topic_id)
+                await self.forget_topic(topic.topic_id)
+
+    async def forget_topic(self, topic_id: TopicId) -> None:
+        """Remove what is left of a topic that has no name any more."""
+        await self.storage.delete_topic(topic_id)
+        await self._store.transaction([], await self._records_of(topic_id))
 
     # Producers.
 
@@ -471,14 +474,9 @@ class Broker:
             else:
                 return
 
-    async def _records_of(
-        self, name: TopicName, topic_id: TopicId
-    ) -> list[Delete[Any]]:
-        """What the metadata store knows of a topic."""
-        paths: list[Delete[Any]] = [
-            Delete(keys.topic(name)),
-            Delete(keys.topic_epoch(topic_id)),
-        ]
+    async def _records_of(self, topic_id: TopicId) -> list[Delete[Any]]:
+        """What the metadata store knows of a topic besides its name."""
+        paths: list[Delete[Any]] = [Delete(keys.topic_epoch(topic_id))]
         prefixes: list[Prefix[Any]] = [
             keys.subscriptions_of(topic_id),
             keys.segments_of(topic_id),
@@ -677,7 +675,7 @@ async def _open_recovered(
         record = await store.get(keys.topic(TopicName.parse(name)))
         if record is None or record.value.topic_id != topic_id:
             log.info("removing what is left of the deleted topic %s", name)
-            await storage.delete_topic(topic_id)
+            await broker.forget_topic(topic_id)
         else:
             await broker.topic(TopicName.parse(name))
 

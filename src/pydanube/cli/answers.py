@@ -31,17 +31,14 @@ class Format(Enum):
     JSON = "json"
 
 
-class _Paper(Console):
-    def on_broken_pipe(self) -> None:
-        """Whoever read our answer has left; ``failures`` knows what that means."""
-        raise BrokenPipeError
-
-
 def print_json(value: object) -> None:
     """Print *value* as one JSON document."""
-    text = json.dumps(plain(value), indent=2, ensure_ascii=False)
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    print_line(json.dumps(plain(value), indent=2, ensure_ascii=False))
+
+
+def print_json_line(value: object) -> None:
+    """Print *value* as one of many, on a line of its own."""
+    print_line(json.dumps(plain(value), ensure_ascii=False))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -122,5 +119,8 @@ def _cell(value: object) -> tuple[str, bool]:
 
 def _print(table: Table) -> None:
     width = None if sys.stdout.isatty() else UNWATCHED_WIDTH
-    _Paper(file=sys.stdout, width=width, highlight=False).print(table)
-    sys.stdout.flush()
+    console = Console(file=sys.stdout, width=width, highlight=False)
+    with console.capture() as capture:
+        console.print(table)
+    for line in capture.get().splitlines():
+        print_line(line.rstrip())

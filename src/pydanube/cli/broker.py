@@ -13,7 +13,7 @@ from pydanube.cli.options import examples
 from pydanube.servers.config import load_config
 from pydanube.servers.run import run
 
-app = typer.Typer(rich_markup_mode="rich")
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 
 class Level(Enum):

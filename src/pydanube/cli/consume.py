@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 BATCH_MESSAGES = 1000
 STANDARD_OUTPUT = 1
 
-app = typer.Typer(rich_markup_mode="rich")
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 
 class Output(Enum):

@@ -10,7 +10,7 @@ import typer
 from pydanube import demo as demonstration
 from pydanube.cli.options import examples
 
-app = typer.Typer(rich_markup_mode="rich")
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 
 @app.command(

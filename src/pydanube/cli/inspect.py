@@ -14,11 +14,12 @@ import typer
 from pydanube.cli import options
 from pydanube.cli.answers import (
     Format,
-    plain,
     print_facts,
     print_json,
+    print_json_line,
     print_line,
     print_table,
+    printable,
 )
 from pydanube.cli.options import examples
 from pydanube.cli.quantities import format_bytes
@@ -26,12 +27,11 @@ from pydanube.model.errors import CorruptJournal
 from pydanube.storage.inspect import describe_segment, inspect_journal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pydanube.storage.inspect import EntryDescription, SegmentDescription
 
 app = typer.Typer(
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode="rich",
     help="Look into the files that a broker writes.",
     epilog=examples(
@@ -66,19 +66,24 @@ def journal(
     """
     List the entries of a journal file, and judge whether it is whole.
 
-    The end of a journal's last file may be torn: a crash cut a write short, and nobody was
-    told that it had succeeded. Damage in any other place ends with exit code 11.
+    The end of a journal's last file may be torn: a crash cut a write short, and nobody
+    was told that it had succeeded. Damage in any other place ends with exit code 11.
     """
-    described = list(inspect_journal(file))
-    verdict = Verdict(described)
+    verdict = Verdict()
+    if format is Format.TABLE:
+        print_line(_COLUMNS.format(*_HEADINGS))
+    for entry in inspect_journal(file):
+        verdict.add(entry)
+        if format is Format.JSON:
+            print_json_line(entry)
+        else:
+            print_line(_row(entry))
     if format is Format.JSON:
-        print_json({"entries": plain(described), "verdict": verdict.to_json()})
+        print_json_line(verdict.to_json())
     else:
-        _print_entries(described)
-        print_line()
-        print_line(str(verdict))
-    if verdict.is_damaged:
-        raise CorruptJournal(f"{file} is {verdict.word} at position {verdict.position}")
+        print_line(f"\n{verdict}")
+    if verdict.word == "damaged":
+        raise CorruptJournal(f"{file} is damaged at position {verdict.position}")
 
 
 @app.command(epilog=examples("danube inspect segment segment.parquet"))
@@ -96,78 +101,77 @@ def segment(
 
 
 class Verdict:
-    """What a journal file's entries say about the file as a whole."""
+    """
+    What a journal file's entries say about the file as a whole.
 
-    def __init__(self, described: list[EntryDescription]) -> None:
-        bad = [each for each in described if each.kind == "damaged"]
-        self.position: int | None = bad[0].position if bad else None
-        self.reason: str | None = bad[0].details["reason"] if bad else None
-        self.byte_count = sum(each.byte_count for each in bad)
-        # A crash leaves one bad place, at the end, that nothing says was synced.
-        self.is_torn = (
-            len(bad) == 1
-            and bad[0] is described[-1]
-            and not bad[0].details.get("was_synced", False)
-        )
-        self.is_damaged = bool(bad) and not self.is_torn
-        self._entries = len(described) - len(bad)
+    A crash leaves one bad place, at the end, and nothing says that it was synced.
+    """
 
-    @property
-    def word(self) -> str:
-        """``whole``, ``torn`` or ``damaged``."""
-        if self.is_damaged:
-            return "damaged"
-        return "torn" if self.is_torn else "whole"
+    def __init__(self) -> None:
+        self.word = "whole"
+        """Or ``torn``, or ``damaged``."""
+        self.position: int | None = None
+        """Of the first bad place."""
+        self.reason: str | None = None
+        self.byte_count = 0
+        """How much of the file is bad."""
+        self.entry_count = 0
+
+    def add(self, entry: EntryDescription) -> None:
+        """This is what comes next in the file."""
+        is_bad = entry.kind == "damaged"
+        if self.position is None and is_bad:
+            self.position, self.reason = entry.position, entry.details["reason"]
+            self.word = "damaged" if entry.details.get("was_synced") else "torn"
+        elif self.position is not None:
+            # There is something behind the bad place.
+            self.word = "damaged"
+        self.byte_count += entry.byte_count if is_bad else 0
+        self.entry_count += not is_bad
 
     def to_json(self) -> dict[str, Any]:
         """The verdict for machines."""
         return {
             "verdict": self.word,
+            "entries": self.entry_count,
             "position": self.position,
-            "bytes": self.byte_count,
+            "bad_bytes": self.byte_count,
             "reason": self.reason,
         }
 
     def __str__(self) -> str:
-        if self.word == "whole":
-            return f"Whole: {self._entries} entries."
-        said = f"at position {self.position}, {format_bytes(self.byte_count)}"
-        if self.is_torn:
-            return (
-                f"Torn end {said}: {self.reason}. In a journal's last file that is what "
-                "a crash leaves of a write that was not acknowledged."
-            )
-        return f"Damaged {said}: {self.reason}."
+        place = f"at position {self.position}, {format_bytes(self.byte_count)}"
+        match self.word:
+            case "torn":
+                return (
+                    f"Torn end {place}: {self.reason}. In a journal's last file this "
+                    "is what a crash leaves of a write that was not acknowledged."
+                )
+            case "damaged":
+                return f"Damaged {place}: {self.reason}."
+            case _:
+                return f"Whole: {self.entry_count} entries."
 
 
-def _print_entries(described: Iterable[EntryDescription]) -> None:
-    print_table(
-        ("Position", "Kind", "Bytes", "Topic", "Offsets", "Details"),
-        (_row(each) for each in described),
-    )
+_COLUMNS = "{:>12}  {:<20}  {:>9}  {:>5}  {:<23}  {}"
+_HEADINGS = ("Position", "Kind", "Bytes", "Topic", "Offsets", "Details")
 
 
-def _row(entry: EntryDescription) -> tuple[object, ...]:
+def _row(entry: EntryDescription) -> str:
+    # Not a Table, which would have to know all entries, and there may be millions.
     details = dict(entry.details)
     details.pop("synced", None)
-    topic = details.pop("topic_id", None)
+    topic = details.pop("topic_id", "")
     base, end = details.pop("base", None), details.pop("end", None)
     offsets = "" if base is None else f"{base} \u2026 {end}"
     shown = " ".join(f"{name}={_brief(value)}" for name, value in details.items())
-    # As text: a position is for looking it up, not for adding.
-    at = str(entry.position)
-    return (
-        at,
-        entry.kind,
-        entry.byte_count,
-        "" if topic is None else str(topic),
-        offsets,
-        shown,
-    )
+    return _COLUMNS.format(
+        entry.position, entry.kind, entry.byte_count, topic, offsets, shown
+    ).rstrip()
 
 
 def _brief(value: object) -> str:
-    text = str(value)
+    text = printable(str(value))
     return text if len(text) <= 80 else f"{text[:79]}\u2026"
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import cleandoc
 from typing import Annotated, Any
 
 import typer
@@ -73,7 +74,15 @@ def load(name: str | None) -> Any:
     """The command called *name*, with all that it imports."""
     command = typer.main.get_command(import_module(f"pydanube.cli.{name}").app)
     command.name = name
+    for each in (command, *getattr(command, "commands", {}).values()):
+        each.help = _unwrapped(each.help or "")
     return command
+
+
+def _unwrapped(text: str) -> str:
+    """*text* with each paragraph on one line, to be wrapped where it is shown."""
+    paragraphs = cleandoc(text).split("\n\n")
+    return "\n\n".join(" ".join(each.split()) for each in paragraphs)
 
 
 app = typer.Typer(

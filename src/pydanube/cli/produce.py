@@ -30,10 +30,10 @@ from pydanube.cli.quantities import (
     parse_attribute,
     parse_rate,
 )
-from pydanube.cli.streams import Inlet, read_lines
+from pydanube.cli.streams import LINE_BYTES_MAX, Inlet, read_lines
 from pydanube.client.client import DEFAULT_URL, connect
 from pydanube.model.batch import batch_of
-from pydanube.model.errors import BrokerError, InvalidRequest
+from pydanube.model.errors import BrokerError, InvalidRequest, MessageTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -46,7 +46,7 @@ GROUP_MESSAGES = 8192
 GROUP_BYTES = 1024 * 1024
 STANDARD_INPUT = Path("-")
 
-app = typer.Typer(rich_markup_mode="rich")
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 
 class Compression(Enum):
@@ -312,10 +312,10 @@ async def _until_it_comes(
     """What *source* yields, at this *pace*, until a signal comes."""
     loop = asyncio.get_running_loop()
     while True:
-        payloads: Sequence[bytes] = ()
+        payloads: Sequence[bytes] | None = None
         async with interruption.until_it_comes():
-            payloads = await anext(source, ())
-        if not payloads:
+            payloads = await anext(source, None)
+        if payloads is None:
             return
         while pace is not None and len(payloads) > (
             allowed := pace.allowed(loop.time())
@@ -376,9 +376,12 @@ async def repeated(
 
 
 async def _read_whole(inlet: Inlet) -> AsyncIterator[Sequence[bytes]]:
-    pieces = []
+    pieces, byte_count = [], 0
     while data := await inlet.read():
         pieces.append(data)
+        byte_count += len(data)
+        if byte_count > LINE_BYTES_MAX:
+            raise MessageTooLarge(f"the file has more than {LINE_BYTES_MAX} bytes")
     yield [b"".join(pieces)]
 
 

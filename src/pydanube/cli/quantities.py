@@ -97,10 +97,10 @@ def format_messages(count: int) -> str:
 
 def format_duration(seconds: float) -> str:
     """*seconds* in the largest unit that says it exactly, as in ``7d``."""
-    for unit in ("w", "d", "h", "m"):
+    for unit in ("d", "h", "m"):
         if seconds >= _SECONDS[unit] and seconds % _SECONDS[unit] == 0:
             return f"{seconds / _SECONDS[unit]:.0f}{unit}"
-    return f"{seconds:g}s"
+    return f"{seconds:.12g}s"
 
 
 def _parse(text: str, units: dict[str, float] | dict[str, int], what: str) -> float:

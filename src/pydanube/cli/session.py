@@ -42,6 +42,6 @@ def confirm(question: str, *, is_sure: bool) -> None:
     if is_sure:
         return
     if not sys.stdin.isatty():
-        raise InvalidRequest(f"{question} Nobody can be asked here; --yes says so")
+        raise InvalidRequest(f"{question} There is no terminal to ask on; say --yes")
     if not typer.confirm(question, err=True):
         raise typer.Exit(1)

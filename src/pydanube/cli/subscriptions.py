@@ -38,6 +38,7 @@ Subscription = Annotated[
 
 app = typer.Typer(
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode="rich",
     help="Create, list, describe and delete subscriptions.",
     epilog=examples(

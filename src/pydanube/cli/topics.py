@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode="rich",
     help="Create, list, describe and delete topics.",
     epilog=examples(
@@ -281,11 +282,7 @@ def _print_description(topic: TopicDescription) -> None:
             ("Retention", _retention(topic.policy.retention)),
             ("Messages", topic.end_offset - topic.base_offset),
             ("Offsets", f"{topic.base_offset} \u2026 {topic.end_offset}"),
-            (
-                "In segments",
-                f"{topic.segment_count} files of {format_bytes(topic.segment_bytes)}, "
-                + f"up to offset {topic.sealed_offset}",
-            ),
+            ("In segments", _segments(topic)),
             ("In memory", format_bytes(topic.tail_bytes)),
             ("Epoch", topic.epoch),
         ]
@@ -293,6 +290,14 @@ def _print_description(topic: TopicDescription) -> None:
         facts += [("Published", topic.end_offset), ("Dropped", topic.dropped)]
     facts.append(("Producers", ", ".join(topic.producers)))
     print_facts(facts)
+
+
+def _segments(topic: TopicDescription) -> str:
+    if not topic.segment_count:
+        return "nothing yet"
+    size = format_bytes(topic.segment_bytes)
+    files = "1 file" if topic.segment_count == 1 else f"{topic.segment_count} files"
+    return f"{size} in {files}, up to offset {topic.sealed_offset}"
 
 
 def _durability(durability: Durability) -> str:

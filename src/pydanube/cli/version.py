@@ -12,7 +12,7 @@ from pydanube.cli.answers import Format, print_facts, print_json
 from pydanube.cli.options import examples
 from pydanube.model.version import __version__
 
-app = typer.Typer(rich_markup_mode="rich")
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 
 @app.command(epilog=examples("danube version", "danube version --format json"))

@@ -204,16 +204,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 frame.batch.verify_checksum()
                 on_batch(frame.batch)
         elif correlation:
-            self._batches.pop(correlation, None)
-            answer = self._answers.pop(correlation)
-            if on_answer := self._on_answers.pop(correlation, None):
-                on_answer()
-            if answer.done():
-                return
-            if frame.kind is Kind.ERROR:
-                answer.set_exception(error_from_wire(message))
-            else:
-                answer.set_result(message)
+            self._settle(correlation, frame.kind, message)
         elif frame.kind is Kind.ERROR and channel:
             self._close_channel(channel, error_from_wire(message))
         elif frame.kind is Kind.MOVED:
@@ -226,6 +217,19 @@ class BrokerConnection(asyncio.BufferedProtocol):
             if frame.batch is not None:
                 frame.batch.verify_checksum()
             owner.on_frame(frame)
+
+    def _settle(self, correlation: int, kind: Kind, message: Any) -> None:
+        self._batches.pop(correlation, None)
+        answer = self._answers.pop(correlation)
+        if on_answer := self._on_answers.pop(correlation, None):
+            on_answer()
+        if answer.done():
+            # Whoever asked does not wait any more.
+            return
+        if kind is Kind.ERROR:
+            answer.set_exception(error_from_wire(message))
+        else:
+            answer.set_result(message)
 
     def _close_channel(self, channel: int, reason: BrokerError) -> None:
         owner = self._channels.pop(channel, None)

@@ -30,6 +30,7 @@ from pydanube.model.errors import (
     InvalidRequest,
     Remedy,
     TimedOut,
+    Unavailable,
 )
 from pydanube.model.policy import Start, SubscriptionType
 from pydanube.model.ranges import RangeSet
@@ -320,15 +321,21 @@ class Consumer:
                     if self._has_acks:
                         await self.flush()
                     if self._connection is not None:
-                        connection, channel = self._connection, self._channel
-                        await connection.request(
-                            Kind.CLOSE_CONSUMER, pb.CloseConsumer(), channel
-                        )
-                        connection.free_channel(channel)
+                        await self._close_channel(self._connection)
         except TimeoutError:
             raise TimedOut("the acknowledgements could not be written") from None
         finally:
             self._fail(Closed("the consumer is closed"))
+
+    async def _close_channel(self, connection: BrokerConnection) -> None:
+        try:
+            await connection.request(
+                Kind.CLOSE_CONSUMER, pb.CloseConsumer(), self._channel
+            )
+        except Unavailable:
+            # The broker is gone, and our place with it.
+            return
+        connection.free_channel(self._channel)
 
     async def _open_channel(self) -> None:
         connection = await self._client.connection()
@@ -489,7 +496,7 @@ async def open_consumer(
             running.cancel()
 
 
-def _ranges_of(messages: Acked) -> Iterator[Range]:
+def _ranges_of(messages: Any) -> Iterator[Range]:
     if isinstance(messages, MessageBatch):
         yield from messages.ranges()
     elif isinstance(messages, MessageIds):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import pyarrow as pa
 
@@ -146,10 +146,10 @@ class Part:
         whole = pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
         return whole.slice(base, end - base)
 
-    def _values(self, column: Column, name: str) -> list[object] | None:
+    def _values(self, column: Column, name: str) -> Any:
         if not self.frame.header.columns & column:
             return None
-        return self.arrow.column(name).to_pylist()  # type: ignore[no-any-return]
+        return self.arrow.column(name).to_pylist()
 
 
 class Message:

@@ -36,6 +36,7 @@ from pydanube.model.errors import (
     Remedy,
     TimedOut,
     TopicNotFound,
+    Unavailable,
 )
 from pydanube.model.policy import DispatchMode, TopicPolicy
 from pydanube.wire.batches import (
@@ -322,6 +323,11 @@ class Producer:
             raise unseen
 
     @property
+    def is_connected(self) -> bool:
+        """Whether the broker has the producer open at the moment."""
+        return self._connection is not None
+
+    @property
     def has_room(self) -> bool:
         """Whether ``send_nowait`` takes a message at the moment."""
         return self._room.is_set()
@@ -385,7 +391,7 @@ class Producer:
         """Keep the producer open, whatever happens to its channel, until it fails."""
         backoff = Backoff()
         while self._failure is None:
-            if self._connection is not None:
+            if self.is_connected:
                 reason = await self._channel_end
                 backoff.reset()
                 self._take_in(reason)
@@ -394,7 +400,7 @@ class Producer:
                 await self._open_channel()
             except BrokerError as error:
                 self._take_in(error)
-            if self._connection is None and self._failure is None:
+            if not self.is_connected:
                 await asyncio.sleep(backoff.next_s())
 
     async def aclose(self) -> None:
@@ -404,11 +410,7 @@ class Producer:
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     await self.flush()
                 if self._connection is not None:
-                    connection, channel = self._connection, self._channel
-                    await connection.request(
-                        Kind.CLOSE_PRODUCER, pb.CloseProducer(), channel
-                    )
-                    connection.free_channel(channel)
+                    await self._close_channel(self._connection)
         except TimeoutError:
             raise TimedOut(
                 f"{self.pending_count} messages were not acknowledged in "
@@ -416,6 +418,16 @@ class Producer:
             ) from None
         finally:
             self._fail_all(Closed("the producer is closed"))
+
+    async def _close_channel(self, connection: BrokerConnection) -> None:
+        try:
+            await connection.request(
+                Kind.CLOSE_PRODUCER, pb.CloseProducer(), self._channel
+            )
+        except Unavailable:
+            # The broker is gone; everything that was sent is acknowledged.
+            return
+        connection.free_channel(self._channel)
 
     def abandon(self) -> None:
         """Close without waiting; what is not acknowledged may or may not be stored."""

@@ -30,7 +30,7 @@ def run(
         directory: Where broker, checkpoints and tables are kept, new or empty; None
             takes a temporary one and removes it at the end.
         output: Where the chart and the logs go; None is ``demo-output`` here.
-        seconds: How long this machine's telemetry is published, at least.
+        seconds: How long the query over this machine's telemetry runs live.
         small: Publish only a part of the standard library, for tests.
         console: Where to show it.
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from deltalake import DeltaTable
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     SpinnerColumn,
     TextColumn,
@@ -70,6 +69,10 @@ EXIT_FAILED = 2
 EXIT_INTERRUPTED = 130
 
 
+class Interrupted(Exception):
+    """Ctrl-C, or SIGTERM, on its way out."""
+
+
 def tell(
     *,
     directory: Path | None,
@@ -95,7 +98,7 @@ def tell(
     except (DemoFailed, JavaNotFound, BrokerError) as error:
         console.print(f"\n{error}", style="red", markup=False, soft_wrap=True)
         return EXIT_FAILED
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Interrupted):
         console.print("\nInterrupted; everything that was started is stopped.")
         return EXIT_INTERRUPTED
     show(report, console)
@@ -114,6 +117,7 @@ def demonstrate(
         DemoFailed: Something did not start or did not go on.
         JavaNotFound: There is no Java for Spark.
         BrokerError: The broker refused something.
+        Interrupted: Somebody pressed Ctrl-C.
     """
     paths = inputs.source_files(small=small)
     started_at = time.monotonic()
@@ -125,12 +129,13 @@ def demonstrate(
             client.create_topic(topic, reliable=True)
         # A client is for one thread at a time, and the producer has its own.
         other_client = stack.enter_context(sync.connect(url))
+        stack.enter_context(_interrupt_unwinds())
         telemetry = stack.enter_context(TelemetryProducer(other_client))
         lines = _publish(stage, client, paths)
         spark = _start_spark(stage)
         lines_query = _run_lines_query(stage, spark, url, lines)
         live_query = _run_telemetry_query(stage, spark, url, telemetry, seconds)
-        with stage.step("Read everything back and compare"):
+        with stage.step("Read back and compare"):
             tables = _read_tables(directory)
             claims = _prove(client, lines, telemetry.ledger, tables, paths)
             facts = [
@@ -186,11 +191,11 @@ def _start_broker(stage: Stage) -> str:
 
 
 def _publish(stage: Stage, client: Any, paths: Sequence[Path]) -> Ledger:
-    text = "Publish the standard library, line by line"
+    text = "Publish lines of Python"
     task = stage.steps.add_task(text, total=len(paths), detail="")
 
     def on_progress(ledger: Ledger) -> None:
-        detail = f"{ledger.acknowledged:,} lines, {ledger.rate:,.0f}/s on disk"
+        detail = f"{ledger.acknowledged:,} lines, {ledger.rate:,.0f}/s"
         stage.steps.update(task, completed=len(ledger.by_key), detail=detail)
 
     return publish_lines(client, paths, on_progress)
@@ -217,13 +222,20 @@ def _run_lines_query(
     stage: Stage, spark: SparkSession, url: str, lines: Ledger
 ) -> StreamingQuery:
     """Run the query over what is there now; return it when it has ended."""
-    text = "Query: lines by file, into Delta"
+    text = "Lines by file into Delta"
     task = stage.steps.add_task(text, total=lines.acknowledged, detail="")
+    done = 0
+
+    def on_batch(rows: int) -> None:
+        nonlocal done
+        done += rows
+        stage.steps.update(task, completed=done, detail=f"{done:,} lines")
+
     query = queries.start_lines_query(
         spark,
         url,
         stage.directory,
-        lambda rows: stage.steps.advance(task, rows),
+        on_batch,
         # Some micro-batches even where there is little to read.
         rows_max=min(queries.LINES_PER_TRIGGER, max(1, lines.acknowledged // 3)),
     )
@@ -240,22 +252,26 @@ def _run_telemetry_query(
     seconds: float,
 ) -> StreamingQuery:
     """Run the query beside the producer; return it when it has caught up."""
-    text = "Query: this machine's telemetry, live"
+    text = "Telemetry, live, into Delta"
     task = stage.steps.add_task(text, total=None, detail="")
     query = queries.start_telemetry_query(spark, url, stage.directory)
     stage.stack.callback(query.stop)
-    while telemetry.elapsed_s < seconds or query.lastProgress is None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
         _check(query)
-        detail = f"{telemetry.ledger.acknowledged:,} messages so far"
-        stage.steps.update(task, detail=detail)
+        stage.steps.update(task, detail=_messages(telemetry.ledger))
         time.sleep(0.1)
     telemetry.stop()
     # The broker hears of a batch when it is done, the sink included.
     _await(lambda: telemetry.find_backlogs().get(TELEMETRY_SUBSCRIPTION) == 0, query)
     query.stop()
-    count = telemetry.ledger.acknowledged
-    stage.steps.update(task, total=count, completed=count, detail="")
+    detail = _messages(telemetry.ledger)
+    stage.steps.update(task, total=1, completed=1, detail=detail)
     return query
+
+
+def _messages(ledger: Ledger) -> str:
+    return f"{ledger.acknowledged:,} messages"
 
 
 def _await(is_done: Callable[[], Any], query: StreamingQuery) -> None:
@@ -362,8 +378,7 @@ def _progress(console: Console) -> Progress:
     return Progress(
         SpinnerColumn(finished_text="[green]✓"),
         TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
+        BarColumn(bar_width=12),
         TimeElapsedColumn(),
         TextColumn("{task.fields[detail]}", style="dim"),
         console=console,
@@ -385,6 +400,20 @@ def _made(directory: Path) -> Path:
     except OSError as error:
         raise DemoFailed(f"{directory} cannot be made: {error}") from error
     return directory
+
+
+@contextmanager
+def _interrupt_unwinds() -> Iterator[None]:
+    """
+    Let Ctrl-C leave as an ordinary exception.
+
+    Clients hand on what ends their body to the tasks that close them, and an
+    event loop stops at once when a task raises KeyboardInterrupt.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted from interrupt
 
 
 @contextmanager

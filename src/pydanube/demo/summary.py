@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -58,43 +59,48 @@ def show(report: Report, console: Console) -> None:
 
 
 def _facts(facts: Sequence[Fact]) -> Table:
-    table = Table(title="What happened", box=box.SIMPLE, title_justify="left")
-    table.add_column("")
-    table.add_column("", justify="right", style="cyan")
+    table = _table("What happened", show_header=False)
+    table.add_column()
+    table.add_column(justify="right", style="cyan", no_wrap=True)
     for fact in facts:
         table.add_row(fact.text, fact.value)
-    table.show_header = False
     return table
 
 
 def _top_files(files: Sequence[tuple[str, int]]) -> Table:
-    table = Table(
-        title="The longest files, from the Delta table",
-        box=box.SIMPLE,
-        title_justify="left",
-    )
+    table = _table("The longest files, from the Delta table")
     table.add_column("file")
-    table.add_column("lines", justify="right", style="cyan")
+    table.add_column("lines", justify="right", style="cyan", no_wrap=True)
     for name, lines in files:
         table.add_row(name, f"{lines:,}")
     return table
 
 
 def _claims(claims: Sequence[Claim]) -> Table:
-    table = Table(title="The proof", box=box.SIMPLE, title_justify="left")
-    table.add_column("")
-    table.add_column("topic")
+    table = _table("The proof")
+    table.add_column(no_wrap=True)
     table.add_column("claim")
-    table.add_column("expected", justify="right")
-    table.add_column("found", justify="right")
-    for claim in claims:
-        mark, style = ("[green]✓", "") if claim.holds else ("[red]✗", "bold red")
-        table.add_row(
-            mark,
-            claim.subject,
-            claim.text,
-            f"{claim.expected:,}",
-            f"{claim.found:,}",
-            style=style,
-        )
+    table.add_column("expected", justify="right", no_wrap=True)
+    table.add_column("found", justify="right", no_wrap=True)
+    for subject, group in groupby(claims, key=lambda claim: claim.subject):
+        table.add_row("", f"[bold]{subject}")
+        for claim in group:
+            table.add_row(
+                "[green]✓" if claim.holds else "[red]✗",
+                claim.text,
+                f"{claim.expected:,}",
+                f"{claim.found:,}",
+                style="" if claim.holds else "bold red",
+            )
     return table
+
+
+def _table(title: str, *, show_header: bool = True) -> Table:
+    return Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE,
+        show_header=show_header,
+        pad_edge=False,
+    )

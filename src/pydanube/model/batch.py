@@ -9,7 +9,7 @@ only where the messages of one batch come from several producers.
 
 from __future__ import annotations
 
-from enum import IntFlag
+from enum import IntEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-class Column(IntFlag):
-    """The columns that a batch has, as they stand in its header."""
+class Column(IntEnum):
+    """The columns that a batch may have: bits that are or-ed in its header."""
 
     PUBLISH_TIME = 1
     KEY = 2
@@ -45,20 +45,20 @@ FIELDS: dict[Column, pa.Field] = {
 }
 """The envelope, in the order in which its columns stand in a batch."""
 
-ALL_COLUMNS = Column(sum(FIELDS))
+ALL_COLUMNS = sum(FIELDS)
 
 _COLUMN_OF_NAME = {field.name: column for column, field in FIELDS.items()}
 
 
 @cache
-def schema_of(columns: Column) -> pa.Schema:
+def schema_of(columns: int) -> pa.Schema:
     """The Arrow schema of a batch that has *columns*."""
     return pa.schema([field for column, field in FIELDS.items() if column & columns])
 
 
-def columns_of(batch: pa.RecordBatch) -> Column:
+def columns_of(batch: pa.RecordBatch) -> int:
     """Which columns *batch*, a batch of the envelope, has."""
-    columns = Column(0)
+    columns = 0
     for name in batch.schema.names:
         columns |= _COLUMN_OF_NAME[name]
     return columns
@@ -77,7 +77,7 @@ def batch_of(
     The other sequences are as long as *payloads*, or None where no message has
     such a thing.  *publish_times* are microseconds since 1970, UTC.
     """
-    columns = Column.PAYLOAD
+    columns: int = Column.PAYLOAD
     arrays = []
     if publish_times is not None:
         columns |= Column.PUBLISH_TIME
@@ -116,7 +116,7 @@ def conform(table: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
         )
     if len(set(table.schema.names)) != len(table.schema.names):
         raise InvalidRequest("a column of the batch stands there twice")
-    columns = Column(0)
+    columns = 0
     arrays = []
     for column, field in FIELDS.items():
         if field.name not in table.schema.names:

@@ -64,12 +64,12 @@ def _of_storage(broker: Broker) -> Iterator[Sample]:
     stats = broker.storage.stats
     yield metrics.TAIL_BYTES, (), stats.tail_bytes
     yield metrics.JOURNAL_BYTES, (), stats.journal_bytes
-    yield metrics.JOURNAL_FILES, (), stats.journal_files
+    yield metrics.JOURNAL_FILES, (), stats.journal_file_count
     yield metrics.JOURNAL_PENDING_BYTES, (), stats.journal_pending_bytes
-    yield metrics.JOURNAL_COMMITS, (), stats.commits
-    yield metrics.JOURNAL_SYNCS, (), stats.syncs
-    yield metrics.JOURNAL_COMMIT_SECONDS, (), stats.commit_seconds
-    yield metrics.SEGMENTS, (), stats.segments
+    yield metrics.JOURNAL_COMMITS, (), stats.journal_commit_count
+    yield metrics.JOURNAL_SYNCS, (), stats.journal_sync_count
+    yield metrics.JOURNAL_COMMIT_SECONDS, (), stats.journal_commit_s
+    yield metrics.SEGMENTS, (), stats.segment_count
     yield metrics.SEGMENT_BYTES, (), stats.segment_bytes
-    yield metrics.SEALINGS, (), stats.sealings
-    yield metrics.SEALING_FAILURES, (), stats.sealing_failures
+    yield metrics.SEALINGS, (), stats.sealed_count
+    yield metrics.SEALING_FAILURES, (), stats.seal_failure_count

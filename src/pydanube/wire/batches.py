@@ -38,6 +38,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -93,7 +94,7 @@ class BatchHeader:
     """The header's fields; see the table of the module."""
 
     count: int
-    columns: Column
+    columns: int
     base_offset: int = 0
     epoch: int = 0
     codec: Codec = Codec.NONE
@@ -188,9 +189,9 @@ class BatchFrame:
             batch.validate(full=True)
         except pa.ArrowInvalid as error:
             raise CorruptBatch(f"the Arrow body is invalid: {error}") from error
-        for field, column in zip(batch.schema, batch.columns, strict=True):
-            if not field.nullable and column.null_count:
-                raise CorruptBatch(f"the column {field.name} has nulls")
+        for index in _required_of(self.header.columns):
+            if batch.column(index).null_count:
+                raise CorruptBatch(f"the column {batch.schema.names[index]} has nulls")
         _refuse_impossible_times(batch, self.header)
         return batch
 
@@ -335,7 +336,7 @@ def decode(buffer: Buffer) -> BatchFrame:
         raise CorruptBatch(f"codec {codec} or length {plain_length} is out of bounds")
     if codec == Codec.NONE and plain_length != body_length:
         raise CorruptBatch("an uncompressed body has two lengths")
-    if not count or columns & ~ALL_COLUMNS.value or not columns & Column.PAYLOAD:
+    if not count or columns & ~ALL_COLUMNS or not columns & Column.PAYLOAD:
         raise CorruptBatch(f"count {count} or columns {columns:#x} are impossible")
     if (
         base_sequence + count > INT64_MAX
@@ -349,7 +350,7 @@ def decode(buffer: Buffer) -> BatchFrame:
         raise CorruptBatch("the producer's name is not UTF-8") from error
     header = BatchHeader(
         count=count,
-        columns=Column(columns),
+        columns=columns,
         base_offset=base_offset,
         epoch=epoch,
         codec=Codec(codec),
@@ -363,6 +364,13 @@ def decode(buffer: Buffer) -> BatchFrame:
         producer=name,
     )
     return BatchFrame(header, buffer, body_at)
+
+
+@cache
+def _required_of(columns: int) -> tuple[int, ...]:
+    """The indexes of the columns that must not have nulls."""
+    fields = enumerate(schema_of(columns))
+    return tuple(index for index, field in fields if not field.nullable)
 
 
 def _padded(length: int) -> int:

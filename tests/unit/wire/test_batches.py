@@ -25,7 +25,7 @@ def header_of(**fields):
     return BatchHeader(
         **{
             "count": 0,
-            "columns": Column(0),
+            "columns": 0,
             "first_publish_time": 1,
             "last_publish_time": 2,
             **fields,

@@ -1,0 +1,366 @@
+"""
+Whatever a crash leaves, what was promised is there.
+
+The script runs once, on a disk that records.  Then, for every prefix of what was
+done to the disk, every state that a crash could leave is built and recovered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import errno
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import pytest
+from support.batches import frame_of, offsets_of, payloads_of
+from support.recording_files import RecordingFiles
+
+from pydanube.model.errors import BrokerError
+from pydanube.model.policy import Durability, TopicPolicy
+from pydanube.storage.config import JournalConfig, StorageConfig
+from pydanube.storage.manifest import MemoryManifest
+from pydanube.storage.objects import MemoryObjects
+from pydanube.storage.storage import open_storage
+from pydanube.wire.journal_format import CursorState
+
+CONFIG = StorageConfig(
+    journal=JournalConfig(file_bytes_max=2048), seal_interval_s=3600.0
+)
+POLICY = TopicPolicy()
+A, B, C = 1, 2, 3
+NAMES = {A: "/default/a", B: "/default/b", C: "/default/c"}
+
+
+@dataclass
+class Promises:
+    """What was appended and told, each with the count of disk operations then."""
+
+    appended: dict[int, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    acknowledged: list[tuple[int, int, bytes]] = field(default_factory=list)
+    """(operations, topic, payload)"""
+    refused: dict[bytes, int] = field(default_factory=dict)
+    """Payloads, with the operations when that was told."""
+    saved: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """Cursor offsets that were handed over, by topic, in order."""
+    confirmed: list[tuple[int, int, int]] = field(default_factory=list)
+    """(operations, topic, cursor offset)"""
+    manifests: list[tuple[int, MemoryManifest]] = field(default_factory=list)
+    deleted: list[tuple[int, int]] = field(default_factory=list)
+    """(operations, topic) when the topic was said to be gone."""
+
+
+class Scribe:
+    """Drives a storage and writes down what it promises."""
+
+    def __init__(self, storage, files, manifest, promises) -> None:
+        self.storage, self.files = storage, files
+        self.manifest, self.promises = manifest, promises
+        self.logs = {}
+        self.count = 0
+
+    @property
+    def now(self) -> int:
+        return len(self.files.operations)
+
+    def append(self, topic: int, messages: int = 2) -> None:
+        promises = self.promises
+        payloads = [
+            f"{topic}:{self.count + at:04d}".encode() * 10 for at in range(messages)
+        ]
+        frame = frame_of(
+            payloads, producer="web-1", producer_id=1, base_sequence=self.count
+        )
+        self.count += messages
+        promises.appended[topic] += payloads
+
+        def done(error: BrokerError | None) -> None:
+            if error is None:
+                promises.acknowledged += [(self.now, topic, each) for each in payloads]
+            else:
+                promises.refused |= dict.fromkeys(payloads, self.now)
+
+        self.logs[topic].append_nowait(frame, done)
+
+    def save_cursor(self, topic: int, offset: int) -> None:
+        self.promises.saved[topic].append(offset)
+
+        def done(error: BrokerError | None) -> None:
+            if error is None:
+                self.promises.confirmed.append((self.now, topic, offset))
+
+        self.storage.save_cursor(topic, "billing", CursorState(offset), done)
+
+    async def sync(self) -> None:
+        await self.storage.sync()
+        self.note_manifest()
+
+    async def seal(self, topic: int) -> None:
+        await self.storage.seal(topic)
+        self.note_manifest()
+
+    def note_manifest(self) -> None:
+        self.promises.manifests.append((self.now, copy.deepcopy(self.manifest)))
+
+
+class RecordingManifest(MemoryManifest):
+    """A manifest of which every version is kept with the operations of the disk."""
+
+    def __init__(self, files: RecordingFiles, promises: Promises) -> None:
+        super().__init__()
+        self._files, self._promises = files, promises
+
+    async def add(self, topic_id, entry, epoch) -> None:
+        await super().add(topic_id, entry, epoch)
+        self._note()
+
+    async def drop(self, topic_id, entries, epoch) -> None:
+        await super().drop(topic_id, entries, epoch)
+        self._note()
+
+    def _note(self) -> None:
+        version = MemoryManifest()
+        version._segments = copy.deepcopy(self._segments)
+        self._promises.manifests.append((len(self._files.operations), version))
+
+    def __deepcopy__(self, memo):
+        version = MemoryManifest()
+        version._segments = copy.deepcopy(self._segments, memo)
+        return version
+
+
+async def _everything(scribe: Scribe) -> None:
+    """Grow, roll, seal, delete files, save cursors: all that the journal does."""
+    storage = scribe.storage
+    for topic, name in NAMES.items():
+        policy = POLICY if topic == A else TopicPolicy(durability=Durability.WRITTEN)
+        scribe.logs[topic] = await storage.open_log(topic, name, 1, policy)
+    for round_ in range(5):
+        scribe.append(A)
+        scribe.append(B, 1)
+        scribe.append(A, 1)
+        await scribe.sync()
+        scribe.append(A)
+        scribe.save_cursor(A, round_ + 1)
+        await scribe.sync()
+        if round_ == 1:
+            scribe.append(C)
+        if round_ == 2:
+            await scribe.seal(A)
+            await storage.delete_topic(C)
+            scribe.promises.deleted.append((scribe.now, C))
+        if round_ == 3:
+            await scribe.seal(B)
+    # Groups that nobody wanted synced, and a new file behind them.
+    for _ in range(4):
+        scribe.append(B, 9)
+        await _committed(scribe.logs[B])
+    scribe.append(B, 3)
+    await scribe.sync()
+
+
+async def _committed(log) -> None:
+    while log.end_offset < log.next_offset:
+        await asyncio.sleep(0)
+
+
+def _record(script, disk=None, fail=lambda operation: None):
+    promises, objects = Promises(), MemoryObjects()
+    files = RecordingFiles(disk, fail)
+
+    async def run() -> None:
+        manifest = RecordingManifest(files, promises)
+        promises.manifests.append((0, copy.deepcopy(manifest)))
+        async with open_storage(
+            CONFIG, files=files, objects=objects, manifest=manifest, clock=lambda: 0.0
+        ) as storage:
+            await script(Scribe(storage, files, manifest, promises))
+
+    asyncio.run(run())
+    return files, objects, promises
+
+
+async def _check(disk, objects, manifest, promises, count, *, go_on: bool):
+    """Recover from *disk*; compare with what was promised after *count* operations."""
+    files = RecordingFiles(disk)
+    manifest, objects = copy.deepcopy(manifest), copy.deepcopy(objects)
+    async with open_storage(
+        CONFIG, files=files, objects=objects, manifest=manifest, clock=lambda: 0.0
+    ) as storage:
+        found = {
+            topic: await _read_all(storage, topic, name)
+            for topic, name in storage.recovered
+        }
+        _compare(storage, found, promises, count)
+        if go_on:
+            for topic in found:
+                done = []
+                log = storage.find_log(topic)
+                log.append_nowait(frame_of([b"afterwards"]), done.append)
+                await storage.sync()
+                assert done == [None]
+    if go_on:
+        async with open_storage(
+            CONFIG,
+            files=RecordingFiles(files.contents),
+            objects=objects,
+            manifest=manifest,
+            clock=lambda: 0.0,
+        ) as storage:
+            for topic, name in storage.recovered:
+                again = await _read_all(storage, topic, name)
+                assert again == [*found[topic], b"afterwards"]
+
+
+async def _read_all(storage, topic, name) -> list[bytes]:
+    log = await storage.open_log(topic, name, 2, POLICY)
+    frames, at = [], log.base_offset
+    while at < log.end_offset:
+        frames += await log.read(at, bytes_max=1 << 20)
+        at = frames[-1].end
+    assert offsets_of(frames) == list(range(log.base_offset, log.end_offset))
+    return payloads_of(frames)
+
+
+def _compare(storage, found, promises, count) -> None:
+    for topic, payloads in found.items():
+        # In order, once, nothing invented: a prefix of what was appended, but for
+        # what was refused (and may be there if nobody had been told yet).
+        expected = [
+            each
+            for each in promises.appended[topic]
+            if promises.refused.get(each, count + 1) > count
+        ]
+        assert payloads == expected[: len(payloads)]
+        state = storage.find_state(topic)
+        producer = state.producers.get("web-1")
+        if payloads:
+            assert producer.next_sequence == int(payloads[-1][2:6]) + 1
+        cursor = state.cursors.get("billing")
+        saved = promises.saved[topic]
+        confirmed = [
+            offset
+            for at, of, offset in promises.confirmed
+            if at <= count and of == topic
+        ]
+        if cursor is not None:
+            assert cursor.offset in saved
+        if confirmed:
+            assert cursor.offset >= confirmed[-1]
+    for at, topic, payload in promises.acknowledged:
+        # Topics B and C are acknowledged when written; power loss respects that not.
+        if at <= count and topic == A:
+            assert payload in found[topic]
+    for at, topic in promises.deleted:
+        assert at > count or topic not in found
+
+
+def _check_all_crashes(files, objects, promises, *, stride: int = 1) -> int:
+    checked = 0
+
+    async def run() -> None:
+        nonlocal checked
+        seen = set()
+        for count in range(0, len(files.operations) + 1, stride):
+            manifests = [m for at, m in promises.manifests if at <= count][-1:]
+            # The manifest may have changed at this very moment, or not yet.
+            manifests += [m for at, m in promises.manifests if at < count][-1:]
+            for disk in files.crash_states(count):
+                for manifest in manifests:
+                    key = hash((repr(manifest._segments), tuple(sorted(disk.items()))))
+                    acknowledged = [a for a in promises.acknowledged if a[0] <= count]
+                    if (key, len(acknowledged)) in seen:
+                        continue
+                    seen.add((key, len(acknowledged)))
+                    go_on = checked % 5 == 0
+                    await _check(disk, objects, manifest, promises, count, go_on=go_on)
+                    checked += 1
+
+    asyncio.run(run())
+    return checked
+
+
+@pytest.mark.slow
+def test_every_crash_keeps_what_was_acknowledged() -> None:
+    files, objects, promises = _record(_everything)
+    assert any(each.kind == "remove" for each in files.operations)
+    assert sum(each.kind == "create" for each in files.operations) > 3
+    checked = _check_all_crashes(files, objects, promises)
+    assert checked > 800
+
+
+@pytest.mark.slow
+def test_a_crash_during_recovery_is_recovered_from() -> None:
+    files, objects, promises = _record(_everything)
+    manifest = promises.manifests[-1][1]
+
+    async def recover(disk):
+        again = RecordingFiles(disk)
+        async with open_storage(
+            CONFIG, files=again, objects=objects, manifest=manifest, clock=lambda: 0.0
+        ):
+            pass
+        return again
+
+    async def run() -> int:
+        checked = 0
+        # The last file begun, and the last group written into a file.
+        kinds = [each.kind for each in files.operations]
+        for last in (_last(kinds, "create"), _last(kinds, "write")):
+            for disk in list(files.crash_states(last + 2))[::4]:
+                again = await recover(disk)
+                for step in range(len(again.operations) + 1):
+                    for second in again.crash_states(step):
+                        await _check(
+                            second, objects, manifest, promises, last, go_on=False
+                        )
+                        checked += 1
+        return checked
+
+    assert asyncio.run(run()) > 100
+
+
+def _last(kinds, kind) -> int:
+    return len(kinds) - 1 - kinds[::-1].index(kind)
+
+
+def test_a_full_disk_refuses_and_goes_on() -> None:
+    full = False
+
+    def fail(operation):
+        is_write = operation.kind in {"write", "create"}
+        return OSError(errno.ENOSPC, "full") if full and is_write else None
+
+    async def script(scribe: Scribe) -> None:
+        nonlocal full
+        log = await scribe.storage.open_log(A, NAMES[A], 1, POLICY)
+        scribe.logs[A] = log
+        for round_ in range(12):
+            full = round_ % 3 == 1
+            scribe.append(A)
+            scribe.append(A, 3)
+            try:
+                await scribe.sync()
+            except BrokerError as error:
+                assert full
+                assert error.code == "disk_full"
+            assert log.next_offset == log.end_offset
+        full = False
+
+    files, objects, promises = _record(script, fail=fail)
+    assert promises.refused
+    assert len(promises.acknowledged) == 8 * 5
+    _check_all_crashes(files, objects, promises, stride=3)
+
+
+def test_cursor_is_never_ahead_of_what_was_saved() -> None:
+    async def script(scribe: Scribe) -> None:
+        scribe.logs[A] = await scribe.storage.open_log(A, NAMES[A], 1, POLICY)
+        scribe.append(A, 9)
+        for offset in (1, 4, 9):
+            scribe.save_cursor(A, offset)
+            await scribe.sync()
+
+    files, objects, promises = _record(script)
+    _check_all_crashes(files, objects, promises)

@@ -1,0 +1,447 @@
+"""The command line, as processes that talk to a broker that is one as well."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+
+import pytest
+
+from support.commands import DANUBE, danube, end, environment, start_danube
+from support.processes import BrokerProcess
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+TOPIC = "/default/orders"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker.url
+        assert broker.stop() == 0
+
+
+@pytest.fixture
+def topic(url, request):
+    """A topic that no other test uses."""
+    name = f"/default/{request.node.name.partition('[')[0]}"
+    assert danube("topics", "create", name, url=url).returncode == 0
+    return name
+
+
+def answer_of(*arguments, url):
+    """What a command answers a machine."""
+    done = danube(*arguments, "--format", "json", url=url)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def cursor_of(topic, subscription, url):
+    described = answer_of(
+        "subscriptions", "describe", topic, "-s", subscription, url=url
+    )
+    return described["cursor"]
+
+
+def published(url, topic, *lines):
+    done = danube("produce", topic, url=url, stdin="".join(f"{x}\n" for x in lines))
+    assert done.returncode == 0, done.stderr
+
+
+# The broker.
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_broker_says_where_it_is_and_stops_in_good_order(tmp_path, number):
+    broker = start_danube(
+        *("broker", "--data-dir", str(tmp_path), "--stream-port", "0"),
+        *("--http-port", "0", "--log-format", "json"),
+    )
+    said = "".join(broker.stdout.readline().decode() for _ in range(4))
+    code, _, log = end(broker, number)
+    assert "danube://127.0.0.1:" in said
+    assert "http://127.0.0.1:" in said
+    assert str(tmp_path) in said
+    assert code == 0
+    assert "Traceback" not in log
+    for line in log.splitlines():
+        json.loads(line)
+
+
+def test_messages_and_cursors_survive_a_restart(tmp_path):
+    with BrokerProcess(tmp_path) as broker:
+        published(broker.url, TOPIC, "one", "two", "three")
+        consume = ("consume", TOPIC, "-s", "me", "--from", "earliest", "-n")
+        assert danube(*consume, "1", url=broker.url).stdout == "one\n"
+        assert broker.stop() == 0
+        broker.start()
+        assert danube(*consume, "2", url=broker.url).stdout == "two\nthree\n"
+
+
+def test_a_second_broker_on_the_same_directory_is_refused(tmp_path):
+    with BrokerProcess(tmp_path) as broker:
+        second = danube(
+            *("broker", "--data-dir", str(tmp_path)),
+            *("--stream-port", "0", "--http-port", "0"),
+        )
+        assert second.returncode == 4
+        assert second.stderr.startswith("error: the data directory")
+        assert str(broker.pid) in second.stderr
+        assert second.stderr.count("\n") == 1
+
+
+def test_a_port_that_is_taken_is_named(tmp_path, url):
+    port = url.rpartition(":")[2]
+    done = danube(
+        *("broker", "--data-dir", str(tmp_path)),
+        *("--stream-port", port, "--http-port", "0"),
+    )
+    assert done.returncode == 2
+    assert port in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("yaml", "said"),
+    [
+        ("listen: {strem_port: 1}", "config.listen: unknown setting 'strem_port'"),
+        ("listen: {stream_port: many}", "config.listen.stream_port"),
+        ("[]", "must hold settings by name"),
+    ],
+)
+def test_a_bad_configuration_is_refused_with_the_place(tmp_path, yaml, said):
+    path = tmp_path / "broker.yaml"
+    path.write_text(yaml, encoding="utf-8")
+    done = danube("broker", "--config", str(path), "--data-dir", str(tmp_path / "d"))
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert not (tmp_path / "d").exists()
+
+
+def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path):
+    path = tmp_path / "broker.yaml"
+    path.write_text("data_dir: from-file\nlisten: {host: 256.0.0.1}\n", "utf-8")
+    broker = start_danube(
+        *("broker", "--config", str(path), "--data-dir", str(tmp_path / "from-flag")),
+        *("--stream-port", "0", "--http-port", "0"),
+        DANUBE_DATA_DIR=str(tmp_path / "from-environment"),
+        DANUBE_LISTEN__HOST="127.0.0.1",
+    )
+    said = "".join(broker.stdout.readline().decode() for _ in range(4))
+    assert end(broker, signal.SIGTERM)[0] == 0
+    assert "from-flag" in said
+    assert "danube://127.0.0.1:" in said
+
+
+# Producing and consuming.
+
+
+def test_what_is_produced_is_consumed(url, topic):
+    done = danube("produce", topic, "-m", "one", "-m", "two", "-n", "2", url=url)
+    assert done.stdout.startswith(f"Published 4 messages to {topic}")
+    done = danube("consume", topic, "-s", "me", "--from", "earliest", "-n4", url=url)
+    assert done.stdout == "one\ntwo\n" * 2
+    assert done.stderr == ""
+
+
+def test_a_message_comes_with_everything_that_was_said_about_it(url, topic):
+    summary = answer_of(
+        *("produce", topic, "-m", "x", "-k", "user-7", "-a", "source=web"),
+        *("-a", "kind=test", "--name", "web-1", "--compression", "zstd"),
+        url=url,
+    )
+    assert (summary["messages"], summary["first_offset"]) == (1, 0)
+    consume = ("consume", topic, "-s", "me", "--from", "earliest", "-n", "1")
+    message = answer_of(*consume, url=url)
+    assert message.pop("publish_time").endswith("Z")
+    assert message == {
+        "offset": 0,
+        "key": "user-7",
+        "attributes": {"source": "web", "kind": "test"},
+        "producer": "web-1",
+        "payload": "x",
+    }
+
+
+def test_a_large_input_arrives_in_order(url, topic):
+    lines = "".join(f"line {number}\n" for number in range(100_000))
+    done = danube("produce", topic, url=url, stdin=lines)
+    assert done.stdout.startswith("Published 100,000 messages")
+    done = danube(
+        *("consume", topic, "-s", "me", "--from", "earliest", "-n", "100000"), url=url
+    )
+    assert done.stdout == lines
+
+
+def test_a_topic_is_copied_by_a_pipe(url, topic):
+    payloads = [b"caf\xe9", b"", b"\x00\x01", "Łódź".encode(), b"the end"]
+    stdin = b"".join(payload + b"\n" for payload in payloads)
+    assert danube("produce", topic, url=url, stdin=stdin).returncode == 0
+    consuming = subprocess.Popen(
+        [*DANUBE, "consume", topic, "-s", "copy", "--from", "earliest", "-n", "5"],
+        stdout=subprocess.PIPE,
+        env=environment(url),
+    )
+    producing = subprocess.run(
+        [*DANUBE, "produce", f"{topic}-copy"],
+        stdin=consuming.stdout,
+        capture_output=True,
+        check=True,
+        env=environment(url),
+    )
+    consuming.stdout.close()
+    assert consuming.wait() == 0
+    assert producing.stdout.startswith(b"Published 5 messages")
+    lines = danube(
+        *("consume", f"{topic}-copy", "-s", "me", "--from", "earliest"),
+        *("-n", "5", "-o", "json"),
+        url=url,
+    ).stdout.splitlines()
+    assert [json.loads(line).get("payload") for line in lines] == [
+        None,
+        "",
+        "\x00\x01",
+        "Łódź",
+        "the end",
+    ]
+
+
+def test_lines_come_from_a_file_and_a_file_may_be_one_message(url, topic, tmp_path):
+    path = tmp_path / "lines"
+    path.write_bytes(b"one\ntwo")
+    assert danube("produce", topic, "-f", str(path), url=url).returncode == 0
+    done = danube("produce", topic, "-f", str(path), "--whole-file", url=url)
+    assert done.stdout == f"Published 1 message to {topic} at offset 2.\n"
+
+
+def test_a_rate_is_not_exceeded(url, topic):
+    done = answer_of(
+        "produce", topic, "-m", "x", "-n", "30", "--rate", "100/s", url=url
+    )
+    assert done["messages"] == 30
+    assert done["seconds"] >= 0.28
+
+
+def test_a_message_that_is_too_large_is_refused_and_the_rest_counted(url, topic):
+    stdin = b"small\n" + bytes(9_000_000)
+    done = danube("produce", topic, url=url, stdin=stdin)
+    assert done.returncode == 2
+    assert "a message of 9000" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("-m", "x", "-f", "-"),
+        ("-n", "2"),
+        ("-m", "x", "-a", "no-value"),
+        ("-m", "x", "--rate", "fast"),
+    ],
+)
+def test_what_makes_no_sense_is_a_usage_error(url, arguments):
+    done = danube("produce", TOPIC, *arguments, url=url)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+
+
+def test_what_was_not_acknowledged_comes_again(url, topic):
+    published(url, topic, "one", "two")
+    consume = ("consume", topic, "-s", "me", "--from", "earliest", "-n", "2")
+    for options in (("--no-ack",), ()):
+        assert danube(*consume, *options, url=url).stdout == "one\ntwo\n"
+    assert cursor_of(topic, "me", url) == 2
+
+
+def test_a_consumer_that_waits_in_vain_says_so(url, topic):
+    published(url, topic, "one")
+    consume = ("consume", topic, "-s", "me", "--from", "earliest", "--timeout", "0.2")
+    done = danube(*consume, "-n", "2", url=url)
+    assert (done.returncode, done.stdout) == (9, "one\n")
+    assert done.stderr.startswith("error: 1 message of 2 came")
+    # Without a count there is nothing that is missing.
+    assert danube(*consume, url=url).returncode == 0
+
+
+def test_consumers_of_a_shared_subscription_share(url, topic):
+    consume = ("consume", topic, "-s", "workers", "-t", "shared", "-n", "3")
+    assert (
+        danube(
+            "subscriptions", "create", topic, "-s", "workers", "-t", "shared", url=url
+        ).returncode
+        == 0
+    )
+    workers = [start_danube(*consume, url=url) for _ in range(2)]
+    published(url, topic, *"abcdef")
+    got = [worker.communicate(timeout=60)[0].decode().split() for worker in workers]
+    assert sorted(got[0] + got[1]) == list("abcdef")
+    assert [len(each) for each in got] == [3, 3]
+
+
+def test_a_second_consumer_of_an_exclusive_subscription_is_refused(url, topic):
+    published(url, topic, "one")
+    consume = ("consume", topic, "-s", "me", "--from", "earliest")
+    first = start_danube(*consume, url=url)
+    assert first.stdout.readline() == b"one\n"
+    second = danube(*consume, url=url)
+    assert second.returncode == 4
+    assert "hint: " in second.stderr
+    assert end(first, signal.SIGINT)[0] == 130
+
+
+# Being ended.
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
+def test_an_interrupted_consumer_has_acknowledged_what_it_printed(
+    url, topic, number, code
+):
+    subscription = f"me-{code}"
+    published(url, topic, "one", "two")
+    consumer = start_danube(
+        *("consume", topic, "-s", subscription, "--from", "earliest"), url=url
+    )
+    before = [consumer.stdout.readline(), consumer.stdout.readline()]
+    assert before == [b"one\n", b"two\n"]
+    assert end(consumer, number) == (code, "", "")
+    assert cursor_of(topic, subscription, url) == 2
+    # The topic is created once, with the fixture of the first signal.
+    danube("topics", "delete", topic, "--yes", url=url)
+
+
+def test_an_interrupted_consumer_in_a_full_pipe_has_acknowledged_whole_lines(
+    url, topic
+):
+    published(url, topic, *("x" * 1000 for _ in range(1000)))
+    consumer = start_danube("consume", topic, "-s", "me", "--from", "earliest", url=url)
+    first = consumer.stdout.readline()
+    code, rest, _ = end(consumer, signal.SIGINT)
+    assert code == 130
+    printed = first.decode() + rest
+    assert cursor_of(topic, "me", url) == printed.count("\n") < 1000
+
+
+def test_an_interrupted_producer_says_how_much_is_published(url, topic):
+    producer = start_danube("produce", topic, url=url)
+    producer.stdin.write(b"one\ntwo\nthr")
+    producer.stdin.flush()
+    consume = ("consume", topic, "-s", "me", "--from", "earliest", "-n", "2")
+    assert danube(*consume, url=url).stdout == "one\ntwo\n"
+    code, said, errors = end(producer, signal.SIGINT)
+    assert (code, errors) == (130, "")
+    assert said.startswith("Published 2 messages")
+
+
+def test_whoever_reads_only_the_beginning_breaks_nothing(url, topic):
+    published(url, topic, *range(100_000))
+    consumer = start_danube("consume", topic, "-s", "me", "--from", "earliest", url=url)
+    assert consumer.stdout.readline() == b"0\n"
+    consumer.stdout.close()
+    assert consumer.wait(timeout=60) == 128 + signal.SIGPIPE
+    assert consumer.stderr.read() == b""
+    consumer.stderr.close()
+    consumer.stdin.close()
+
+
+# Looking.
+
+
+def test_a_topic_from_its_creation_to_its_end(url):
+    topic = "/default/life"
+    create = ("topics", "create", topic, "--retention-age", "7d")
+    created = answer_of(*create, "--retention-bytes", "1GiB", url=url)
+    assert created["policy"]["retention"] == {"age_s": 604_800, "bytes_max": 2**30}
+
+    again = danube(*create, url=url)
+    assert again.returncode == 5
+    same = (*create, "--retention-bytes", "1GiB", "--if-not-exists")
+    assert danube(*same, url=url).returncode == 0
+
+    published(url, topic, "one")
+    assert topic in danube("topics", "list", "--names", url=url).stdout.splitlines()
+    assert topic in [each["topic"] for each in answer_of("topics", "list", url=url)]
+    assert topic in danube("topics", "list", url=url).stdout
+    described = answer_of("topics", "describe", topic, "--segments", url=url)
+    assert (described["end_offset"], described["segments"]) == (1, [])
+    assert "up to 7d old" in danube("topics", "describe", topic, url=url).stdout
+
+    refused = danube("topics", "delete", topic, url=url)
+    assert refused.returncode == 2
+    assert "--yes" in refused.stderr
+    assert danube("topics", "delete", topic, "--yes", url=url).returncode == 0
+    assert danube("topics", "describe", topic, url=url).returncode == 3
+
+
+def test_a_subscription_from_its_creation_to_its_end(url, topic):
+    published(url, topic, "one", "two")
+    named = (topic, "-s", "billing")
+    created = answer_of(
+        *("subscriptions", "create", *named, "--from", "earliest", "-t", "shared"),
+        url=url,
+    )
+    assert (created["type"], created["cursor"], created["backlog"]) == ("shared", 0, 2)
+    assert danube("subscriptions", "create", *named, url=url).returncode == 5
+    (listed,) = answer_of("subscriptions", "list", topic, url=url)
+    assert listed["subscription"] == "billing"
+    assert "billing" in danube("subscriptions", "list", topic, url=url).stdout
+    described = danube("subscriptions", "describe", *named, url=url).stdout
+    assert "Backlog" in described
+    delete = ("subscriptions", "delete", *named, "--yes")
+    assert answer_of(*delete, url=url)["deleted"] is True
+    assert danube("subscriptions", "describe", *named, url=url).returncode == 3
+
+
+def test_a_non_reliable_topic_is_created_by_its_producer(url):
+    topic = "/default/ticks"
+    produce = ("produce", topic, "-m", "x")
+    assert danube(*produce, "--non-reliable", url=url).returncode == 0
+    described = answer_of("topics", "describe", topic, url=url)
+    assert described["policy"]["dispatch"] == "non_reliable"
+    assert danube(*produce, "--reliable", url=url).returncode == 5
+    assert danube(*produce, url=url).returncode == 0
+
+
+def test_the_journal_of_a_running_broker_can_be_inspected(tmp_path):
+    with BrokerProcess(tmp_path) as broker:
+        published(broker.url, TOPIC, "one", "two")
+        (path,) = (tmp_path / "journal").iterdir()
+        done = danube("inspect", "journal", str(path))
+    assert done.returncode == 0
+    assert TOPIC in done.stdout
+    assert "Whole: " in done.stdout
+
+
+# What fails.
+
+
+def test_an_unknown_topic_is_an_error_with_a_hint(url):
+    done = danube("consume", "/default/nothing", "-s", "me", url=url)
+    assert done.returncode == 3
+    error, hint = done.stderr.splitlines()
+    assert error.startswith("error: ")
+    assert "/default/nothing" in error
+    assert "danube topics list" in hint
+
+
+def test_a_name_that_is_none_is_explained(url):
+    done = danube("topics", "create", "orders", url=url)
+    assert done.returncode == 2
+    assert "/default/orders" in done.stderr
+
+
+def test_without_a_broker_the_command_says_how_to_start_one():
+    done = danube("topics", "list", "--url", "danube://127.0.0.1:1")
+    assert done.returncode == 8
+    assert "danube broker" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_debugging_shows_where_an_error_arose(url):
+    done = danube("--debug", "topics", "describe", "/default/nothing", url=url)
+    assert done.returncode == 3
+    assert "Traceback" in done.stderr
+    assert "error: " in done.stderr

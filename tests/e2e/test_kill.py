@@ -1,0 +1,148 @@
+"""What was acknowledged survives the broker's sudden death, once and in order."""
+
+import asyncio
+import json
+import random
+from collections import defaultdict
+
+import pytest
+from support.processes import BrokerProcess
+
+import pydanube
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+TOPICS = ("/default/kill-a", "/default/kill-b")
+PRODUCERS = 4
+KILLS = 10
+CONSUMED_BEFORE = 500
+
+
+async def publish(client, number, stop, acknowledged):
+    """Publish until told to stop, in batches of all sizes; note every offset."""
+    topic = TOPICS[number % len(TOPICS)]
+    chance = random.Random(number)
+    sequence = 0
+    async with client.producer(topic, name=f"producer-{number}") as producer:
+        while not stop.is_set():
+            count = chance.choice([1, 1, 7, 300])
+            payloads = [
+                json.dumps([number, sequence + n]).encode() + bytes(50)
+                for n in range(count)
+            ]
+            if count == 1:
+                offsets = [(await producer.send(payloads[0])).offset]
+            elif count == 7:
+                pending = [producer.send_nowait(each) for each in payloads]
+                offsets = [(await each).offset for each in pending]
+            else:
+                offsets = list((await producer.send_batch(payloads)).offsets)
+            for payload, offset in zip(payloads, offsets, strict=True):
+                acknowledged[topic].append((offset, payload))
+            sequence += count
+
+
+async def kill_and_restart(broker, stop):
+    chance = random.Random(4711)
+    for _ in range(KILLS):
+        await asyncio.sleep(chance.uniform(0.1, 0.5))
+        await asyncio.to_thread(broker.kill)
+        await asyncio.to_thread(broker.start)
+    await asyncio.sleep(0.3)
+    stop.set()
+
+
+async def stored(client, topic):
+    return [
+        (message.offset, message.producer, message.payload)
+        async for batch in client.read(topic)
+        for message in batch
+    ]
+
+
+def test_ten_kills_lose_nothing_and_invent_nothing(tmp_path):
+    async def run(broker):
+        acknowledged = defaultdict(list)
+        stop = asyncio.Event()
+        async with pydanube.connect(broker.url) as client:
+            async with asyncio.TaskGroup() as tasks:
+                for number in range(PRODUCERS):
+                    tasks.create_task(publish(client, number, stop, acknowledged))
+                tasks.create_task(kill_and_restart(broker, stop))
+            return acknowledged, {t: await stored(client, t) for t in TOPICS}
+
+    # Small files, so that the journal rolls and segments are sealed in between.
+    options = tmp_path / "broker.yaml"
+    options.write_text(
+        "storage: {seal_bytes: 300000, seal_interval_s: 0.05, "
+        "journal: {file_bytes_max: 400000}}\n"
+    )
+    with BrokerProcess(tmp_path / "data", "--config", str(options)) as broker:
+        acknowledged, found = asyncio.run(run(broker))
+
+    for topic in TOPICS:
+        by_offset = {offset: payload for offset, _, payload in found[topic]}
+        assert [offset for offset, _, _ in found[topic]] == list(range(len(by_offset)))
+        for offset, payload in acknowledged[topic]:
+            assert by_offset[offset] == payload
+        sequences = defaultdict(list)
+        for _, producer, payload in found[topic]:
+            number, sequence = json.loads(payload[:-50])
+            assert producer == f"producer-{number}"
+            sequences[number].append(sequence)
+        for each in sequences.values():
+            assert each == list(range(len(each)))
+        assert len(acknowledged[topic]) == len(by_offset) > CONSUMED_BEFORE
+
+
+def test_a_cursor_survives_a_kill(tmp_path):
+    async def consume_some(broker):
+        async with pydanube.connect(broker.url) as client:
+            async with client.producer(TOPICS[0]) as producer:
+                await producer.send_batch([str(n) for n in range(100)])
+            async with client.consumer(
+                TOPICS[0], subscription="s", start="earliest"
+            ) as consumer:
+                batch = await consumer.receive_batch(max_messages=60, timeout_s=10)
+                await consumer.ack(batch[:50])
+                await consumer.ack(batch[55])
+                await consumer.flush()
+                await asyncio.to_thread(broker.kill)
+
+    async def consume_the_rest(broker):
+        async with (
+            pydanube.connect(broker.url) as client,
+            client.consumer(TOPICS[0], subscription="s") as consumer,
+        ):
+            return [(await consumer.receive(timeout_s=10)).offset for _ in range(49)]
+
+    with BrokerProcess(tmp_path / "data") as broker:
+        asyncio.run(consume_some(broker))
+        broker.start()
+        offsets = asyncio.run(consume_the_rest(broker))
+
+    assert offsets == [*range(50, 55), *range(56, 100)]
+
+
+def test_stopping_in_good_order_saves_everything(tmp_path):
+    async def fill(broker):
+        async with pydanube.connect(broker.url) as client:
+            async with client.producer(TOPICS[0]) as producer:
+                await producer.send_batch(["a", "b", "c"])
+            async with client.consumer(
+                TOPICS[0], subscription="s", start="earliest"
+            ) as consumer:
+                await consumer.ack(await consumer.receive(timeout_s=10))
+
+    async def look(broker):
+        async with pydanube.connect(broker.url) as client:
+            return await client.describe_topic(TOPICS[0])
+
+    with BrokerProcess(tmp_path / "data") as broker:
+        asyncio.run(fill(broker))
+        assert broker.stop() == 0
+        broker.start()
+        facts = asyncio.run(look(broker))
+
+    assert (facts.end_offset, facts.epoch) == (3, 2)
+    assert facts.subscriptions[0].cursor == 1

@@ -1,0 +1,78 @@
+"""A real broker in a process of its own."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+START_TIMEOUT_S = 30
+
+
+class BrokerProcess:
+    """``danube broker`` on a data directory; killed at the end if still there."""
+
+    def __init__(self, data_dir: Path, *options: str) -> None:
+        self.data_dir = data_dir
+        self._options = options
+        self.stream_port = 0
+        self.http_url = ""
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> "BrokerProcess":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self.kill()
+
+    @property
+    def url(self) -> str:
+        return f"danube://127.0.0.1:{self.stream_port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start, on the port of the last time, and wait until it is ready."""
+        assert self._process is None
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "pydanube.cli.main", "broker"),
+                *("--data-dir", str(self.data_dir), "--http-port", "0"),
+                *("--stream-port", str(self.stream_port), *self._options),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={k: v for k, v in os.environ.items() if not k.startswith("DANUBE_")},
+        )
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if found := re.search(r"danube://127\.0\.0\.1:(\d+)", line):
+                self.stream_port = int(found[1])
+            if found := re.search(r"http://127\.0\.0\.1:\d+", line):
+                self.http_url = found[0]
+            if self.stream_port and self.http_url:
+                return
+        raise AssertionError(f"the broker ended with {self._process.wait()}")
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """End it in good order; its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, number: int) -> int:
+        assert self._process is not None
+        process, self._process = self._process, None
+        process.send_signal(number)
+        code = process.wait(timeout=START_TIMEOUT_S)
+        assert process.stdout is not None
+        process.stdout.close()
+        return code

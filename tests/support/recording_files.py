@@ -1,0 +1,213 @@
+"""A disk that remembers what was done to it, and can be stopped at any point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+Disk = dict[str, bytes]
+"""What a crash leaves: contents by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Something that was asked of the disk."""
+
+    kind: str
+    """``create``, ``write``, ``truncate``, ``sync``, ``remove``, ``sync_directory``."""
+    name: str = ""
+    data: bytes = b""
+    byte_count: int = 0
+
+
+class RecordingFiles:
+    """
+    Files in memory that log every operation on them.
+
+    *fail* is asked before each operation whether it is to fail; a write that
+    fails leaves the first half of its bytes behind.
+    """
+
+    is_blocking = False
+
+    def __init__(
+        self,
+        disk: Mapping[str, bytes] | None = None,
+        fail: Callable[[Operation], OSError | None] = lambda operation: None,
+    ) -> None:
+        self.before = dict(disk or {})
+        self.operations: list[Operation] = []
+        self.fail = fail
+        self.contents = {name: bytearray(data) for name, data in self.before.items()}
+
+    def names(self):
+        return sorted(self.contents)
+
+    def create(self, name):
+        assert name not in self.contents
+        self._do(Operation("create", name))
+        self.contents[name] = bytearray()
+        return _RecordingFile(self, name)
+
+    def append(self, name):
+        assert name in self.contents
+        return _RecordingFile(self, name)
+
+    def map(self, name):
+        return memoryview(bytes(self.contents[name]))
+
+    def remove(self, name):
+        self._do(Operation("remove", name))
+        del self.contents[name]
+
+    def sync_directory(self):
+        self._do(Operation("sync_directory"))
+
+    def crash_states(self, count: int) -> Iterator[Disk]:
+        """Every disk that a crash after the first *count* operations may leave."""
+        seen = set()
+        for disk in _possible_disks(self.before, self.operations[:count]):
+            key = tuple(sorted(disk.items()))
+            if key not in seen:
+                seen.add(key)
+                yield disk
+
+    def _do(self, operation: Operation) -> None:
+        error = self.fail(operation)
+        if error is not None:
+            if operation.kind == "write":
+                half = operation.data[: len(operation.data) // 2]
+                self.operations.append(Operation("write", operation.name, half))
+                self.contents[operation.name] += half
+            raise error
+        self.operations.append(operation)
+
+
+class _RecordingFile:
+    def __init__(self, files: RecordingFiles, name: str) -> None:
+        self._files = files
+        self._name = name
+
+    def write(self, buffers):
+        data = b"".join(bytes(buffer) for buffer in buffers)
+        self._files._do(Operation("write", self._name, data))
+        self._files.contents[self._name] += data
+
+    def sync(self):
+        self._files._do(Operation("sync", self._name))
+
+    def truncate(self, byte_count):
+        self._files._do(Operation("truncate", self._name, byte_count=byte_count))
+        del self._files.contents[self._name][byte_count:]
+
+    def close(self):
+        pass
+
+
+@dataclass
+class _File:
+    """A file as a crash sees it: what is on disk, and what may be."""
+
+    synced: bytes = b""
+    current: bytes = b""
+    was_cut: bool = False
+    """Cut off since the last sync, so that old and new bytes may be mixed."""
+
+    def possible(self) -> list[bytes]:
+        """What may be found of the file: all, nothing or parts of what is not synced."""
+        synced, current = self.synced, self.current
+        if synced == current:
+            return [current]
+        # Where they begin to differ; everything before is on disk.
+        at = len(synced) if current.startswith(synced) else _common(synced, current)
+        length = len(current) - at
+        found = [synced, current, current[:at]]
+        for cut in {1, 7, 31, 33, 60, length - 1, *range(0, length, length // 9 + 1)}:
+            if 0 < cut < length:
+                # The file grew and was filled from the front,
+                found.append(current[: at + cut])
+                # or its length came first,
+                found.append(current[: at + cut] + bytes(length - cut))
+                # or its pages came in the other order.
+                found.append(current[:at] + bytes(cut) + current[at + cut :])
+        found.append(current[:at] + bytes(length))
+        if self.was_cut and len(synced) > len(current):
+            found.append(current + synced[len(current) :])
+        return found
+
+
+def _common(a: bytes, b: bytes) -> int:
+    return next(
+        (at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y),
+        min(len(a), len(b)),
+    )
+
+
+@dataclass
+class _Directory:
+    files: dict[str, _File] = field(default_factory=dict)
+    created: set[str] = field(default_factory=set)
+    """Not known to the directory on disk yet."""
+    removed: dict[str, _File] = field(default_factory=dict)
+    """Still known to it."""
+
+
+def _possible_disks(before: Mapping[str, bytes], operations) -> Iterator[Disk]:
+    directory = _Directory({name: _File(d, d) for name, d in before.items()})
+    for operation in operations:
+        _apply(directory, operation)
+    certain = {
+        name: file
+        for name, file in directory.files.items()
+        if name not in directory.created
+    }
+    # Only one file is written at a time, so files vary one by one.
+    for kept in _subsets(directory):
+        files = {**certain, **kept}
+        for varied in files or [None]:
+            if varied is None:
+                yield {}
+                continue
+            for lost in (False, True):
+                rest = {
+                    name: file.synced if lost else file.current
+                    for name, file in files.items()
+                }
+                for content in files[varied].possible():
+                    yield {**rest, varied: content}
+
+
+def _subsets(directory: _Directory) -> Iterator[dict[str, _File]]:
+    """Files whose coming or going is not on disk: all, none, and each alone."""
+    unsure = {name: directory.files[name] for name in directory.created}
+    unsure |= directory.removed
+    yield {}
+    yield unsure
+    for name, file in unsure.items():
+        yield {name: file}
+    yield {name: directory.files[name] for name in directory.created}
+
+
+def _apply(directory: _Directory, operation: Operation) -> None:
+    files, name = directory.files, operation.name
+    match operation.kind:
+        case "create":
+            files[name] = _File()
+            directory.created.add(name)
+        case "write":
+            files[name].current += operation.data
+        case "truncate":
+            files[name].current = files[name].current[: operation.byte_count]
+            files[name].was_cut = True
+        case "sync":
+            files[name].synced = files[name].current
+            files[name].was_cut = False
+        case "remove":
+            file = files.pop(name)
+            if name in directory.created:
+                directory.created.discard(name)
+            else:
+                directory.removed[name] = file
+        case "sync_directory":
+            directory.created.clear()
+            directory.removed.clear()

@@ -1,0 +1,103 @@
+"""Every command is in the list, explains itself, and is loaded when it is needed."""
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from pydanube.cli.main import COMMANDS, app, load
+from pydanube.model.version import __version__
+
+NAMES = [command.name for command in app.registered_commands]
+
+HEAVY = """
+import sys
+sys.argv = ["danube", "--help"]
+from pydanube.cli.main import main
+try:
+    main()
+except SystemExit:
+    pass
+heavy = {"pyarrow", "google.protobuf", "pydanube.client.client", "pydanube.broker"}
+print("LOADED", *sorted(heavy & set(sys.modules)))
+"""
+
+
+def commands(command, words):
+    contained = getattr(command, "commands", {})
+    for name, each in contained.items():
+        yield from commands(each, (*words, name))
+    if not contained:
+        yield words, command
+
+
+ALL = [pair for name in NAMES for pair in commands(load(name), (name,))]
+each_command = pytest.mark.parametrize(
+    ("words", "command"), ALL, ids=[" ".join(words) for words, _ in ALL]
+)
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_the_list_shows_every_command_and_how_to_begin():
+    result = run("--help")
+    assert result.exit_code == 0
+    for name in NAMES:
+        assert name in result.stdout
+    assert "danube produce /default/hello" in result.stdout
+
+
+@pytest.mark.parametrize("entry", [e for e in COMMANDS if e.name in NAMES])
+def test_what_the_list_says_is_what_the_command_says(entry):
+    first, *_ = load(entry.name).help.split("\n\n")
+    assert first == entry.help
+
+
+@each_command
+def test_every_command_explains_itself(words, command):
+    result = run(*words, "--help")
+    assert result.exit_code == 0
+    assert command.help.split("\n\n")[0].endswith(".")
+    assert f"$ danube {' '.join(words)}" in result.stdout
+
+
+@each_command
+def test_every_option_says_what_it_does(words, command):
+    for parameter in command.params:
+        assert parameter.help, f"{parameter.name} has no help"
+        assert parameter.help.endswith("."), parameter.name
+
+
+@each_command
+def test_an_unknown_option_is_a_usage_error(words, command):
+    result = run(*words, "--no-such-option")
+    assert result.exit_code == 2
+    assert "Traceback" not in result.stderr
+
+
+def test_a_misspelt_command_is_answered_with_the_right_one():
+    result = run("prodce")
+    assert result.exit_code == 2
+    assert "produce" in result.stderr
+
+
+def test_the_version_is_an_option_too():
+    assert run("--version").stdout == f"danube {__version__}\n"
+    assert __version__ in run("version").stdout
+
+
+@pytest.mark.slow
+def test_help_does_not_wait_for_what_it_does_not_need():
+    done = subprocess.run(
+        [sys.executable, "-c", HEAVY], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1] == "LOADED"
+
+
+def test_a_command_is_found_under_the_name_in_the_list():
+    for entry in COMMANDS:
+        if entry.name in NAMES:
+            assert load(entry.name).name == entry.name

@@ -1,0 +1,101 @@
+"""Sizes, durations and counts are read as people mean them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pydanube.cli.quantities import (
+    format_bytes,
+    format_duration,
+    format_messages,
+    parse_attribute,
+    parse_bytes,
+    parse_duration,
+    parse_rate,
+)
+from pydanube.model.errors import InvalidRequest
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("0", 0),
+        ("17", 17),
+        ("500MB", 500_000_000),
+        ("10GiB", 10 * 1024**3),
+        ("1.5 kib", 1536),
+        (" 2TB ", 2 * 10**12),
+    ],
+)
+def test_sizes(text, count):
+    assert parse_bytes(text) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("250ms", 0.25), ("12h", 43_200), ("7d", 604_800)],
+)
+def test_durations(text, seconds):
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "MB", "-1MB", "5 parsecs", "1e3", "1,000"])
+def test_what_is_no_quantity_is_refused_with_an_example(text):
+    with pytest.raises(InvalidRequest, match="500MB"):
+        parse_bytes(text)
+    with pytest.raises(InvalidRequest, match="12h"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(("text", "rate"), [("500", 500), ("0.5/s", 0.5)])
+def test_rates(text, rate):
+    assert parse_rate(text) == rate
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "fast", "inf", "nan", "5/m"])
+def test_a_rate_is_above_zero(text):
+    with pytest.raises(InvalidRequest):
+        parse_rate(text)
+
+
+def test_an_attribute_is_cut_at_its_first_equals_sign():
+    assert parse_attribute("query=a=b") == ("query", "a=b")
+    assert parse_attribute("empty=") == ("empty", "")
+
+
+@pytest.mark.parametrize("text", ["name", "=value", ""])
+def test_an_attribute_has_a_name_and_an_equals_sign(text):
+    with pytest.raises(InvalidRequest):
+        parse_attribute(text)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1024**2 - 1, "1.0 MiB"),
+        (5 * 1024**4, "5.0 TiB"),
+    ],
+)
+def test_sizes_are_shown_in_the_unit_that_suits(count, text):
+    assert format_bytes(count) == text
+
+
+@given(st.integers(0, 10**15))
+def test_a_shown_size_is_read_as_nearly_the_same(count):
+    assert parse_bytes(format_bytes(count)) == pytest.approx(count, rel=0.06)
+
+
+@given(st.integers(1, 10**7))
+def test_a_shown_duration_is_read_as_the_same(seconds):
+    assert parse_duration(format_duration(seconds)) == seconds
+
+
+def test_one_message_is_not_messages():
+    assert [format_messages(n) for n in (0, 1, 1234)] == [
+        "0 messages",
+        "1 message",
+        "1,234 messages",
+    ]

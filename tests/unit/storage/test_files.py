@@ -1,0 +1,43 @@
+import errno
+import resource
+from pathlib import Path
+
+import pytest
+
+from pydanube.storage.files import DirectoryFiles
+
+
+def test_a_full_disk_is_reported():
+    file = DirectoryFiles(Path("/dev")).append("full")
+    with pytest.raises(OSError, match="No space") as caught:
+        file.write([b"abc"])
+    assert caught.value.errno == errno.ENOSPC
+    file.close()
+
+
+def test_a_write_that_was_cut_goes_on_where_it_was_cut(tmp_path):
+    files = DirectoryFiles(tmp_path)
+    file = files.create("one")
+    buffers = [b"a" * 600, b"b" * 600, b"c" * 600]
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        # The first call writes as much as fits; the next one is refused.
+        with pytest.raises(OSError, match="too large"):
+            file.write(buffers)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert bytes(files.map("one")) == b"".join(buffers)[:1000]
+    file.close()
+
+
+def test_directories_are_not_files(tmp_path):
+    (tmp_path / "sub").mkdir()
+    assert DirectoryFiles(tmp_path).names() == []
+
+
+def test_a_file_is_not_created_over_another(tmp_path):
+    files = DirectoryFiles(tmp_path)
+    files.create("one").close()
+    with pytest.raises(FileExistsError):
+        files.create("one")

@@ -1,0 +1,362 @@
+import asyncio
+import errno
+
+import pytest
+from support.batches import frame_of
+from support.recording_files import RecordingFiles
+
+from pydanube.model.errors import Closed, CorruptJournal, DiskFull, JournalFailed
+from pydanube.storage.config import JournalConfig
+from pydanube.storage.files import DirectoryFiles, MemoryFiles
+from pydanube.storage.journal import open_journal
+from pydanube.storage.recovery import file_name
+from pydanube.wire.journal_format import Batch, FileHeader, Sealed, TopicOpened
+
+CONFIG = JournalConfig(file_bytes_max=1024)
+OPENED = TopicOpened(topic_id=1, name="t", epoch=1, end_offset=0, sealed_offset=0)
+
+
+@pytest.fixture(params=["memory", "directory", "recording"])
+def files(request, tmp_path):
+    match request.param:
+        case "memory":
+            return MemoryFiles()
+        case "directory":
+            return DirectoryFiles(tmp_path)
+        case _:
+            return RecordingFiles()
+
+
+class Batches:
+    def __init__(self, base=0):
+        self.base = base
+
+    def next(self, count=1, size=100):
+        frame = frame_of([b"x" * size] * count)
+        frame.stamp(self.base, 1)
+        self.base += count
+        return Batch(1, frame)
+
+
+def test_entries_are_told_in_order_when_they_are_in_the_state(files):
+    async def run():
+        told = []
+        async with open_journal(files, CONFIG) as journal:
+            batches = Batches()
+            journal.append(OPENED, lambda error: told.append(("opened", error)))
+            for at in range(50):
+
+                def done(error, at=at):
+                    assert journal.state.topics[1].end_offset > at
+                    told.append((at, error))
+
+                journal.append(batches.next(), done)
+                if at % 7 == 0:
+                    await asyncio.sleep(0)
+            await journal.sync()
+        assert told == [("opened", None), *((at, None) for at in range(50))]
+
+    asyncio.run(run())
+
+
+def test_what_was_committed_is_recovered(files):
+    async def run():
+        async with open_journal(files, CONFIG) as journal:
+            batches = Batches()
+            journal.append(OPENED, None)
+            for _ in range(30):
+                journal.append(batches.next(), None)
+                await journal.sync()
+            state = journal.state
+            assert journal.file_count > 3
+        async with open_journal(files, CONFIG) as journal:
+            assert journal.state == state
+            assert [f.base for f in journal.recovered[1]] == list(range(30))
+            journal.append(batches.next(), None)
+            await journal.sync()
+        async with open_journal(files, CONFIG) as journal:
+            assert journal.state.topics[1].end_offset == 31
+
+    asyncio.run(run())
+
+
+def test_leaving_commits_what_was_appended(files):
+    async def run():
+        told = []
+        async with open_journal(files, CONFIG) as journal:
+            journal.append(OPENED, told.append)
+        assert told == [None]
+        with pytest.raises(Closed):
+            journal.append(OPENED, None)
+
+    asyncio.run(run())
+
+
+def test_what_is_appended_together_is_synced_once():
+    async def run():
+        files = RecordingFiles()
+        async with open_journal(files, CONFIG) as journal:
+            begun = len(files.operations)
+            journal.append(OPENED, None)
+            batches = Batches()
+            for _ in range(5):
+                journal.append(batches.next(), None)
+            await journal.sync()
+            kinds = [each.kind for each in files.operations[begun:]]
+            assert kinds == ["write", "sync"]
+
+    asyncio.run(run())
+
+
+def test_nothing_is_synced_that_nobody_wants_synced():
+    async def run():
+        files = RecordingFiles()
+        async with open_journal(files, CONFIG) as journal:
+            begun = len(files.operations)
+            written = asyncio.Event()
+            journal.append(OPENED, lambda error: written.set(), sync=False)
+            await written.wait()
+            assert [each.kind for each in files.operations[begun:]] == ["write"]
+
+    asyncio.run(run())
+
+
+def test_a_file_is_only_begun_when_the_last_is_on_disk():
+    async def run():
+        files = RecordingFiles()
+        async with open_journal(files, CONFIG) as journal:
+            journal.append(OPENED, None)
+            batches = Batches()
+            for _ in range(20):
+                written = asyncio.Event()
+                journal.append(
+                    batches.next(), lambda error, w=written: w.set(), sync=False
+                )
+                await written.wait()
+        kinds = [each.kind for each in files.operations]
+        for at, kind in enumerate(kinds[4:], 4):
+            if kind == "create":
+                assert kinds[at - 1] == "sync"
+                assert kinds[at + 1 : at + 4] == ["write", "sync", "sync_directory"]
+        assert kinds.count("create") > 2
+
+    asyncio.run(run())
+
+
+def test_a_snapshot_larger_than_a_file_does_not_roll_for_ever(files):
+    async def run():
+        async with open_journal(files, CONFIG) as journal:
+            for topic in range(100):
+                opened = TopicOpened(
+                    topic_id=topic,
+                    name="t" * 50,
+                    epoch=1,
+                    end_offset=0,
+                    sealed_offset=0,
+                )
+                journal.append(opened, None)
+            await journal.sync()
+            before = journal.file_count
+            for _ in range(10):
+                journal.append(Sealed(1, 0), None)
+                await journal.sync()
+            assert journal.file_count <= before + 1
+
+    asyncio.run(run())
+
+
+def test_old_files_are_named_when_all_in_them_is_sealed(files):
+    async def run():
+        async with open_journal(files, CONFIG) as journal:
+            batches = Batches()
+            journal.append(OPENED, None)
+            for _ in range(30):
+                journal.append(batches.next(), None)
+                await journal.sync()
+            assert journal.plan_removal(lambda topic: 0) == []
+            end = journal.oldest_ends()[1]
+            assert journal.plan_removal(lambda topic: end - 1) == []
+            assert journal.plan_removal(lambda topic: end) == [file_name(1)]
+            everything = journal.plan_removal(lambda topic: None)
+            assert len(everything) == journal.file_count - 1
+            for name in everything:
+                files.remove(name)
+            journal.on_removed(everything)
+            assert journal.file_count == 1
+        async with open_journal(files, CONFIG) as journal:
+            assert journal.state.topics[1].end_offset == 30
+
+    asyncio.run(run())
+
+
+def failing(kind, code):
+    failures = []
+
+    def fail(operation):
+        if failures and operation.kind == kind:
+            return OSError(code, "on purpose")
+        return None
+
+    return failures, RecordingFiles(fail=fail)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_fails_everything_on_its_way_and_goes_on(code):
+    async def run():
+        failures, files = failing("write", code)
+        async with open_journal(files, CONFIG) as journal:
+            batches = Batches()
+            journal.append(OPENED, None)
+            journal.append(batches.next(), None)
+            await journal.sync()
+            length = len(files.contents[file_name(1)])
+            failures.append(True)
+            told, watched = [], []
+            unwatch = journal.watch_failures(lambda: watched.append(len(told)))
+            for _ in range(3):
+                journal.append(batches.next(), told.append)
+            with pytest.raises(DiskFull):
+                await journal.sync()
+            assert [type(error) for error in told] == [DiskFull] * 3
+            assert watched == [0]
+            assert journal.pending_bytes == 0
+            assert len(files.contents[file_name(1)]) == length
+            unwatch()
+            failures.clear()
+            journal.append(Batches(1).next(), told.append)
+            await journal.sync()
+            assert told[-1] is None
+        async with open_journal(RecordingFiles(files.contents), CONFIG) as journal:
+            assert journal.state.topics[1].end_offset == 2
+
+    asyncio.run(run())
+
+
+def test_a_full_disk_while_rolling_leaves_the_old_file_in_use():
+    async def run():
+        failures, files = failing("write", errno.ENOSPC)
+        async with open_journal(files, CONFIG) as journal:
+            journal.append(OPENED, None)
+            journal.append(Batches().next(count=20), None)
+            await journal.sync()
+            failures.append(True)
+            journal.append(Batches(20).next(), None)
+            with pytest.raises(DiskFull):
+                await journal.sync()
+            assert files.names() == [file_name(1)]
+            failures.clear()
+            journal.append(Batches(20).next(), None)
+            await journal.sync()
+            assert files.names() == [file_name(1), file_name(2)]
+        async with open_journal(RecordingFiles(files.contents), CONFIG) as journal:
+            assert journal.state.topics[1].end_offset == 21
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", ["write", "sync"])
+def test_any_other_failure_ends_the_journal(kind):
+    async def run():
+        failures, files = failing(kind, errno.EIO)
+        async with open_journal(files, CONFIG) as journal:
+            journal.append(OPENED, None)
+            await journal.sync()
+            failures.append(True)
+            told = []
+            journal.append(Batches().next(), told.append)
+            with pytest.raises(JournalFailed):
+                await journal.sync()
+            assert isinstance(told[0], JournalFailed)
+            failures.clear()
+            with pytest.raises(JournalFailed):
+                journal.append(Batches().next(), None)
+            assert journal.state.topics[1].end_offset == 0
+            await journal.room()
+
+    asyncio.run(run())
+
+
+def test_a_full_disk_that_cannot_be_cut_back_ends_the_journal():
+    async def run():
+        def fail(operation):
+            if full and operation.kind in {"write", "truncate"}:
+                return OSError(errno.ENOSPC, "on purpose")
+            return None
+
+        full = False
+        files = RecordingFiles(fail=fail)
+        async with open_journal(files, CONFIG) as journal:
+            journal.append(OPENED, None)
+            await journal.sync()
+            full = True
+            journal.append(Batches().next(), None)
+            with pytest.raises(JournalFailed):
+                await journal.sync()
+
+    asyncio.run(run())
+
+
+def test_who_asks_for_room_waits_until_the_disk_has_caught_up(files):
+    async def run():
+        config = JournalConfig(pending_bytes_max=500)
+        async with open_journal(files, config) as journal:
+            journal.append(OPENED, None)
+            batches = Batches()
+            for _ in range(10):
+                journal.append(batches.next(), None)
+            assert not journal.has_room
+            await journal.room()
+            assert journal.has_room
+            assert journal.state.topics[1].end_offset > 0
+
+    asyncio.run(run())
+
+
+def test_a_callback_that_fails_does_not_keep_the_news_from_others(files, caplog):
+    async def run():
+        told = []
+
+        def broken(error):
+            raise RuntimeError("on purpose")
+
+        async with open_journal(files, CONFIG) as journal:
+            journal.append(OPENED, broken)
+            journal.append(Batches().next(), told.append)
+            await journal.sync()
+        assert told == [None]
+
+    asyncio.run(run())
+    assert "on purpose" in caplog.text
+
+
+def test_a_torn_end_is_cut_off_and_appended_to(files, caplog):
+    async def run():
+        async with open_journal(files, CONFIG) as journal:
+            journal.append(OPENED, None)
+            journal.append(Batches().next(), None)
+        file = files.append(file_name(1))
+        file.write([b"DjE1 torn"])
+        file.close()
+        length = len(files.map(file_name(1)))
+        async with open_journal(files, CONFIG) as journal:
+            assert len(files.map(file_name(1))) == length - 9
+            journal.append(Batches(1).next(), None)
+        async with open_journal(files, CONFIG) as journal:
+            assert journal.state.topics[1].end_offset == 2
+
+    asyncio.run(run())
+    assert "cutting 9 bytes off" in caplog.text
+
+
+def test_a_newer_journal_is_refused_and_not_touched():
+    newer = FileHeader(1, b"0123456789abcdef", version=2).encode() + b"whatever"
+    files = RecordingFiles({file_name(1): newer})
+
+    async def run():
+        async with open_journal(files, CONFIG):
+            raise AssertionError("it opened")
+
+    with pytest.raises(CorruptJournal, match="version 2"):
+        asyncio.run(run())
+    assert not files.operations
+    assert files.contents == {file_name(1): newer}

@@ -1,0 +1,34 @@
+import asyncio
+
+import pytest
+
+from pydanube.model.errors import NotFound, ObjectsUnavailable
+from pydanube.storage.objects import DirectoryObjects
+
+
+def test_what_a_crash_left_half_written_is_removed(tmp_path):
+    objects = DirectoryObjects(tmp_path)
+    asyncio.run(objects.put("a/one", b"abc"))
+    (tmp_path / ".parts" / "a,two").write_bytes(b"ab")
+    objects = DirectoryObjects(tmp_path)
+    assert asyncio.run(objects.names("")) == ["a/one"]
+    assert list((tmp_path / ".parts").iterdir()) == []
+
+
+def test_a_name_does_not_lead_out_of_the_directory(tmp_path):
+    objects = DirectoryObjects(tmp_path / "objects")
+    for name in ("../one", "a/../../one", "/etc/passwd"):
+        with pytest.raises(NotFound):
+            asyncio.run(objects.put(name, b"abc"))
+
+
+def test_an_object_that_cannot_be_stored_is_reported(tmp_path):
+    objects = DirectoryObjects(tmp_path)
+    asyncio.run(objects.put("a", b"a file where a directory is needed"))
+    with pytest.raises(ObjectsUnavailable):
+        asyncio.run(objects.put("a/one", b"abc"))
+
+
+def test_the_url_is_that_of_a_file(tmp_path):
+    objects = DirectoryObjects(tmp_path)
+    assert objects.url("a/one") == (tmp_path / "a/one").as_uri()

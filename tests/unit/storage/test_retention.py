@@ -1,0 +1,56 @@
+from pydanube.model.policy import Retention
+from pydanube.storage.manifest import SegmentEntry
+from pydanube.storage.retention import plan_drops
+
+HOUR_US = 3600 * 1_000_000
+
+
+def segments(count):
+    return [
+        SegmentEntry(
+            base=10 * at,
+            end=10 * at + 10,
+            epoch=1,
+            count=10,
+            byte_count=100,
+            object_name=f"{at}",
+            first_publish_time=at * HOUR_US,
+            last_publish_time=(at + 1) * HOUR_US,
+            sealed_at=0,
+        )
+        for at in range(count)
+    ]
+
+
+def dropped(count, now=0, tail_bytes=0, **retention):
+    drops = plan_drops(
+        segments(count), Retention(**retention), tail_bytes=tail_bytes, now=now
+    )
+    assert [drop.base for drop in drops] == [10 * at for at in range(len(drops))]
+    return len(drops)
+
+
+def test_without_a_limit_everything_is_kept():
+    assert dropped(5, now=10**18) == 0
+
+
+def test_a_segment_is_too_old_when_its_last_message_is():
+    assert dropped(5, now=3 * HOUR_US, age_s=3600) == 1
+    assert dropped(5, now=3 * HOUR_US + 1, age_s=3600) == 2
+
+
+def test_so_many_bytes_are_kept_as_the_limit_asks_for_at_least():
+    assert dropped(5, bytes_max=300) == 2
+    assert dropped(5, bytes_max=299) == 2
+    assert dropped(5, bytes_max=301) == 1
+    assert dropped(5, bytes_max=300, tail_bytes=100) == 3
+
+
+def test_either_limit_is_enough():
+    assert dropped(5, now=3 * HOUR_US, age_s=3600, bytes_max=300) == 2
+
+
+def test_the_newest_segment_stays():
+    assert dropped(5, now=10**18, age_s=0) == 4
+    assert dropped(1, bytes_max=0) == 0
+    assert dropped(0, bytes_max=0) == 0

@@ -1,0 +1,171 @@
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.batches import A_TIME, frame_of, offsets_of, payloads_of
+
+from pydanube.model.errors import CorruptSegment
+from pydanube.storage.manifest import SegmentEntry
+from pydanube.storage.segments import (
+    SCHEMA,
+    SegmentIdentity,
+    SegmentReader,
+    encode_segment,
+    object_name,
+    object_prefix,
+    table_of,
+    topic_id_of,
+)
+from pydanube.wire.batches import Codec
+
+IDENTITY = SegmentIdentity(topic="/default/a", topic_id=7, epoch=3)
+
+
+def log_of(*frames, base=0):
+    for frame in frames:
+        frame.stamp(base, 1)
+        base += frame.count
+    return list(frames)
+
+
+def reader_of(frames, *, row_group_bytes=8 << 20, frame_bytes=1 << 20):
+    data = encode_segment(frames, IDENTITY, row_group_bytes=row_group_bytes)
+    entry = SegmentEntry(
+        base=frames[0].base,
+        end=frames[-1].end,
+        epoch=3,
+        count=frames[-1].end - frames[0].base,
+        byte_count=data.size,
+        object_name="one",
+        first_publish_time=A_TIME,
+        last_publish_time=A_TIME,
+        sealed_at=A_TIME,
+    )
+    return SegmentReader(entry, lambda: pa.BufferReader(data), frame_bytes=frame_bytes)
+
+
+def read_all(reader):
+    return [
+        frame
+        for index in range(reader.row_group_count)
+        for frame in reader.read_row_group(index)
+    ]
+
+
+def rows(frames):
+    return table_of(frames).to_pylist()
+
+
+def various():
+    return log_of(
+        frame_of([b"a", b"b"], producer="web-1", producer_id=1),
+        frame_of([b"c"], keys=[b"k"], attributes=[{"x": "1", "y": ""}]),
+        frame_of([b"d", b"e"], keys=[None, b"k"], codec=Codec.ZSTD),
+        frame_of([b"f"], schema_id=4, schema_version=2, producer="ü"),
+        frame_of([b"g"], schema_id=4, schema_version=3, time=A_TIME + 5),
+        frame_of([b"", b"i"], publish_times=[A_TIME + 7, A_TIME + 9]),
+        frame_of([b"j"], attributes=[{}]),
+        base=1000,
+    )
+
+
+def test_everything_comes_back_as_it_was():
+    frames = various()
+    again = read_all(reader_of(frames))
+    assert payloads_of(again) == [
+        b"a",
+        b"b",
+        b"c",
+        b"d",
+        b"e",
+        b"f",
+        b"g",
+        b"",
+        b"i",
+        b"j",
+    ]
+    assert offsets_of(again) == list(range(1000, 1010))
+    assert rows(again) == rows(frames)
+
+
+def test_frames_are_cut_where_the_schema_changes():
+    again = read_all(reader_of(various()))
+    schemas = [(f.header.schema_id, f.header.schema_version) for f in again]
+    assert schemas == [(0, 0), (4, 2), (4, 3), (0, 0)]
+    assert [frame.base for frame in again] == [1000, 1005, 1006, 1007]
+
+
+def test_the_header_tells_the_times_and_no_producer():
+    again = read_all(reader_of(various()))
+    last = again[-1].header
+    assert (last.first_publish_time, last.last_publish_time) == (A_TIME + 7, A_TIME)
+    assert {frame.header.producer for frame in again} == {""}
+    assert {frame.header.epoch for frame in again} == {3}
+    again[-1].check()
+
+
+def test_row_groups_are_found_by_offset():
+    frames = log_of(*(frame_of([b"x" * 1000] * 10) for _ in range(20)))
+    reader = reader_of(frames, row_group_bytes=3 * frames[0].byte_count)
+    assert reader.row_group_count == 7
+    assert reader.row_group_of(0) == 0
+    assert reader.row_group_of(29) == 0
+    assert reader.row_group_of(30) == 1
+    assert reader.row_group_of(199) == 6
+    assert offsets_of(reader.read_row_group(1)) == list(range(30, 60))
+
+
+def test_frames_that_are_read_are_no_longer_than_wanted():
+    sizes = [10] * 300 + [50_000] * 3 + [10] * 300
+    frames = log_of(*(frame_of([b"x" * size]) for size in sizes))
+    again = read_all(reader_of(frames, frame_bytes=20_000))
+    assert offsets_of(again) == list(range(603))
+    assert all(frame.byte_count < 25_000 or frame.count == 1 for frame in again)
+    assert len(again) < 60
+
+
+def test_many_small_frames_become_few_large_ones():
+    frames = log_of(*(frame_of([b"%d" % at]) for at in range(2000)))
+    again = read_all(reader_of(frames))
+    assert len(again) == 1
+    assert payloads_of(again) == [b"%d" % at for at in range(2000)]
+
+
+def test_the_file_says_what_it_is():
+    data = encode_segment(various(), IDENTITY, row_group_bytes=8 << 20)
+    with pq.ParquetFile(pa.BufferReader(data)) as file:
+        assert file.schema_arrow.equals(SCHEMA)
+        assert file.metadata.metadata[b"danube.topic"] == b"/default/a"
+        assert file.metadata.metadata[b"danube.base_offset"] == b"1000"
+        assert file.metadata.metadata[b"danube.end_offset"] == b"1010"
+        statistics = file.metadata.row_group(0).column(0).statistics
+        assert (statistics.min, statistics.max) == (1000, 1009)
+    assert topic_id_of(lambda: pa.BufferReader(data)) == 7
+    assert topic_id_of(lambda: pa.BufferReader(b"something else")) is None
+
+
+def test_an_object_that_is_not_the_segment_is_reported():
+    frames = various()
+    entry = reader_of(frames).entry
+    other = encode_segment(frames[:2], IDENTITY, row_group_bytes=8 << 20)
+    for data in (b"", b"not parquet at all", other):
+        with pytest.raises(CorruptSegment, match="segment one"):
+            SegmentReader(entry, lambda d=data: pa.BufferReader(d), frame_bytes=1)
+
+
+def test_a_damaged_row_group_is_reported():
+    frames = log_of(
+        *(frame_of([bytes(at % 251 for at in range(5000))]) for _ in range(9))
+    )
+    data = bytearray(encode_segment(frames, IDENTITY, row_group_bytes=8 << 20))
+    entry = reader_of(frames).entry
+    data[10:400] = bytes(390)
+    reader = SegmentReader(entry, lambda: pa.BufferReader(bytes(data)), frame_bytes=1)
+    with pytest.raises(CorruptSegment, match="row group 0"):
+        reader.read_row_group(0)
+
+
+def test_names_sort_by_offset():
+    assert object_name("", "/default/a", 5, 17, 3) == (
+        "default/a/00000000000000000005-00000000000000000017-3.parquet"
+    )
+    assert object_prefix("/some/root/", "/default/a") == "some/root/default/a/"

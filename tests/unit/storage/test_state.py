@@ -1,0 +1,113 @@
+import pytest
+from support.batches import frame_of
+
+from pydanube.model.errors import CorruptJournal
+from pydanube.storage.state import JournalState
+from pydanube.wire.journal_format import (
+    RUNS_MAX,
+    Batch,
+    CursorSaved,
+    CursorState,
+    ProducerDeleted,
+    ProducerOpened,
+    Sealed,
+    SubscriptionDeleted,
+    TopicDeleted,
+    TopicOpened,
+)
+
+
+def opened(end=0):
+    state = JournalState()
+    state.apply(
+        TopicOpened(topic_id=1, name="t", epoch=1, end_offset=end, sealed_offset=end)
+    )
+    return state
+
+
+def batch(state, count=2, **fields):
+    frame = frame_of([b"x"] * count, **fields)
+    frame.stamp(state.topics[1].end_offset, 1)
+    return Batch(1, frame)
+
+
+def test_a_batch_moves_the_end():
+    state = opened(5)
+    state.apply(batch(state))
+    assert state.topics[1].end_offset == 7
+
+
+def test_a_batch_that_does_not_continue_its_topic_is_damage():
+    state = opened(5)
+    entry = batch(state)
+    state.apply(entry)
+    with pytest.raises(CorruptJournal, match="at offset 7, it has 5"):
+        state.apply(entry)
+
+
+def test_a_producers_messages_are_remembered_as_few_runs():
+    state = opened()
+    for at in range(3):
+        state.apply(batch(state, producer="p", producer_id=1, base_sequence=2 * at))
+    state.apply(batch(state, count=1))
+    state.apply(batch(state, producer="p", producer_id=1, base_sequence=6))
+    producer = state.topics[1].producers["p"]
+    assert producer.next_sequence == 8
+    assert list(producer.runs) == [(0, 0, 6), (6, 7, 2)]
+
+
+def test_the_oldest_runs_are_forgotten():
+    state = opened()
+    for at in range(RUNS_MAX + 10):
+        state.apply(batch(state, 1, producer="p", producer_id=1, base_sequence=at))
+        state.apply(batch(state, 1))
+    runs = state.topics[1].producers["p"].runs
+    assert len(runs) == RUNS_MAX
+    assert runs[0][0] == 10
+
+
+def test_a_producer_without_id_is_not_remembered():
+    state = opened()
+    state.apply(batch(state, producer="p"))
+    assert not state.topics[1].producers
+
+
+def test_a_producer_that_comes_again_keeps_what_it_sent():
+    state = opened()
+    state.apply(ProducerOpened(topic_id=1, name="p", producer_id=1, epoch=1))
+    state.apply(batch(state, producer="p", producer_id=1, producer_epoch=1))
+    state.apply(ProducerOpened(topic_id=1, name="p", producer_id=1, epoch=2))
+    producer = state.topics[1].producers["p"]
+    assert (producer.epoch, producer.next_sequence) == (2, 2)
+    state.apply(ProducerOpened(topic_id=1, name="p", producer_id=9, epoch=1))
+    assert state.topics[1].producers["p"].next_sequence == 0
+
+
+def test_cursors_and_producers_can_be_deleted():
+    state = opened()
+    state.apply(CursorSaved(1, "s", CursorState(3)))
+    state.apply(ProducerOpened(topic_id=1, name="p", producer_id=1, epoch=1))
+    state.apply(SubscriptionDeleted(1, "s"))
+    state.apply(ProducerDeleted(1, "p"))
+    assert not state.topics[1].cursors
+    assert not state.topics[1].producers
+
+
+def test_what_comes_after_a_topic_was_deleted_says_nothing():
+    state = opened()
+    late = [
+        batch(state),
+        CursorSaved(1, "s", CursorState(3)),
+        Sealed(1, 1),
+        ProducerOpened(topic_id=1, name="p", producer_id=1, epoch=1),
+    ]
+    state.apply(TopicDeleted(1))
+    for entry in late:
+        state.apply(entry)
+    assert not state.topics
+
+
+def test_sealing_never_goes_back():
+    state = opened(5)
+    state.apply(Sealed(1, 3))
+    assert state.topics[1].sealed_offset == 5
