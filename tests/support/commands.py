@@ -36,18 +36,26 @@ def danube(
 def start_danube(
     *arguments: str, url: str = "", **variables: str
 ) -> subprocess.Popen[bytes]:
-    """Start a command; its streams are pipes."""
+    """Start a command; its streams are pipes, and nothing is read ahead of us."""
     return subprocess.Popen(
         [*DANUBE, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        bufsize=0,
         env=environment(url, **variables),
     )
 
 
 def end(process: subprocess.Popen[bytes], number: int) -> tuple[int, str, str]:
     """Send a signal and wait: exit code, output, errors."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
     process.send_signal(number)
-    out, err = process.communicate(timeout=TIMEOUT_S)
-    return process.returncode, out.decode(), err.decode()
+    # Its input stays open: it ends because of the signal, or not at all.
+    out, err = process.stdout.read(), process.stderr.read()
+    code = process.wait(timeout=TIMEOUT_S)
+    for stream in (process.stdin, process.stdout, process.stderr):
+        stream.close()
+    return code, out.decode(), err.decode()

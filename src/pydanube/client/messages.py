@@ -92,12 +92,16 @@ class Part:
     @cached_property
     def keys(self) -> list[bytes | None] | None:
         """Every key, or None if no message has one."""
-        return self._values(Column.KEY, "key")
+        keys: list[bytes | None] | None = self._values(Column.KEY, "key")
+        return keys
 
     @cached_property
     def attributes(self) -> list[list[tuple[str, str]] | None] | None:
         """Every message's attributes, or None if no message has any."""
-        return self._values(Column.ATTRIBUTES, "attributes")
+        values: list[list[tuple[str, str]] | None] | None = self._values(
+            Column.ATTRIBUTES, "attributes"
+        )
+        return values
 
     @cached_property
     def times(self) -> list[int] | None:
@@ -109,7 +113,8 @@ class Part:
     @cached_property
     def producers(self) -> list[str] | None:
         """Every producer's name, or None if the header names the only one."""
-        return self._values(Column.PRODUCER, "producer")
+        names: list[str] | None = self._values(Column.PRODUCER, "producer")
+        return names
 
     @cached_property
     def offsets(self) -> Sequence[int]:

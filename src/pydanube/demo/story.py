@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import tempfile
 import threading
@@ -203,6 +204,8 @@ def _publish(stage: Stage, client: Any, paths: Sequence[Path]) -> Ledger:
 
 def _start_spark(stage: Stage) -> SparkSession:
     log_file = stage.output / "spark.log"
+    # It reports every call that Ctrl-C cuts short.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     with stage.step("Start Spark"):
         try:
             spark = session("danube demo", log_file=log_file)

@@ -8,7 +8,9 @@ settings are given to any other session.
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -62,6 +64,8 @@ def session(
     that was chosen, and its workers this very Python.  What Spark and its workers
     print goes to *log_file*, if that is given.
 
+    Cancellation: Ctrl-C and SIGTERM have their effect when Spark has started.
+
     Raises:
         JavaNotFound: There is no Java 17 or newer.
     """
@@ -74,7 +78,7 @@ def session(
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in settings_for(master, config).items():
         builder = builder.config(name, value)
-    with _output_to(log_file):
+    with _interrupts_held(), _output_to(log_file):
         return builder.getOrCreate()
 
 
@@ -113,3 +117,32 @@ def _output_to(log_file: Path | None) -> Iterator[None]:
         for number, descriptor in enumerate(kept, start=1):
             os.dup2(descriptor, number)
             os.close(descriptor)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """
+    Let SIGINT and SIGTERM have their effect when the body is done.
+
+    A JVM ends with the process that started it, but only once it is up: one that
+    is deserted before that stays for ever.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+
+    def hold(number: int, _frame: object) -> None:
+        came.append(number)
+
+    held = signal.SIGINT, signal.SIGTERM
+    before = {number: signal.signal(number, hold) for number in held}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            # Spark has a handler for SIGINT, which cancels its jobs first.
+            if signal.getsignal(number) is hold:
+                signal.signal(number, handler)
+    for number in came:
+        signal.raise_signal(number)

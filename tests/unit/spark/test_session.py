@@ -1,9 +1,18 @@
 """The settings of a session; the session itself is in the end-to-end tests."""
 
+import signal
 import subprocess
 import sys
 
-from pydanube.spark.session import LOCAL_SETTINGS, SETTINGS, _output_to, settings_for
+import pytest
+
+from pydanube.spark.session import (
+    LOCAL_SETTINGS,
+    SETTINGS,
+    _interrupts_held,
+    _output_to,
+    settings_for,
+)
 
 
 def test_a_local_session_has_local_settings_and_any_other_has_not():
@@ -23,3 +32,25 @@ def test_only_processes_started_meanwhile_print_to_the_log(tmp_path, capfd):
     subprocess.run([sys.executable, "-c", "print('outside')"], check=True)
     assert log_file.read_text() == "inside\n"
     assert capfd.readouterr().out == "outside\n"
+
+
+def test_an_interrupt_has_its_effect_when_the_start_is_done():
+    started = False
+    with pytest.raises(KeyboardInterrupt), _interrupts_held():
+        signal.raise_signal(signal.SIGINT)
+        started = True
+    assert started
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_handler_that_spark_installs_meanwhile_stays():
+    def cancel_jobs(_number, _frame):
+        pass
+
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with _interrupts_held():
+            signal.signal(signal.SIGINT, cancel_jobs)
+        assert signal.getsignal(signal.SIGINT) is cancel_jobs
+    finally:
+        signal.signal(signal.SIGINT, before)
