@@ -111,6 +111,9 @@ def _cell(value: object) -> tuple[str, bool]:
             return ("yes" if value else "no"), False
         case int():
             return f"{value:,}", True
+        case str() if value.isdecimal():
+            # An offset: to be copied, not to be estimated.
+            return value, True
         case Enum():
             return str(value.value), False
         case _:

@@ -143,7 +143,7 @@ def describe(
         [
             ("Subscription", description.subscription),
             ("Type", description.type),
-            ("Done up to offset", description.cursor),
+            ("Done up to offset", str(description.cursor)),
             ("Done above it", done_above),
             ("Backlog", description.backlog),
             ("In flight", description.in_flight),
@@ -187,7 +187,7 @@ def print_subscriptions(subscriptions: Iterable[SubscriptionDescription]) -> Non
             (
                 each.subscription,
                 each.type,
-                each.cursor,
+                str(each.cursor),
                 each.backlog,
                 each.in_flight,
                 len(each.consumers),

@@ -284,7 +284,7 @@ def _print_description(topic: TopicDescription) -> None:
             ("Offsets", f"{topic.base_offset} \u2026 {topic.end_offset}"),
             ("In segments", _segments(topic)),
             ("In memory", format_bytes(topic.tail_bytes)),
-            ("Epoch", topic.epoch),
+            ("Epoch", str(topic.epoch)),
         ]
     else:
         facts += [("Published", topic.end_offset), ("Dropped", topic.dropped)]

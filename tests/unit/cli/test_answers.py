@@ -62,6 +62,14 @@ def test_numbers_stand_at_the_right_and_words_at_the_left(capsys):
     assert one.endswith("    1")
 
 
+def test_an_offset_is_a_number_without_commas(capsys):
+    print_table(("Offset", "Count"), [("1000", 1000), ("7", 7)])
+    *_, one, other = capsys.readouterr().out.splitlines()
+    assert one.split() == ["1000", "1,000"]
+    assert other.split() == ["7", "7"]
+    assert other.startswith(" ")
+
+
 def test_a_table_without_rows_has_its_head(capsys):
     print_table(("Topic", "Messages"), [])
     assert "Topic" in capsys.readouterr().out

@@ -1,0 +1,72 @@
+"""Every example of the README and the guides runs, top to bottom, as it stands."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.processes import BrokerProcess
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    "README.md",
+    "docs/guide/start.md",
+    "docs/guide/produce.md",
+    "docs/guide/consume.md",
+]
+BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+URL = "danube://127.0.0.1:6651"
+TIMEOUT_S = 180
+
+# The broker of the test stands for the one that the page starts, and the tests
+# do not run themselves.
+NOT_RUN = ("danube broker", "make ", "DANUBE_LISTEN")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_examples_of_a_page_run(page, tmp_path):
+    text = (ROOT / page).read_text()
+    blocks = BLOCK.findall(text)
+    assert blocks
+    with BrokerProcess(tmp_path / "data") as broker:
+        for language, code in blocks:
+            run = run_python if language == "python" else run_bash
+            run(code, broker.url, tmp_path)
+
+
+def run_python(code, url, directory):
+    assert URL in code or "connect()" in code or "memory_broker" in code
+    here = (
+        code.replace(URL, url)
+        .replace("pydanube.connect()", f"pydanube.connect({url!r})")
+        .replace("sync.connect()", f"sync.connect({url!r})")
+    )
+    execute([sys.executable, "-c", here], directory, url)
+
+
+def run_bash(code, url, directory):
+    for line in code.splitlines():
+        if line and not line.startswith(NOT_RUN):
+            program, *arguments = shlex.split(line, comments=True)
+            assert program == "danube", line
+            execute(
+                [sys.executable, "-m", "pydanube.cli.main", *arguments], directory, url
+            )
+
+
+def execute(command, directory, url):
+    done = subprocess.run(
+        command,
+        cwd=directory,
+        env=os.environ | {"DANUBE_URL": url, "PYTHONWARNINGS": "default"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"

@@ -1,0 +1,131 @@
+"""A storage in memory, and doubles that do wrong what storage rests on."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from pydanube.model.errors import ObjectsUnavailable, TopicFenced
+from pydanube.model.policy import TopicPolicy
+from pydanube.storage.config import StorageConfig
+from pydanube.storage.files import MemoryFiles
+from pydanube.storage.manifest import MemoryManifest
+from pydanube.storage.objects import MemoryObjects
+from pydanube.storage.storage import open_storage
+from support.batches import frame_of
+
+A_NOW_US = 1_700_000_000_000_000
+
+
+class FlakyObjects(MemoryObjects):
+    """Objects that can be made to fail; counts what it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failing: set[str] = set()
+        """Parts of names for which put() and delete() fail."""
+        self.put_count = 0
+        self.open_count = 0
+
+    async def put(self, name, data):
+        self.put_count += 1
+        self._maybe_fail(name)
+        await super().put(name, data)
+
+    async def delete(self, name):
+        self._maybe_fail(name)
+        await super().delete(name)
+
+    def open(self, name):
+        self.open_count += 1
+        return super().open(name)
+
+    def _maybe_fail(self, name):
+        if any(part in name for part in self.failing):
+            raise ObjectsUnavailable(f"{name}: on purpose")
+
+
+class FencedManifest(MemoryManifest):
+    """A manifest that knows of newer claims."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epochs: dict[int, int] = {}
+
+    async def add(self, topic_id, entry, epoch):
+        self._compare(topic_id, epoch)
+        await super().add(topic_id, entry, epoch)
+
+    async def drop(self, topic_id, entries, epoch):
+        self._compare(topic_id, epoch)
+        await super().drop(topic_id, entries, epoch)
+
+    def _compare(self, topic_id, epoch):
+        if self.epochs.get(topic_id, epoch) > epoch:
+            raise TopicFenced(f"topic {topic_id}: on purpose")
+
+
+@dataclass
+class World:
+    """What outlives a storage, and the time."""
+
+    files: object = field(default_factory=MemoryFiles)
+    objects: FlakyObjects = field(default_factory=FlakyObjects)
+    manifest: FencedManifest = field(default_factory=FencedManifest)
+    now: float = 0.0
+    wall: int = A_NOW_US
+
+    @asynccontextmanager
+    async def storage(self, **config):
+        config.setdefault("seal_pace", 0.0)
+        config.setdefault("seal_interval_s", 3600.0)
+        async with open_storage(
+            StorageConfig(**config),
+            files=self.files,
+            objects=self.objects,
+            manifest=self.manifest,
+            clock=lambda: self.now,
+            wall_clock=lambda: self.wall,
+        ) as storage:
+            yield storage
+
+    def copy(self) -> World:
+        return copy.deepcopy(self)
+
+
+async def open_topic(storage, topic_id=1, epoch=1, policy=None, name=None):
+    return await storage.open_log(
+        topic_id, name or f"/default/t{topic_id}", epoch, policy or TopicPolicy()
+    )
+
+
+async def publish(log, *payloads, **fields):
+    """Append one batch and wait until it is committed."""
+    future = asyncio.get_running_loop().create_future()
+
+    def done(error):
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+    base = log.append_nowait(frame_of(payloads, **fields), done)
+    await future
+    return base
+
+
+async def read_all(log, base=None, bytes_max=1 << 20):
+    """All frames from *base* on, as a reader without a subscription reads them."""
+    at, frames = log.base_offset if base is None else base, []
+    while at < log.end_offset:
+        frames += await log.read(at, bytes_max=bytes_max)
+        at = frames[-1].end
+    return frames
+
+
+async def until(condition):
+    """Let everybody else work until *condition* holds."""
+    while not condition():
+        await asyncio.sleep(0)

@@ -1,0 +1,271 @@
+import asyncio
+
+import pytest
+from support.batches import frame_of, payloads_of
+from support.storages import A_NOW_US, World, open_topic, publish, read_all, until
+
+from pydanube.model.errors import ObjectsUnavailable, TopicFenced
+from pydanube.model.policy import Retention, TopicPolicy
+from pydanube.storage.config import JournalConfig, StorageConfig
+from pydanube.storage.sealing import TailLoad, plan_seals
+
+CONFIG = StorageConfig(
+    seal_bytes=100, seal_age_s=10, tail_bytes_max=1000, journal_bytes_max=5000
+)
+
+
+def plan(*loads, now=0.0, tail_bytes=0, journal_bytes=0):
+    return plan_seals(
+        [TailLoad(*load) for load in loads],
+        now=now,
+        tail_bytes=tail_bytes,
+        journal_bytes=journal_bytes,
+        config=CONFIG,
+    )
+
+
+def test_nothing_is_sealed_that_is_small_and_young():
+    assert plan((1, 99, 0.0, True)).topics == ()
+
+
+def test_what_is_large_or_old_is_sealed_the_oldest_first():
+    chosen = plan((1, 99, 5.0, False), (2, 100, 8.0, False), (3, 1, 0.0, False), now=10)
+    assert chosen.topics == (3, 2)
+    assert not chosen.is_urgent
+
+
+def test_where_memory_is_short_the_largest_go_until_half_is_free():
+    loads = [(1, 90, 0.0, False), (2, 400, 0.0, False), (3, 260, 0.0, False)]
+    assert plan(*loads, tail_bytes=749).topics == (2, 3)
+    assert not plan(*loads, tail_bytes=749).is_urgent
+    chosen = plan(
+        (1, 90, 0.0, False), (2, 90, 1.0, False), (3, 95, 2.0, False), tail_bytes=750
+    )
+    assert chosen.topics == (3, 1, 2)
+    assert chosen.is_urgent
+    assert plan((1, 60, 0.0, False), (2, 90, 0.0, False), tail_bytes=800).topics == (
+        2,
+        1,
+    )
+
+
+def test_where_the_journal_is_long_those_go_that_pin_its_oldest_file():
+    chosen = plan((1, 9, 0.0, False), (2, 5, 0.0, True), journal_bytes=5001)
+    assert chosen.topics == (2,)
+    assert chosen.is_urgent
+    assert plan((2, 5, 0.0, True), journal_bytes=5000).topics == ()
+
+
+def run(test, world=None, **config):
+    world = world or World()
+
+    async def inner():
+        async with world.storage(**config) as storage:
+            await test(world, storage)
+
+    asyncio.run(inner())
+
+
+def test_a_large_tail_is_sealed_by_itself():
+    async def test(world, storage):
+        log = await open_topic(storage)
+        for at in range(20):
+            await publish(log, b"%d" % at * 100)
+        await until(lambda: log.sealed_offset > 0)
+        assert log.tail_bytes < 2 * 2000
+        assert payloads_of(await read_all(log)) == [
+            b"%d" % at * 100 for at in range(20)
+        ]
+
+    run(test, seal_bytes=2000)
+
+
+def test_an_old_tail_is_sealed_by_itself():
+    async def test(world, storage):
+        log = await open_topic(storage)
+        await publish(log, b"a")
+        world.now = 599.0
+        storage._memory.due.set()
+        await asyncio.sleep(0)
+        assert log.sealed_offset == 0
+        world.now = 600.0
+        storage._memory.due.set()
+        await until(lambda: log.sealed_offset == 1)
+
+    run(test)
+
+
+def test_publishers_wait_where_memory_is_short_until_something_is_sealed():
+    async def test(world, storage):
+        log = await open_topic(storage)
+        world.objects.failing.add("t1")
+        for _ in range(10):
+            await publish(log, b"x" * 1000)
+        assert not storage.has_room
+        await until(lambda: storage.stats.seal_failure_count)
+        world.objects.failing.clear()
+        world.now += 100
+        storage._memory.due.set()
+        await storage.room()
+        assert storage.has_room
+        assert log.end_offset == 10
+
+    run(test, tail_bytes_max=5000)
+
+
+def test_journal_files_go_when_all_in_them_is_sealed():
+    async def test(world, storage):
+        log = await open_topic(storage)
+        for _ in range(20):
+            await publish(log, b"x" * 500)
+        before = storage.stats.journal_file_count
+        assert before > 5
+        await storage.seal(1)
+        assert storage.stats.journal_file_count == 1
+        assert len(world.files.names()) == 1
+
+    run(test, journal=JournalConfig(file_bytes_max=1024))
+
+
+def test_a_quiet_topic_does_not_pin_the_journal_for_ever():
+    async def test(world, storage):
+        quiet, busy = await open_topic(storage, 1), await open_topic(storage, 2)
+        await publish(quiet, b"once")
+        for _ in range(40):
+            await publish(busy, b"x" * 500)
+        storage._memory.due.set()
+        await until(lambda: quiet.sealed_offset == 1)
+        await until(lambda: storage.stats.journal_bytes < 20_000)
+
+    run(test, journal=JournalConfig(file_bytes_max=1024), journal_bytes_max=10_000)
+
+
+def test_a_sick_topic_keeps_no_other_from_being_sealed():
+    async def test(world, storage):
+        sick, healthy = await open_topic(storage, 1), await open_topic(storage, 2)
+        world.objects.failing.add("t1")
+        for _ in range(3):
+            await publish(sick, b"x" * 1000)
+            await publish(healthy, b"y" * 1000)
+        await until(lambda: healthy.sealed_offset > 0)
+        assert sick.sealed_offset == 0
+        # It is tried again, later and later.
+        for _ in range(3):
+            failures = storage.stats.seal_failure_count
+            world.now += 100
+            storage._memory.due.set()
+            await until(lambda f=failures: storage.stats.seal_failure_count > f)
+        world.objects.failing.clear()
+        world.now += 100
+        storage._memory.due.set()
+        await until(lambda: sick.sealed_offset > 0)
+        assert payloads_of(await read_all(sick)) == [b"x" * 1000] * 3
+
+    run(test, seal_bytes=2000)
+
+
+def test_a_topic_that_was_fenced_takes_nothing_more():
+    async def test(world, storage):
+        log = await open_topic(storage)
+        await publish(log, b"a")
+        world.manifest.epochs[1] = 2
+        with pytest.raises(TopicFenced):
+            await storage.seal(1)
+        with pytest.raises(TopicFenced):
+            log.append_nowait(frame_of([b"b"]), lambda error: None)
+        assert payloads_of(log.read_tail(0, bytes_max=1)) == [b"a"]
+        assert log.segments == ()
+        with pytest.raises(TopicFenced):
+            await storage.seal(1)
+
+    run(test)
+
+
+def test_sealing_by_hand_tells_what_went_wrong():
+    async def test(world, storage):
+        log = await open_topic(storage)
+        await publish(log, b"a")
+        world.objects.failing.add("t1")
+        with pytest.raises(ObjectsUnavailable):
+            await storage.seal(1)
+        world.objects.failing.clear()
+        await storage.seal(1)
+        assert log.sealed_offset == 1
+        (entry,) = log.segments
+        assert (entry.base, entry.end, entry.count, entry.epoch) == (0, 1, 1, 1)
+        assert entry.sealed_at == A_NOW_US
+        assert await world.manifest.load(1) == log.segments
+
+    run(test)
+
+
+def test_a_long_tail_becomes_several_segments():
+    async def test(world, storage):
+        log = await open_topic(storage)
+        world.objects.failing.add("t1")
+        for _ in range(10):
+            await publish(log, b"x" * 1000)
+        await until(lambda: storage.stats.seal_failure_count)
+        world.objects.failing.clear()
+        await storage.seal(1)
+        assert len(log.segments) == 5
+        assert [s.base for s in log.segments[1:]] == [s.end for s in log.segments[:-1]]
+
+    run(test, seal_bytes=3000)
+
+
+def test_orphans_are_deleted_when_the_topic_is_opened():
+    async def test(world, storage):
+        log = await open_topic(storage, epoch=2)
+        orphan = "default/t1/00000000000000000000-00000000000000000009-1.parquet"
+        newer = "default/t1/00000000000000000000-00000000000000000009-3.parquet"
+        other = "default/t11/00000000000000000000-00000000000000000009-1.parquet"
+        await publish(log, b"a")
+        await storage.seal(1)
+        for name in (orphan, newer, other, "default/t1/notes.txt"):
+            await world.objects.put(name, b"x")
+        storage._sealer.on_opened(log)
+        await until(lambda: orphan not in world.objects._objects)
+        kept = set(await world.objects.names(""))
+        assert kept == {
+            newer,
+            other,
+            "default/t1/notes.txt",
+            log.segments[0].object_name,
+        }
+
+    run(test)
+
+
+def test_retention_drops_whole_segments():
+    policy = TopicPolicy(retention=Retention(age_s=60))
+
+    async def test(world, storage):
+        log = await open_topic(storage, policy=policy)
+        for at in range(3):
+            await publish(log, b"a", time=A_NOW_US + at * 60_000_000)
+            await storage.seal(1)
+        await storage.retain(1)
+        assert log.base_offset == 0
+        world.wall = A_NOW_US + 121_000_000
+        await storage.retain(1)
+        assert log.base_offset == 2
+        assert await world.manifest.load(1) == log.segments
+        assert await world.objects.names("") == [log.segments[0].object_name]
+
+    run(test)
+
+
+def test_retention_is_looked_after_by_itself():
+    policy = TopicPolicy(retention=Retention(bytes_max=1))
+
+    async def test(world, storage):
+        log = await open_topic(storage, policy=policy)
+        for _ in range(3):
+            await publish(log, b"a")
+            await storage.seal(1)
+        world.now = 61.0
+        storage._memory.due.set()
+        await until(lambda: log.base_offset == 2)
+
+    run(test)

@@ -1,0 +1,249 @@
+import asyncio
+
+import pytest
+from support.batches import frame_of, payloads_of
+from support.storages import World, open_topic, publish, read_all
+
+from pydanube.model.errors import (
+    CorruptJournal,
+    ObjectsUnavailable,
+    TopicFenced,
+    TopicNotFound,
+)
+from pydanube.storage.config import JournalConfig
+from pydanube.wire.journal_format import CursorState
+
+
+def test_a_log_goes_on_where_it_was():
+    world = World()
+
+    async def run():
+        async with world.storage() as storage:
+            log = await open_topic(storage)
+            await publish(log, b"a", b"b")
+            await storage.seal(1)
+            await publish(log, b"c")
+        async with world.storage() as storage:
+            assert storage.recovered == [(1, "/default/t1")]
+            log = await open_topic(storage, epoch=2)
+            assert (log.base_offset, log.sealed_offset, log.end_offset) == (0, 2, 3)
+            assert await publish(log, b"d") == 3
+            assert payloads_of(await read_all(log)) == [b"a", b"b", b"c", b"d"]
+            assert storage.find_state(1).epoch == 2
+
+    asyncio.run(run())
+
+
+def test_cursors_and_producers_are_remembered():
+    world = World()
+
+    async def run():
+        async with world.storage() as storage:
+            log = await open_topic(storage)
+            told = []
+            storage.save_producer(1, "p", 7, 1, told.append)
+            storage.save_cursor(1, "billing", CursorState(1, ((3, 5),)), told.append)
+            storage.save_cursor(1, "audit", CursorState(9))
+            storage.save_producer(1, "q", 8, 1)
+            await publish(log, b"a", b"b", producer="p", producer_id=7)
+            storage.delete_cursor(1, "audit")
+            storage.delete_producer(1, "q")
+            assert told == [None, None]
+        async with world.storage() as storage:
+            state = storage.find_state(1)
+            assert state.cursors == {"billing": CursorState(1, ((3, 5),))}
+            assert list(state.producers) == ["p"]
+            assert state.producers["p"].next_sequence == 2
+
+    asyncio.run(run())
+
+
+def test_a_cursor_of_an_unknown_topic_is_refused():
+    async def run():
+        async with World().storage() as storage:
+            told = []
+            storage.save_cursor(1, "billing", CursorState(1), told.append)
+            assert told == []
+            await storage.sync()
+            assert [type(error) for error in told] == [TopicNotFound]
+
+    asyncio.run(run())
+
+
+def test_a_deleted_topic_leaves_nothing():
+    world = World()
+
+    async def run():
+        async with world.storage() as storage:
+            log = await open_topic(storage)
+            await open_topic(storage, 2)
+            await publish(log, b"a")
+            await storage.seal(1)
+            await publish(log, b"b")
+            await storage.delete_topic(1)
+            assert storage.find_state(1) is None
+            assert await world.manifest.load(1) == ()
+            assert await world.objects.names("") == []
+            assert storage.stats.tail_bytes == 0
+            with pytest.raises(TopicNotFound):
+                await storage.seal(1)
+        async with world.storage() as storage:
+            assert storage.recovered == [(2, "/default/t2")]
+
+    asyncio.run(run())
+
+
+def test_a_recovered_topic_can_be_deleted_without_being_opened():
+    world = World()
+
+    async def run():
+        async with world.storage() as storage:
+            log = await open_topic(storage)
+            await publish(log, b"a")
+            await storage.seal(1)
+            await publish(log, b"b")
+        # Its metadata is gone already, so that only the files say whose they are.
+        world.manifest._segments.clear()
+        async with world.storage() as storage:
+            again = await open_topic(storage, 5, name="/default/t1")
+            await publish(again, b"new")
+            await storage.seal(5)
+            await storage.delete_topic(1)
+            assert payloads_of(await read_all(again)) == [b"new"]
+            assert await world.objects.names("") == [again.segments[0].object_name]
+        async with world.storage() as storage:
+            assert storage.recovered == [(5, "/default/t1")]
+
+    asyncio.run(run())
+
+
+def test_a_topic_is_deleted_again_if_that_failed():
+    world = World()
+
+    async def run():
+        async with world.storage() as storage:
+            log = await open_topic(storage)
+            await publish(log, b"a")
+            await storage.seal(1)
+            world.objects.failing.add("t1")
+            with pytest.raises(ObjectsUnavailable):
+                await storage.delete_topic(1)
+            with pytest.raises(TopicNotFound):
+                log.append_nowait(frame_of([b"b"]), lambda error: None)
+        world.objects.failing.clear()
+        async with world.storage() as storage:
+            assert storage.recovered == [(1, "/default/t1")]
+            await storage.delete_topic(1)
+            assert await world.objects.names("") == []
+
+    asyncio.run(run())
+
+
+def test_a_topic_of_another_broker_is_not_deleted():
+    world = World()
+
+    async def run():
+        async with world.storage() as storage:
+            log = await open_topic(storage)
+            await publish(log, b"a")
+            await storage.seal(1)
+            world.manifest.epochs[1] = 2
+            with pytest.raises(TopicFenced):
+                await storage.delete_topic(1)
+            assert await world.objects.names("") == [log.segments[0].object_name]
+
+    asyncio.run(run())
+
+
+def test_what_the_manifest_has_is_history_even_if_the_journal_was_not_told():
+    world = World()
+
+    async def run():
+        async with world.storage() as storage:
+            log = await open_topic(storage)
+            await publish(log, b"a")
+            await publish(log, b"b")
+            before = world.copy()
+            await storage.seal(1)
+        # The crash came between the manifest and the journal.
+        world.files = before.files
+        async with world.storage() as storage:
+            log = await open_topic(storage, epoch=2)
+            assert (log.sealed_offset, log.end_offset, log.tail_bytes) == (2, 2, 0)
+            assert payloads_of(await read_all(log)) == [b"a", b"b"]
+            assert await publish(log, b"c") == 2
+
+    asyncio.run(run())
+
+
+def test_a_topic_that_was_elsewhere_goes_on_behind_its_segments():
+    world = World()
+
+    async def run():
+        async with world.storage() as storage:
+            log = await open_topic(storage)
+            await publish(log, b"a")
+            state = world.files
+        # Meanwhile another broker has served it, from where the segments ended.
+        world.files = type(state)()
+        async with world.storage() as storage:
+            log = await open_topic(storage, epoch=2)
+            for payload in (b"x", b"y", b"z"):
+                await publish(log, payload)
+            await storage.seal(1)
+        world.files = state
+        async with world.storage() as storage:
+            log = await open_topic(storage, epoch=3)
+            assert payloads_of(await read_all(log)) == [b"x", b"y", b"z"]
+            assert await publish(log, b"d") == 3
+        async with world.storage() as storage:
+            log = await open_topic(storage, epoch=4)
+            assert payloads_of(await read_all(log)) == [b"x", b"y", b"z", b"d"]
+
+    asyncio.run(run())
+
+
+def test_messages_that_are_nowhere_are_reported():
+    world = World()
+    journal = JournalConfig(file_bytes_max=1024)
+
+    async def run():
+        async with world.storage(journal=journal) as storage:
+            log = await open_topic(storage)
+            for _ in range(10):
+                await publish(log, b"x" * 500)
+        world.files.remove(world.files.names()[0])
+        async with world.storage(journal=journal) as storage:
+            with pytest.raises(CorruptJournal, match="messages 0 to 2 are neither"):
+                await open_topic(storage, epoch=2)
+
+    asyncio.run(run())
+
+
+def test_an_error_of_the_body_leaves_as_it_came():
+    async def run():
+        async with World().storage():
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        asyncio.run(run())
+
+
+def test_storage_tells_its_numbers():
+    async def run():
+        async with World().storage() as storage:
+            log = await open_topic(storage)
+            await publish(log, b"a", b"b")
+            assert storage.stats.tail_bytes == log.tail_bytes > 0
+            await storage.seal(1)
+            stats = storage.stats
+            assert (stats.topic_count, stats.segment_count, stats.tail_bytes) == (
+                1,
+                1,
+                0,
+            )
+            assert (stats.sealed_count, stats.sealed_messages) == (1, 2)
+            assert stats.segment_bytes == log.segments[0].byte_count
+            assert storage.segment_url(log.segments[0]).startswith("memory:///default")
+
+    asyncio.run(run())

@@ -1,0 +1,195 @@
+import asyncio
+
+import pytest
+from support.batches import frame_of, offsets_of, payloads_of
+from support.recording_files import RecordingFiles
+from support.storages import World, open_topic, publish, read_all
+
+from pydanube.model.errors import (
+    CorruptSegment,
+    DiskFull,
+    JournalFailed,
+    OffsetDropped,
+    TopicNotFound,
+)
+from pydanube.model.policy import Durability, TopicPolicy
+
+
+def with_log(test, world=None, policy=None, **config):
+    """Run *test* with a storage and its only log."""
+
+    async def run():
+        async with (world or World()).storage(**config) as storage:
+            await test(storage, await open_topic(storage, policy=policy))
+
+    asyncio.run(run())
+
+
+def test_a_batch_gets_its_offset_at_once_and_is_seen_when_committed():
+    async def test(storage, log):
+        told = []
+        assert log.append_nowait(frame_of([b"a", b"b"]), told.append) == 0
+        assert log.append_nowait(frame_of([b"c"]), told.append) == 2
+        assert (log.next_offset, log.end_offset, told) == (3, 0, [])
+        assert log.read_tail(0, bytes_max=100) == []
+        await storage.sync()
+        assert (log.next_offset, log.end_offset, told) == (3, 3, [None, None])
+        assert payloads_of(log.read_tail(0, bytes_max=10**6)) == [b"a", b"b", b"c"]
+
+    with_log(test)
+
+
+def test_the_frame_itself_is_kept():
+    async def test(storage, log):
+        frame = frame_of([b"a"])
+        log.append_nowait(frame, lambda error: None)
+        await storage.sync()
+        assert log.read_tail(0, bytes_max=1)[0] is frame
+        assert frame.header.epoch == 1
+
+    with_log(test)
+
+
+def test_done_is_called_after_readers_see_the_batch_and_before_they_are_told():
+    async def test(storage, log):
+        seen = []
+        log.watch(lambda: seen.append("watcher"))
+        log.append_nowait(
+            frame_of([b"a"]), lambda error: seen.append(("done", log.end_offset))
+        )
+        await storage.sync()
+        assert seen == [("done", 1), "watcher"]
+
+    with_log(test)
+
+
+def test_who_no_longer_watches_is_not_told():
+    async def test(storage, log):
+        seen = []
+        unwatch = log.watch(lambda: seen.append(1))
+        await publish(log, b"a")
+        unwatch()
+        unwatch()
+        await publish(log, b"b")
+        assert seen == [1]
+
+    with_log(test)
+
+
+def test_written_is_enough_where_the_topic_says_so():
+    files = RecordingFiles()
+
+    async def test(storage, log):
+        begun = len(files.operations)
+        await publish(log, b"a")
+        assert [each.kind for each in files.operations[begun:]] == ["write"]
+
+    with_log(test, World(files=files), TopicPolicy(durability=Durability.WRITTEN))
+
+
+def test_messages_are_read_from_segment_and_tail():
+    async def test(storage, log):
+        for at in range(10):
+            await publish(log, b"%d" % at, b"x")
+        await storage.seal(1)
+        await publish(log, b"10", b"x")
+        assert log.sealed_offset == 20
+        assert log.read_tail(19, bytes_max=1) is None
+        frames = await log.read(7, bytes_max=10**6)
+        assert frames[0].base <= 7
+        assert payloads_of(await read_all(log))[::2] == [b"%d" % at for at in range(11)]
+        assert offsets_of(await read_all(log)) == list(range(22))
+        assert await log.read(22, bytes_max=1) == []
+
+    with_log(test)
+
+
+def test_a_full_disk_takes_the_offsets_back_before_anybody_is_told():
+    full = []
+    files = RecordingFiles(
+        fail=lambda op: OSError(28, "full") if full and op.kind == "write" else None
+    )
+
+    async def test(storage, log):
+        await publish(log, b"a")
+        other = await open_topic(storage, 2)
+        full.append(True)
+        told, again = [], []
+
+        def refused(error):
+            told.append(error)
+            if not again:
+                # Who is told may try again at once, on any topic.
+                full.clear()
+                for each in (log, other):
+                    again.append(each.append_nowait(frame_of([b"again"]), told.append))
+
+        for each in (log, other, log, other):
+            each.append_nowait(frame_of([b"b", b"c"]), refused)
+        with pytest.raises(DiskFull):
+            await storage.sync()
+        await storage.sync()
+        assert again == [1, 0]
+        assert [type(error) for error in told] == [DiskFull] * 4 + [type(None)] * 2
+        assert (log.end_offset, other.end_offset) == (2, 1)
+        assert payloads_of(await read_all(log)) == [b"a", b"again"]
+
+    with_log(test, World(files=files))
+
+
+def test_a_failed_journal_refuses_batches_and_reading_goes_on():
+    broken = []
+    files = RecordingFiles(
+        fail=lambda op: OSError(5, "broken") if broken and op.kind == "sync" else None
+    )
+
+    async def test(storage, log):
+        await publish(log, b"a")
+        broken.append(True)
+        with pytest.raises(JournalFailed):
+            await publish(log, b"b")
+        with pytest.raises(JournalFailed):
+            log.append_nowait(frame_of([b"c"]), lambda error: None)
+        assert isinstance(storage.failure, JournalFailed)
+        assert (log.next_offset, log.end_offset) == (1, 1)
+        assert payloads_of(log.read_tail(0, bytes_max=1)) == [b"a"]
+        await storage.seal(1)
+        assert payloads_of(await log.read(0, bytes_max=1)) == [b"a"]
+
+    with_log(test, World(files=files))
+
+
+def test_a_reader_that_was_overtaken_by_retention_is_told_what_is_there():
+    async def test(storage, log):
+        for at in range(3):
+            await publish(log, b"%d" % at)
+            await storage.seal(1)
+        log.on_dropped(2)
+        assert log.base_offset == 2
+        with pytest.raises(OffsetDropped, match="the first that is there is 2"):
+            await log.read(0, bytes_max=1)
+        assert offsets_of(await log.read(2, bytes_max=1)) == [2]
+
+    with_log(test)
+
+
+def test_a_missing_object_is_reported():
+    world = World()
+
+    async def test(storage, log):
+        await publish(log, b"a")
+        await storage.seal(1)
+        await world.objects.delete(log.segments[0].object_name)
+        with pytest.raises(CorruptSegment, match="cannot be read"):
+            await log.read(0, bytes_max=1)
+
+    with_log(test, world)
+
+
+def test_a_deleted_topic_takes_nothing():
+    async def test(storage, log):
+        await storage.delete_topic(1)
+        with pytest.raises(TopicNotFound):
+            log.append_nowait(frame_of([b"a"]), lambda error: None)
+
+    with_log(test)
