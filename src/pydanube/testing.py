@@ -36,15 +36,15 @@ class MemoryBroker:
 
     def __init__(self, broker: Broker, server: StreamServer) -> None:
         self.broker = broker
-        self._server = server
+        self.server = server
 
     def connect(self) -> AbstractAsyncContextManager[Client]:
         """A client of the broker, as ``pydanube.connect`` gives one."""
-        return open_client(dial_in_process(self._server), url="danube://in-process")
+        return open_client(dial_in_process(self.server), url="danube://in-process")
 
     def disconnect_all(self) -> None:
         """Break every connection, as a network may; clients come back by themselves."""
-        for door in list(self._server.doors):
+        for door in list(self.server.doors):
             door.abort()
 
 

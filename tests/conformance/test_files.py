@@ -1,9 +1,9 @@
 """What every directory of files must do, whoever provides it."""
 
 import pytest
-from support.recording_files import RecordingFiles
 
 from pydanube.storage.files import DirectoryFiles, MemoryFiles
+from support.recording_files import RecordingFiles
 
 
 @pytest.fixture(params=["memory", "directory", "recording"])

@@ -1,13 +1,17 @@
-"""The page about the command line is what the commands say."""
+"""The pages about the command line are what the commands say."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import pytest
 
+from support.command_lines import check_line
 from support.project import ROOT
+
+GUIDE = (ROOT / "docs" / "guide" / "command-line.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -15,3 +19,11 @@ def test_the_command_line_reference_is_fresh() -> None:
     check = [sys.executable, "tools/cli_reference.py", "--check"]
     done = subprocess.run(check, check=False, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_command_of_the_guide_can_be_typed() -> None:
+    blocks = re.findall(r"^```bash\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines() if line]
+    assert len(lines) > 10
+    for line in lines:
+        check_line(line)

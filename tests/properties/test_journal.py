@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.batches import frame_of
 
 from pydanube.model.errors import CorruptJournal
 from pydanube.storage.recovery import file_name, recover
@@ -24,6 +23,7 @@ from pydanube.wire.journal_format import (
     decode_entry,
     encode_entry,
 )
+from support.batches import frame_of
 
 HEADER = FileHeader(1, b"0123456789abcdef")
 topics = st.integers(1, 3)
@@ -70,15 +70,13 @@ def histories():
 
 
 def _consistent(entries):
-    state, history = JournalState(), []
-    for topic in (1, 2):
-        history.append(
-            TopicOpened(
-                topic_id=topic, name=f"t{topic}", epoch=1, end_offset=0, sealed_offset=0
-            )
+    history = [
+        TopicOpened(
+            topic_id=topic, name=f"t{topic}", epoch=1, end_offset=0, sealed_offset=0
         )
-    for entry in history:
-        state.apply(entry)
+        for topic in (1, 2)
+    ]
+    state = fold(history)
     for entry in entries:
         topic = state.topics.get(entry.topic_id)
         if isinstance(entry, Batch):

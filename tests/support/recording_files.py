@@ -114,7 +114,7 @@ class _File:
     """Cut off since the last sync, so that old and new bytes may be mixed."""
 
     def possible(self) -> list[bytes]:
-        """What may be found of the file: all, nothing or parts of what is not synced."""
+        """What may be found: all, nothing or parts of what is not synced."""
         synced, current = self.synced, self.current
         if synced == current:
             return [current]

@@ -127,5 +127,6 @@ async def read_all(log, base=None, bytes_max=1 << 20):
 
 async def until(condition):
     """Let everybody else work until *condition* holds."""
-    while not condition():
+    # Conditions are about what nobody announces, so there is no event to wait for.
+    while not condition():  # noqa: ASYNC110
         await asyncio.sleep(0)

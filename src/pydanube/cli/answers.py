@@ -8,6 +8,7 @@ A table is as wide as it must be where nobody looks at it, so that ``grep`` and
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 UNWATCHED_WIDTH = 1000
+
+_NUMBER = re.compile(r"[\d,]+(\.\d+)?")
 
 
 class Format(Enum):
@@ -111,8 +114,8 @@ def _cell(value: object) -> tuple[str, bool]:
             return ("yes" if value else "no"), False
         case int():
             return f"{value:,}", True
-        case str() if value.isdecimal():
-            # An offset: to be copied, not to be estimated.
+        case str() if _NUMBER.fullmatch(value):
+            # Such as an offset, which is to be copied, not to be estimated.
             return value, True
         case Enum():
             return str(value.value), False

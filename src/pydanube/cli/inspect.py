@@ -61,7 +61,7 @@ File = Annotated[
 def journal(
     file: File,
     *,
-    format: options.AnswerFormat = Format.TABLE,  # noqa: A002  # The option's name.
+    answer_format: options.AnswerFormat = Format.TABLE,
 ) -> None:
     """
     List the entries of a journal file, and judge whether it is whole.
@@ -70,15 +70,15 @@ def journal(
     was told that it had succeeded. Damage in any other place ends with exit code 11.
     """
     verdict = Verdict()
-    if format is Format.TABLE:
+    if answer_format is Format.TABLE:
         print_line(_COLUMNS.format(*_HEADINGS))
     for entry in inspect_journal(file):
         verdict.add(entry)
-        if format is Format.JSON:
+        if answer_format is Format.JSON:
             print_json_line(entry)
         else:
             print_line(_row(entry))
-    if format is Format.JSON:
+    if answer_format is Format.JSON:
         print_json_line(verdict.to_json())
     else:
         print_line(f"\n{verdict}")
@@ -90,11 +90,11 @@ def journal(
 def segment(
     file: File,
     *,
-    format: options.AnswerFormat = Format.TABLE,  # noqa: A002  # The option's name.
+    answer_format: options.AnswerFormat = Format.TABLE,
 ) -> None:
     """Describe a segment: its messages, its columns, its row groups."""
     description = describe_segment(file)
-    if format is Format.JSON:
+    if answer_format is Format.JSON:
         print_json(description)
     else:
         _print_segment(description)

@@ -149,7 +149,7 @@ def produce(
         ),
     ] = Compression.NONE,
     url: options.Url = DEFAULT_URL,
-    format: options.AnswerFormat = Format.TABLE,  # noqa: A002  # The option's name.
+    answer_format: options.AnswerFormat = Format.TABLE,
 ) -> None:
     """
     Publish messages to a topic.
@@ -175,12 +175,12 @@ def produce(
             run(lambda interruption: publish(orders, source, published, interruption))
         except BrokerError:
             if published.messages:
-                published.report(format)
+                published.report(answer_format)
             raise
         except Interrupted:
-            published.report(format)
+            published.report(answer_format)
             raise
-        published.report(format)
+        published.report(answer_format)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,7 +78,7 @@ def create(
         ),
     ] = Start.LATEST,
     url: options.Url = DEFAULT_URL,
-    format: options.AnswerFormat = Format.TABLE,  # noqa: A002  # The option's name.
+    answer_format: options.AnswerFormat = Format.TABLE,
 ) -> None:
     """
     Create a subscription that has no consumer yet.
@@ -94,7 +94,7 @@ def create(
         return await client.describe_subscription(topic, subscription)
 
     description = ask(url, question)
-    if format is Format.JSON:
+    if answer_format is Format.JSON:
         print_json(description)
     else:
         print_line(f"{subscription} of {topic} begins at offset {description.cursor}.")
@@ -105,7 +105,7 @@ def list_(
     topic: options.Topic,
     *,
     url: options.Url = DEFAULT_URL,
-    format: options.AnswerFormat = Format.TABLE,  # noqa: A002  # The option's name.
+    answer_format: options.AnswerFormat = Format.TABLE,
 ) -> None:
     """List the subscriptions of a topic, with how far behind they are."""
 
@@ -113,7 +113,7 @@ def list_(
         return await client.describe_topic(topic)
 
     subscriptions = ask(url, question).subscriptions
-    if format is Format.JSON:
+    if answer_format is Format.JSON:
         print_json(subscriptions)
     else:
         print_subscriptions(subscriptions)
@@ -127,7 +127,7 @@ def describe(
     *,
     subscription: Subscription,
     url: options.Url = DEFAULT_URL,
-    format: options.AnswerFormat = Format.TABLE,  # noqa: A002  # The option's name.
+    answer_format: options.AnswerFormat = Format.TABLE,
 ) -> None:
     """Describe a subscription: where it stands, and who consumes."""
 
@@ -135,7 +135,7 @@ def describe(
         return await client.describe_subscription(topic, subscription)
 
     description = ask(url, question)
-    if format is Format.JSON:
+    if answer_format is Format.JSON:
         print_json(description)
         return
     done_above = sum(end - base for base, end in description.done)
@@ -164,7 +164,7 @@ def delete(
         bool, typer.Option("--force", help="Even if somebody consumes from it.")
     ] = False,
     url: options.Url = DEFAULT_URL,
-    format: options.AnswerFormat = Format.TABLE,  # noqa: A002  # The option's name.
+    answer_format: options.AnswerFormat = Format.TABLE,
 ) -> None:
     """Delete a subscription, and with it what it knows to be done."""
     confirm(f"Delete the subscription {subscription} of {topic}?", is_sure=yes)
@@ -173,7 +173,7 @@ def delete(
         await client.delete_subscription(topic, subscription, force=force)
 
     ask(url, question)
-    if format is Format.JSON:
+    if answer_format is Format.JSON:
         print_json({"topic": topic, "subscription": subscription, "deleted": True})
     else:
         print_line(f"{subscription} of {topic} is deleted.")

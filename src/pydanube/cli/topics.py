@@ -96,7 +96,7 @@ def create(
         ),
     ] = False,
     url: options.Url = DEFAULT_URL,
-    format: options.AnswerFormat = Format.TABLE,  # noqa: A002  # The option's name.
+    answer_format: options.AnswerFormat = Format.TABLE,
 ) -> None:
     """
     Create a topic.
@@ -119,7 +119,7 @@ def create(
         return await client.describe_topic(topic)
 
     description = ask(url, question)
-    if format is Format.JSON:
+    if answer_format is Format.JSON:
         print_json(description)
     else:
         print_line(f"{description.topic} is there.")
@@ -142,7 +142,7 @@ def list_(
         bool, typer.Option("--names", help="Only names, one a line.")
     ] = False,
     url: options.Url = DEFAULT_URL,
-    format: options.AnswerFormat = Format.TABLE,  # noqa: A002  # The option's name.
+    answer_format: options.AnswerFormat = Format.TABLE,
 ) -> None:
     """List topics, with what is in them."""
 
@@ -155,14 +155,14 @@ def list_(
 
     if names:
         listed = ask(url, name_all)
-        if format is Format.JSON:
+        if answer_format is Format.JSON:
             print_json(listed)
         else:
             for name in listed:
                 print_line(name)
         return
     described = ask(url, describe_all)
-    if format is Format.JSON:
+    if answer_format is Format.JSON:
         print_json(described)
     else:
         print_table(
@@ -185,7 +185,7 @@ def describe(
         typer.Option("--segments", help="Also list the files that hold its history."),
     ] = False,
     url: options.Url = DEFAULT_URL,
-    format: options.AnswerFormat = Format.TABLE,  # noqa: A002  # The option's name.
+    answer_format: options.AnswerFormat = Format.TABLE,
 ) -> None:
     """Describe a topic: its settings, its messages, who uses it."""
 
@@ -194,7 +194,7 @@ def describe(
         return description, await client.segments(topic) if segments else None
 
     description, listed = ask(url, question)
-    if format is Format.JSON:
+    if answer_format is Format.JSON:
         files = {} if listed is None else {"segments": plain(listed.segments)}
         print_json(plain(description) | files)
         return
@@ -208,8 +208,8 @@ def describe(
             ("Base", "End", "Messages", "Size", "File"),
             (
                 (
-                    each.base,
-                    each.end,
+                    str(each.base),
+                    str(each.end),
                     each.count,
                     format_bytes(each.byte_count),
                     each.url,
@@ -236,7 +236,7 @@ def delete(
         ),
     ] = False,
     url: options.Url = DEFAULT_URL,
-    format: options.AnswerFormat = Format.TABLE,  # noqa: A002  # The option's name.
+    answer_format: options.AnswerFormat = Format.TABLE,
 ) -> None:
     """Delete a topic with all its messages and subscriptions."""
     confirm(f"Delete {topic} with all its messages?", is_sure=yes)
@@ -245,7 +245,7 @@ def delete(
         await client.delete_topic(topic, force=force)
 
     ask(url, question)
-    if format is Format.JSON:
+    if answer_format is Format.JSON:
         print_json({"topic": topic, "deleted": True})
     else:
         print_line(f"{topic} is deleted.")

@@ -18,7 +18,7 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 @app.command(epilog=examples("danube version", "danube version --format json"))
 def version(
     *,
-    format: options.AnswerFormat = Format.TABLE,  # noqa: A002  # The option's name.
+    answer_format: options.AnswerFormat = Format.TABLE,
 ) -> None:
     """Say which version this is."""
     versions = {
@@ -26,7 +26,7 @@ def version(
         "python": platform.python_version(),
         "pyarrow": version_of("pyarrow"),
     }
-    if format is Format.JSON:
+    if answer_format is Format.JSON:
         print_json(versions)
     else:
         print_facts(versions.items())

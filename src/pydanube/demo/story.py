@@ -204,8 +204,9 @@ def _publish(stage: Stage, client: Any, paths: Sequence[Path]) -> Ledger:
 
 def _start_spark(stage: Stage) -> SparkSession:
     log_file = stage.output / "spark.log"
-    # It reports every call that Ctrl-C cuts short.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    # The bridge to Java reports every call that Ctrl-C cuts short to the root logger.
+    logging.getLogger().addFilter(_is_not_interruption)
+    stage.stack.callback(logging.getLogger().removeFilter, _is_not_interruption)
     with stage.step("Start Spark"):
         try:
             spark = session("danube demo", log_file=log_file)
@@ -403,6 +404,10 @@ def _made(directory: Path) -> Path:
     except OSError as error:
         raise DemoFailed(f"{directory} cannot be made: {error}") from error
     return directory
+
+
+def _is_not_interruption(record: logging.LogRecord) -> bool:
+    return "KeyboardInterrupt while sending command" not in record.getMessage()
 
 
 @contextmanager

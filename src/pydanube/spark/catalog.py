@@ -7,6 +7,7 @@ consist of, and their messages.
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 from contextlib import ExitStack
@@ -63,9 +64,11 @@ class Catalog(Protocol):
 
 
 # Spark reuses its Python workers, and forks them: a connection belongs to the
-# process that opened it, and ends with it.
+# process that opened it, and ends with it.  Closing waits for the client's thread,
+# which is not there any more when modules are taken down, so it is done before.
 _connections: dict[tuple[int, str], Client] = {}
 _open = ExitStack()
+atexit.register(_open.close)
 
 
 def process_client(url: str) -> Client:

@@ -144,5 +144,5 @@ def _interrupts_held() -> Iterator[None]:
             # Spark has a handler for SIGINT, which cancels its jobs first.
             if signal.getsignal(number) is hold:
                 signal.signal(number, handler)
-    for number in came:
-        signal.raise_signal(number)
+    for interrupt in came:
+        signal.raise_signal(interrupt)

@@ -63,9 +63,9 @@ def test_numbers_stand_at_the_right_and_words_at_the_left(capsys):
 
 
 def test_an_offset_is_a_number_without_commas(capsys):
-    print_table(("Offset", "Count"), [("1000", 1000), ("7", 7)])
+    print_table(("Offset", "Count"), [("1000", "1,000.5"), ("7", 7)])
     *_, one, other = capsys.readouterr().out.splitlines()
-    assert one.split() == ["1000", "1,000"]
+    assert one.split() == ["1000", "1,000.5"]
     assert other.split() == ["7", "7"]
     assert other.startswith(" ")
 

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from pydanube.cli.main import COMMANDS, app, load
 from pydanube.model.version import __version__
+from support.command_lines import check_line
 
 NAMES = [command.name for command in app.registered_commands]
 
@@ -62,6 +63,13 @@ def test_every_command_explains_itself(words, command):
     assert result.exit_code == 0
     assert command.help.split("\n\n")[0].endswith(".")
     assert f"$ danube {' '.join(words)}" in result.stdout
+
+
+@each_command
+def test_every_example_can_be_typed(words, command):
+    _, *lines = command.epilog.splitlines()
+    for line in lines:
+        check_line(line.removeprefix("$ "))
 
 
 @each_command

@@ -35,11 +35,16 @@ def test_only_processes_started_meanwhile_print_to_the_log(tmp_path, capfd):
 
 
 def test_an_interrupt_has_its_effect_when_the_start_is_done():
-    started = False
-    with pytest.raises(KeyboardInterrupt), _interrupts_held():
-        signal.raise_signal(signal.SIGINT)
-        started = True
-    assert started
+    seen = []
+
+    def start():
+        with _interrupts_held():
+            signal.raise_signal(signal.SIGINT)
+            seen.append("started")
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert seen == ["started"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

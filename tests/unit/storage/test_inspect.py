@@ -1,13 +1,13 @@
 import asyncio
 
 import pytest
-from support.storages import World, open_topic, publish
 
 from pydanube.model.errors import CorruptJournal, CorruptSegment
 from pydanube.storage.files import DirectoryFiles
 from pydanube.storage.inspect import describe_segment, inspect_journal
 from pydanube.storage.objects import DirectoryObjects
 from pydanube.wire.journal_format import CursorState
+from support.storages import World, open_topic, publish
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@ import asyncio
 import errno
 
 import pytest
-from support.batches import frame_of
-from support.recording_files import RecordingFiles
 
 from pydanube.model.errors import Closed, CorruptJournal, DiskFull, JournalFailed
 from pydanube.storage.config import JournalConfig
@@ -11,6 +9,8 @@ from pydanube.storage.files import DirectoryFiles, MemoryFiles
 from pydanube.storage.journal import open_journal
 from pydanube.storage.recovery import file_name
 from pydanube.wire.journal_format import Batch, FileHeader, Sealed, TopicOpened
+from support.batches import frame_of
+from support.recording_files import RecordingFiles
 
 CONFIG = JournalConfig(file_bytes_max=1024)
 OPENED = TopicOpened(topic_id=1, name="t", epoch=1, end_offset=0, sealed_offset=0)

@@ -1,5 +1,4 @@
 import pytest
-from support.batches import frame_of
 
 from pydanube.model.errors import CorruptJournal
 from pydanube.storage.recovery import file_name, recover
@@ -13,6 +12,7 @@ from pydanube.wire.journal_format import (
     TopicOpened,
     encode_entry,
 )
+from support.batches import frame_of
 
 OURS = b"0123456789abcdef"
 

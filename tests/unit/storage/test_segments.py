@@ -1,7 +1,6 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.batches import A_TIME, frame_of, offsets_of, payloads_of
 
 from pydanube.model.errors import CorruptSegment
 from pydanube.storage.manifest import SegmentEntry
@@ -16,6 +15,7 @@ from pydanube.storage.segments import (
     topic_id_of,
 )
 from pydanube.wire.batches import Codec
+from support.batches import A_TIME, frame_of, offsets_of, payloads_of
 
 IDENTITY = SegmentIdentity(topic="/default/a", topic_id=7, epoch=3)
 

@@ -1,5 +1,4 @@
 import pytest
-from support.batches import frame_of
 
 from pydanube.model.errors import CorruptJournal
 from pydanube.storage.state import JournalState
@@ -15,6 +14,7 @@ from pydanube.wire.journal_format import (
     TopicDeleted,
     TopicOpened,
 )
+from support.batches import frame_of
 
 
 def opened(end=0):

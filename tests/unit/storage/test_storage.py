@@ -1,8 +1,6 @@
 import asyncio
 
 import pytest
-from support.batches import frame_of, payloads_of
-from support.storages import World, open_topic, publish, read_all
 
 from pydanube.model.errors import (
     CorruptJournal,
@@ -12,6 +10,8 @@ from pydanube.model.errors import (
 )
 from pydanube.storage.config import JournalConfig
 from pydanube.wire.journal_format import CursorState
+from support.batches import frame_of, payloads_of
+from support.storages import World, open_topic, publish, read_all
 
 
 def test_a_log_goes_on_where_it_was():

@@ -1,6 +1,5 @@
-from support.batches import frame_of, offsets_of
-
 from pydanube.storage.tail import Tail
+from support.batches import frame_of, offsets_of
 
 
 def tail_of(*counts, base=0):

@@ -1,9 +1,6 @@
 import asyncio
 
 import pytest
-from support.batches import frame_of, offsets_of, payloads_of
-from support.recording_files import RecordingFiles
-from support.storages import World, open_topic, publish, read_all
 
 from pydanube.model.errors import (
     CorruptSegment,
@@ -13,6 +10,9 @@ from pydanube.model.errors import (
     TopicNotFound,
 )
 from pydanube.model.policy import Durability, TopicPolicy
+from support.batches import frame_of, offsets_of, payloads_of
+from support.recording_files import RecordingFiles
+from support.storages import World, open_topic, publish, read_all
 
 
 def with_log(test, world=None, policy=None, **config):
@@ -121,8 +121,8 @@ def test_a_full_disk_takes_the_offsets_back_before_anybody_is_told():
             if not again:
                 # Who is told may try again at once, on any topic.
                 full.clear()
-                for each in (log, other):
-                    again.append(each.append_nowait(frame_of([b"again"]), told.append))
+                again.append(log.append_nowait(frame_of([b"again"]), told.append))
+                again.append(other.append_nowait(frame_of([b"again"]), told.append))
 
         for each in (log, other, log, other):
             each.append_nowait(frame_of([b"b", b"c"]), refused)

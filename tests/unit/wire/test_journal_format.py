@@ -1,7 +1,6 @@
 import struct
 
 import pytest
-from support.batches import frame_of, payloads_of
 
 from pydanube.model.errors import CorruptJournal
 from pydanube.wire.journal_format import (
@@ -26,6 +25,7 @@ from pydanube.wire.journal_format import (
     find_entries,
     size_of,
 )
+from support.batches import frame_of, payloads_of
 
 SEED = 4711
 SMALL = [

@@ -1,0 +1,24 @@
+"""Command lines that documents show."""
+
+from __future__ import annotations
+
+import shlex
+
+from pydanube.cli.main import load
+
+NO_FILES = "inspect"
+"""Its arguments must exist, and those of an example do not."""
+
+
+def check_line(line: str) -> None:
+    """Fail if a `danube` in *line* would not understand its arguments."""
+    for part in line.split(" | "):
+        name, *words = shlex.split(part)
+        if name != "danube" or not words or words[0].startswith("-"):
+            continue
+        command = load(words.pop(0))
+        if command.name == NO_FILES:
+            return
+        while hasattr(command, "commands"):
+            command = command.commands[words.pop(0)]
+        command.make_context(command.name, words)

@@ -1,0 +1,164 @@
+"""The client without await, against a broker in another thread's loop."""
+
+import asyncio
+import threading
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pytest
+
+import pydanube
+import pydanube.sync
+from pydanube.servers.stream import listen
+from pydanube.testing import memory_broker
+
+TOPIC = "/default/orders"
+
+
+@contextmanager
+def running_broker():
+    """A memory broker that listens on a port, in a thread of its own."""
+    ready, stop = threading.Event(), None
+    found = {}
+
+    async def serve():
+        nonlocal stop
+        stop = asyncio.Event()
+        async with (
+            memory_broker() as broker,
+            listen(broker.server, "127.0.0.1", 0) as p,
+        ):
+            found.update(port=p, loop=asyncio.get_running_loop())
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert ready.wait(10)
+    try:
+        yield f"danube://127.0.0.1:{found['port']}"
+    finally:
+        found["loop"].call_soon_threadsafe(stop.set)
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def url():
+    with running_broker() as url:
+        yield url
+
+
+@pytest.fixture
+def client(url):
+    with pydanube.sync.connect(url) as client:
+        yield client
+        for topic in client.topics():
+            client.delete_topic(topic, force=True)
+
+
+def test_messages_are_sent_in_all_three_ways(client):
+    with client.producer(TOPIC, name="web-1") as producer:
+        assert producer.send("a", key="k").offset == 0
+        pending = [producer.send_nowait(str(n)) for n in range(100)]
+        assert [each.result().offset for each in pending] == list(range(1, 101))
+        assert producer.send_batch(pa.table({"payload": ["x", "y"]})).offsets == range(
+            101, 103
+        )
+    assert sum(len(batch) for batch in client.read(TOPIC)) == 103
+
+
+def test_order_is_kept_between_the_three_ways(client):
+    with client.producer(TOPIC) as producer:
+        producer.send_nowait("0")
+        producer.send("1")
+        producer.send_nowait("2")
+        producer.send_batch(["3", "4"])
+        producer.send_nowait("5")
+    payloads = [p for batch in client.read(TOPIC) for p in batch.payloads]
+    assert payloads == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_more_is_sent_than_fits_at_once(client):
+    with client.producer(TOPIC) as producer:
+        for _ in range(100):
+            producer.send_nowait(bytes(1_000_000))
+        producer.flush()
+    assert client.describe_topic(TOPIC).end_offset == 100
+
+
+def test_messages_are_iterated_and_acknowledged(client):
+    with client.producer(TOPIC) as producer:
+        producer.send_batch([str(n) for n in range(2500)])
+    got = []
+    with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
+        for message in consumer:
+            got.append(message.payload)
+            consumer.ack(message)
+            if len(got) == 2500:
+                break
+    assert got == [str(n).encode() for n in range(2500)]
+    assert client.describe_subscription(TOPIC, "s").cursor == 2500
+
+
+def test_a_batch_takes_up_what_iterating_has_left(client):
+    with client.producer(TOPIC) as producer:
+        producer.send_batch([str(n) for n in range(10)])
+    with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
+        assert consumer.receive(timeout_s=5).offset == 0
+        batch = consumer.receive_batch(max_messages=4, timeout_s=5)
+        assert list(batch.offsets) == [1, 2, 3, 4]
+        assert batch.to_arrow().column("offset").to_pylist() == [1, 2, 3, 4]
+        consumer.ack(batch)
+        consumer.seek(0)
+        assert consumer.receive(timeout_s=5).offset == 0
+
+
+def test_waiting_ends_in_time(client):
+    client.create_topic(TOPIC)
+    with client.consumer(TOPIC, subscription="s") as consumer:
+        assert len(consumer.receive_batch(timeout_s=0.01)) == 0
+        with pytest.raises(pydanube.TimedOut):
+            consumer.receive(timeout_s=0.01)
+
+
+def test_errors_are_the_same_as_with_await(client):
+    with (
+        pytest.raises(pydanube.TopicNotFound),
+        client.consumer(TOPIC, subscription="s"),
+    ):
+        pass
+    with client.producer(TOPIC) as producer:
+        with pytest.raises(pydanube.MessageTooLarge):
+            producer.send(bytes(9_000_000))
+        with pytest.raises(pydanube.MessageTooLarge):
+            producer.send_nowait(bytes(9_000_000)).result()
+
+
+def test_an_error_of_the_body_comes_out_as_it_is(client):
+    with pytest.raises(ZeroDivisionError), client.producer(TOPIC) as producer:
+        producer.send("x")
+        raise ZeroDivisionError
+
+
+def test_several_threads_share_a_client(client):
+    def send(number):
+        with client.producer(TOPIC, name=f"p-{number}") as producer:
+            for n in range(20):
+                producer.send(str(n))
+
+    threads = [threading.Thread(target=send, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert client.describe_topic(TOPIC).end_offset == 80
+
+
+def test_a_reader_may_be_left_in_the_middle(client):
+    with client.producer(TOPIC) as producer:
+        for _ in range(5):
+            producer.send_batch([bytes(1_000_000)] * 3)
+    for batch in client.read(TOPIC):
+        assert len(batch)
+        break
+    assert client.topics() == [TOPIC]

@@ -1,0 +1,183 @@
+"""The native door, spoken to by hand."""
+
+import asyncio
+
+import pytest
+from support.running import TOPIC, with_broker
+from support.streams import batch_frame, hello
+
+import pydanube
+from pydanube.servers.in_process import PipeEnd
+from pydanube.wire.connection import StreamConnection
+from pydanube.wire.frames import Kind, Side, header
+from pydanube.wire.pb import stream_pb2 as pb
+
+
+class Peer(asyncio.BufferedProtocol):
+    """A client that sends what it is told and notes what comes."""
+
+    def __init__(self):
+        self.machine = StreamConnection(Side.CLIENT)
+        self.received = asyncio.Queue()
+        self.is_closed = asyncio.Event()
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def get_buffer(self, sizehint):
+        return self.machine.reader.get_buffer()
+
+    def buffer_updated(self, nbytes):
+        for frame in self.machine.received(nbytes):
+            self.received.put_nowait(frame)
+
+    def connection_lost(self, exc):
+        self.is_closed.set()
+
+    async def ask(self, kind, message, channel=0):
+        self.transport.write(self.machine.request(kind, message, channel)[1])
+        return await self.received.get()
+
+
+async def connected(broker, *, greet=True):
+    peer = Peer()
+    PipeEnd.connect(peer, broker.server.new_door())
+    if greet:
+        await peer.ask(Kind.HELLO, hello())
+    return peer
+
+
+def test_a_version_that_the_broker_does_not_speak_is_refused():
+    async def test(broker):
+        peer = await connected(broker, greet=False)
+        answer = await peer.ask(Kind.HELLO, pb.Hello(version_min=7, version_max=9))
+        assert answer.message.code == "protocol_violation"
+        assert "version 1" in answer.message.message
+        await peer.is_closed.wait()
+
+    with_broker(test)
+
+
+def test_a_violation_is_answered_and_the_connection_closed():
+    async def test(broker):
+        peer = await connected(broker)
+        peer.transport.write(header(Kind.RECEIPT, 1, 0, 0))
+        answer = await peer.received.get()
+        assert answer.message.code == "protocol_violation"
+        await peer.is_closed.wait()
+        assert not broker.server.doors
+
+    with_broker(test)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"producer": "somebody-else"}, "invalid_request"),
+        ({"base_sequence": 5}, "out_of_sequence"),
+        ({"producer_epoch": 9}, "producer_fenced"),
+    ],
+)
+def test_a_batch_that_does_not_fit_closes_its_channel_and_stores_nothing(change, code):
+    async def test(broker):
+        peer = await connected(broker)
+        opened = await peer.ask(
+            Kind.OPEN_PRODUCER,
+            pb.OpenProducer(
+                topic=TOPIC, name="p", policy=pb.TopicPolicy(reliable=True)
+            ),
+            1,
+        )
+        right = {
+            "producer": "p",
+            "producer_id": opened.message.producer_id,
+            "producer_epoch": opened.message.producer_epoch,
+        }
+        batch = batch_frame(b"m", **(right | change))
+        peer.transport.writelines(peer.machine.send_batch(Kind.PUBLISH, batch, 1))
+        answer = await peer.received.get()
+        assert (answer.kind, answer.channel) == (Kind.ERROR, 1)
+        assert answer.message.code == code
+        described = await peer.ask(Kind.DESCRIBE_TOPIC, pb.DescribeTopic(topic=TOPIC))
+        assert described.message.end_offset == 0
+
+    with_broker(test)
+
+
+def test_a_damaged_batch_is_refused():
+    async def test(broker):
+        peer = await connected(broker)
+        opened = await peer.ask(
+            Kind.OPEN_PRODUCER,
+            pb.OpenProducer(
+                topic=TOPIC, name="p", policy=pb.TopicPolicy(reliable=True)
+            ),
+            1,
+        )
+        batch = batch_frame(
+            b"message", producer="p", producer_id=opened.message.producer_id
+        )
+        batch.buffer[-3] ^= 1
+        peer.transport.writelines(peer.machine.send_batch(Kind.PUBLISH, batch, 1))
+        answer = await peer.received.get()
+        assert answer.message.code == "invalid_request"
+        assert "checksum" in answer.message.message
+
+    with_broker(test)
+
+
+def test_several_batches_get_one_receipt():
+    async def test(broker):
+        peer = await connected(broker)
+        opened = await peer.ask(
+            Kind.OPEN_PRODUCER,
+            pb.OpenProducer(
+                topic=TOPIC, name="p", policy=pb.TopicPolicy(reliable=True)
+            ),
+            1,
+        )
+        for sequence in (0, 1, 2):
+            batch = batch_frame(
+                b"m",
+                producer="p",
+                producer_id=opened.message.producer_id,
+                producer_epoch=opened.message.producer_epoch,
+                base_sequence=sequence,
+            )
+            peer.transport.writelines(peer.machine.send_batch(Kind.PUBLISH, batch, 1))
+        receipt = await peer.received.get()
+        assert list(receipt.message.base_sequence) == [0, 1, 2]
+        assert list(receipt.message.base_offset) == [0, 1, 2]
+
+    with_broker(test)
+
+
+def test_a_draining_broker_refuses_messages_and_says_so():
+    async def test(broker):
+        async with broker.connect() as client:
+            async with client.producer(TOPIC) as producer:
+                await producer.send(b"before")
+                peer = await connected(broker)
+                await broker.broker.drain()
+                answer = await peer.ask(
+                    Kind.OPEN_PRODUCER, pb.OpenProducer(topic=TOPIC, name="p"), 1
+                )
+                assert answer.message.code == "draining"
+                pending = producer.send_nowait(b"after")
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.05):
+                        await pending
+                producer.abandon()
+
+    with_broker(test)
+
+
+def test_an_unknown_failure_is_one_requests_alone():
+    async def test(broker):
+        async with broker.connect() as client:
+            broker.broker.topic_names = None
+            with pytest.raises(pydanube.BrokerError, match="log says why"):
+                await client.topics()
+            await client.create_topic(TOPIC)
+
+    with_broker(test)
