@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from support.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]

@@ -326,6 +326,20 @@ def test_an_interrupted_producer_says_how_much_is_published(url, topic):
     assert said.startswith("Published 2 messages")
 
 
+def test_without_its_broker_a_consumer_can_still_be_ended(tmp_path):
+    with BrokerProcess(tmp_path) as broker:
+        published(broker.url, TOPIC, "one")
+        consumer = start_danube(
+            *("consume", TOPIC, "-s", "me", "--from", "earliest"), url=broker.url
+        )
+        assert consumer.stdout.readline() == b"one\n"
+        broker.kill()
+        code, _, said = end(consumer, signal.SIGINT)
+        assert code == 9
+        assert said.startswith("error: the broker cannot be reached")
+        broker.start()
+
+
 def test_whoever_reads_only_the_beginning_breaks_nothing(url, topic):
     published(url, topic, *range(100_000))
     consumer = start_danube("consume", topic, "-s", "me", "--from", "earliest", url=url)

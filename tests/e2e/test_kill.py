@@ -6,9 +6,9 @@ import random
 from collections import defaultdict
 
 import pytest
-from support.processes import BrokerProcess
 
 import pydanube
+from support.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -19,8 +19,8 @@ from pydanube.broker.direct import DirectSubscription
 from pydanube.broker.producers import ProducerSession, open_session, restore_session
 from pydanube.broker.subscription import ReliableSubscription, Subscription
 from pydanube.broker.topic import DirectTopic, ReliableTopic, Topic
-from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch import machine_for
+from pydanube.dispatch.cursor import Cursor
 from pydanube.metadata import keys
 from pydanube.metadata.records import (
     BrokerRecord,

@@ -7,6 +7,7 @@ whoever reads our output could have all of it.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 BATCH_MESSAGES = 1000
 STANDARD_OUTPUT = 1
+FLUSH_TIMEOUT_S = 3.0
+"""Whoever ends the command waits so long for a broker that has gone."""
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -215,8 +218,8 @@ async def print_messages(orders: Orders, interruption: Interruption) -> None:
                     await _print(outlet, consumer, batch, orders)
                     printed += len(batch)
                     show(printed)
-        if orders.is_acking:
-            await consumer.flush()
+        if orders.is_acking and outlet.byte_count:
+            await _flush(consumer)
     is_short = orders.count is not None and printed < orders.count
     if is_short and not interruption.came:
         raise TimedOut(
@@ -241,6 +244,16 @@ async def _print(
     finally:
         if orders.is_acking and count:
             consumer.ack_nowait(batch if count == len(batch) else batch[:count])
+
+
+async def _flush(consumer: Consumer) -> None:
+    try:
+        async with asyncio.timeout(FLUSH_TIMEOUT_S):
+            await consumer.flush()
+    except TimeoutError:
+        raise TimedOut(
+            "the broker cannot be reached, so what was printed last may come again"
+        ) from None
 
 
 def whole_lines(lines: Sequence[bytes], byte_count: int) -> int:

@@ -219,6 +219,10 @@ def _start_spark(stage: Stage) -> SparkSession:
                 "JAVA_HOME chooses another Java."
             ) from error
     stage.stack.callback(spark.stop)
+    if threading.current_thread() is threading.main_thread():
+        # Spark's own handler would cancel jobs in the middle of any call to the JVM;
+        # here the queries are stopped on the way out.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     return spark
 
 

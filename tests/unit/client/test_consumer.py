@@ -1,4 +1,8 @@
+from itertools import chain
+
 import pytest
+
+import pydanube
 from support.running import (
     TOPIC,
     nothing_comes,
@@ -7,8 +11,6 @@ from support.running import (
     with_broker,
     with_client,
 )
-
-import pydanube
 
 
 def numbers(count, base=0):
@@ -138,14 +140,16 @@ def test_a_standby_is_promoted_when_the_active_consumer_leaves():
     async def test(client):
         await published(client, b"a", b"b")
         options = {"subscription": "s", "type": "failover", "start": "earliest"}
-        async with client.consumer(TOPIC, **options, name="standby-late") as active:
-            async with client.consumer(TOPIC, **options, name="standby") as standby:
-                assert await received(active, 2) == [b"a", b"b"]
-                assert await nothing_comes(standby)
-                assert not standby.is_active
-                await active.aclose()
-                assert await received(standby, 2) == [b"a", b"b"]
-                assert standby.is_active
+        async with (
+            client.consumer(TOPIC, **options, name="active") as active,
+            client.consumer(TOPIC, **options, name="standby") as standby,
+        ):
+            assert await received(active, 2) == [b"a", b"b"]
+            assert await nothing_comes(standby)
+            assert not standby.is_active
+            await active.aclose()
+            assert await received(standby, 2) == [b"a", b"b"]
+            assert standby.is_active
 
     with_client(test)
 
@@ -177,7 +181,7 @@ def test_consumers_that_share_get_about_the_same():
         ):
             await published(client, *numbers(36))
             got = [await received(each, 12) for each in (one, two, three)]
-        assert sorted(sum(got, [])) == sorted(numbers(36))
+        assert sorted(chain.from_iterable(got)) == sorted(numbers(36))
 
     with_client(test)
 

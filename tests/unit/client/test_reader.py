@@ -1,10 +1,10 @@
 import asyncio
 
 import pytest
-from support.running import TOPIC, published, with_client
 
 import pydanube
 from pydanube.client.messages import ARROW_SCHEMA
+from support.running import TOPIC, published, with_client
 
 
 def test_a_range_is_read_exactly():

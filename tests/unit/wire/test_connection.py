@@ -1,10 +1,10 @@
 import pytest
-from support.streams import batch_frame, greeted, hello, opened
 
 from pydanube.model.errors import ProtocolViolation
 from pydanube.wire.connection import State, StreamConnection
 from pydanube.wire.frames import FRAME_BYTES_MAX, GREETING_BYTES_MAX, Kind, Side, header
 from pydanube.wire.pb import stream_pb2 as pb
+from support.streams import batch_frame, greeted, hello, opened
 
 
 def publish(client: StreamConnection, channel: int = 1) -> bytes:
