@@ -43,6 +43,7 @@ bench: set-up  ## Measure throughput and latency on this machine.
 
 docs: set-up  ## Write the generated pages of docs/reference again.
 	@$(PYTHON) tools/reference.py
+	@$(PYTHON) tools/cli_reference.py
 
 proto: set-up  ## Generate src/pydanube/wire/pb again from its .proto files.
 	@$(PYTHON) tools/proto.py

@@ -13,6 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydanube.client.backoff import Backoff
@@ -53,7 +54,10 @@ ACK_LINGER_S = 0.005
 ACK_MESSAGES_MAX = 4096
 """Acknowledgements of so many messages do not wait for more."""
 OPEN_TIMEOUT_S = 30.0
+FLUSH_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 10.0
+CONFIRM_INTERVAL_S = 1.0
+"""How often the broker is asked to confirm what it was sent."""
 
 Acked = Message | MessageBatch | MessageId | Iterable[Message | MessageId]
 """What can be acknowledged."""
@@ -111,6 +115,10 @@ class Consumer:
         self._ack_base = 0
         self._ack_end = 0
         self._acks = RangeSet()
+        # Sent, and not known to have arrived: they are sent again when the
+        # connection breaks.
+        self._unconfirmed = RangeSet()
+        self._confirm_at = 0.0
         self._ack_timer: asyncio.TimerHandle | None = None
 
     # Receiving.
@@ -214,22 +222,15 @@ class Consumer:
 
         Raises:
             BrokerError: The consumer has failed.
+            TimedOut: No broker has taken them for half a minute.
         """
         backoff = Backoff()
-        while True:
-            if self._failure is not None:
-                raise self._failure
-            if self._connection is not None:
-                try:
-                    await self._connection.request_nowait(
-                        Kind.ACK, self._take_acks(), self._channel
-                    )
-                except BrokerError as error:
-                    if error.remedy is Remedy.GIVE_UP:
-                        raise
-                else:
-                    return
-            await asyncio.sleep(backoff.next_s())
+        try:
+            async with asyncio.timeout(FLUSH_TIMEOUT_S):
+                while not await self._try_flush():  # noqa: ASYNC110  # Backing off.
+                    await asyncio.sleep(backoff.next_s())
+        except TimeoutError:
+            raise TimedOut("the acknowledgements could not be written") from None
 
     async def seek(self, to: int | str) -> None:
         """
@@ -283,16 +284,16 @@ class Consumer:
     async def open(self) -> None:
         """Open for the first time; errors are the caller's."""
         backoff = Backoff()
-        async with asyncio.timeout(OPEN_TIMEOUT_S):
-            while True:
-                try:
-                    await self._open_channel()
-                except BrokerError as error:
-                    if error.remedy is Remedy.GIVE_UP:
-                        raise
-                else:
-                    return
-                await asyncio.sleep(backoff.next_s())
+        give_up_at = self._loop.time() + OPEN_TIMEOUT_S
+        while True:
+            try:
+                await self._open_channel()
+            except BrokerError as error:
+                if error.remedy is Remedy.GIVE_UP or self._loop.time() > give_up_at:
+                    raise
+            else:
+                return
+            await asyncio.sleep(backoff.next_s())
 
     async def run(self) -> None:
         """Keep the consumer open, whatever happens to its channel, until it fails."""
@@ -318,7 +319,7 @@ class Consumer:
         try:
             if self._failure is None:
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                    if self._has_acks:
+                    if self._has_acks or self._unconfirmed:
                         await self.flush()
                     if self._connection is not None:
                         await self._close_channel(self._connection)
@@ -359,8 +360,10 @@ class Consumer:
             raise
         self._connection, self._channel = connection, channel
         self._used_messages = self._used_bytes = 0
-        if self._has_acks:
+        if self._has_acks or self._unconfirmed:
             # Before new deliveries: what is done need not come again.
+            for base, end in self._unconfirmed:
+                self._acks.add(base, end)
             connection.send(Kind.ACK, self._take_acks(), channel)
         connection.send(
             Kind.CREDIT,
@@ -449,14 +452,46 @@ class Consumer:
         self._acks.add(self._ack_base, self._ack_end)
         self._ack_base = self._ack_end
         message = pb.Ack(ranges=ranges_to_wire(self._acks))
+        for base, end in self._acks:
+            self._unconfirmed.add(base, end)
         self._acks.clear()
         return message
 
     def _send_acks(self) -> None:
-        if self._connection is not None:
+        if self._connection is None:
+            self._ack_timer = None
+        elif self._loop.time() < self._confirm_at:
             self._connection.send(Kind.ACK, self._take_acks(), self._channel)
         else:
-            self._ack_timer = None
+            self._confirm_at = self._loop.time() + CONFIRM_INTERVAL_S
+            self._request_ack(self._connection).add_done_callback(_retrieve)
+
+    def _request_ack(self, connection: BrokerConnection) -> asyncio.Future[Any]:
+        """Send the acknowledgements, and hear when they are on the broker's disk."""
+        message = self._take_acks()
+        sent, self._unconfirmed = self._unconfirmed, RangeSet()
+        answer = connection.request_nowait(Kind.ACK, message, self._channel)
+        answer.add_done_callback(partial(self._on_confirmed, sent))
+        return answer
+
+    def _on_confirmed(self, sent: RangeSet, answer: asyncio.Future[Any]) -> None:
+        if answer.cancelled() or answer.exception() is not None:
+            for base, end in sent:
+                self._unconfirmed.add(base, end)
+
+    async def _try_flush(self) -> bool:
+        """Have all acknowledgements written; False if the connection broke."""
+        if self._failure is not None:
+            raise self._failure
+        if self._connection is None:
+            return False
+        try:
+            await self._request_ack(self._connection)
+        except BrokerError as error:
+            if error.remedy is Remedy.GIVE_UP:
+                raise
+        # What was sent before without waiting may have been lost since.
+        return not self._unconfirmed and not self._has_acks
 
 
 @asynccontextmanager
@@ -494,6 +529,12 @@ async def open_consumer(
             await consumer.aclose()
         finally:
             running.cancel()
+
+
+def _retrieve(answer: asyncio.Future[Any]) -> None:
+    # Nobody waits for it; what went wrong shows when the channel is closed.
+    if not answer.cancelled():
+        answer.exception()
 
 
 def _ranges_of(messages: Any) -> Iterator[Range]:

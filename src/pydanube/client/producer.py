@@ -370,22 +370,22 @@ class Producer:
     async def open(self) -> None:
         """Open for the first time; errors are the caller's."""
         backoff = Backoff()
-        async with asyncio.timeout(OPEN_TIMEOUT_S):
-            while True:
-                try:
-                    await self._open_channel()
-                except TopicNotFound:
-                    # Any kind of topic would have done; there is none.
-                    if self._is_policy_asked:
-                        raise
-                    self._is_policy_asked = True
-                    continue
-                except BrokerError as error:
-                    if error.remedy is Remedy.GIVE_UP:
-                        raise
-                else:
-                    return
-                await asyncio.sleep(backoff.next_s())
+        give_up_at = self._loop.time() + OPEN_TIMEOUT_S
+        while True:
+            try:
+                await self._open_channel()
+            except TopicNotFound:
+                # Any kind of topic would have done; there is none.
+                if self._is_policy_asked:
+                    raise
+                self._is_policy_asked = True
+                continue
+            except BrokerError as error:
+                if error.remedy is Remedy.GIVE_UP or self._loop.time() > give_up_at:
+                    raise
+            else:
+                return
+            await asyncio.sleep(backoff.next_s())
 
     async def run(self) -> None:
         """Keep the producer open, whatever happens to its channel, until it fails."""

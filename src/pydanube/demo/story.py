@@ -7,7 +7,7 @@ import signal
 import tempfile
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -204,9 +204,11 @@ def _publish(stage: Stage, client: Any, paths: Sequence[Path]) -> Ledger:
 
 def _start_spark(stage: Stage) -> SparkSession:
     log_file = stage.output / "spark.log"
-    # The bridge to Java reports every call that Ctrl-C cuts short to the root logger.
-    logging.getLogger().addFilter(_is_not_interruption)
-    stage.stack.callback(logging.getLogger().removeFilter, _is_not_interruption)
+    # The bridge to Java reports every call that Ctrl-C cuts short, partly as itself
+    # and partly as the root logger.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_the_bridge)
+    stage.stack.callback(logging.getLogger().removeFilter, _is_not_of_the_bridge)
     with stage.step("Start Spark"):
         try:
             spark = session("danube demo", log_file=log_file)
@@ -218,7 +220,7 @@ def _start_spark(stage: Stage) -> SparkSession:
                 f"Spark did not start: {error}. {log_file} has what it printed; "
                 "JAVA_HOME chooses another Java."
             ) from error
-    stage.stack.callback(spark.stop)
+    stage.stack.callback(_stop, spark)
     if threading.current_thread() is threading.main_thread():
         # Spark's own handler would cancel jobs in the middle of any call to the JVM;
         # here the queries are stopped on the way out.
@@ -247,7 +249,7 @@ def _run_lines_query(
         # Some micro-batches even where there is little to read.
         rows_max=min(queries.LINES_PER_TRIGGER, max(1, lines.acknowledged // 3)),
     )
-    stage.stack.callback(query.stop)
+    stage.stack.callback(_stop, query)
     _await(lambda: query.awaitTermination(1), query)
     return query
 
@@ -263,7 +265,7 @@ def _run_telemetry_query(
     text = "Telemetry, live, into Delta"
     task = stage.steps.add_task(text, total=None, detail="")
     query = queries.start_telemetry_query(spark, url, stage.directory)
-    stage.stack.callback(query.stop)
+    stage.stack.callback(_stop, query)
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         _check(query)
@@ -410,8 +412,14 @@ def _made(directory: Path) -> Path:
     return directory
 
 
-def _is_not_interruption(record: logging.LogRecord) -> bool:
-    return "KeyboardInterrupt while sending command" not in record.getMessage()
+def _stop(what: SparkSession | StreamingQuery) -> None:
+    """Stop it if it is still there: an interrupt may have reached the JVM as well."""
+    with suppress(Exception):
+        what.stop()
+
+
+def _is_not_of_the_bridge(record: logging.LogRecord) -> bool:
+    return "py4j" not in record.pathname
 
 
 @contextmanager

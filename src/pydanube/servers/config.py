@@ -65,7 +65,7 @@ class TopicsConfig(
     """What the broker does about topics by itself."""
 
     auto_create: bool = True
-    """Whether a producer or consumer creates the topic that it asks for."""
+    """Whether a producer creates the topic that it asks for."""
 
 
 class SubscriptionsConfig(

@@ -169,6 +169,7 @@ class Sealer:
         while True:
             self._memory.due.clear()
             await self._collect_all_orphans()
+            await self.remove_files()
             if self._clock() - self._retained_at >= self._config.retention_interval_s:
                 await self._retain_all()
             if not await self._seal_next():

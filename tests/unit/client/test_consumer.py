@@ -326,3 +326,20 @@ def test_leaving_writes_the_acknowledgements():
             assert (await client.describe_subscription(TOPIC, "s")).cursor == 3
 
     with_client(test)
+
+
+def test_acknowledgements_that_a_broken_connection_swallowed_are_sent_again():
+    async def test(broker):
+        async with broker.connect() as client:
+            await published(client, *numbers(10))
+            async with client.consumer(
+                TOPIC, subscription="s", start="earliest"
+            ) as consumer:
+                batch = await consumer.receive_batch(timeout_s=5)
+                await consumer.ack(batch)
+                broker.disconnect_all()
+                await consumer.flush()
+                facts = await client.describe_subscription(TOPIC, "s")
+                assert facts.cursor == 10
+
+    with_broker(test)

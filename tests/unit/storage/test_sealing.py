@@ -127,6 +127,24 @@ def test_journal_files_go_when_all_in_them_is_sealed():
     run(test, journal=JournalConfig(file_bytes_max=1024))
 
 
+def test_journal_files_of_a_deleted_topic_go_by_themselves():
+    world = World()
+    journal = JournalConfig(file_bytes_max=1024)
+
+    async def inner():
+        async with world.storage(journal=journal) as storage:
+            log = await open_topic(storage)
+            for _ in range(20):
+                await publish(log, b"x" * 500)
+        async with world.storage(journal=journal) as storage:
+            assert storage.stats.journal_file_count > 5
+            await storage.delete_topic(1)
+            storage._memory.due.set()
+            await until(lambda: storage.stats.journal_file_count == 1)
+
+    asyncio.run(inner())
+
+
 def test_a_quiet_topic_does_not_pin_the_journal_for_ever():
     async def test(world, storage):
         quiet, busy = await open_topic(storage, 1), await open_topic(storage, 2)

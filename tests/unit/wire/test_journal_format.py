@@ -1,4 +1,6 @@
+import re
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,7 @@ from pydanube.wire.journal_format import (
     CursorSaved,
     CursorState,
     FileHeader,
+    Kind,
     NewerJournal,
     ProducerDeleted,
     ProducerOpened,
@@ -165,6 +168,12 @@ def test_a_newer_version_is_told_from_damage():
     encoded = FileHeader(7, b"0123456789abcdef", version=2).encode()
     with pytest.raises(NewerJournal, match="version 2, this program reads 1"):
         decode_file_header(encoded)
+
+
+def test_the_kinds_stand_in_the_documentation():
+    page = Path(__file__).parents[3] / "docs" / "format" / "journal.md"
+    rows = re.findall(r"^\| (\d+) \| ([A-Z_]+) \|", page.read_text(), re.MULTILINE)
+    assert rows == [(str(kind.value), kind.name) for kind in Kind]
 
 
 def test_files_have_seeds_of_their_own():
