@@ -283,6 +283,12 @@ class CorruptJournal(Corrupt):
     code = "corrupt_journal"
 
 
+class NewerJournal(CorruptJournal):
+    """A journal file was written by a newer version; nothing was changed."""
+
+    code = "newer_journal"
+
+
 class CorruptSegment(Corrupt):
     """A segment is missing, damaged, or not the one that the manifest names."""
 

@@ -97,6 +97,10 @@ class Journal:
         self.pending_bytes = 0
         self.commit_count = 0
         """How many groups were committed since the start."""
+        self.sync_count = 0
+        """How many of them waited for the disk."""
+        self.commit_s = 0.0
+        """How long all of them took together."""
         self.committed_bytes = 0
         """How many bytes the committed groups had."""
         self._config = config
@@ -106,6 +110,7 @@ class Journal:
         self._loop = asyncio.get_running_loop()
         self._collected = _Group()
         self._in_flight: _Group | None = None
+        self._handed_over_at = 0.0
         self._is_scheduled = False
         self._room: list[asyncio.Future[None]] = []
         self._failure_watchers: dict[object, Callable[[], None]] = {}
@@ -230,6 +235,7 @@ class Journal:
         if file.byte_count - file.head_bytes >= self._config.file_bytes_max:
             group.snapshot = list(self.state.snapshot())
         self._in_flight = group
+        self._handed_over_at = self._loop.time()
         self._submit(group)
 
     def on_written(self, group: _Group, outcome: _Outcome) -> None:
@@ -248,6 +254,8 @@ class Journal:
         self._fold(group)
         self.pending_bytes -= group.byte_count
         self.commit_count += 1
+        self.sync_count += group.sync
+        self.commit_s += self._loop.time() - self._handed_over_at
         self.committed_bytes += group.byte_count
         # The disk works on while the callbacks run.
         if self._collected.entries and not self._is_scheduled:

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from pydanube.model.errors import CorruptJournal
+from pydanube.model.errors import CorruptJournal, NewerJournal
 from pydanube.model.ids import Offset, TopicId
 from pydanube.storage.state import JournalState
 from pydanube.wire.journal_format import (
@@ -38,7 +38,6 @@ from pydanube.wire.journal_format import (
     FILE_HEADER_BYTES,
     Batch,
     FileHeader,
-    NewerJournal,
     SnapshotEnd,
     TopicDeleted,
     decode_entry,

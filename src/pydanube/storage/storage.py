@@ -54,6 +54,8 @@ class StorageStats:
     journal_file_count: int
     journal_pending_bytes: int
     journal_commit_count: int
+    journal_sync_count: int
+    journal_commit_s: float
     journal_committed_bytes: int
     segment_count: int
     segment_bytes: int
@@ -350,6 +352,8 @@ class Storage:
             journal_file_count=journal.file_count,
             journal_pending_bytes=journal.pending_bytes,
             journal_commit_count=journal.commit_count,
+            journal_sync_count=journal.sync_count,
+            journal_commit_s=journal.commit_s,
             journal_committed_bytes=journal.committed_bytes,
             segment_count=sum(len(each.segments) for each in logs),
             segment_bytes=sum(each.segment_bytes for each in logs),

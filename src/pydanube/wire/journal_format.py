@@ -57,7 +57,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crc32c import crc32c
 
-from pydanube.model.errors import CorruptBatch, CorruptJournal
+from pydanube.model.errors import CorruptBatch, CorruptJournal, NewerJournal
 from pydanube.model.ids import Epoch, Offset, ProducerId, Sequence, TopicId
 from pydanube.wire import batches
 
@@ -214,10 +214,6 @@ Entry = (
     | ProducerDeleted
     | SnapshotEnd
 )
-
-
-class NewerJournal(CorruptJournal):
-    """A file has a format version that this program does not know yet."""
 
 
 @dataclass(frozen=True, slots=True)

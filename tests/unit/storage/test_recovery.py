@@ -1,12 +1,11 @@
 import pytest
 
-from pydanube.model.errors import CorruptJournal
+from pydanube.model.errors import CorruptJournal, NewerJournal
 from pydanube.storage.recovery import file_name, recover
 from pydanube.storage.state import JournalState
 from pydanube.wire.journal_format import (
     Batch,
     FileHeader,
-    NewerJournal,
     Sealed,
     SnapshotEnd,
     TopicOpened,

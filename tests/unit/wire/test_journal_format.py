@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pydanube.model.errors import CorruptJournal
+from pydanube.model.errors import CorruptJournal, NewerJournal
 from pydanube.wire.journal_format import (
     ENTRY_HEADER_BYTES,
     FILE_HEADER_BYTES,
@@ -13,7 +13,6 @@ from pydanube.wire.journal_format import (
     CursorState,
     FileHeader,
     Kind,
-    NewerJournal,
     ProducerDeleted,
     ProducerOpened,
     ProducerSaved,
