@@ -38,7 +38,7 @@ def demo(
         typer.Option(
             metavar="SECONDS",
             min=1,
-            help="How long this machine's telemetry is published, at least.",
+            help="How long the live query runs on telemetry that is being published.",
         ),
     ] = 20.0,
     small: Annotated[

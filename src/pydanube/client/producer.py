@@ -222,7 +222,12 @@ class Producer:
         """
         if not self._room.is_set():
             await self._room.wait()
-        return await self.send_nowait(payload, key=key, attributes=attributes)
+        pending = self.send_nowait(payload, key=key, attributes=attributes)
+        if not self._outgoing and not self._waiting:
+            # Nothing is on its way: what others send in this turn of the loop
+            # gathers behind this one.
+            self._close_open()
+        return await pending
 
     def send_nowait(
         self,

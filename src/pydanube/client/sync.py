@@ -449,19 +449,24 @@ def _loop_thread() -> Iterator[_LoopThread]:
         loop.close()
 
 
+class _Interrupted(Exception):
+    """Stands on the loop for what ends a thread, such as KeyboardInterrupt."""
+
+
 @contextmanager
 def _entered(loop: _LoopThread, scope: AbstractAsyncContextManager[T]) -> Iterator[T]:
     held = _Held(scope)
     holding = loop.run(held.hold())
-    value = loop.wait(held.value())
     try:
-        yield value
+        yield loop.wait(held.value())
     except BaseException as failure:
-        loop.wait(held.leave(failure))
+        # On the loop, anything but an Exception would stop the loop itself.
+        told = failure if isinstance(failure, Exception) else _Interrupted()
+        loop.wait(held.leave(told))
         try:
             holding.result()
-        except BaseException as raised:  # The body's own follows.
-            if raised is not failure:
+        except BaseException as raised:
+            if raised is not told:
                 raise
         raise
     else:

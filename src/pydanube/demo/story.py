@@ -70,10 +70,6 @@ EXIT_FAILED = 2
 EXIT_INTERRUPTED = 130
 
 
-class Interrupted(Exception):
-    """Ctrl-C, or SIGTERM, on its way out."""
-
-
 def tell(
     *,
     directory: Path | None,
@@ -99,7 +95,7 @@ def tell(
     except (DemoFailed, JavaNotFound, BrokerError) as error:
         console.print(f"\n{error}", style="red", markup=False, soft_wrap=True)
         return EXIT_FAILED
-    except (KeyboardInterrupt, Interrupted):
+    except KeyboardInterrupt:
         console.print("\nInterrupted; everything that was started is stopped.")
         return EXIT_INTERRUPTED
     show(report, console)
@@ -118,7 +114,7 @@ def demonstrate(
         DemoFailed: Something did not start or did not go on.
         JavaNotFound: There is no Java for Spark.
         BrokerError: The broker refused something.
-        Interrupted: Somebody pressed Ctrl-C.
+        KeyboardInterrupt: Somebody pressed Ctrl-C.
     """
     paths = inputs.source_files(small=small)
     started_at = time.monotonic()
@@ -130,7 +126,6 @@ def demonstrate(
             client.create_topic(topic, reliable=True)
         # A client is for one thread at a time, and the producer has its own.
         other_client = stack.enter_context(sync.connect(url))
-        stack.enter_context(_interrupt_unwinds())
         telemetry = stack.enter_context(TelemetryProducer(other_client))
         lines = _publish(stage, client, paths)
         spark = _start_spark(stage)
@@ -420,20 +415,6 @@ def _stop(what: SparkSession | StreamingQuery) -> None:
 
 def _is_not_of_the_bridge(record: logging.LogRecord) -> bool:
     return "py4j" not in record.pathname
-
-
-@contextmanager
-def _interrupt_unwinds() -> Iterator[None]:
-    """
-    Let Ctrl-C leave as an ordinary exception.
-
-    Clients hand on what ends their body to the tasks that close them, and an
-    event loop stops at once when a task raises KeyboardInterrupt.
-    """
-    try:
-        yield
-    except KeyboardInterrupt as interrupt:
-        raise Interrupted from interrupt
 
 
 @contextmanager

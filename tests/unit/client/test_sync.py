@@ -139,6 +139,20 @@ def test_an_error_of_the_body_comes_out_as_it_is(client):
         raise ZeroDivisionError
 
 
+def test_an_interrupted_thread_leaves_in_good_order(url):
+    """Whatever ends the body; an interrupt must not stop the loop under it."""
+    with (
+        pytest.raises(KeyboardInterrupt),
+        pydanube.sync.connect(url) as client,
+        client.producer(TOPIC) as producer,
+    ):
+        producer.send("x")
+        raise KeyboardInterrupt
+    with pydanube.sync.connect(url) as client:
+        assert client.describe_topic(TOPIC).producers == ()
+        client.delete_topic(TOPIC)
+
+
 def test_several_threads_share_a_client(client):
     def send(number):
         with client.producer(TOPIC, name=f"p-{number}") as producer:
