@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,10 @@ FLUSH_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 10.0
 CONFIRM_INTERVAL_S = 1.0
 """How often the broker is asked to confirm what it was sent."""
+
+_UNWRITTEN = (
+    "the broker cannot be reached, so what was acknowledged last may come again"
+)
 
 Acked = Message | MessageBatch | MessageId | Iterable[Message | MessageId]
 """What can be acknowledged."""
@@ -230,7 +234,7 @@ class Consumer:
                 while not await self._try_flush():  # noqa: ASYNC110  # Backing off.
                     await asyncio.sleep(backoff.next_s())
         except TimeoutError:
-            raise TimedOut("the acknowledgements could not be written") from None
+            raise TimedOut(_UNWRITTEN) from None
 
     async def seek(self, to: int | str) -> None:
         """
@@ -324,9 +328,19 @@ class Consumer:
                     if self._connection is not None:
                         await self._close_channel(self._connection)
         except TimeoutError:
-            raise TimedOut("the acknowledgements could not be written") from None
+            raise TimedOut(_UNWRITTEN) from None
         finally:
             self._fail(Closed("the consumer is closed"))
+
+    def abandon(self) -> None:
+        """Close without waiting, if it is not closed yet."""
+        if self._failure is None:
+            self._fail(Closed("the consumer is closed"))
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the broker has the consumer open at the moment."""
+        return self._connection is not None
 
     async def _close_channel(self, connection: BrokerConnection) -> None:
         try:
@@ -524,11 +538,17 @@ async def open_consumer(
     running = tasks.run(consumer.run(), f"consumer {name} of {topic}")
     try:
         yield consumer
+    except BaseException:
+        # The body's error is what matters; nobody waits for a lost broker now.
+        with suppress(BrokerError):
+            if consumer.is_connected:
+                await consumer.aclose()
+        raise
+    else:
+        await consumer.aclose()
     finally:
-        try:
-            await consumer.aclose()
-        finally:
-            running.cancel()
+        consumer.abandon()
+        running.cancel()
 
 
 def _retrieve(answer: asyncio.Future[Any]) -> None:
