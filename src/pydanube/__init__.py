@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     from pydanube.client.client import Client, connect
     from pydanube.client.consumer import Consumer
     from pydanube.client.messages import Message, MessageBatch, MessageId, MessageIds
-    from pydanube.client.producer import Pending, Producer
+    from pydanube.client.pending import Pending
+    from pydanube.client.producer import Producer
 
 __all__ = [
     "AlreadyExists",
@@ -120,7 +121,7 @@ _HOMES = {
     "MessageBatch": "client.messages",
     "MessageId": "client.messages",
     "MessageIds": "client.messages",
-    "Pending": "client.producer",
+    "Pending": "client.pending",
     "Producer": "client.producer",
     "connect": "client.client",
 }

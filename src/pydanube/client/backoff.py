@@ -1,8 +1,17 @@
-"""How long to wait before the next try."""
+"""How long to wait before the next try, and for how long to try at all."""
 
 from __future__ import annotations
 
+import asyncio
 import random
+from typing import TYPE_CHECKING, TypeVar
+
+from pydanube.model.errors import BrokerError, Remedy
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+T = TypeVar("T")
 
 
 class Backoff:
@@ -22,3 +31,21 @@ class Backoff:
     def reset(self) -> None:
         """It worked; begin anew."""
         self._next_s = self._first_s
+
+
+async def retried(attempt: Callable[[], Awaitable[T]], timeout_s: float) -> T:
+    """
+    What *attempt* gives; it is repeated while its errors say that this may help.
+
+    Raises: What the last attempt raised, if that is final or *timeout_s* is over.
+    """
+    loop = asyncio.get_running_loop()
+    backoff = Backoff()
+    give_up_at = loop.time() + timeout_s
+    while True:
+        try:
+            return await attempt()
+        except BrokerError as error:
+            if error.remedy is Remedy.GIVE_UP or loop.time() > give_up_at:
+                raise
+        await asyncio.sleep(backoff.next_s())

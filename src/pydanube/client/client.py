@@ -16,18 +16,16 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from pydanube.client.backoff import Backoff
+from pydanube.client.backoff import retried
 from pydanube.client.connection import BrokerConnection
 from pydanube.client.consumer import Consumer, open_consumer
 from pydanube.client.producer import Producer, open_producer
 from pydanube.client.reader import read
 from pydanube.client.tasks import TaskScope, task_scope
 from pydanube.model.errors import (
-    BrokerError,
     Closed,
     ConnectionLost,
     InvalidRequest,
-    Remedy,
     TimedOut,
 )
 from pydanube.model.names import (
@@ -471,21 +469,12 @@ class Client:
         One that *is_repeatable* is sent again for a while if the broker cannot
         be reached or asks for patience.
         """
-        backoff = Backoff()
-        loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + REQUEST_RETRY_S
-        while True:
-            try:
-                connection = await self.connection()
-                return await connection.request(kind, message, on_batch=on_batch)
-            except BrokerError as error:
-                if (
-                    error.remedy is Remedy.GIVE_UP
-                    or not is_repeatable
-                    or loop.time() > give_up_at
-                ):
-                    raise
-            await asyncio.sleep(backoff.next_s())
+
+        async def attempt() -> Any:
+            connection = await self.connection()
+            return await connection.request(kind, message, on_batch=on_batch)
+
+        return await (retried(attempt, REQUEST_RETRY_S) if is_repeatable else attempt())
 
     async def connection(self) -> BrokerConnection:
         """

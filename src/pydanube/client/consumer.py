@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pydanube.client.backoff import Backoff
+from pydanube.client.backoff import Backoff, retried
 from pydanube.client.messages import (
     Message,
     MessageBatch,
@@ -287,17 +287,7 @@ class Consumer:
 
     async def open(self) -> None:
         """Open for the first time; errors are the caller's."""
-        backoff = Backoff()
-        give_up_at = self._loop.time() + OPEN_TIMEOUT_S
-        while True:
-            try:
-                await self._open_channel()
-            except BrokerError as error:
-                if error.remedy is Remedy.GIVE_UP or self._loop.time() > give_up_at:
-                    raise
-            else:
-                return
-            await asyncio.sleep(backoff.next_s())
+        await retried(self._open_channel, OPEN_TIMEOUT_S)
 
     async def run(self) -> None:
         """Keep the consumer open, whatever happens to its channel, until it fails."""

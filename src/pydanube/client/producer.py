@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pydanube.client.backoff import Backoff
+from pydanube.client.backoff import Backoff, retried
 from pydanube.client.messages import MessageId, MessageIds
+from pydanube.client.pending import OpenBatch, Outgoing, Pending
 from pydanube.model.batch import Column, batch_of, conform
 from pydanube.model.errors import (
     BrokerError,
@@ -40,7 +41,6 @@ from pydanube.model.errors import (
 )
 from pydanube.model.policy import DispatchMode, TopicPolicy
 from pydanube.wire.batches import (
-    BatchFrame,
     BatchHeader,
     Codec,
     encode,
@@ -51,7 +51,7 @@ from pydanube.wire.messages import policy_to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from pydanube.client.client import Client
     from pydanube.client.connection import BrokerConnection
@@ -74,78 +74,6 @@ CLOSE_TIMEOUT_S = 30.0
 MESSAGE_OVERHEAD_BYTES = 16
 
 _CODECS = {None: Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
-
-
-class OpenBatch:
-    """Messages that gather, and the future of the batch that they become."""
-
-    __slots__ = (
-        "attributes",
-        "byte_count",
-        "future",
-        "is_awaited",
-        "keys",
-        "payloads",
-        "times",
-        "topic",
-    )
-
-    def __init__(self, topic: str, loop: asyncio.AbstractEventLoop) -> None:
-        self.topic = topic
-        self.payloads: list[bytes] = []
-        self.times: list[int] = []
-        # Only once a message has one.
-        self.keys: list[bytes | None] | None = None
-        self.attributes: list[Mapping[str, str] | None] | None = None
-        self.byte_count = 0
-        # Whether somebody will see what becomes of it.
-        self.is_awaited = False
-        self.future: asyncio.Future[int] = loop.create_future()
-
-    def to_arrow(self) -> pa.RecordBatch:
-        """The messages as a batch of the envelope."""
-        times = self.times
-        return batch_of(
-            self.payloads,
-            keys=self.keys,
-            attributes=self.attributes,
-            publish_times=None if times[0] == times[-1] else times,
-        )
-
-
-class Pending:
-    """A message on its way; await it for its MessageId."""
-
-    __slots__ = ("_batch", "_index")
-
-    def __init__(self, batch: OpenBatch, index: int) -> None:
-        self._batch = batch
-        self._index = index
-
-    def __await__(self) -> Generator[Any, None, MessageId]:
-        self._batch.is_awaited = True
-        future = self._batch.future
-        if not future.done():
-            # Whoever stops waiting for one message must not fail its batch.
-            yield from asyncio.shield(future).__await__()
-        return MessageId(self._batch.topic, future.result() + self._index)
-
-    def done(self) -> bool:
-        """Whether the message is acknowledged or has failed."""
-        return self._batch.future.done()
-
-
-class Outgoing:
-    """A batch that is not acknowledged yet."""
-
-    __slots__ = ("deadline", "frame", "future")
-
-    def __init__(
-        self, frame: BatchFrame, future: asyncio.Future[int], deadline: float
-    ) -> None:
-        self.frame = frame
-        self.future = future
-        self.deadline = deadline
 
 
 class Producer:
@@ -374,23 +302,14 @@ class Producer:
 
     async def open(self) -> None:
         """Open for the first time; errors are the caller's."""
-        backoff = Backoff()
-        give_up_at = self._loop.time() + OPEN_TIMEOUT_S
-        while True:
-            try:
-                await self._open_channel()
-            except TopicNotFound:
-                # Any kind of topic would have done; there is none.
-                if self._is_policy_asked:
-                    raise
-                self._is_policy_asked = True
-                continue
-            except BrokerError as error:
-                if error.remedy is Remedy.GIVE_UP or self._loop.time() > give_up_at:
-                    raise
-            else:
-                return
-            await asyncio.sleep(backoff.next_s())
+        try:
+            await retried(self._open_channel, OPEN_TIMEOUT_S)
+        except TopicNotFound:
+            # Any kind of topic would have done; there is none.
+            if self._is_policy_asked:
+                raise
+            self._is_policy_asked = True
+            await retried(self._open_channel, OPEN_TIMEOUT_S)
 
     async def run(self) -> None:
         """Keep the producer open, whatever happens to its channel, until it fails."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pydanube.client.consumer import Acked
     from pydanube.client.consumer import Consumer as AsyncConsumer
-    from pydanube.client.producer import Pending as AsyncPending
+    from pydanube.client.pending import Pending as AsyncPending
     from pydanube.client.producer import Producer as AsyncProducer
     from pydanube.model.descriptions import (
         Segments,

@@ -1,0 +1,54 @@
+"""
+Run the fast tests with the oldest versions that pyproject.toml allows.
+
+Makes .venv-lowest in the checkout, with every lower bound of the core and of the
+test tools as the version to install.  Spark and the demo bring versions of their
+own and are left to the ordinary tests.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+import venv
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parent.parent
+TOOLS = ("pytest", "pytest-timeout", "hypothesis", "httpx")
+LEFT_OUT = ("tests/unit/spark", "tests/unit/demo", "tests/tidy", "tests/docs")
+
+
+def main() -> int:
+    """Install, test, and give the exit code of the tests."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [Requirement(each) for each in project["dependencies"]]
+    wanted += [
+        requirement
+        for requirement in map(Requirement, project["optional-dependencies"]["dev"])
+        if requirement.name in TOOLS
+    ]
+    directory = ROOT / ".venv-lowest"
+    venv.create(directory, with_pip=True, clear=True)
+    python = str(directory / "bin" / "python")
+    pinned = [_lowest(requirement) for requirement in wanted]
+    sys.stdout.write(f"Installing {', '.join(pinned)}\n")
+    sys.stdout.flush()
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    subprocess.run([*pip, *pinned, "psutil"], check=True)
+    subprocess.run([*pip, "--no-deps", "--editable", str(ROOT)], check=True)
+    ignored = [f"--ignore={path}" for path in LEFT_OUT]
+    tests = [python, "-m", "pytest", "-q", "-m", "not slow and not e2e", *ignored]
+    return subprocess.run(tests, cwd=ROOT, check=False).returncode
+
+
+def _lowest(requirement: Requirement) -> str:
+    bounds = [each.version for each in requirement.specifier if each.operator == ">="]
+    assert len(bounds) == 1, f"{requirement} has no lower bound"
+    return f"{requirement.name}=={bounds[0]}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
