@@ -75,7 +75,7 @@ class Topic:
         if self.sessions.get(session.name) is not session:
             raise ProducerFenced(f"another producer named {session.name} is open")
         try:
-            frame.check()
+            frame.verify()
         except CorruptBatch as error:
             raise InvalidRequest(f"the batch is damaged: {error}") from error
         _check_is_of(session, frame.header)

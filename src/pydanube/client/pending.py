@@ -42,6 +42,11 @@ class OpenBatch:
         self.is_awaited = False
         self.future: asyncio.Future[int] = loop.create_future()
 
+    @property
+    def is_single(self) -> bool:
+        """Whether there is one message that has nothing but a payload."""
+        return len(self.payloads) == 1 and self.keys is None and self.attributes is None
+
     def to_arrow(self) -> pa.RecordBatch:
         """The messages as a batch of the envelope."""
         times = self.times

@@ -41,9 +41,11 @@ from pydanube.model.errors import (
 )
 from pydanube.model.policy import DispatchMode, TopicPolicy
 from pydanube.wire.batches import (
+    BatchFrame,
     BatchHeader,
     Codec,
     encode,
+    encode_message,
     restamp_producer,
 )
 from pydanube.wire.frames import Kind
@@ -496,40 +498,40 @@ class Producer:
             self._close_open()
 
     def _ship_open(self, batch: OpenBatch) -> None:
+        header = self._header(batch.times[0], batch.times[-1])
+        if batch.is_single and self._codec is Codec.NONE:
+            self._dispatch(encode_message(batch.payloads[0], header), batch.future)
+            return
         try:
             arrow = batch.to_arrow()
         except (pa.ArrowException, ValueError, TypeError) as error:
             _fail(batch.future, InvalidRequest(f"not a batch: {error}"))
             return
-        self._ship(arrow, batch.future, batch.times[0], batch.times[-1])
+        self._dispatch(encode(arrow, header, self._codec), batch.future)
 
-    def _ship(
-        self,
-        batch: pa.RecordBatch,
-        future: asyncio.Future[int] | None = None,
-        first_time: int | None = None,
-        last_time: int | None = None,
-    ) -> asyncio.Future[int]:
+    def _ship(self, batch: pa.RecordBatch) -> asyncio.Future[int]:
         self._raise_if_failed()
-        if future is None:
-            future = self._loop.create_future()
-            future.add_done_callback(_retrieve)
-        if first_time is None or last_time is None:
-            first_time, last_time = _times_of(batch)
-        frame = encode(
-            batch,
-            BatchHeader(
-                count=batch.num_rows,
-                columns=Column.PAYLOAD,
-                producer_id=self._producer_id,
-                producer_epoch=self._producer_epoch,
-                base_sequence=self._next_sequence,
-                first_publish_time=first_time,
-                last_publish_time=last_time,
-                producer=self.name,
-            ),
-            self._codec,
+        future: asyncio.Future[int] = self._loop.create_future()
+        future.add_done_callback(_retrieve)
+        frame = encode(batch, self._header(*_times_of(batch)), self._codec)
+        self._dispatch(frame, future)
+        return future
+
+    def _header(self, first_time: int, last_time: int) -> BatchHeader:
+        """The next batch's header; its encoder fills in what it holds."""
+        return BatchHeader(
+            count=1,
+            columns=Column.PAYLOAD,
+            producer_id=self._producer_id,
+            producer_epoch=self._producer_epoch,
+            base_sequence=self._next_sequence,
+            first_publish_time=first_time,
+            last_publish_time=last_time,
+            producer=self.name,
         )
+
+    def _dispatch(self, frame: BatchFrame, future: asyncio.Future[int]) -> None:
+        """Put *frame* on its way, and keep it until it is acknowledged."""
         self._next_sequence += frame.count
         self._pending_bytes += frame.byte_count
         self._outgoing_bytes += frame.byte_count
@@ -537,7 +539,6 @@ class Producer:
         self._outgoing.append(Outgoing(frame, future, deadline))
         if self._connection is not None:
             self._connection.publish(frame, self._channel)
-        return future
 
     def _has_way(self) -> bool:
         return (

@@ -47,6 +47,7 @@ from crc32c import crc32c
 
 from pydanube.model.batch import ALL_COLUMNS, Column, columns_of, schema_of
 from pydanube.model.errors import CorruptBatch
+from pydanube.wire.single import encode_single, find_single
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -195,6 +196,26 @@ class BatchFrame:
         _refuse_impossible_times(batch, self.header)
         return batch
 
+    def verify(self) -> None:
+        """Check as ``check`` does, for whoever does not need the batch."""
+        if self.find_single() is None:
+            self.check()
+        else:
+            self.verify_checksum()
+            _refuse_impossible_time(self.header.first_publish_time)
+            _refuse_impossible_time(self.header.last_publish_time)
+
+    def find_single(self) -> memoryview | None:
+        """The payload, if this is one message with nothing else; see ``single``."""
+        header = self.header
+        if (
+            header.count != 1
+            or header.columns != Column.PAYLOAD
+            or header.codec is not Codec.NONE
+        ):
+            return None
+        return find_single(memoryview(self.buffer)[self.body_at :])
+
     def arrow(self) -> pa.RecordBatch:
         """
         The messages, without a copy where the body is not compressed.
@@ -248,9 +269,23 @@ def encode(
     header.count = batch.num_rows
     header.columns = columns_of(batch)
     header.codec = codec
+    # A compressed buffer may be longer than what stands in it.
+    return _frame_of(header, memoryview(body)[: body.size], plain.size)
+
+
+def encode_message(payload: bytes, header: BatchHeader) -> BatchFrame:
+    """One message that has nothing but a payload, as ``encode`` would write it."""
+    body = encode_single(payload)
+    header.count = 1
+    header.columns = Column.PAYLOAD
+    header.codec = Codec.NONE
+    return _frame_of(header, memoryview(body), len(body))
+
+
+def _frame_of(header: BatchHeader, body: memoryview, plain_bytes: int) -> BatchFrame:
     name = header.producer.encode()
     body_at = HEADER_BYTES + _padded(len(name))
-    buffer = bytearray(body_at + body.size)
+    buffer = bytearray(body_at + len(body))
     _HEADER.pack_into(
         buffer,
         0,
@@ -258,7 +293,7 @@ def encode(
         header.epoch,
         header.base_offset,
         0,
-        codec,
+        header.codec,
         header.columns,
         len(name),
         header.count,
@@ -269,12 +304,12 @@ def encode(
         header.last_publish_time,
         header.schema_id,
         header.schema_version,
-        body.size,
-        plain.size,
+        len(body),
+        plain_bytes,
         0,
     )
     buffer[HEADER_BYTES : HEADER_BYTES + len(name)] = name
-    buffer[body_at:] = memoryview(body)
+    buffer[body_at:] = body
     _CRC.pack_into(buffer, _CRC_AT, crc32c(memoryview(buffer)[_CHECKED_FROM:]))
     return BatchFrame(header, buffer, body_at)
 
@@ -478,11 +513,16 @@ _I32 = struct.Struct("<i")
 
 
 def _refuse_impossible_times(batch: pa.RecordBatch, header: BatchHeader) -> None:
-    times = [header.first_publish_time, header.last_publish_time]
+    _refuse_impossible_time(header.first_publish_time)
+    _refuse_impossible_time(header.last_publish_time)
     if header.columns & Column.PUBLISH_TIME:
         extremes = pc.min_max(batch.column("publish_time").cast(pa.int64()))
-        times += extremes.as_py().values()
-    if min(times) < PUBLISH_TIME_MIN or max(times) > PUBLISH_TIME_MAX:
+        for time in extremes.as_py().values():
+            _refuse_impossible_time(time)
+
+
+def _refuse_impossible_time(time: int) -> None:
+    if not PUBLISH_TIME_MIN <= time <= PUBLISH_TIME_MAX:
         raise CorruptBatch("a publish time is not between the years 1 and 9999")
 
 
