@@ -9,6 +9,7 @@ and in order: a figure for messages that were lost would say nothing.
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,7 @@ def publish_batches(
     """Publish in batches, several on their way."""
 
     async def work(client: Client) -> Figures:
-        payloads = [bytes(message_bytes)] * batch_messages
+        payloads = _payloads(batch_messages, message_bytes)
         free = asyncio.Semaphore(WINDOW_BATCHES)
 
         async def send(producer: Producer) -> None:
@@ -67,12 +68,12 @@ def publish_one_by_one(
     """Publish with ``send_nowait``, message by message."""
 
     async def work(client: Client) -> Figures:
-        payload = bytes(message_bytes)
+        payloads = _payloads(1000, message_bytes)
         async with client.producer(topic) as producer:
             began = time.time_ns()
             for base in range(0, messages, 1000):
                 await producer.room()
-                for _ in range(min(1000, messages - base)):
+                for payload in payloads[: messages - base]:
                     producer.send_nowait(payload)
                 # Receipts are read in the loop's turns.
                 await asyncio.sleep(0)
@@ -139,7 +140,7 @@ def publish_latency(
     """Publish one message at a time; how long until each is acknowledged."""
 
     async def work(client: Client) -> Figures:
-        payload = bytes(message_bytes)
+        [payload] = _payloads(1, message_bytes)
         times: list[float] = []
         async with client.producer(topic) as producer:
             for _ in range(100):
@@ -159,7 +160,7 @@ def delivery_latency(
     """Publish a message and receive it, one at a time; how long the way takes."""
 
     async def work(client: Client) -> Figures:
-        payload = bytes(message_bytes)
+        [payload] = _payloads(1, message_bytes)
         times: list[float] = []
         async with (
             client.producer(topic, reliable=reliable) as producer,
@@ -176,6 +177,12 @@ def delivery_latency(
         return _percentiles(times)
 
     return _run(url, work)
+
+
+def _payloads(count: int, message_bytes: int) -> list[bytes]:
+    """Different payloads that do not compress: zeros would flatter what stores them."""
+    chance = random.Random(4711)  # noqa: S311
+    return [chance.randbytes(message_bytes) for _ in range(count)]
 
 
 def _percentiles(times: list[float]) -> Figures:
