@@ -201,10 +201,13 @@ class Broker:
         producer: str,
         *,
         policy: TopicPolicy | None,
+        takes_any_kind: bool = False,
         resume: tuple[int, int] = (0, 0),
     ) -> tuple[Topic, ProducerSession]:
         """
         A session for a producer of the topic, which is created if *policy* says how.
+
+        A topic that exists must be of that kind, unless *takes_any_kind*.
 
         *resume* is the id and epoch of the session that a client had before its
         connection broke; anybody else's session of this name is fenced.
@@ -217,7 +220,9 @@ class Broker:
             Draining: The broker is stopping.
         """
         self._refuse_when_draining()
-        topic = await self._topic_for_producer(name, policy)
+        topic = await self._topic_for_producer(
+            name, policy, takes_any_kind=takes_any_kind
+        )
         before = topic.sessions.pop(producer, None)
         if before is None and isinstance(topic, ReliableTopic):
             before = self._remembered_session(topic, producer)
@@ -487,7 +492,7 @@ class Broker:
         return paths
 
     async def _topic_for_producer(
-        self, name: TopicName, policy: TopicPolicy | None
+        self, name: TopicName, policy: TopicPolicy | None, *, takes_any_kind: bool
     ) -> Topic:
         try:
             topic = await self.topic(name)
@@ -495,7 +500,11 @@ class Broker:
             if policy is None or not self._auto_create_topics:
                 raise
             return await self.create_topic(name, policy, exist_ok=True)
-        if policy is not None and policy.dispatch is not topic.policy.dispatch:
+        if (
+            policy is not None
+            and not takes_any_kind
+            and policy.dispatch is not topic.policy.dispatch
+        ):
             raise AlreadyExists(
                 f"{name} is {topic.policy.dispatch.value}, the producer wants it "
                 f"{policy.dispatch.value}"

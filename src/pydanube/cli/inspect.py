@@ -23,7 +23,7 @@ from pydanube.cli.answers import (
 )
 from pydanube.cli.options import examples
 from pydanube.cli.quantities import format_bytes
-from pydanube.model.errors import CorruptJournal
+from pydanube.model.errors import CorruptJournal, InvalidRequest
 from pydanube.storage.inspect import describe_segment, inspect_journal
 
 if TYPE_CHECKING:
@@ -35,10 +35,20 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Look into the files that a broker writes.",
     epilog=examples(
-        "danube inspect journal danube-data/journal/00000000000000000001.journal",
+        "danube inspect journal danube-data/journal",
         "danube inspect segment segment.parquet --format json",
     ),
 )
+
+JournalPath = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PATH",
+        exists=True,
+        help="A journal file, or the directory of all of them.",
+        show_default=False,
+    ),
+]
 
 File = Annotated[
     Path,
@@ -54,23 +64,35 @@ File = Annotated[
 
 @app.command(
     epilog=examples(
+        "danube inspect journal danube-data/journal",
         "danube inspect journal danube-data/journal/00000000000000000001.journal",
         "danube inspect journal 00000000000000000001.journal --format json",
     )
 )
 def journal(
-    file: File,
+    path: JournalPath,
     *,
     answer_format: options.AnswerFormat = Format.TABLE,
 ) -> None:
     """
-    List the entries of a journal file, and judge whether it is whole.
+    List the entries of a journal file, or of all files of a journal, and judge them.
 
     The end of a journal's last file may be torn: a crash cut a write short, and nobody
     was told that it had succeeded. Damage in any other place ends with exit code 11.
     """
+    files = sorted(path.glob("*.journal")) if path.is_dir() else [path]
+    if not files:
+        raise InvalidRequest(f"there is no journal file in {path}")
+    verdicts = {file: _inspect_file(file, answer_format) for file in files}
+    for file, verdict in verdicts.items():
+        if verdict.word == "damaged" or (verdict.word == "torn" and file != files[-1]):
+            raise CorruptJournal(f"{file} is damaged at position {verdict.position}")
+
+
+def _inspect_file(file: Path, answer_format: Format) -> Verdict:
     verdict = Verdict()
     if answer_format is Format.TABLE:
+        print_line(f"{file}\n")
         print_line(_COLUMNS.format(*_HEADINGS))
     for entry in inspect_journal(file):
         verdict.add(entry)
@@ -79,11 +101,10 @@ def journal(
         else:
             print_line(_row(entry))
     if answer_format is Format.JSON:
-        print_json_line(verdict.to_json())
+        print_json_line({"file": str(file)} | verdict.to_json())
     else:
-        print_line(f"\n{verdict}")
-    if verdict.word == "damaged":
-        raise CorruptJournal(f"{file} is damaged at position {verdict.position}")
+        print_line(f"\n{verdict}\n")
+    return verdict
 
 
 @app.command(epilog=examples("danube inspect segment segment.parquet"))

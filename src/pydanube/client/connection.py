@@ -6,8 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydanube.model.errors import BrokerError, ConnectionLost, CorruptBatch, TimedOut
+from pydanube.wire.batches import BODY_BYTES_MAX
 from pydanube.wire.connection import PROTOCOL_VERSION, Received, StreamConnection
-from pydanube.wire.frames import FRAME_BYTES_MAX, Kind, Side
+from pydanube.wire.frames import Kind, Side
 from pydanube.wire.messages import error_from_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from pydanube.wire.batches import BatchFrame
 
+FRAME_BYTES_TAKEN_MAX = BODY_BYTES_MAX + 1024 * 1024
+"""Whatever a broker was configured to accept, its clients can receive."""
 KEEP_ALIVE_S = 15.0
 """After so long without a word from the broker it is asked whether it is there."""
 
@@ -40,7 +43,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         broker sent them, and before the connection's end.
     """
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_TAKEN_MAX) -> None:
         self._loop = asyncio.get_running_loop()
         self._protocol = StreamConnection(Side.CLIENT, frame_bytes_max)
         self._transport: asyncio.Transport

@@ -36,7 +36,6 @@ from pydanube.model.errors import (
     Overloaded,
     Remedy,
     TimedOut,
-    TopicNotFound,
     Unavailable,
 )
 from pydanube.model.policy import DispatchMode, TopicPolicy
@@ -96,14 +95,14 @@ class Producer:
         policy: TopicPolicy,
         codec: Codec,
         *,
-        is_policy_asked: bool,
+        takes_any_kind: bool,
     ) -> None:
         self.topic = topic
         self.name = name or f"producer-{uuid.uuid4().hex[:12]}"
         self._client = client
         self._is_anonymous = name is None
         self._policy = policy
-        self._is_policy_asked = is_policy_asked
+        self._takes_any_kind = takes_any_kind
         self._codec = codec
         self._loop = asyncio.get_running_loop()
         self._connection: BrokerConnection | None = None
@@ -304,14 +303,7 @@ class Producer:
 
     async def open(self) -> None:
         """Open for the first time; errors are the caller's."""
-        try:
-            await retried(self._open_channel, OPEN_TIMEOUT_S)
-        except TopicNotFound:
-            # Any kind of topic would have done; there is none.
-            if self._is_policy_asked:
-                raise
-            self._is_policy_asked = True
-            await retried(self._open_channel, OPEN_TIMEOUT_S)
+        await retried(self._open_channel, OPEN_TIMEOUT_S)
 
     async def run(self) -> None:
         """Keep the producer open, whatever happens to its channel, until it fails."""
@@ -374,9 +366,8 @@ class Producer:
                 pb.OpenProducer(
                     topic=self.topic,
                     name=self.name,
-                    policy=policy_to_wire(self._policy)
-                    if self._is_policy_asked
-                    else None,
+                    policy=policy_to_wire(self._policy),
+                    takes_any_kind=self._takes_any_kind,
                     producer_id=self._producer_id,
                     producer_epoch=self._producer_epoch,
                     is_anonymous=self._is_anonymous,
@@ -630,7 +621,7 @@ async def open_producer(
         name,
         policy,
         _CODECS[compression],
-        is_policy_asked=reliable is not None,
+        takes_any_kind=reliable is None,
     )
     await producer.open()
     running = tasks.run(producer.run(), f"producer {producer.name} of {topic}")

@@ -54,7 +54,7 @@ class ListenConfig(
     """The port of the native protocol; 0 takes any free one and prints it."""
     http_port: Port = 8080
     """The port of health, readiness and metrics; 0 takes any free one and prints it."""
-    frame_bytes_max: Annotated[int, Meta(ge=64 * KIB, le=GIB)] = 8 * MIB
+    frame_bytes_max: Annotated[int, Meta(ge=64 * KIB, le=64 * MIB)] = 8 * MIB
     """The longest frame of the native protocol that is accepted, and with it the
     largest batch. A longer one closes its connection."""
 

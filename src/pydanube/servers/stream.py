@@ -497,6 +497,7 @@ class StreamDoor(asyncio.BufferedProtocol):
             TopicName.parse(m.topic),
             parse_client_name("producer", m.name),
             policy=policy_from_wire(m.policy) if m.HasField("policy") else None,
+            takes_any_kind=m.takes_any_kind,
             resume=(m.producer_id, m.producer_epoch),
         )
         if self._gone.is_set():

@@ -33,6 +33,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
+from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from pydanube.model.errors import BrokerError, Closed, DiskFull, JournalFailed
@@ -235,7 +236,7 @@ class Journal:
         if file.byte_count - file.head_bytes >= self._config.file_bytes_max:
             group.snapshot = list(self.state.snapshot())
         self._in_flight = group
-        self._handed_over_at = self._loop.time()
+        self._handed_over_at = perf_counter()
         self._submit(group)
 
     def on_written(self, group: _Group, outcome: _Outcome) -> None:
@@ -255,7 +256,7 @@ class Journal:
         self.pending_bytes -= group.byte_count
         self.commit_count += 1
         self.sync_count += group.sync
-        self.commit_s += self._loop.time() - self._handed_over_at
+        self.commit_s += perf_counter() - self._handed_over_at
         self.committed_bytes += group.byte_count
         # The disk works on while the callbacks run.
         if self._collected.entries and not self._is_scheduled:

@@ -75,6 +75,7 @@ _CRC_AT = 16
 _CHECKED_FROM = 20
 _PRODUCER = struct.Struct("<IQQ")
 _PRODUCER_AT = 28
+_PLAIN_LENGTH_AT = 80
 HEADER_BYTES = _HEADER.size
 assert HEADER_BYTES == 88
 
@@ -153,6 +154,12 @@ class BatchFrame:
     def byte_count(self) -> int:
         """How long the whole frame is."""
         return len(self.buffer)
+
+    @property
+    def plain_body_bytes(self) -> int:
+        """How long the body is before compression, as the header says."""
+        (plain_length,) = _CRC.unpack_from(self.buffer, _PLAIN_LENGTH_AT)
+        return int(plain_length)
 
     def stamp(self, base_offset: int, epoch: int) -> None:
         """Give the batch its place; the buffer must be writable."""
@@ -452,7 +459,7 @@ def _plain_body(
     body = memoryview(frame.buffer)[frame.body_at :]
     if frame.header.codec is Codec.NONE:
         return body
-    (plain_length,) = _CRC.unpack_from(frame.buffer, 80)
+    plain_length = frame.plain_body_bytes
     try:
         plain = decompress(body, _ARROW_CODEC[frame.header.codec], plain_length)
     except (pa.ArrowException, OSError, ValueError) as error:

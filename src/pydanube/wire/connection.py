@@ -234,6 +234,12 @@ class StreamConnection:
         else:
             self._check_answer(frame, rule)
         received = _decode(frame, rule)
+        batch = received.batch
+        if batch is not None and batch.plain_body_bytes > self.frame_bytes_max:
+            raise ProtocolViolation(
+                f"a body of {batch.plain_body_bytes} bytes before compression; allowed "
+                f"are {self.frame_bytes_max}"
+            )
         if frame.kind is Kind.WELCOME:
             assert received.message is not None
             self.peer_frame_bytes_max = (

@@ -67,7 +67,7 @@ def test_a_whole_journal_is_listed_and_called_whole(tmp_path):
     assert result.exit_code == 0
     assert f"name={TOPIC}" in result.stdout
     assert "0 \u2026 2" in result.stdout
-    assert result.stdout.endswith("\nWhole: 6 entries.\n")
+    assert result.stdout.endswith("\nWhole: 6 entries.\n\n")
 
 
 def test_a_torn_end_is_no_damage(tmp_path):
@@ -84,6 +84,29 @@ def test_a_bad_place_before_what_was_synced_is_damage(tmp_path):
     assert result.exit_code == 11
     assert f"Damaged at position {positions[3]}" in result.stdout
     assert f"is damaged at position {positions[3]}" in result.stderr
+
+
+def test_all_files_of_a_journal_are_judged_together(tmp_path):
+    data, _ = journal_bytes(is_synced=True)
+    (tmp_path / "00000000000000000002.journal").write_bytes(data)
+    whole = inspect(tmp_path, data)
+    path = tmp_path / "00000000000000000001.journal"
+
+    both = CliRunner().invoke(app, ["inspect", "journal", str(tmp_path)])
+    assert both.exit_code == 0
+    assert both.stdout.startswith(whole.stdout)
+    assert both.stdout.count("Whole: 6 entries.") == 2
+
+    path.write_bytes(data[:-5])
+    torn = CliRunner().invoke(app, ["inspect", "journal", str(tmp_path)])
+    assert torn.exit_code == 11
+    assert str(path) in torn.stderr
+
+
+def test_a_directory_without_a_journal_is_refused(tmp_path):
+    result = CliRunner().invoke(app, ["inspect", "journal", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "no journal file" in result.stderr
 
 
 def test_json_is_one_object_a_line_with_the_verdict_last(tmp_path):

@@ -291,3 +291,18 @@ def test_fire_and_forget_errors_come_out_of_flush():
                 await producer.flush()
 
     with_client(test)
+
+
+def test_a_broker_may_be_told_to_take_larger_messages():
+    async def test(broker):
+        broker.server.frame_bytes_max = 40_000_000
+        async with broker.connect() as client:
+            async with client.producer(TOPIC) as producer:
+                await producer.send(bytes(30_000_000))
+            async with client.consumer(
+                TOPIC, subscription="s", start="earliest"
+            ) as consumer:
+                message = await consumer.receive(timeout_s=10)
+                assert len(message.payload) == 30_000_000
+
+    with_broker(test)

@@ -1,6 +1,8 @@
 import pytest
 
+from pydanube.model.batch import batch_of
 from pydanube.model.errors import ProtocolViolation
+from pydanube.wire.batches import Codec, encode
 from pydanube.wire.connection import State, StreamConnection
 from pydanube.wire.frames import FRAME_BYTES_MAX, GREETING_BYTES_MAX, Kind, Side, header
 from pydanube.wire.pb import stream_pb2 as pb
@@ -190,3 +192,15 @@ def test_a_closed_connection_takes_nothing_more():
     broker.close()
 
     assert broker.feed(client.request(Kind.PING, pb.Ping())[1]) == []
+
+
+def test_a_body_that_decompresses_to_more_than_a_frame_is_refused():
+    client, broker = greeted()
+    opened(client, broker, Kind.OPEN_PRODUCER)
+    bomb = encode(
+        batch_of([bytes(FRAME_BYTES_MAX + 1)]), batch_frame(b"").header, Codec.ZSTD
+    )
+    assert len(bomb.buffer) < 10_000
+
+    with pytest.raises(ProtocolViolation, match="before compression"):
+        broker.feed(b"".join(client.send_batch(Kind.PUBLISH, bomb, 1)))

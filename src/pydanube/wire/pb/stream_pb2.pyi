@@ -206,20 +206,22 @@ class Segments(_message.Message):
     def __init__(self, topic_id: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., base_offset: _Optional[int] = ..., sealed_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
 
 class OpenProducer(_message.Message):
-    __slots__ = ("topic", "name", "policy", "producer_id", "producer_epoch", "is_anonymous")
+    __slots__ = ("topic", "name", "policy", "producer_id", "producer_epoch", "is_anonymous", "takes_any_kind")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     IS_ANONYMOUS_FIELD_NUMBER: _ClassVar[int]
+    TAKES_ANY_KIND_FIELD_NUMBER: _ClassVar[int]
     topic: str
     name: str
     policy: TopicPolicy
     producer_id: int
     producer_epoch: int
     is_anonymous: bool
-    def __init__(self, topic: _Optional[str] = ..., name: _Optional[str] = ..., policy: _Optional[_Union[TopicPolicy, _Mapping]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., is_anonymous: bool = ...) -> None: ...
+    takes_any_kind: bool
+    def __init__(self, topic: _Optional[str] = ..., name: _Optional[str] = ..., policy: _Optional[_Union[TopicPolicy, _Mapping]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., is_anonymous: bool = ..., takes_any_kind: bool = ...) -> None: ...
 
 class ProducerOpened(_message.Message):
     __slots__ = ("producer_id", "producer_epoch", "next_sequence", "reliable", "batch_bytes_max")
