@@ -146,3 +146,49 @@ def test_stopping_in_good_order_saves_everything(tmp_path):
 
     assert (facts.end_offset, facts.epoch) == (3, 2)
     assert facts.subscriptions[0].cursor == 1
+
+
+def test_restarts_in_good_order_under_load_lose_nothing(tmp_path):
+    """Producers and a consumer go on by themselves over two restarts."""
+
+    async def publish_until(client, stop):
+        count = 0
+        async with client.producer(TOPICS[0], name="busy") as producer:
+            while not stop.is_set():
+                await producer.send_batch([str(count + n) for n in range(100)])
+                count += 100
+        return count
+
+    async def consume_until(client, stop):
+        seen = set()
+        async with client.consumer(
+            TOPICS[0], subscription="s", start="earliest"
+        ) as consumer:
+            while batch := await consumer.receive_batch(
+                timeout_s=3 if stop.is_set() else 30
+            ):
+                seen.update(batch.offsets)
+                await consumer.ack(batch)
+        return seen
+
+    async def run(broker):
+        stop = asyncio.Event()
+        async with pydanube.connect(broker.url) as client:
+            await client.create_topic(TOPICS[0])
+            async with asyncio.TaskGroup() as tasks:
+                publishing = tasks.create_task(publish_until(client, stop))
+                consuming = tasks.create_task(consume_until(client, stop))
+                for _ in range(2):
+                    await asyncio.sleep(0.3)
+                    assert await asyncio.to_thread(broker.stop) == 0
+                    await asyncio.to_thread(broker.start)
+                stop.set()
+            facts = await client.describe_topic(TOPICS[0])
+        return publishing.result(), consuming.result(), facts
+
+    with BrokerProcess(tmp_path / "data") as broker:
+        count, seen, facts = asyncio.run(run(broker))
+
+    assert facts.end_offset == count > 0
+    assert seen == set(range(count))
+    assert facts.subscriptions[0].cursor == count

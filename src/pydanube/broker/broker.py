@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+OPENED_TOGETHER_MAX = 64
 IDLE_PRODUCERS_MAX = 1000
 """Of one topic: producers that are not connected and could still send again."""
 
@@ -141,6 +142,10 @@ class Broker:
             return found
         async with self._changing:
             return await self._open(name)
+
+    async def open_recovered(self, name: TopicName) -> None:
+        """Open a topic at the start, when nobody else changes anything."""
+        await self._open(name)
 
     async def reliable_topic(self, name: TopicName) -> ReliableTopic:
         """
@@ -680,13 +685,26 @@ async def _found_cluster(
 async def _open_recovered(
     broker: Broker, store: MetadataStore, storage: Storage
 ) -> None:
-    for topic_id, name in storage.recovered:
-        record = await store.get(keys.topic(TopicName.parse(name)))
-        if record is None or record.value.topic_id != topic_id:
-            log.info("removing what is left of the deleted topic %s", name)
-            await broker.forget_topic(topic_id)
-        else:
-            await broker.topic(TopicName.parse(name))
+    """Open the topics with messages that are not sealed; remove deleted ones."""
+    known = {
+        stored.value.topic_id: TopicName.parse("/" + keys.TOPICS.name_of(path))
+        for path, stored in await store.scan(keys.TOPICS)
+    }
+    # Several at a time share the syncs that opening takes.
+    places = asyncio.Semaphore(OPENED_TOGETHER_MAX)
+
+    async def open_topic(name: TopicName) -> None:
+        async with places:
+            await broker.open_recovered(name)
+
+    async with asyncio.TaskGroup() as tasks:
+        for topic_id, text in storage.recovered:
+            name = known.get(topic_id)
+            if name is None:
+                log.info("removing what is left of the deleted topic %s", text)
+                await broker.forget_topic(topic_id)
+            elif storage.has_recovered(topic_id):
+                tasks.create_task(open_topic(name))
 
 
 def _offset_of(topic: ReliableTopic, start: Start) -> int:

@@ -91,11 +91,7 @@ class Storage:
         self.recovered: list[tuple[TopicId, str]] = [
             (topic_id, topic.name) for topic_id, topic in journal.state.topics.items()
         ]
-        """
-        The topics that the journal knew at the start, with their names.
-
-        Each is to be opened or deleted: until then it keeps its journal files.
-        """
+        """The topics that the journal knew at the start, with their names."""
         self._journal = journal
         self._sealer = sealer
         self._cache = cache
@@ -238,6 +234,14 @@ class Storage:
     def find_state(self, topic_id: TopicId) -> TopicState | None:
         """What is committed about a topic; to be read, not to be changed."""
         return self._journal.state.topics.get(topic_id)
+
+    def has_recovered(self, topic_id: TopicId) -> bool:
+        """
+        Whether the journal has messages of a topic that is not open yet.
+
+        Until it is opened or deleted it keeps its journal files.
+        """
+        return bool(self._journal.recovered.get(topic_id))
 
     def segment_url(self, segment: SegmentEntry) -> str:
         """Where any engine can read the segment."""
