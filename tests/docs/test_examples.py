@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pydanube.servers.config import load_config
 from support.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -27,6 +28,27 @@ TIMEOUT_S = 180
 # The broker of the test stands for the one that the page starts, and the tests
 # do not run themselves.
 NOT_RUN = ("danube broker", "make ", "DANUBE_LISTEN")
+
+
+# Their blocks build on each other.
+PAGES_OF_ONE_SCRIPT = ["docs/guide/spark.md"]
+
+
+@pytest.mark.parametrize("page", PAGES_OF_ONE_SCRIPT)
+def test_the_examples_of_a_page_run_as_one_script(page, tmp_path):
+    blocks = BLOCK.findall((ROOT / page).read_text())
+    script = "\n".join(code for language, code in blocks if language == "python")
+    with BrokerProcess(tmp_path / "data") as broker:
+        run_python(script, broker.url, tmp_path)
+
+
+def test_the_settings_of_the_operators_guide_are_settings(tmp_path):
+    text = (ROOT / "docs/guide/operate.md").read_text()
+    [example] = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    path = tmp_path / "broker.yaml"
+    path.write_text(example)
+
+    assert load_config(path, {}, {}).listen.host == "0.0.0.0"
 
 
 @pytest.mark.parametrize("page", PAGES)
