@@ -235,10 +235,9 @@ class Broker:
             producer, before, resume=resume, new_id=self._new_producer_id(topic)
         )
         topic.sessions[producer] = session
-        if isinstance(topic, ReliableTopic):
-            if session is not before:
-                await self._save_session(topic, session)
-            self._forget_idle_producers(topic)
+        if isinstance(topic, ReliableTopic) and session is not before:
+            await self._save_session(topic, session)
+        self._forget_idle_producers(topic)
         return topic, session
 
     def close_producer(
@@ -547,10 +546,20 @@ class Broker:
         )
         await saved
 
-    def _forget_idle_producers(self, topic: ReliableTopic) -> None:
-        idle = [s for s in topic.sessions.values() if not s.is_open]
-        for session in idle[: max(0, len(idle) - IDLE_PRODUCERS_MAX)]:
-            self.close_producer(topic, session, forget=True)
+    def _forget_idle_producers(self, topic: Topic) -> None:
+        """Forget whoever opened longest ago of those that are not connected."""
+        state = self.storage.find_state(topic.topic_id)
+        known = dict.fromkeys([] if state is None else state.producers)
+        known.update(dict.fromkeys(topic.sessions))
+        idle = [
+            name
+            for name in known
+            if (session := topic.sessions.get(name)) is None or not session.is_open
+        ]
+        for name in idle[: max(0, len(idle) - IDLE_PRODUCERS_MAX)]:
+            topic.sessions.pop(name, None)
+            if isinstance(topic, ReliableTopic):
+                self.storage.delete_producer(topic.topic_id, name)
 
     async def _open_subscriptions(self, topic: ReliableTopic) -> None:
         prefix = keys.subscriptions_of(topic.topic_id)

@@ -1,0 +1,101 @@
+"""What the broker promises that a client alone cannot show."""
+
+import pytest
+
+from pydanube.broker import broker as broker_module
+from pydanube.model.names import TopicName
+from pydanube.model.policy import TopicPolicy
+from support.running import TOPIC, published, with_broker
+
+
+@pytest.mark.parametrize("reliable", [True, False])
+def test_producers_that_are_gone_are_forgotten_at_last(monkeypatch, reliable):
+    monkeypatch.setattr(broker_module, "IDLE_PRODUCERS_MAX", 3)
+
+    async def test(broker):
+        async with broker.connect() as client:
+            await client.create_topic(TOPIC, reliable=reliable)
+            for number in range(10):
+                async with client.producer(TOPIC, name=f"p-{number}") as producer:
+                    await producer.send(b"x")
+            topic = await broker.broker.topic(TopicName.parse(TOPIC))
+            assert len(topic.sessions) <= 4
+            if reliable:
+                await broker.broker.storage.sync()
+                state = broker.broker.storage.find_state(topic.topic_id)
+                assert len(state.producers) <= 4
+                assert "p-9" in state.producers
+
+    with_broker(test)
+
+
+def test_a_producer_that_says_goodbye_without_a_name_leaves_nothing():
+    async def test(broker):
+        async with broker.connect() as client:
+            await published(client, b"x")
+            topic = await broker.broker.topic(TopicName.parse(TOPIC))
+            assert topic.sessions == {}
+            await broker.broker.storage.sync()
+            state = broker.broker.storage.find_state(topic.topic_id)
+            assert state.producers == {}
+
+    with_broker(test)
+
+
+def test_a_topic_opens_where_it_ended_when_everything_is_sealed():
+    async def test(broker):
+        async with broker.connect() as client:
+            await published(client, b"a", b"b")
+            topic = await broker.broker.topic(TopicName.parse(TOPIC))
+            await broker.broker.storage.seal(topic.topic_id)
+            facts = await client.describe_topic(TOPIC)
+            assert (facts.sealed_offset, facts.segment_count) == (2, 1)
+            assert facts.tail_bytes == 0
+            segments = await client.segments(TOPIC)
+            assert [(s.base, s.end, s.count) for s in segments.segments] == [(0, 2, 2)]
+            read = [p async for b in client.read(TOPIC) for p in b.payloads]
+            assert read == [b"a", b"b"]
+            await published(client, b"c")
+            async with client.consumer(
+                TOPIC, subscription="s", start="earliest"
+            ) as consumer:
+                got = [(await consumer.receive(timeout_s=5)).payload for _ in range(3)]
+            assert got == [b"a", b"b", b"c"]
+
+    with_broker(test)
+
+
+def test_a_subscription_that_retention_overtook_is_told_once_and_goes_on():
+    import pydanube
+
+    async def test(broker):
+        async with broker.connect() as client:
+            await client.create_topic(TOPIC, retention_bytes_max=1)
+            await client.create_subscription(TOPIC, "s", start="earliest")
+            topic = await broker.broker.topic(TopicName.parse(TOPIC))
+            storage = broker.broker.storage
+            for payload in (b"a", b"b", b"c"):
+                await published(client, payload)
+                await storage.seal(topic.topic_id)
+            await storage.retain(topic.topic_id)
+            assert (await client.describe_topic(TOPIC)).base_offset == 2
+            with pytest.raises(pydanube.OffsetDropped, match="that is there is 2"):
+                async with client.consumer(TOPIC, subscription="s") as consumer:
+                    await consumer.receive(timeout_s=5)
+            async with client.consumer(TOPIC, subscription="s") as consumer:
+                assert (await consumer.receive(timeout_s=5)).offset == 2
+            with pytest.raises(pydanube.OffsetDropped):
+                [batch async for batch in client.read(TOPIC, start=0)]
+
+    with_broker(test)
+
+
+def test_policies_are_part_of_a_topic():
+    async def test(broker):
+        policy = TopicPolicy()
+        name = TopicName.parse(TOPIC)
+        created = await broker.broker.create_topic(name, policy)
+        assert (await broker.broker.topic(name)) is created
+        assert created.policy == policy
+
+    with_broker(test)
