@@ -1,0 +1,43 @@
+"""The benchmark measures, checks what came, and prints what a figure depends on."""
+
+import json
+
+import pytest
+from support.commands import danube
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+
+def test_throughput_and_latency_are_measured_on_a_broker_of_its_own(tmp_path):
+    done = danube(
+        *("bench", "--messages", "20000", "--data-dir", str(tmp_path)),
+        *("--format", "json"),
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+
+    assert report["machine"]["fdatasync_us"] > 0
+    rows = report["rows"]
+    assert {row["workload"] for row in rows} == {
+        "publish",
+        "end to end",
+        "consume a backlog",
+        "send_nowait one by one",
+        "async for one by one",
+        "publish to acknowledgement",
+        "publish to receive",
+    }
+    for row in rows:
+        assert row["durability"] in (
+            "synced before acknowledgement",
+            "page cache",
+            "memory",
+        )
+        assert (row["per_second"] or row["p50_us"]) > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_workload_is_refused():
+    done = danube("bench", "--workload", "nothing")
+    assert done.returncode == 2
+    assert "choose from" in done.stderr
