@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from support.commands import danube
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
