@@ -79,7 +79,6 @@ class Topic:
         except CorruptBatch as error:
             raise InvalidRequest(f"the batch is damaged: {error}") from error
         _check_is_of(session, frame.header)
-        self.counts.publish(frame.count, frame.byte_count)
         self.store(session, frame, done)
 
     def store(
@@ -189,10 +188,13 @@ class ReliableTopic(Topic):
             self._repeated.append((known + frame.count, known, done))
             self._answer_repeated()
             return
-        base_sequence, count = frame.header.base_sequence, frame.count
+        base_sequence = frame.header.base_sequence
+        count, byte_count = frame.count, frame.byte_count
 
         def committed(error: BrokerError | None) -> None:
-            if error is not None:
+            if error is None:
+                self.counts.publish(count, byte_count)
+            else:
                 self._forget(session, error)
             done(base_offset, error)
 
@@ -253,6 +255,7 @@ class DirectTopic(Topic):
         frame.stamp(base_offset, 1)
         session.record(frame.header.base_sequence, base_offset, frame.count)
         self._next_offset += frame.count
+        self.counts.publish(frame.count, frame.byte_count)
         for subscription in self.subscriptions.values():
             assert isinstance(subscription, DirectSubscription)
             subscription.offer(frame)
