@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydanube.broker.counts import Counts
 from pydanube.broker.cursors import CursorSaver, state_of
 from pydanube.broker.direct import DirectSubscription
-from pydanube.broker.producers import ProducerSession, open_session, restore_session
+from pydanube.broker.sessions import ProducerSessions
 from pydanube.broker.subscription import ReliableSubscription, Subscription
 from pydanube.broker.topic import DirectTopic, ReliableTopic, Topic
 from pydanube.dispatch import machine_for
@@ -49,10 +50,12 @@ from pydanube.model.names import (
 )
 from pydanube.model.policy import Start, SubscriptionType, TopicPolicy
 from pydanube.model.ranges import RangeSet
+from pydanube.storage.journal import settle
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from pydanube.broker.producers import ProducerSession
     from pydanube.metadata.key import Prefix
     from pydanube.metadata.store import MetadataStore
     from pydanube.storage.manifest import SegmentEntry
@@ -61,8 +64,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OPENED_TOGETHER_MAX = 64
-IDLE_PRODUCERS_MAX = 1000
-"""Of one topic: producers that are not connected and could still send again."""
+"""At the start: topics that share the syncs of their opening."""
 
 
 class Broker:
@@ -97,6 +99,7 @@ class Broker:
         self._wall_clock_us = wall_clock_us
         self._loop = asyncio.get_running_loop()
         self._cursors = CursorSaver(storage, self._loop)
+        self._sessions = ProducerSessions(storage)
         # Whoever opens, creates or deletes a topic holds it.
         self._changing = asyncio.Lock()
 
@@ -228,16 +231,7 @@ class Broker:
         topic = await self._topic_for_producer(
             name, policy, takes_any_kind=takes_any_kind
         )
-        before = topic.sessions.pop(producer, None)
-        if before is None and isinstance(topic, ReliableTopic):
-            before = self._remembered_session(topic, producer)
-        session = open_session(
-            producer, before, resume=resume, new_id=self._new_producer_id(topic)
-        )
-        topic.sessions[producer] = session
-        if isinstance(topic, ReliableTopic) and session is not before:
-            await self._save_session(topic, session)
-        self._forget_idle_producers(topic)
+        session = await self._sessions.open(topic, producer, resume)
         return topic, session
 
     def close_producer(
@@ -249,13 +243,7 @@ class Broker:
         It is remembered, in case it comes back and sends something again,
         unless *forget* says that it will not.
         """
-        if topic.sessions.get(session.name) is not session:
-            return
-        session.is_open = False
-        if forget:
-            del topic.sessions[session.name]
-            if isinstance(topic, ReliableTopic):
-                self.storage.delete_producer(topic.topic_id, session.name)
+        self._sessions.close(topic, session, forget=forget)
 
     # Subscriptions.
 
@@ -515,52 +503,6 @@ class Broker:
             )
         return topic
 
-    def _remembered_session(
-        self, topic: ReliableTopic, producer: str
-    ) -> ProducerSession | None:
-        state = self.storage.find_state(topic.topic_id)
-        known = state.producers.get(producer) if state is not None else None
-        if known is None:
-            return None
-        return restore_session(
-            producer, known.producer_id, known.epoch, known.next_sequence, known.runs
-        )
-
-    def _new_producer_id(self, topic: Topic) -> int:
-        ids = [session.producer_id for session in topic.sessions.values()]
-        state = self.storage.find_state(topic.topic_id)
-        if state is not None:
-            ids += [known.producer_id for known in state.producers.values()]
-        return max(ids, default=0) + 1
-
-    async def _save_session(
-        self, topic: ReliableTopic, session: ProducerSession
-    ) -> None:
-        saved = self._loop.create_future()
-        self.storage.save_producer(
-            topic.topic_id,
-            session.name,
-            session.producer_id,
-            session.epoch,
-            _settle(saved),
-        )
-        await saved
-
-    def _forget_idle_producers(self, topic: Topic) -> None:
-        """Forget whoever opened longest ago of those that are not connected."""
-        state = self.storage.find_state(topic.topic_id)
-        known = dict.fromkeys([] if state is None else state.producers)
-        known.update(dict.fromkeys(topic.sessions))
-        idle = [
-            name
-            for name in known
-            if (session := topic.sessions.get(name)) is None or not session.is_open
-        ]
-        for name in idle[: max(0, len(idle) - IDLE_PRODUCERS_MAX)]:
-            topic.sessions.pop(name, None)
-            if isinstance(topic, ReliableTopic):
-                self.storage.delete_producer(topic.topic_id, name)
-
     async def _open_subscriptions(self, topic: ReliableTopic) -> None:
         prefix = keys.subscriptions_of(topic.topic_id)
         state = self.storage.find_state(topic.topic_id)
@@ -596,7 +538,9 @@ class Broker:
         cursor = Cursor(_offset_of(topic, start), RangeSet())
         # The position is written first: a record without one would say nothing.
         saved = self._loop.create_future()
-        self.storage.save_cursor(topic.topic_id, name, state_of(cursor), _settle(saved))
+        self.storage.save_cursor(
+            topic.topic_id, name, state_of(cursor), partial(settle, saved)
+        )
         await saved
         record = SubscriptionRecord(type=type_, created_at=self._wall_clock_us())
         await self._store.put(keys.subscription(topic.topic_id, name), record)
@@ -624,7 +568,7 @@ class Broker:
 
     async def _saved(self, subscription: ReliableSubscription) -> None:
         saved = self._loop.create_future()
-        subscription.save_cursor_now(_settle(saved))
+        subscription.save_cursor_now(partial(settle, saved))
         await saved
 
     def _refuse_when_draining(self) -> None:
@@ -720,15 +664,3 @@ def _offset_of(topic: ReliableTopic, start: Start) -> int:
     if start is Start.EARLIEST:
         return topic.log.base_offset
     return topic.log.end_offset
-
-
-def _settle(future: asyncio.Future[None]) -> Callable[[BrokerError | None], None]:
-    def settle(error: BrokerError | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
-
-    return settle

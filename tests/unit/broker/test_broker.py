@@ -2,7 +2,7 @@
 
 import pytest
 
-from pydanube.broker import broker as broker_module
+from pydanube.broker import sessions
 from pydanube.model.names import TopicName
 from pydanube.model.policy import TopicPolicy
 from support.running import TOPIC, published, with_broker
@@ -10,7 +10,7 @@ from support.running import TOPIC, published, with_broker
 
 @pytest.mark.parametrize("reliable", [True, False])
 def test_producers_that_are_gone_are_forgotten_at_last(monkeypatch, reliable):
-    monkeypatch.setattr(broker_module, "IDLE_PRODUCERS_MAX", 3)
+    monkeypatch.setattr(sessions, "IDLE_PRODUCERS_MAX", 3)
 
     async def test(broker):
         async with broker.connect() as client:
