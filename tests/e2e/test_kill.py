@@ -124,6 +124,29 @@ def test_a_cursor_survives_a_kill(tmp_path):
     assert offsets == [*range(50, 55), *range(56, 100)]
 
 
+def test_a_consumer_that_outlives_the_broker_gets_nothing_again_that_it_acknowledged(
+    tmp_path,
+):
+    async def consume(broker):
+        async with pydanube.connect(broker.url) as client:
+            async with client.producer(TOPICS[0]) as producer:
+                await producer.send_batch([str(n) for n in range(100)])
+            async with client.consumer(
+                TOPICS[0], subscription="s", start="earliest"
+            ) as consumer:
+                batch = await consumer.receive_batch(max_messages=100, timeout_s=10)
+                # The broker dies before it has written any of these.
+                await consumer.ack(batch[:50])
+                await asyncio.to_thread(broker.kill)
+                await asyncio.to_thread(broker.start)
+                return [
+                    (await consumer.receive(timeout_s=20)).offset for _ in range(50)
+                ]
+
+    with BrokerProcess(tmp_path / "data") as broker:
+        assert asyncio.run(consume(broker)) == list(range(50, 100))
+
+
 def test_stopping_in_good_order_saves_everything(tmp_path):
     async def fill(broker):
         async with pydanube.connect(broker.url) as client:

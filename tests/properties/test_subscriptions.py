@@ -39,6 +39,7 @@ class Facts(RuleBasedStateMachine):
         done_ranges_max=st.sampled_from([1, 2, 100]),
     )
     def begin(self, offset, done, ack_timeout_s, done_ranges_max):
+        self.done_ranges_max = done_ranges_max
         self.now = 0.0
         self.consumers_ever = 0
         self.machine = machine_for(
@@ -106,6 +107,16 @@ class Facts(RuleBasedStateMachine):
         acked = data.draw(st.lists(self.in_flight_ranges(), max_size=3))
         effects = self.machine.on_ack(acked, self.now)
         self.model.on_ack(acked)
+        self.check(effects)
+
+    @precondition(lambda self: len(self.machine.cursor.done) < self.done_ranges_max)
+    @rule(ahead=st.integers(0, 5), count=st.integers(1, 5), beyond=st.integers(0, 3))
+    def ack_ahead_of_what_is_in_hand(self, ahead, count, beyond):
+        base = self.machine.next_offset + ahead
+        end_offset = base + count
+        acked = [(base, end_offset + beyond)]
+        effects = self.machine.on_ack(acked, self.now, end_offset)
+        self.model.on_ack(acked, end_offset)
         self.check(effects)
 
     @rule(end=offsets)

@@ -72,9 +72,10 @@ class SubscriptionModel:
                 self.ready.add(offset)
         self.in_hand_end = max(end, self.in_hand_end)
 
-    def on_ack(self, ranges: list[Range]) -> None:
+    def on_ack(self, ranges: list[Range], end_offset: int = 0) -> None:
         offsets = {o for base, end in ranges for o in range(base, end)}
-        new = offsets & (self.ready | set(self.in_flight))
+        ahead = set(range(self.in_hand_end, end_offset)) - self.done
+        new = offsets & (self.ready | set(self.in_flight) | ahead)
         self.done |= new
         self.ready -= new
         for offset in new:

@@ -117,7 +117,7 @@ class Subscription:
         """These messages, and all below *through*, are done."""
         now = self._clock()
         if ranges:
-            self.carry_out(self._machine.on_ack(ranges, now))
+            self.carry_out(self._machine.on_ack(ranges, now, self.end_offset))
         if through:
             self.carry_out(self._machine.on_ack_through(through, now))
 
@@ -139,6 +139,11 @@ class Subscription:
             consumer.port.close(reason)
 
     # What is known.
+
+    @property
+    def end_offset(self) -> int | None:
+        """Where the topic ends, if acks may run ahead of what was read of it."""
+        return None
 
     @property
     def has_consumers(self) -> bool:
@@ -258,6 +263,11 @@ class ReliableSubscription(Subscription):
             )
         self._wake.set()
         return consumer
+
+    @property
+    def end_offset(self) -> int | None:
+        """See the base class."""
+        return self._log.end_offset
 
     def hold(self) -> None:
         """Deliver nothing until ``release``."""

@@ -45,7 +45,8 @@ class SubscriptionMachine(ABC):
     for or delivered; so there are never more ranges than these and one for each
     message that was then in flight.
 
-    Offsets in acks and nacks come from clients: what is not in hand is ignored.
+    Offsets in acks and nacks come from clients: what is not in hand is ignored, but
+    for acks where the shell says how far the topic goes.
     """
 
     def __init__(
@@ -140,12 +141,21 @@ class SubscriptionMachine(ABC):
         self._ready.add_new(Stretch(start, end, 1, Batch(base, end, byte_count)))
         return self._deliver(now)
 
-    def on_ack(self, ranges: Iterable[Range], now: float) -> list[Effect]:
-        """These messages are done, whoever says so and wherever they are."""
-        count = 0
+    def on_ack(
+        self, ranges: Iterable[Range], now: float, end_offset: int | None = None
+    ) -> list[Effect]:
+        """
+        These messages are done, whoever says so and wherever they are.
+
+        With *end_offset*, where the topic ends, also those that are not in hand
+        yet: a consumer that outlived the broker knows what it has done.
+        """
+        count = ahead = 0
         for base, end in ranges:
             count += self._mark(base, end)
-        return self._on_done(count, now)
+            if end_offset is not None and end > self._next_offset:
+                ahead += self._mark_ahead(base, min(end, end_offset))
+        return self._on_done(count, now, ahead)
 
     def on_ack_through(self, end: int, now: float) -> list[Effect]:
         """All messages below *end* are done."""
@@ -306,8 +316,17 @@ class SubscriptionMachine(ABC):
         # And what lies between the flights, which is ready.
         return total + cursor.mark(base, end)
 
-    def _on_done(self, count: int, now: float) -> list[Effect]:
-        if not count:
+    def _mark_ahead(self, base: int, end: int) -> int:
+        """Mark what is not in hand of ``base … end``; return how many became done."""
+        base = max(base, self._next_offset)
+        if base >= end or self._is_full():
+            return 0
+        count = self._cursor.mark(base, end)
+        self._next_offset = self._cursor.skip_done(self._next_offset)
+        return count
+
+    def _on_done(self, count: int, now: float, ahead: int = 0) -> list[Effect]:
+        if not count and not ahead:
             return []
         self._in_hand -= count
         # _next_offset is never done, so the cursor cannot pass it.

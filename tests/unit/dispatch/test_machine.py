@@ -168,3 +168,17 @@ def test_nobody_comes_twice(machine_of):
     machine.on_consumer_came(ANNA, 0.0)
     assert machine.credit_of(ANNA) == (0, 0)
     assert machine.consumers == (ANNA,)
+
+
+def test_acks_of_a_consumer_that_outlived_the_broker_spare_the_deliveries():
+    machine = machine_for(SubscriptionType.SHARED, Cursor(0, None))
+
+    effects = machine.on_ack([(0, 5), (7, 8), (9, 99)], 0.0, end_offset=10)
+
+    assert effects == [SaveCursor()]
+    assert (machine.cursor.offset, list(machine.cursor.done)) == (5, [(7, 8), (9, 10)])
+    assert (machine.next_offset, machine.backlog(10)) == (5, 3)
+    machine.on_consumer_came(1, 0.0)
+    machine.on_credit(1, 10, 1000, 0.0)
+    delivered = machine.on_available(0, 10, 100, 0.0)
+    assert [(each.base, each.end) for each in delivered] == [(5, 7), (8, 9)]
