@@ -67,7 +67,9 @@ REQUESTS_MAX = 256
 FETCH_BYTES_MAX = 16 * 1024 * 1024
 FETCH_WAIT_S_MAX = 30.0
 WRITE_BUFFER_BYTES = 4 * 1024 * 1024
-"""What may wait for a slow reader of history; deliveries are bounded by credit."""
+"""When so much waits for a slow client, it is sent nothing new."""
+CREDIT_BYTES_MAX = 16 * 1024 * 1024
+"""Of a consumer's credit, so much is passed on at a time."""
 CLOSE_TIMEOUT_S = 5.0
 
 
@@ -167,18 +169,57 @@ class ProducerChannel:
 class ConsumerChannel:
     """One consumer of one connection; what the subscription sees of it."""
 
-    __slots__ = ("_door", "channel", "consumer", "subscription", "topic")
+    __slots__ = (
+        "_door",
+        "_granted_bytes",
+        "_owed_bytes",
+        "_owed_messages",
+        "channel",
+        "consumer",
+        "subscription",
+        "topic",
+    )
 
     def __init__(self, door: StreamDoor, channel: int) -> None:
         self._door = door
         self.channel = channel
+        # Credit that the client gave and the subscription does not have yet; and
+        # the bytes that the subscription may still deliver.
+        self._owed_messages = 0
+        self._owed_bytes = 0
+        self._granted_bytes = 0
         self.topic: Topic
         self.subscription: Subscription
         self.consumer: Consumer
 
+    def credit(self, messages: int, byte_count: int) -> None:
+        """The client takes so much more."""
+        self._owed_messages += messages
+        self._owed_bytes += byte_count
+        self.grant()
+
+    def grant(self) -> None:
+        """
+        Pass credit on, as far as the client reads what it asked for.
+
+        A client may ask for anything.  What waits for it in the transport is
+        bounded all the same: by the transport's limit and one grant.
+        """
+        byte_count = min(self._owed_bytes, CREDIT_BYTES_MAX - self._granted_bytes)
+        if not self._door.can_write or (byte_count <= 0 and not self._owed_messages):
+            return
+        messages, self._owed_messages = self._owed_messages, 0
+        byte_count = max(0, byte_count)
+        self._owed_bytes -= byte_count
+        self._granted_bytes += byte_count
+        self.subscription.credit(self.consumer, messages, byte_count)
+
     def deliver(self, frame: BatchFrame, attempt: int) -> None:
         """See ConsumerPort."""
+        self._granted_bytes -= frame.byte_count
         self._door.deliver(self.channel, frame, attempt)
+        if self._owed_bytes and self._granted_bytes * 2 < CREDIT_BYTES_MAX:
+            self.grant()
 
     def set_active(self, *, is_active: bool) -> None:
         """See ConsumerPort."""
@@ -246,6 +287,8 @@ class StreamDoor(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """See asyncio.BaseProtocol."""
         self._can_write.set()
+        for consumer in list(self._consumers.values()):
+            consumer.grant()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.BaseProtocol."""
@@ -261,6 +304,11 @@ class StreamDoor(asyncio.BufferedProtocol):
         self._consumers.clear()
 
     # What the broker tells us.
+
+    @property
+    def can_write(self) -> bool:
+        """Whether the client reads fast enough for what it is sent."""
+        return self._can_write.is_set()
 
     def deliver(self, channel: int, frame: BatchFrame, attempt: int) -> None:
         """Send messages to a consumer."""
@@ -312,9 +360,7 @@ class StreamDoor(asyncio.BufferedProtocol):
                 self._publish(channel, frame)
             case Kind.CREDIT:
                 if consumer := self._consumers.get(channel):
-                    consumer.subscription.credit(
-                        consumer.consumer, message.messages, message.bytes
-                    )
+                    consumer.credit(message.messages, message.bytes)
             case Kind.ACK:
                 self._ack(frame, message)
             case Kind.NACK:

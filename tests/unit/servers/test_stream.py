@@ -5,11 +5,12 @@ import asyncio
 import pytest
 
 import pydanube
+from pydanube.servers import stream
 from pydanube.servers.in_process import PipeEnd
 from pydanube.wire.connection import StreamConnection
 from pydanube.wire.frames import Kind, Side, header
 from pydanube.wire.pb import stream_pb2 as pb
-from support.running import TOPIC, with_broker
+from support.running import TOPIC, published, with_broker
 from support.streams import batch_frame, hello
 
 
@@ -178,5 +179,72 @@ def test_an_unknown_failure_is_one_requests_alone():
             with pytest.raises(pydanube.BrokerError, match="log says why"):
                 await client.topics()
             await client.create_topic(TOPIC)
+
+    with_broker(test)
+
+
+async def opened_consumer(peer):
+    await peer.ask(
+        Kind.OPEN_CONSUMER,
+        pb.OpenConsumer(topic=TOPIC, subscription="s", name="c", start=pb.EARLIEST),
+        1,
+    )
+
+
+def give_credit(peer, messages, byte_count):
+    credit = pb.Credit(messages=messages, bytes=byte_count)
+    peer.transport.write(peer.machine.send(Kind.CREDIT, credit, 1))
+
+
+async def kinds_that_come(peer):
+    """What is there after some turns of the loop."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+    return [peer.received.get_nowait().kind for _ in range(peer.received.qsize())]
+
+
+def test_a_client_that_does_not_read_is_sent_nothing_more():
+    async def test(broker):
+        async with broker.connect() as client:
+            await published(client, b"a", b"b")
+        peer = await connected(broker)
+        await opened_consumer(peer)
+        [door] = broker.server.doors
+        door.pause_writing()
+        give_credit(peer, 10, 1000)
+        assert await kinds_that_come(peer) == []
+        door.resume_writing()
+        assert await kinds_that_come(peer) == [Kind.DELIVERY]
+
+    with_broker(test)
+
+
+def test_of_a_boundless_credit_only_a_part_is_passed_on_at_a_time(monkeypatch):
+    monkeypatch.setattr(stream, "CREDIT_BYTES_MAX", 1000)
+
+    async def test(broker):
+        async with broker.connect() as client, client.producer(TOPIC) as producer:
+            for _ in range(20):
+                await producer.send(bytes(100))
+        peer = await connected(broker)
+        await opened_consumer(peer)
+        [door] = broker.server.doors
+        sent = []
+        deliver = door.deliver
+
+        def note(channel, frame, attempt):
+            deliver(channel, frame, attempt)
+            sent.append(frame.count)
+            if len(sent) == 2:
+                door.pause_writing()
+
+        monkeypatch.setattr(door, "deliver", note)
+        give_credit(peer, 2**32 - 1, 2**63)
+        await kinds_that_come(peer)
+        # What had been passed on, and no more.
+        assert 2 <= len(sent) <= 4
+        door.resume_writing()
+        await kinds_that_come(peer)
+        assert len(sent) == 20
 
     with_broker(test)
