@@ -19,11 +19,11 @@ import pytest
 from pydanube.model.errors import BrokerError, DiskFull
 from pydanube.model.policy import Durability, TopicPolicy
 from pydanube.storage.config import JournalConfig, StorageConfig
-from pydanube.storage.manifest import MemoryManifest
 from pydanube.storage.objects import MemoryObjects
 from pydanube.storage.storage import open_storage
 from pydanube.wire.journal_format import CursorState
 from support.batches import frame_of, offsets_of, payloads_of
+from support.manifests import MemoryManifest
 from support.recording_files import RecordingFiles
 from support.storages import until
 

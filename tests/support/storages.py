@@ -11,10 +11,10 @@ from pydanube.model.errors import ObjectsUnavailable, TopicFenced
 from pydanube.model.policy import TopicPolicy
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import MemoryFiles
-from pydanube.storage.manifest import MemoryManifest
 from pydanube.storage.objects import MemoryObjects
 from pydanube.storage.storage import open_storage
 from support.batches import frame_of
+from support.manifests import MemoryManifest
 
 A_NOW_US = 1_700_000_000_000_000
 

@@ -5,9 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pydanube.model.errors import BrokerError, ConnectionLost, CorruptBatch, TimedOut
+from pydanube.model.errors import (
+    BrokerError,
+    ConnectionLost,
+    CorruptBatch,
+    QuotaExceeded,
+    TimedOut,
+)
 from pydanube.wire.batches import BODY_BYTES_MAX
-from pydanube.wire.connection import PROTOCOL_VERSION, Received, StreamConnection
+from pydanube.wire.connection import (
+    CHANNEL_MAX,
+    PROTOCOL_VERSION,
+    Received,
+    StreamConnection,
+)
 from pydanube.wire.frames import Kind, Side
 from pydanube.wire.messages import error_from_wire
 from pydanube.wire.pb import stream_pb2 as pb
@@ -169,9 +180,18 @@ class BrokerConnection(asyncio.BufferedProtocol):
             )
 
     def new_channel(self, owner: Channel) -> int:
-        """A number for *owner*'s channel; what comes on it goes to *owner*."""
+        """
+        A number for *owner*'s channel; what comes on it goes to *owner*.
+
+        Raises:
+            QuotaExceeded: The connection has as many channels as there are numbers.
+        """
+        if len(self._channels) >= CHANNEL_MAX:
+            raise QuotaExceeded(
+                f"a client has at most {CHANNEL_MAX} producers and consumers"
+            )
         while True:
-            self._next_channel = self._next_channel % 0xFFFF + 1
+            self._next_channel = self._next_channel % CHANNEL_MAX + 1
             if self._next_channel not in self._channels:
                 self._channels[self._next_channel] = owner
                 return self._next_channel

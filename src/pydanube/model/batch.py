@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -145,9 +145,3 @@ def _cast(array: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
 def attributes_of(value: list[tuple[str, str]] | None) -> dict[str, str]:
     """One message's attributes from the value of the Arrow column."""
     return dict(value) if value else {}
-
-
-def rows_of(column: Any) -> list[Any]:
-    """The values of one Arrow column as Python objects, all at once."""
-    values: list[Any] = column.to_pylist()
-    return values

@@ -114,11 +114,6 @@ class BatchHeader:
         """The first offset behind the batch (of a batch without gaps)."""
         return self.base_offset + self.count
 
-    @property
-    def end_sequence(self) -> int:
-        """The sequence with which the producer's next batch begins."""
-        return self.base_sequence + self.count
-
 
 class BatchFrame:
     """

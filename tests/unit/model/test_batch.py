@@ -15,7 +15,6 @@ from pydanube.model.batch import (
     batch_of,
     columns_of,
     conform,
-    rows_of,
     schema_of,
 )
 from pydanube.model.errors import InvalidRequest
@@ -33,8 +32,8 @@ def test_a_batch_has_only_the_columns_that_were_given():
         publish_times=[1, 2],
     )
     assert columns_of(batch) == ALL_COLUMNS & ~(Column.OFFSET | Column.PRODUCER)
-    assert rows_of(batch.column("key")) == [b"k", None]
-    assert [attributes_of(each) for each in rows_of(batch.column("attributes"))] == [
+    assert batch.column("key").to_pylist() == [b"k", None]
+    assert [attributes_of(each) for each in batch.column("attributes").to_pylist()] == [
         {"x": "1", "y": "2"},
         {},
     ]
@@ -61,7 +60,7 @@ def test_every_column_has_a_bit_and_a_place():
 def test_anything_like_bytes_is_a_payload(payload):
     found = conform(pa.table({"payload": payload}))
     assert all(batch.schema == schema_of(Column.PAYLOAD) for batch in found)
-    assert [row for batch in found for row in rows_of(batch.column("payload"))] == [
+    assert [row for batch in found for row in batch.column("payload").to_pylist()] == [
         b"a",
         b"b",
     ]

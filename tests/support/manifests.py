@@ -1,0 +1,36 @@
+"""A manifest without a metadata store behind it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydanube.model.ids import TopicId
+    from pydanube.storage.manifest import SegmentEntry
+
+
+class MemoryManifest:
+    """A manifest that is gone with the process."""
+
+    def __init__(self) -> None:
+        self._segments: dict[TopicId, dict[int, SegmentEntry]] = {}
+
+    async def load(self, topic_id: TopicId) -> tuple[SegmentEntry, ...]:
+        """See Manifest."""
+        segments = self._segments.get(topic_id, {})
+        return tuple(segments[base] for base in sorted(segments))
+
+    async def add(self, topic_id: TopicId, entry: SegmentEntry, epoch: int) -> None:
+        """See Manifest; there is one broker, so nobody is fenced."""
+        del epoch
+        self._segments.setdefault(topic_id, {})[entry.base] = entry
+
+    async def drop(
+        self, topic_id: TopicId, entries: Sequence[SegmentEntry], epoch: int
+    ) -> None:
+        """See Manifest."""
+        del epoch
+        for entry in entries:
+            self._segments.get(topic_id, {}).pop(entry.base, None)
