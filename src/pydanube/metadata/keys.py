@@ -15,7 +15,9 @@ from pydanube.metadata.key import Key, Prefix, key_of, prefix_of
 from pydanube.metadata.records import (
     BrokerRecord,
     NamespaceRecord,
+    PartitionedTopicRecord,
     SegmentRecord,
+    SettingsRecord,
     SubscriptionRecord,
     TopicRecord,
 )
@@ -36,6 +38,11 @@ NAMESPACES: Prefix[NamespaceRecord] = prefix_of("/namespaces/", NamespaceRecord)
 TOPICS: Prefix[TopicRecord] = prefix_of("/topics/", TopicRecord)
 """``/topics/{namespace}/{topic}``"""
 
+PARTITIONED_TOPICS: Prefix[PartitionedTopicRecord] = prefix_of(
+    "/partitioned-topics/", PartitionedTopicRecord
+)
+"""``/partitioned-topics/{namespace}/{base name}``"""
+
 EPOCHS: Prefix[int] = prefix_of("/epochs/", int)
 """``/epochs/{topic id}``: how many times the topic has been claimed."""
 
@@ -43,6 +50,9 @@ SUBSCRIPTIONS: Prefix[SubscriptionRecord] = prefix_of(
     "/subscriptions/", SubscriptionRecord
 )
 """``/subscriptions/{topic id}/{subscription}``"""
+
+SETTINGS: Prefix[SettingsRecord] = prefix_of("/settings/", SettingsRecord)
+"""``/settings/{topic id}/{subscription}``"""
 
 SEGMENTS: Prefix[SegmentRecord] = prefix_of("/segments/", SegmentRecord)
 """``/segments/{topic id}/{base offset, 20 digits}``"""
@@ -63,6 +73,18 @@ def topics_of(namespace: NamespaceName) -> Prefix[TopicRecord]:
     return TOPICS.within(namespace)
 
 
+def partitioned_topic(base: TopicName) -> Key[PartitionedTopicRecord]:
+    """Where it is recorded that a name has partitions, and how many."""
+    return PARTITIONED_TOPICS.key(f"{base.namespace}/{base.topic}")
+
+
+def partitioned_topics_of(
+    namespace: NamespaceName,
+) -> Prefix[PartitionedTopicRecord]:
+    """Where the partitioned topics of one namespace are recorded."""
+    return PARTITIONED_TOPICS.within(namespace)
+
+
 def topic_epoch(topic_id: TopicId) -> Key[int]:
     """Where a topic's epoch is; every write of its history compares it."""
     return EPOCHS.key(str(topic_id))
@@ -76,6 +98,16 @@ def subscription(topic_id: TopicId, name: SubscriptionName) -> Key[SubscriptionR
 def subscriptions_of(topic_id: TopicId) -> Prefix[SubscriptionRecord]:
     """Where the subscriptions of one topic are recorded."""
     return SUBSCRIPTIONS.within(str(topic_id))
+
+
+def settings(topic_id: TopicId, name: SubscriptionName) -> Key[SettingsRecord]:
+    """Where a subscription's settings are recorded."""
+    return settings_of(topic_id).key(name)
+
+
+def settings_of(topic_id: TopicId) -> Prefix[SettingsRecord]:
+    """Where the settings of one topic's subscriptions are recorded."""
+    return SETTINGS.within(str(topic_id))
 
 
 def segment(topic_id: TopicId, base: Offset) -> Key[SegmentRecord]:

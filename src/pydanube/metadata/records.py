@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import msgspec
 
-from pydanube.model.policy import SubscriptionType, TopicPolicy
+from pydanube.model.policy import (
+    NamespacePolicy,
+    SubscriptionSettings,
+    SubscriptionType,
+    TopicPolicy,
+)
 
 
 class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,15 +25,26 @@ class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NamespaceRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """That a namespace exists."""
+    """That a namespace exists, and the limits of its topics."""
 
     created_at: int
+    policy: NamespacePolicy = NamespacePolicy()
 
 
 class TopicRecord(msgspec.Struct, frozen=True, kw_only=True):
     """That a topic exists, under which number, and what was decided about it."""
 
     topic_id: int
+    policy: TopicPolicy
+    created_at: int
+    limits: NamespacePolicy | None = None
+    """Instead of the namespace's."""
+
+
+class PartitionedTopicRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """That a name stands for so many topics, its partitions."""
+
+    partitions: int
     policy: TopicPolicy
     created_at: int
 
@@ -38,6 +54,13 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     type: SubscriptionType
     created_at: int
+
+
+class SettingsRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What was decided about a subscription, whether it exists yet or not."""
+
+    settings: SubscriptionSettings
+    changed_at: int
 
 
 class SegmentRecord(msgspec.Struct, frozen=True, kw_only=True):

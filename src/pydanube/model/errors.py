@@ -137,6 +137,18 @@ class AlreadyExists(Conflict):
     code = "already_exists"
 
 
+class NamespaceInUse(Conflict):
+    """The namespace has topics, so it cannot be deleted."""
+
+    code = "namespace_in_use"
+
+
+class ProducerBusy(Conflict):
+    """The topic has another producer, and one of both must be the only one."""
+
+    code = "producer_busy"
+
+
 class ConsumerBusy(Conflict):
     """An exclusive subscription has another consumer."""
 

@@ -20,6 +20,12 @@ SubscriptionName = NewType("SubscriptionName", str)
 DEFAULT_NAMESPACE = NamespaceName("default")
 SYSTEM_NAMESPACE = NamespaceName("system")
 
+PARTITION_MARK = "-part-"
+"""Between a base name and the number of a partition."""
+
+# As it would be written by us: no signs, no leading zeros, no other scripts' digits.
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
+
 # \w is: letters and digits of any script, and the underscore.
 _WORD = re.compile(r"[\w-]+")
 
@@ -47,6 +53,17 @@ class TopicName:
                 "/namespace_name/topic_name (letters, digits, '_' and '-')"
             )
         return cls(NamespaceName(parts[1]), parts[2])
+
+    def partition(self, number: int) -> TopicName:
+        """The topic that is partition *number* of this base name, from 0."""
+        return TopicName(self.namespace, f"{self.topic}{PARTITION_MARK}{number}")
+
+    def split_partition(self) -> tuple[TopicName, int] | None:
+        """The base name and the number, if this is the name of a partition."""
+        base, mark, number = self.topic.rpartition(PARTITION_MARK)
+        if not mark or not base or not _NUMBER.fullmatch(number):
+            return None
+        return TopicName(self.namespace, base), int(number)
 
     def __str__(self) -> str:
         return f"/{self.namespace}/{self.topic}"
