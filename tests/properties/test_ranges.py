@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from itertools import pairwise
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from pydanube.model.range_blocks import ranges_of
 from pydanube.model.ranges import RangeSet
 
 small = st.integers(0, 60)
@@ -56,6 +62,15 @@ def test_add_and_remove_count_what_they_change(steps, base, end):
     assert members(ranges) == plain - set(range(end))
 
 
+@given(changes, small)
+def test_take_through_ends_at_the_first_gap(steps, offset):
+    ranges, plain = built(steps)
+    through = ranges.take_through(offset)
+    assert plain.issuperset(range(offset, through))
+    assert through not in plain
+    assert members(ranges) == {each for each in plain if each > through}
+
+
 @given(changes, small, small)
 def test_intersection_and_gaps_divide_a_range(steps, base, end):
     ranges, plain = built(steps)
@@ -64,6 +79,7 @@ def test_intersection_and_gaps_divide_a_range(steps, base, end):
     assert members(gaps) == set(range(base, end)) - plain
     assert all(there < there_end for there, there_end in inside + gaps)
     assert ranges.first_gap(base, end) == (gaps[0] if gaps else None)
+    assert ranges.count_in(base, end) == len(set(range(base, end)) & plain)
 
 
 @given(changes)
@@ -77,3 +93,161 @@ def test_equal_sets_are_equal_however_they_came_about(steps):
     again.clear()
     assert again == RangeSet()
     assert again.count == 0
+
+
+FAR = 60_000
+far = st.integers(0, FAR)
+seeds = st.integers(0, 1000)
+steps = st.sampled_from([2, 3, 20, 80, 150])
+
+
+class ManyRanges(RuleBasedStateMachine):
+    """
+    So many changes at a time that blocks are split and united.
+
+    In the range set each offset of the plain set is *scale* offsets.
+    """
+
+    scale: int
+
+    def __init__(self):
+        super().__init__()
+        self.ranges, self.plain = RangeSet(), set()
+
+    @rule(
+        base=far, count=st.integers(1, 2500), step=steps, width=st.sampled_from([1, 9])
+    )
+    def comb(self, base, count, step, width):
+        for offset in range(base, min(FAR, base + count * step), step):
+            self.change(offset, offset + min(width, step - 1), is_added=True)
+
+    @rule(base=far, count=st.integers(1, 2500), step=steps)
+    def comb_out(self, base, count, step):
+        for offset in range(base, min(FAR, base + count * step), step):
+            self.change(offset, offset + 1, is_added=False)
+
+    @rule(base=far, seed=seeds, count=st.integers(1, 3000), closeness=st.integers(0, 6))
+    def bits(self, base, seed, count, closeness):
+        chance = random.Random(seed)
+        bits = chance.getrandbits(count)
+        for _ in range(closeness):
+            bits &= chance.getrandbits(count)
+        offsets = {base + at for at in range(count) if bits >> at & 1}
+        scaled = "".join(bit * self.scale for bit in f"{bits:b}")
+        added = self.ranges.add_bits(base * self.scale, int(scaled, 2))
+        assert added == len(offsets - self.plain) * self.scale
+        self.plain |= offsets
+
+    @rule(base=far, end=far, is_added=st.booleans())
+    def one_range(self, base, end, is_added):
+        self.change(base, end, is_added=is_added)
+
+    @rule(base=far, end=far, seed=seeds)
+    def single_offsets_in_no_order(self, base, end, seed):
+        chance = random.Random(seed)
+        for _ in range(2000 if base < end else 0):
+            offset = chance.randrange(base, end)
+            self.change(offset, offset + 1, is_added=chance.random() < 0.8)
+
+    @rule(seed=seeds, base=far, end=far, left_over=st.integers(0, 100))
+    def gaps_close_in_no_order(self, seed, base, end, left_over):
+        gaps = self.gaps(base, end)
+        random.Random(seed).shuffle(gaps)
+        for gap in gaps[left_over:]:
+            self.change(*gap, is_added=True)
+
+    @rule(seed=seeds, base=far, end=far, left_over=st.integers(0, 100))
+    def ranges_vanish_in_no_order(self, seed, base, end, left_over):
+        there = self.intersection(base, end)
+        random.Random(seed).shuffle(there)
+        for each in there[left_over:]:
+            self.change(*each, is_added=False)
+
+    @rule(base=far, end=far)
+    def look(self, base, end):
+        inside = self.plain.intersection(range(base, end))
+        assert members(self.intersection(base, end)) == inside
+        scale = self.scale
+        assert self.ranges.count_in(base * scale, end * scale) == len(inside) * scale
+        gap = self.ranges.first_gap(base * scale, end * scale)
+        gaps = self.gaps(base, end)
+        assert (gap and unscaled([gap], scale)) == (gaps[:1] or None)
+        assert (base * scale in self.ranges) == (base in self.plain)
+
+    @rule(offset=far)
+    def take_through(self, offset):
+        through = self.ranges.take_through(offset * self.scale) // self.scale
+        assert self.plain.issuperset(range(offset, through))
+        self.plain -= set(range(through))
+        assert through not in self.plain
+
+    @invariant()
+    def is_the_same_set(self):
+        listed = unscaled(self.ranges, self.scale)
+        assert all(below[1] < above[0] for below, above in pairwise(listed))
+        assert members(listed) == self.plain
+        assert self.ranges.count == len(self.plain) * self.scale
+        assert len(self.ranges) == len(listed)
+        ends = [each for each in (self.ranges.first(), self.ranges.last()) if each]
+        assert unscaled(ends, self.scale) == listed[:1] + listed[-1:]
+
+    @invariant()
+    def parts_are_the_whole(self):
+        ranges, bit_maps = self.ranges.parts()
+        together = RangeSet(ranges)
+        for bit_map in bit_maps:
+            for base, end in ranges_of(bit_map):
+                assert together.add(base, end) == end - base
+        assert together == self.ranges
+        assert self.ranges.byte_count <= 64 * len(self.ranges) + 64
+
+    @rule()
+    def a_copy_is_one_of_its_own(self):
+        copied = self.ranges.copy()
+        assert copied == self.ranges
+        self.ranges.clear()
+        self.ranges = copied
+
+    def change(self, base, end, *, is_added):
+        offsets, scale = set(range(base, end)), self.scale
+        if is_added:
+            added = self.ranges.add(base * scale, end * scale)
+            assert added == len(offsets - self.plain) * scale
+            self.plain |= offsets
+        else:
+            removed = self.ranges.remove(base * scale, end * scale)
+            assert removed == len(offsets & self.plain) * scale
+            self.plain -= offsets
+
+    def intersection(self, base, end):
+        scale = self.scale
+        return unscaled(self.ranges.intersection(base * scale, end * scale), scale)
+
+    def gaps(self, base, end):
+        scale = self.scale
+        return unscaled(self.ranges.gaps(base * scale, end * scale), scale)
+
+
+def unscaled(ranges, scale):
+    assert all(offset % scale == 0 for each in ranges for offset in each)
+    return [(base // scale, end // scale) for base, end in ranges]
+
+
+class CloseRanges(ManyRanges):
+    """Those that become bits, and numbers again."""
+
+    scale = 1
+
+
+class FarRanges(ManyRanges):
+    """Those that stay numbers."""
+
+    scale = 200
+
+
+_SETTINGS = settings(max_examples=40, stateful_step_count=20, deadline=None)
+
+TestCloseRanges = pytest.mark.slow(CloseRanges.TestCase)
+TestCloseRanges.settings = _SETTINGS
+TestFarRanges = pytest.mark.slow(FarRanges.TestCase)
+TestFarRanges.settings = _SETTINGS

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import tracemalloc
+
 import pytest
 
 from pydanube.model.ranges import RangeSet
@@ -46,3 +49,50 @@ def test_a_set_can_be_changed_while_it_is_read():
     for base, end in ranges:
         ranges.remove(base, end)
     assert not ranges
+
+
+def test_a_refused_range_changes_nothing():
+    ranges = RangeSet([(0, 2)])
+    with pytest.raises(OverflowError):
+        ranges.add(-1, 5)
+    with pytest.raises(OverflowError):
+        ranges.add_bits(2**64 - 3, 0b1111)
+    assert list(ranges) == [(0, 2)]
+
+
+def test_what_joins_far_parts_swallows_all_between():
+    ranges = RangeSet((offset, offset + 2) for offset in range(0, 300_000, 3))
+    assert len(ranges) == 100_000
+    assert ranges.add(100, 250_001) == 83_300
+    assert len(ranges) == 100_000 - 83_300
+    assert ranges.find(5_000) == (99, 250_001)
+
+
+@pytest.mark.slow
+def test_offsets_in_no_order_take_less_than_a_byte_each():
+    offsets = list(range(200_000))
+    random.Random(4711).shuffle(offsets)
+    tracemalloc.start()
+    try:
+        ranges = RangeSet()
+        for offset in offsets:
+            ranges.add(offset, offset + 1)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert list(ranges) == [(0, 200_000)]
+    assert peak_bytes < 200_000
+
+
+@pytest.mark.slow
+def test_ranges_far_apart_take_two_numbers_each():
+    bases = list(range(0, 10**9, 10**4))
+    random.Random(4711).shuffle(bases)
+    tracemalloc.start()
+    try:
+        ranges = RangeSet((base, base + 100) for base in bases)
+        bytes_each = tracemalloc.get_traced_memory()[1] / len(bases)
+    finally:
+        tracemalloc.stop()
+    assert len(ranges) == len(bases)
+    assert bytes_each < 2 * 16
