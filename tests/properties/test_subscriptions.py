@@ -13,193 +13,177 @@ from hypothesis.stateful import (
     rule,
 )
 
-from pydanube.dispatch import machine_for
-from pydanube.dispatch.cursor import Cursor
-from pydanube.model.errors import ConsumerBusy
-from pydanube.model.policy import SubscriptionType
-from pydanube.model.ranges import RangeSet
-from support.subscription_model import SubscriptionModel
-
-pytestmark = pytest.mark.slow
+from pydanube.model.policy import (
+    Backoff,
+    FailurePolicy,
+    PoisonPolicy,
+    SubscriptionType,
+)
+from support.key_shared_model import history_of
 
 offsets = st.integers(0, 80)
 ranges = st.tuples(offsets, st.integers(-1, 12)).map(lambda r: (r[0], r[0] + r[1]))
 range_lists = st.lists(ranges, max_size=4)
+times = st.sampled_from([None, -1.0, 0.0, 1.0, 3.0, 20.0])
+terms = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(1, 5), times, times), max_size=3
+)
+policies = st.builds(
+    FailurePolicy,
+    redeliveries_max=st.integers(0, 3),
+    ack_timeout_s=st.sampled_from([None, 3.0, 5.0]),
+    redelivery_delay_s=st.sampled_from([0.0, 1.0, 4.0]),
+    redelivery_delay_s_max=st.sampled_from([2.0, 10.0]),
+    backoff=st.sampled_from(Backoff),
+    poison=st.sampled_from(PoisonPolicy),
+    dead_letter_topic=st.sampled_from([None, "/default/dead"]),
+    dead_letter_expired=st.booleans(),
+)
 
 
 class Facts(RuleBasedStateMachine):
     """Arbitrary facts; after the last one, everything calms down."""
 
     kind: SubscriptionType
+    history = None
 
     @initialize(
         offset=st.integers(0, 5),
         done=st.sets(st.integers(0, 30), max_size=8),
-        ack_timeout_s=st.sampled_from([None, 3.0]),
+        policy=policies,
         done_ranges_max=st.sampled_from([1, 2, 100]),
+        waiting_stretches_max=st.sampled_from([1, 3, 100]),
     )
-    def begin(self, offset, done, ack_timeout_s, done_ranges_max):
-        self.done_ranges_max = done_ranges_max
-        self.now = 0.0
-        self.consumers_ever = 0
-        self.machine = machine_for(
+    def begin(self, offset, done, policy, done_ranges_max, waiting_stretches_max):
+        self.history = history_of(
             self.kind,
-            Cursor(offset, RangeSet((o, o + 1) for o in done)),
-            ack_timeout_s=ack_timeout_s,
+            offset,
+            done,
+            policy,
             done_ranges_max=done_ranges_max,
-        )
-        self.model = SubscriptionModel(
-            self.kind, offset, done, ack_timeout_s, done_ranges_max
+            waiting_stretches_max=waiting_stretches_max,
         )
 
-    @rule()
-    def consumer_comes(self):
-        consumer = self.consumers_ever
-        if self.kind is SubscriptionType.EXCLUSIVE and self.machine.consumers:
-            with pytest.raises(ConsumerBusy):
-                self.machine.on_consumer_came(consumer, self.now)
-            return
-        self.consumers_ever += 1
-        effects = self.machine.on_consumer_came(consumer, self.now)
-        self.model.on_consumer_came(consumer)
-        self.check(effects)
+    @rule(priority=st.sampled_from([0, 0, 0, 1, -1]))
+    def consumer_comes(self, priority):
+        self.history.come(priority)
 
-    @precondition(lambda self: self.machine.consumers)
+    @precondition(lambda self: self.history.machine.consumers)
     @rule(data=st.data())
     def consumer_goes(self, data):
-        consumer = data.draw(st.sampled_from(self.machine.consumers))
-        effects = self.machine.on_consumer_gone(consumer, self.now)
-        self.model.on_consumer_gone(consumer)
-        self.check(effects)
+        self.history.go(data.draw(self.consumers()))
 
-    @precondition(lambda self: self.machine.consumers)
+    @precondition(lambda self: self.history.machine.consumers)
+    @rule(data=st.data())
+    def consumer_begins_anew(self, data):
+        self.history.replace(data.draw(self.consumers()))
+
+    @precondition(lambda self: self.history.machine.consumers)
     @rule(
         data=st.data(),
         messages=st.integers(0, 20),
         byte_count=st.one_of(st.integers(-50, 300), st.just(10_000)),
     )
     def credit(self, data, messages, byte_count):
-        consumer = data.draw(st.sampled_from(self.machine.consumers))
-        effects = self.machine.on_credit(consumer, messages, byte_count, self.now)
-        self.model.on_credit(consumer, messages, byte_count)
-        self.check(effects)
+        self.history.credit(data.draw(self.consumers()), messages, byte_count)
 
     @rule(
-        count=st.integers(1, 12), earlier=st.integers(0, 4), byte_count=st.integers(1)
+        count=st.integers(1, 12),
+        earlier=st.integers(0, 4),
+        byte_count=st.integers(1, 1000),
+        terms=terms,
     )
-    def available(self, count, earlier, byte_count):
-        base = max(0, self.machine.next_offset - earlier)
-        # A batch that ends before next_offset is known already.
-        end, byte_count = base + count, byte_count % 1000 + 1
-        effects = self.machine.on_available(base, end, byte_count, self.now)
-        self.model.on_available(base, end, byte_count)
-        self.check(effects)
+    def available(self, count, earlier, byte_count, terms):
+        self.history.bring(count, byte_count, earlier=earlier, terms=terms)
 
     @rule(acked=range_lists)
     def ack(self, acked):
-        effects = self.machine.on_ack(acked, self.now)
-        self.model.on_ack(acked)
-        self.check(effects)
+        self.history.ack(acked)
 
-    @precondition(lambda self: self.machine.in_flight_count)
+    @precondition(lambda self: self.history.machine.in_flight_count)
     @rule(data=st.data())
     def ack_in_flight(self, data):
-        acked = data.draw(st.lists(self.in_flight_ranges(), max_size=3))
-        effects = self.machine.on_ack(acked, self.now)
-        self.model.on_ack(acked)
-        self.check(effects)
+        self.history.ack(data.draw(self.in_flight_ranges()))
 
-    @precondition(lambda self: len(self.machine.cursor.done) < self.done_ranges_max)
     @rule(ahead=st.integers(0, 5), count=st.integers(1, 5), beyond=st.integers(0, 3))
     def ack_ahead_of_what_is_in_hand(self, ahead, count, beyond):
-        base = self.machine.next_offset + ahead
-        end_offset = base + count
-        acked = [(base, end_offset + beyond)]
-        effects = self.machine.on_ack(acked, self.now, end_offset)
-        self.model.on_ack(acked, end_offset)
-        self.check(effects)
+        self.history.ack_ahead(ahead, count, beyond)
 
     @rule(end=offsets)
     def ack_through(self, end):
-        effects = self.machine.on_ack_through(end, self.now)
-        self.model.on_ack([(0, end)])
-        self.check(effects)
+        self.history.ack_through(end)
+
+    @rule(count=st.integers(0, 10), beyond=st.integers(0, 5))
+    def skip(self, count, beyond):
+        self.history.skip(count, beyond)
 
     @rule(nacked=range_lists)
     def nack(self, nacked):
-        effects = self.machine.on_nack(nacked, self.now)
-        self.model.on_nack(nacked)
-        self.check(effects)
+        self.history.nack(nacked)
 
-    @precondition(lambda self: self.machine.in_flight_count)
-    @rule(data=st.data())
-    def nack_in_flight(self, data):
-        nacked = data.draw(st.lists(self.in_flight_ranges(), max_size=3))
-        effects = self.machine.on_nack(nacked, self.now)
-        self.model.on_nack(nacked)
-        self.check(effects)
+    @precondition(lambda self: self.history.machine.in_flight_count)
+    @rule(
+        data=st.data(),
+        delay_s=st.sampled_from([0.0, 0.0, 2.0, 100.0]),
+        reason=st.sampled_from(["", "bad"]),
+    )
+    def nack_in_flight(self, data, delay_s, reason):
+        self.history.nack(data.draw(self.in_flight_ranges()), delay_s, reason)
 
     @rule(passed_s=st.sampled_from([0.0, 1.0, 2.0, 10.0]))
     def time_passes(self, passed_s):
-        self.now += passed_s
-        effects = self.machine.on_time(self.now)
-        self.model.on_time(self.now)
-        self.check(effects)
+        self.history.pass_time(passed_s)
 
     @rule(passed_s=st.sampled_from([0.5, 1.0]))
     def time_passes_unnoticed(self, passed_s):
-        self.now += passed_s
+        self.history.pass_time_unnoticed(passed_s)
 
     @rule(offset=st.integers(0, 40))
     def seek(self, offset):
-        effects = self.machine.on_seek(offset, self.now)
-        self.model.on_seek(offset)
-        self.check(effects)
+        self.history.seek(offset)
+
+    @precondition(lambda self: self.history.model.parked)
+    @rule(base=offsets, count=st.integers(1, 90))
+    def parking_succeeds(self, base, count):
+        self.history.park(base, base + count)
+
+    @precondition(lambda self: self.history.model.parked)
+    @rule(base=offsets, count=st.integers(1, 90), retry_s=st.sampled_from([0.0, 3.0]))
+    def parking_fails(self, base, count, retry_s):
+        self.history.fail_to_park(base, base + count, retry_s)
+
+    @rule(policy=policies)
+    def policy_changes(self, policy):
+        self.history.set_policy(policy)
+
+    @rule(all_=st.sampled_from([None, None, 1, 7]), each=st.sampled_from([None, 1, 3]))
+    def limits_change(self, all_, each):
+        self.history.set_limits(all_, each)
+
+    @rule(rate=st.sampled_from([None, None, 0.5, 4.0, 250.0]))
+    def rate_changes(self, rate):
+        self.history.set_rate(rate)
+
+    @rule(is_paused=st.booleans())
+    def pause(self, is_paused):
+        self.history.set_paused(is_paused=is_paused)
 
     @invariant()
     def queries_cost_nothing(self):
-        if hasattr(self, "model"):
-            self.check([])
+        if self.history is not None:
+            self.history.model.check_queries(self.history.machine)
 
     def teardown(self):
-        """With credit and acknowledgements everything is done in the end."""
-        if not hasattr(self, "model"):
-            return
-        if not self.machine.consumers:
-            self.consumer_comes()
-        end = self.machine.next_offset + 7
-        for _ in range(1000):
-            if self.machine.cursor.offset >= end:
-                break
-            self.calm_down(end)
-        assert self.machine.cursor.offset >= end
-        assert self.machine.ready_count == self.machine.in_flight_count == 0
-        assert not self.model.ready
-        assert self.machine.next_deadline() is None
+        if self.history is not None:
+            self.history.calm_down()
 
-    def calm_down(self, end):
-        for consumer in self.machine.consumers:
-            owed = max(0, -self.machine.credit_of(consumer)[1])
-            effects = self.machine.on_credit(consumer, 3, owed + 1, self.now)
-            self.model.on_credit(consumer, 3, owed + 1)
-            self.check(effects)
-        base = self.machine.next_offset
-        if self.machine.wanted() and base < end:
-            effects = self.machine.on_available(base, end, 10, self.now)
-            self.model.on_available(base, end, 10)
-            self.check(effects)
-        acked = [(o, o + 1) for o in sorted(self.model.in_flight)]
-        effects = self.machine.on_ack(acked, self.now)
-        self.model.on_ack(acked)
-        self.check(effects)
+    def consumers(self):
+        return st.sampled_from(self.history.machine.consumers)
 
     def in_flight_ranges(self):
-        return st.tuples(
-            st.sampled_from(sorted(self.model.in_flight)), st.integers(1, 6)
-        ).map(lambda r: (r[0], r[0] + r[1]))
-
-    def check(self, effects):
-        self.model.check(effects, self.machine, self.now)
+        in_flight = sorted(self.history.model.in_flight)
+        one = st.tuples(st.sampled_from(in_flight), st.integers(1, 6))
+        return st.lists(one.map(lambda r: (r[0], r[0] + r[1])), max_size=3)
 
 
 class ExclusiveFacts(Facts):
@@ -214,11 +198,17 @@ class SharedFacts(Facts):
     kind = SubscriptionType.SHARED
 
 
+class KeySharedFacts(Facts):
+    kind = SubscriptionType.KEY_SHARED
+
+
 _SETTINGS = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
-TestExclusive = ExclusiveFacts.TestCase
+TestExclusive = pytest.mark.slow(ExclusiveFacts.TestCase)
 TestExclusive.settings = _SETTINGS
-TestFailover = FailoverFacts.TestCase
+TestFailover = pytest.mark.slow(FailoverFacts.TestCase)
 TestFailover.settings = _SETTINGS
-TestShared = SharedFacts.TestCase
+TestShared = pytest.mark.slow(SharedFacts.TestCase)
 TestShared.settings = _SETTINGS
+TestKeyShared = pytest.mark.slow(KeySharedFacts.TestCase)
+TestKeyShared.settings = _SETTINGS

@@ -14,9 +14,23 @@ import pytest
 
 from pydanube.dispatch import machine_for
 from pydanube.dispatch.cursor import Cursor
-from pydanube.dispatch.effects import BecomeActive, BecomeStandby, Deliver, SaveCursor
+from pydanube.dispatch.effects import (
+    BecomeActive,
+    BecomeStandby,
+    Deliver,
+    Drop,
+    Park,
+    SaveCursor,
+)
+from pydanube.dispatch.facts import Keys, Terms
 from pydanube.model.errors import BrokerError
-from pydanube.model.policy import SubscriptionType
+from pydanube.model.policy import (
+    Backoff,
+    DispatchLimits,
+    FailurePolicy,
+    PoisonPolicy,
+    SubscriptionType,
+)
 from pydanube.model.ranges import RangeSet
 
 SCENARIOS = sorted((Path(__file__).parent / "subscription").glob("*.txt"))
@@ -63,32 +77,83 @@ class Scenario:
         ]
 
     def do_subscription(self, kind, offset, *options):
-        """subscription KIND OFFSET [done=RANGE,…] [timeout=SECONDS] [done-max=N]"""
+        """subscription KIND OFFSET [done=RANGE,…] [done-max=N] [waiting-max=N] …"""
         given = dict(option.split("=") for option in options)
-        done = given.get("done")
+        done = given.pop("done", None)
         self.machine = machine_for(
             SubscriptionType(kind),
             Cursor(int(offset), RangeSet(parse(*done.split(",")) if done else ())),
-            ack_timeout_s=float(given["timeout"]) if "timeout" in given else None,
-            done_ranges_max=int(given.get("done-max", 100_000)),
+            done_ranges_max=int(given.pop("done-max", 100_000)),
+            waiting_stretches_max=int(given.pop("waiting-max", 1_000)),
+            failure_policy=policy_of(**given),
         )
         return []
 
-    def do_came(self, name):
+    def do_policy(self, *options):
+        """policy [timeout=S] [redeliveries=N] [delay=S] [delay-max=S]
+        [backoff=fixed|exponential] [poison=block|drop|dead_letter] [dead-letters=TOPIC]
+        [expired=park]
+        """
+        given = dict(option.split("=") for option in options)
+        return self.machine.set_failure_policy(policy_of(**given), self.now)
+
+    def do_limits(self, *options):
+        """limits [all=N] [each=N]"""
+        given = {name: int(n) for name, n in (option.split("=") for option in options)}
+        limits = DispatchLimits(
+            unacked_messages_max=given.get("all"),
+            unacked_messages_max_per_consumer=given.get("each"),
+        )
+        return self.machine.set_limits(limits, self.now)
+
+    def do_rate(self, messages_per_s):
+        """rate N|none"""
+        rate = None if messages_per_s == "none" else float(messages_per_s)
+        return self.machine.set_rate(rate, self.now)
+
+    def do_pause(self):
+        return self.machine.set_paused(True, self.now)
+
+    def do_resume(self):
+        return self.machine.set_paused(False, self.now)
+
+    def do_came(self, name, *options):
+        """came NAME [PRIORITY] [filters=FILTER,…]"""
+        given = dict(option.split("=") for option in options if "=" in option)
+        priority = next((int(each) for each in options if "=" not in each), 0)
         self.names.append(name)
-        return self.machine.on_consumer_came(self.number(name), self.now)
+        return self.machine.on_consumer_came(
+            self.number(name),
+            self.now,
+            priority=priority,
+            key_filters=given["filters"].split(",") if "filters" in given else (),
+        )
 
     def do_gone(self, name):
         return self.machine.on_consumer_gone(self.number(name), self.now)
+
+    def do_replaced(self, name):
+        return self.machine.on_consumer_replaced(self.number(name), self.now)
 
     def do_credit(self, name, messages, byte_count=PLENTY):
         return self.machine.on_credit(
             self.number(name), int(messages), int(byte_count), self.now
         )
 
-    def do_batch(self, batch, byte_count=100):
+    def do_batch(self, batch, *options):
+        """batch RANGE [BYTES] [RANGE:due=S,expires=S]… [keys=KEY,…]"""
         ((base, end),) = parse(batch)
-        return self.machine.on_available(base, end, int(byte_count), self.now)
+        terms = [terms_of(option) for option in options if ":" in option]
+        byte_count = next((int(each) for each in options if each.isdigit()), 100)
+        keys = [each.removeprefix("keys=") for each in options if "keys=" in each]
+        return self.machine.on_available(
+            base,
+            end,
+            byte_count,
+            self.now,
+            terms,
+            keys=keys_of(*keys) if keys else None,
+        )
 
     def do_ack(self, *ranges):
         return self.machine.on_ack(parse(*ranges), self.now)
@@ -96,8 +161,24 @@ class Scenario:
     def do_ack_through(self, end):
         return self.machine.on_ack_through(int(end), self.now)
 
-    def do_nack(self, *ranges):
-        return self.machine.on_nack(parse(*ranges), self.now)
+    def do_skip(self, count, end_offset):
+        return self.machine.on_skip(int(count), self.now, int(end_offset))
+
+    def do_nack(self, *words):
+        """nack RANGE… [delay=S] [reason=WORD]"""
+        given = dict(word.split("=") for word in words if "=" in word)
+        return self.machine.on_nack(
+            parse(*(word for word in words if "=" not in word)),
+            self.now,
+            delay_s=float(given.get("delay", 0)),
+            reason=given.get("reason", ""),
+        )
+
+    def do_parked(self, range_):
+        return self.machine.on_parked(*parse(range_)[0], self.now)
+
+    def do_park_failed(self, range_, retry_at):
+        return self.machine.on_park_failed(*parse(range_)[0], self.now, float(retry_at))
 
     def do_wait(self, passed_s):
         self.now += float(passed_s)
@@ -117,17 +198,29 @@ class Scenario:
         until = "none" if deadline is None else f"{deadline:g}"
         ready, in_flight = machine.ready_count, machine.in_flight_count
         next_offset, wanted = machine.next_offset, machine.wanted()
+        aside = {
+            "delayed": machine.delayed_count,
+            "blocked": " ".join(tell_range(*each) for each in machine.blocked),
+            "parked": machine.parked_count,
+        }
+        told = [f"{state} {count}" for state, count in aside.items() if count]
         return [
             f"cursor {self.cursor()}, next {next_offset}, wanted {wanted}",
             f"ready {ready}, in flight {in_flight}, deadline {until}",
+            *([", ".join(told)] if told else []),
             *consumers,
         ]
 
     def tell(self, effect):
         match effect:
-            case Deliver(consumer, base, end, attempt):
+            case Deliver(consumer, base, end, attempt, _, ranges):
                 again = f", attempt {attempt}" if attempt > 1 else ""
-                return f"deliver {base}…{end} to {self.names[consumer]}{again}"
+                told = " ".join(tell_range(*each) for each in ranges or [(base, end)])
+                return f"deliver {told} to {self.names[consumer]}{again}"
+            case Park(base, end, attempt, reason):
+                return f"park {base}…{end} after {attempt} attempts: {reason}"
+            case Drop(base, end, reason):
+                return f"drop {base}…{end}: {reason}"
             case SaveCursor():
                 return f"save cursor {self.cursor()}"
             case BecomeActive(consumer):
@@ -141,8 +234,41 @@ class Scenario:
 
     def cursor(self):
         cursor = self.machine.cursor
-        done = [f"{base}…{end}" for base, end in cursor.done]
+        done = [tell_range(base, end) for base, end in cursor.done]
         return " + ".join([str(cursor.offset), *done])
+
+
+def policy_of(**given):
+    """A failure policy; what a script does not name is off."""
+    return FailurePolicy(
+        redeliveries_max=int(given.pop("redeliveries", 5)),
+        ack_timeout_s=float(given.pop("timeout")) if "timeout" in given else None,
+        redelivery_delay_s=float(given.pop("delay", 0)),
+        redelivery_delay_s_max=float(given.pop("delay-max", 60)),
+        backoff=Backoff(given.pop("backoff", "fixed")),
+        poison=PoisonPolicy(given.pop("poison", "block")),
+        dead_letter_topic=given.pop("dead-letters", None),
+        dead_letter_expired=given.pop("expired", "drop") == "park",
+        **given,
+    )
+
+
+def terms_of(text):
+    range_, _, options = text.partition(":")
+    given = dict(option.split("=") for option in options.split(","))
+    return Terms(
+        *parse(range_)[0], **{name: float(time) for name, time in given.items()}
+    )
+
+
+def keys_of(text):
+    keys = [key.encode() for key in text.split(",")]
+    unique = sorted(set(keys))
+    return Keys(unique, [unique.index(key) for key in keys])
+
+
+def tell_range(base, end):
+    return f"{base}…{end}"
 
 
 def parse(*ranges):

@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING
 
 from pydanube.dispatch.exclusive import ExclusiveSubscription
 from pydanube.dispatch.failover import FailoverSubscription
-from pydanube.dispatch.machine import DONE_RANGES_MAX, SubscriptionMachine
+from pydanube.dispatch.key_shared import KeySharedSubscription
+from pydanube.dispatch.machine import (
+    DONE_RANGES_MAX,
+    WAITING_STRETCHES_MAX,
+    SubscriptionMachine,
+)
 from pydanube.dispatch.shared import SharedSubscription
-from pydanube.model.policy import SubscriptionType
+from pydanube.model.policy import DispatchLimits, FailurePolicy, SubscriptionType
 
 if TYPE_CHECKING:
     from pydanube.dispatch.cursor import Cursor
@@ -22,6 +27,7 @@ _MACHINES: dict[SubscriptionType, type[SubscriptionMachine]] = {
     SubscriptionType.EXCLUSIVE: ExclusiveSubscription,
     SubscriptionType.FAILOVER: FailoverSubscription,
     SubscriptionType.SHARED: SharedSubscription,
+    SubscriptionType.KEY_SHARED: KeySharedSubscription,
 }
 
 
@@ -29,10 +35,18 @@ def machine_for(
     subscription_type: SubscriptionType,
     cursor: Cursor,
     *,
+    failure_policy: FailurePolicy | None = None,
+    limits: DispatchLimits | None = None,
     ack_timeout_s: float | None = None,
     done_ranges_max: int = DONE_RANGES_MAX,
+    waiting_stretches_max: int = WAITING_STRETCHES_MAX,
 ) -> SubscriptionMachine:
     """The machine of a subscription of this type that goes on from *cursor*."""
     return _MACHINES[subscription_type](
-        cursor, ack_timeout_s=ack_timeout_s, done_ranges_max=done_ranges_max
+        cursor,
+        failure_policy=failure_policy or FailurePolicy(),
+        limits=limits or DispatchLimits(),
+        ack_timeout_s=ack_timeout_s,
+        done_ranges_max=done_ranges_max,
+        waiting_stretches_max=waiting_stretches_max,
     )

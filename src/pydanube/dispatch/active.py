@@ -2,34 +2,90 @@
 
 from __future__ import annotations
 
-from pydanube.dispatch.machine import SubscriptionMachine
+from typing import TYPE_CHECKING
+
+from pydanube.dispatch.turns import SubscriptionInTurns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydanube.dispatch.effects import Effect
 
 
-class ActiveSubscription(SubscriptionMachine):
+class ActiveSubscription(SubscriptionInTurns):
     """
-    The consumer that came first is active and gets everything.
+    One consumer is active and gets everything.
+
+    It is the one with the lowest priority value, and among equals the one that came
+    first.  When a better one comes, nothing more is delivered to the active one, and
+    it is followed as soon as nothing is in flight with it any more: what it had is
+    done, or came back.  (Without an ack timeout that may last as long as it is there.)
 
     Ordering: Each message is delivered for the first time in the order of
-    offsets.
+    offsets, unless it was delayed; and never while another consumer has one.
     """
+
+    _active: int | None = None
+    # Who is to be active: the same, but while the active one still has messages.
+    _heir: int | None = None
+
+    def on_consumer_came(
+        self,
+        consumer: int,
+        now: float,
+        *,
+        priority: int = 0,
+        key_filters: Sequence[str] = (),
+    ) -> list[Effect]:
+        """A consumer is there; see the base class."""
+        heir = self._heir
+        if heir is None or priority < self._credits[heir].priority:
+            self._heir = consumer
+        return super().on_consumer_came(
+            consumer, now, priority=priority, key_filters=key_filters
+        )
+
+    def on_consumer_gone(self, consumer: int, now: float) -> list[Effect]:
+        """A consumer is no longer there; if it was active, another becomes it."""
+        if consumer == self._heir:
+            others = [each for each in self._credits if each != consumer]
+            self._heir = min(
+                others, key=lambda each: self._credits[each].priority, default=None
+            )
+        if consumer == self._active:
+            self._active = None
+        return super().on_consumer_gone(consumer, now)
 
     @property
     def active(self) -> int | None:
         """The consumer that gets the messages, if any is there."""
-        return next(iter(self._credits), None)
+        return self._active
+
+    def _hand_over(self, effects: list[Effect]) -> None:
+        if self._heir != self._active and not self._flights.count:
+            former, self._active = self._active, self._heir
+            self._on_handed_over(former, effects)
+
+    def _is_anything_special(self) -> bool:
+        return self._heir != self._active or super()._is_anything_special()
+
+    def _on_handed_over(self, former: int | None, effects: list[Effect]) -> None:
+        """Another consumer has become active."""
 
     def _find_next(self) -> int | None:
-        active = self.active
-        return active if active is not None and self._credits[active] else None
+        active = self._active
+        if active is None or active != self._heir:
+            return None
+        return active if self._credits[active] else None
 
     def _share_of(self, count: int) -> int:
         return count
 
     def _credit_messages(self) -> int:
         consumer = self._find_next()
-        return 0 if consumer is None else self._credits[consumer].messages
+        return 0 if consumer is None else self._credits[consumer].allowance
 
-    def _on_credit_added(self, consumer: int) -> None:
+    def _on_credit_changed(self, consumer: int) -> None:
         """It changes nobody's turn."""
 
     def _on_served(self, consumer: int) -> None:

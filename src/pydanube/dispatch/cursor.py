@@ -33,6 +33,20 @@ class Cursor:
         self._advance()
         return added
 
+    def mark_bits(self, base: int, bits: int) -> int:
+        """
+        Mark *base* + i for each bit i of *bits* that is set.
+
+        None of them is below ``offset``; returns how many were not done before.
+        """
+        lowest = bits & -bits
+        if not bits & (bits + lowest):
+            # A single run.
+            return self.mark(base + lowest.bit_length() - 1, base + bits.bit_length())
+        added = self.done.add_bits(base, bits)
+        self._advance()
+        return added
+
     def seek(self, offset: int) -> bool:
         """Forget what is done, be at *offset*; return whether that is a change."""
         if offset == self.offset and not self.done:
@@ -43,15 +57,19 @@ class Cursor:
 
     def first_open(self, base: int, end: int) -> Range | None:
         """The first range of ``base … end`` that is not done, or None."""
-        return self.done.first_gap(max(base, self.offset), end)
+        base = max(base, self.offset)
+        if not self.done:
+            return (base, end) if base < end else None
+        return self.done.first_gap(base, end)
 
     def open_count(self, base: int, end: int) -> int:
         """How many messages of ``base … end`` are not done."""
         base = max(base, self.offset)
         if base >= end:
             return 0
-        done = self.done.intersection(base, end)
-        return end - base - sum(done_end - done_base for done_base, done_end in done)
+        if not self.done:
+            return end - base
+        return end - base - self.done.count_in(base, end)
 
     def skip_done(self, offset: int) -> int:
         """The lowest offset from *offset* on that is not done."""
@@ -61,15 +79,21 @@ class Cursor:
         found = self.first_open(offset, last[1])
         return last[1] if found is None else found[0]
 
+    def past_open(self, count: int, end: int) -> int:
+        """Where the first *count* messages that are not done end; *end* at the most."""
+        offset = self.offset
+        while count > 0 and (found := self.first_open(offset, end)) is not None:
+            base, gap_end = found
+            offset = min(gap_end, base + count)
+            count -= offset - base
+        return offset
+
     def backlog(self, end_offset: int) -> int:
         """How many messages below *end_offset*, the topic's end, are not done."""
         return self.open_count(self.offset, end_offset)
 
     def _advance(self) -> None:
-        first = self.done.first()
-        if first is not None and first[0] <= self.offset:
-            self.offset = first[1]
-            self.done.remove(*first)
+        self.offset = self.done.take_through(self.offset)
 
     def __repr__(self) -> str:
         return f"Cursor({self.offset}, {self.done})"

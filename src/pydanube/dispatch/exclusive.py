@@ -8,13 +8,22 @@ from pydanube.dispatch.active import ActiveSubscription
 from pydanube.model.errors import ConsumerBusy
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pydanube.dispatch.effects import Effect
 
 
 class ExclusiveSubscription(ActiveSubscription):
     """One consumer gets everything, in order."""
 
-    def on_consumer_came(self, consumer: int, now: float) -> list[Effect]:
+    def on_consumer_came(
+        self,
+        consumer: int,
+        now: float,
+        *,
+        priority: int = 0,
+        key_filters: Sequence[str] = (),
+    ) -> list[Effect]:
         """
         The consumer is there; it gets nothing before it gives credit.
 
@@ -23,4 +32,6 @@ class ExclusiveSubscription(ActiveSubscription):
         """
         if self._credits:
             raise ConsumerBusy("the exclusive subscription has another consumer")
-        return super().on_consumer_came(consumer, now)
+        return super().on_consumer_came(
+            consumer, now, priority=priority, key_filters=key_filters
+        )

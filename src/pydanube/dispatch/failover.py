@@ -8,6 +8,8 @@ from pydanube.dispatch.active import ActiveSubscription
 from pydanube.dispatch.effects import BecomeActive, BecomeStandby
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pydanube.dispatch.effects import Effect
 
 
@@ -15,31 +17,38 @@ class FailoverSubscription(ActiveSubscription):
     """
     The active consumer gets everything, in order.
 
-    When it leaves, the standby that came first takes over, beginning with what
-    the former one had and did not acknowledge.  A standby may give credit in
-    advance.
+    When it leaves, the best of the others takes over, beginning with what the former
+    one had and did not acknowledge.  A standby may give credit in advance.
     """
 
-    def on_consumer_came(self, consumer: int, now: float) -> list[Effect]:
-        """A consumer is there; it is active if it is the only one."""
-        effects = super().on_consumer_came(consumer, now)
-        is_active = self.active == consumer
-        state = BecomeActive(consumer) if is_active else BecomeStandby(consumer)
-        return [state, *effects]
-
-    def on_consumer_gone(self, consumer: int, now: float) -> list[Effect]:
-        """A consumer is no longer there; if it was active, another becomes it."""
-        was_active = self.active == consumer
-        effects = super().on_consumer_gone(consumer, now)
-        if was_active and self.active is not None:
-            return [BecomeActive(self.active), *effects]
+    def on_consumer_came(
+        self,
+        consumer: int,
+        now: float,
+        *,
+        priority: int = 0,
+        key_filters: Sequence[str] = (),
+    ) -> list[Effect]:
+        """A consumer is there, and is told whether it is active or stands by."""
+        effects = super().on_consumer_came(
+            consumer, now, priority=priority, key_filters=key_filters
+        )
+        if self.active != consumer:
+            effects.insert(0, BecomeStandby(consumer))
         return effects
 
     def on_consumer_replaced(self, consumer: int, now: float) -> list[Effect]:
         """A consumer began anew in its old place, and is told which one that is."""
+        was_active = self.active == consumer
         effects = super().on_consumer_replaced(consumer, now)
-        is_active = self.active == consumer
-        return [
-            BecomeActive(consumer) if is_active else BecomeStandby(consumer),
-            *effects,
-        ]
+        if was_active and self.active == consumer:
+            effects.insert(0, BecomeActive(consumer))
+        elif not was_active and self.active != consumer:
+            effects.insert(0, BecomeStandby(consumer))
+        return effects
+
+    def _on_handed_over(self, former: int | None, effects: list[Effect]) -> None:
+        if former is not None:
+            effects.append(BecomeStandby(former))
+        if self.active is not None:
+            effects.append(BecomeActive(self.active))

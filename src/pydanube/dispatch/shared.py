@@ -5,60 +5,77 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from pydanube.dispatch.machine import DONE_RANGES_MAX, SubscriptionMachine
+from pydanube.dispatch.turns import SubscriptionInTurns
 
 if TYPE_CHECKING:
-    from pydanube.dispatch.cursor import Cursor
     from pydanube.dispatch.effects import Effect
     from pydanube.dispatch.flow import Credit
 
 
-class SharedSubscription(SubscriptionMachine):
+class SharedSubscription(SubscriptionInTurns):
     """
-    The consumers that have credit take turns.
+    The consumers that have credit take turns, those of the lowest priority value first.
 
     A batch is cut into equal parts, one for each of them, so that few messages
-    are spread as evenly as many.  A consumer without credit loses its turn and
-    nothing else; it stops nobody.
+    are spread as evenly as many.  A consumer that can take no more loses its turn
+    and nothing else; it stops nobody.  While none of the first can take more, it is
+    the turn of those with the next priority.
     """
-
-    def __init__(
-        self,
-        cursor: Cursor,
-        *,
-        ack_timeout_s: float | None = None,
-        done_ranges_max: int = DONE_RANGES_MAX,
-    ) -> None:
-        """Go on from *cursor*, which the machine keeps and moves."""
-        super().__init__(
-            cursor, ack_timeout_s=ack_timeout_s, done_ranges_max=done_ranges_max
-        )
-        # The consumers with credit; the first one's turn is next.
-        self._line: OrderedDict[int, Credit] = OrderedDict()
 
     def on_consumer_gone(self, consumer: int, now: float) -> list[Effect]:
         """A consumer is no longer there; what it had is shared by the others."""
-        self._line.pop(consumer, None)
+        priority = self._credits[consumer].priority
+        line = self._lines.get(priority)
+        if line is not None:
+            line.pop(consumer, None)
+            if not line:
+                del self._lines[priority]
         return super().on_consumer_gone(consumer, now)
 
+    def _begin(self) -> None:
+        super()._begin()
+        # By priority, in order, the consumers with credit; the first one's turn is
+        # next.  A line may be empty.
+        self._lines: dict[int, OrderedDict[int, Credit]] = {}
+
     def _find_next(self) -> int | None:
-        return next(iter(self._line), None)
+        for line in self._lines.values():
+            if line:
+                return next(iter(line))
+        return None
 
     def _share_of(self, count: int) -> int:
-        return -(-count // len(self._line))
+        for line in self._lines.values():
+            if line:
+                return -(-count // len(line))
+        return count
 
     def _credit_messages(self) -> int:
-        return sum(credit.messages for credit in self._line.values())
+        messages = 0
+        for line in self._lines.values():
+            for credit in line.values():
+                messages += credit.allowance
+        return messages
 
-    def _on_credit_added(self, consumer: int) -> None:
+    def _on_credit_changed(self, consumer: int) -> None:
         credit = self._credits[consumer]
+        line = self._lines.get(credit.priority)
         if credit:
-            self._line.setdefault(consumer, credit)
-        else:
-            self._line.pop(consumer, None)
+            if line is None:
+                line = self._add_line(credit.priority)
+            line.setdefault(consumer, credit)
+        elif line is not None:
+            line.pop(consumer, None)
 
     def _on_served(self, consumer: int) -> None:
-        if self._credits[consumer]:
-            self._line.move_to_end(consumer)
+        credit = self._credits[consumer]
+        line = self._lines[credit.priority]
+        if credit:
+            line.move_to_end(consumer)
         else:
-            del self._line[consumer]
+            del line[consumer]
+
+    def _add_line(self, priority: int) -> OrderedDict[int, Credit]:
+        line: OrderedDict[int, Credit] = OrderedDict()
+        self._lines = dict(sorted([*self._lines.items(), (priority, line)]))
+        return line

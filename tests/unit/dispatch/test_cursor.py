@@ -23,6 +23,15 @@ def test_marking_twice_counts_once():
     assert cursor.offset == 20
 
 
+def test_many_can_be_marked_at_once():
+    cursor = Cursor(5)
+    assert cursor.mark_bits(0, 0b1010_1100_0000) == 4
+    assert (cursor.offset, list(cursor.done)) == (5, [(6, 8), (9, 10), (11, 12)])
+    assert cursor.mark_bits(5, 0b1) == 1
+    assert cursor.mark_bits(5, 0b1001_1000) == 2
+    assert (cursor.offset, list(cursor.done)) == (10, [(11, 13)])
+
+
 def test_what_reaches_below_the_offset_is_forgotten():
     cursor = Cursor(5, RangeSet([(1, 3), (4, 7), (9, 10)]))
     assert (cursor.offset, list(cursor.done)) == (7, [(9, 10)])
@@ -35,6 +44,15 @@ def test_a_seek_forgets_what_is_done():
     assert not cursor.seek(5)
     assert cursor.seek(2)
     assert cursor.offset == 2
+
+
+def test_so_many_open_messages_end_somewhere():
+    cursor = Cursor(5, RangeSet([(7, 9), (12, 20)]))
+    ends = [cursor.past_open(count, 100) for count in (0, 1, 2, 3, 5, 6)]
+    assert ends == [5, 6, 7, 10, 12, 21]
+    assert cursor.past_open(6, 15) == 12
+    assert cursor.past_open(1000, 100) == 100
+    assert cursor.past_open(3, 0) == 5
 
 
 def test_open_is_what_is_not_done():

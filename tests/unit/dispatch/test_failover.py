@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pydanube.dispatch.cursor import Cursor
-from pydanube.dispatch.effects import BecomeActive, BecomeStandby
+from pydanube.dispatch.effects import BecomeActive, BecomeStandby, SaveCursor
 from pydanube.dispatch.failover import FailoverSubscription
 
-ANNA, BEN, CARLA = 1, 2, 3
+ANNA, BEN, CARLA, DORA = 1, 2, 3, 4
 
 
 def test_the_standby_that_came_first_takes_over():
@@ -20,6 +20,55 @@ def test_the_standby_that_came_first_takes_over():
     assert machine.on_consumer_gone(CARLA, 0.0) == []
     assert machine.on_consumer_gone(BEN, 0.0) == []
     assert machine.active is None
+
+
+def test_an_idle_consumer_makes_way_at_once_for_a_better_one():
+    machine = FailoverSubscription(Cursor(0))
+    machine.on_consumer_came(ANNA, 0.0, priority=1)
+    assert machine.on_consumer_came(BEN, 0.0, priority=0) == [
+        BecomeStandby(ANNA),
+        BecomeActive(BEN),
+    ]
+    assert machine.on_consumer_came(CARLA, 0.0, priority=0) == [BecomeStandby(CARLA)]
+
+
+def test_who_takes_over_has_the_best_priority_and_came_first():
+    machine = FailoverSubscription(Cursor(0))
+    machine.on_consumer_came(ANNA, 0.0)
+    machine.on_consumer_came(BEN, 0.0, priority=2)
+    machine.on_consumer_came(CARLA, 0.0, priority=1)
+    machine.on_consumer_came(DORA, 0.0, priority=1)
+    machine.on_consumer_gone(ANNA, 0.0)
+    assert machine.active == CARLA
+    machine.on_consumer_gone(CARLA, 0.0)
+    assert machine.active == DORA
+
+
+def test_a_hand_over_waits_for_what_is_in_flight():
+    machine = FailoverSubscription(Cursor(0))
+    machine.on_consumer_came(ANNA, 0.0, priority=1)
+    machine.on_credit(ANNA, 100, 1000, 0.0)
+    machine.on_available(0, 5, 10, 0.0)
+    machine.on_consumer_came(BEN, 0.0)
+    machine.on_credit(BEN, 7, 1000, 0.0)
+    assert (machine.active, machine.wanted()) == (ANNA, 0)
+    machine.on_ack([(0, 4)], 0.0)
+    assert machine.active == ANNA
+    assert machine.on_ack([(4, 5)], 0.0) == [
+        SaveCursor(),
+        BecomeStandby(ANNA),
+        BecomeActive(BEN),
+    ]
+    assert machine.wanted() == 7
+
+
+def test_a_seek_ends_the_wait_for_a_hand_over():
+    machine = FailoverSubscription(Cursor(0))
+    machine.on_consumer_came(ANNA, 0.0, priority=1)
+    machine.on_credit(ANNA, 100, 1000, 0.0)
+    machine.on_available(0, 5, 10, 0.0)
+    machine.on_consumer_came(BEN, 0.0)
+    assert machine.on_seek(0, 0.0) == [BecomeStandby(ANNA), BecomeActive(BEN)]
 
 
 def test_credit_of_a_standby_reads_nothing_ahead():

@@ -26,6 +26,28 @@ def test_bytes_may_be_overdrawn_and_are_owed():
     assert credit
 
 
+def test_whoever_has_as_much_as_it_may_have_gets_no_more():
+    credit = Credit(unacked_max=5)
+    credit.add(100, 100)
+    assert credit.allowance == 5
+    credit.spend(3, 1)
+    assert (credit.allowance, credit.unacked) == (2, 3)
+    credit.spend(2, 1)
+    assert credit.allowance == 0
+    assert not credit
+    credit.unacked -= 1
+    assert credit
+    credit.unacked_max = 2
+    assert (credit.allowance, bool(credit)) == (0, False)
+
+
+def test_without_a_limit_credit_is_what_was_asked_for():
+    credit = Credit()
+    credit.add(7, 1)
+    credit.unacked = 1000
+    assert credit.allowance == 7
+
+
 def test_messages_may_not_be_overdrawn():
     credit = Credit()
     credit.add(1, 100)

@@ -8,15 +8,29 @@ import pytest
 
 from pydanube.dispatch import machine_for
 from pydanube.dispatch.cursor import Cursor
-from pydanube.dispatch.effects import Deliver, SaveCursor
-from pydanube.model.policy import SubscriptionType
+from pydanube.dispatch.effects import Deliver, Drop, Park, SaveCursor
+from pydanube.dispatch.facts import Keys, Terms
+from pydanube.model.policy import (
+    DispatchLimits,
+    FailurePolicy,
+    PoisonPolicy,
+    SubscriptionType,
+)
 from pydanube.model.ranges import RangeSet
 
 PLENTY = 1 << 40
 ANNA = 1
 
 
-@pytest.fixture(params=SubscriptionType, ids=lambda kind: kind.value)
+# Those that know only offsets; key-shared subscriptions are in a file of their own.
+KINDS = [
+    SubscriptionType.EXCLUSIVE,
+    SubscriptionType.FAILOVER,
+    SubscriptionType.SHARED,
+]
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.value)
 def machine_of(request):
     """A function that makes a machine in which Anna has plenty of credit."""
 
@@ -27,6 +41,13 @@ def machine_of(request):
         return machine
 
     return make
+
+
+def deadline_of(machine):
+    """When what is delivered now is overdue."""
+    base = machine.next_offset
+    machine.on_available(base, base + 10, 100, 0.0)
+    return machine.next_deadline()
 
 
 def test_a_whole_batch_is_one_delivery_charged_with_its_bytes(machine_of):
@@ -153,6 +174,246 @@ def test_acks_inside_a_batch_leave_nothing_but_the_cursor(machine_of):
     machine.on_ack([(offset, offset + 1) for offset in range(1, 10_000, 2)], 0.0)
     assert len(machine._flights._bases) == 1
     assert machine.in_flight_count == 5000
+
+
+def test_what_is_delivered_has_thirty_seconds_unless_somebody_says_otherwise(
+    machine_of,
+):
+    assert deadline_of(machine_of()) == 30.0
+    assert deadline_of(machine_of(failure_policy=FailurePolicy(ack_timeout_s=7.0))) == 7
+    patient = FailurePolicy(ack_timeout_s=None)
+    assert deadline_of(machine_of(failure_policy=patient)) is None
+    assert deadline_of(machine_of(ack_timeout_s=5.0, failure_policy=patient)) == 5.0
+
+
+def test_an_ack_timeout_of_its_own_holds_until_it_is_taken_back(machine_of):
+    machine = machine_of()
+    machine.set_ack_timeout(5.0)
+    machine.set_failure_policy(FailurePolicy(ack_timeout_s=9.0), 0.0)
+    assert deadline_of(machine) == 5.0
+    machine.set_ack_timeout(None)
+    machine.on_ack([(0, 10)], 0.0)
+    assert deadline_of(machine) == 9.0
+
+
+def test_an_ack_timeout_can_be_set_for_what_is_in_flight(machine_of):
+    machine = machine_of()
+    assert deadline_of(machine) == 30.0
+    machine.set_ack_timeout(5.0)
+    assert machine.next_deadline() == 30.0
+    machine.set_ack_timeout(5.0, 10.0)
+    assert machine.next_deadline() == 15.0
+
+
+def test_a_machine_knows_its_policy_and_whether_it_is_paused(machine_of):
+    policy = FailurePolicy(redeliveries_max=1)
+    machine = machine_of(failure_policy=policy)
+    assert (machine.failure_policy, machine.is_paused) == (policy, False)
+    machine.set_failure_policy(FailurePolicy(), 0.0)
+    machine.set_paused(True, 0.0)
+    assert (machine.failure_policy, machine.is_paused) == (FailurePolicy(), True)
+
+
+def test_a_nack_of_what_is_not_in_flight_is_ignored(machine_of):
+    machine = machine_of(failure_policy=FailurePolicy(redeliveries_max=0))
+    machine.on_available(0, 10, 100, 0.0, [Terms(5, 10, due=50.0)])
+    machine.on_ack([(0, 3)], 0.0)
+    assert machine.on_nack([(0, 3), (5, 10), (10, 99), (9, 2)], 0.0) == []
+    assert not machine.blocked
+    machine.on_nack([(3, 5)], 0.0)
+    machine.on_nack([(3, 5)], 0.0)
+    assert machine.blocked == ((3, 5),)
+
+
+def test_a_message_that_only_moved_has_not_failed(machine_of):
+    policy = FailurePolicy(
+        redeliveries_max=1, redelivery_delay_s=0.0, poison=PoisonPolicy.DROP
+    )
+    machine = machine_of(failure_policy=policy)
+    machine.on_available(0, 1, 100, 0.0)
+    for attempt in range(2, 6):
+        machine.on_consumer_replaced(ANNA, 0.0)
+        assert machine.on_credit(ANNA, 1, 100, 0.0) == [Deliver(ANNA, 0, 1, attempt)]
+    machine.on_credit(ANNA, 1, 100, 0.0)
+    assert machine.on_nack([(0, 1)], 0.0) == [Deliver(ANNA, 0, 1, 6)]
+    assert machine.on_nack([(0, 1)], 0.0, reason="bad") == [
+        Drop(0, 1, "bad"),
+        SaveCursor(),
+    ]
+
+
+def test_terms_hold_for_what_they_name_and_nothing_else(machine_of):
+    machine = machine_of()
+    terms = [Terms(0, 2, due=5.0), Terms(2, 4), Terms(6, 8, expires=3.0)]
+    effects = machine.on_available(0, 10, 100, 0.0, terms)
+    assert effects == [Deliver(ANNA, 2, 10, 1)]
+    assert (machine.delayed_count, machine.next_deadline()) == (2, 3.0)
+    assert machine.on_time(5.0) == [Deliver(ANNA, 0, 2, 1)]
+
+
+def test_terms_of_what_is_known_or_done_do_not_matter(machine_of):
+    machine = machine_of(Cursor(2, RangeSet([(4, 6)])))
+    terms = [Terms(0, 3, expires=1.0), Terms(3, 5, due=9.0), Terms(5, 6, due=7.0)]
+    effects = machine.on_available(0, 8, 100, 2.0, terms)
+    assert effects == [
+        Drop(2, 3, "expired", is_expired=True),
+        SaveCursor(),
+        Deliver(ANNA, 6, 8, 1),
+    ]
+    assert (machine.delayed_count, machine.next_deadline()) == (1, 9.0)
+
+
+def test_what_expired_is_not_delivered_although_time_was_not_told(machine_of):
+    machine = machine_of(credit=0)
+    machine.on_available(0, 10, 100, 0.0, [Terms(0, 5, expires=3.0)])
+    assert machine.on_credit(ANNA, 100, 0, 3.0) == [
+        Drop(0, 5, "expired", is_expired=True),
+        SaveCursor(),
+        Deliver(ANNA, 5, 10, 1),
+    ]
+
+
+def test_what_expires_at_this_moment_has_expired(machine_of):
+    machine = machine_of()
+    effects = machine.on_available(0, 10, 100, 3.0, [Terms(0, 5, expires=3.0)])
+    assert effects[0] == Drop(0, 5, "expired", is_expired=True)
+
+
+def test_who_has_nothing_special_does_not_pay_for_it(machine_of):
+    machine = machine_of()
+    machine.set_rate(5.0, 0.0)
+    machine.set_limits(DispatchLimits(unacked_messages_max=50), 0.0)
+    machine.on_available(0, 10, 100, 0.0, [Terms(0, 2, due=9.0, expires=99.0)])
+    machine.on_nack([(2, 4)], 0.0)
+    assert machine._is_special
+    machine.set_rate(None, 0.0)
+    machine.set_limits(DispatchLimits(), 0.0)
+    machine.on_ack([(0, 10)], 0.0)
+    machine.next_deadline()
+    machine.on_time(0.0)
+    assert not machine._is_special
+
+
+def test_terms_for_each_message_are_still_one_delivery(machine_of):
+    machine = machine_of()
+    terms = [Terms(o, o + 1, expires=100.0 + o) for o in range(10)]
+    (delivery,) = machine.on_available(0, 10, 777, 0.0, terms)
+    assert delivery == Deliver(ANNA, 0, 10, 1)
+    assert delivery.byte_count == 777
+
+
+def test_messages_with_a_life_of_a_week_leave_no_trace_when_they_are_done(machine_of):
+    machine = machine_of()
+    for base in range(0, 50_000, 10):
+        week = [Terms(base, base + 10, expires=6e5 + base)]
+        machine.on_available(base, base + 10, 1, float(base), week)
+        machine.on_ack([(base, base + 10)], float(base))
+    assert len(machine._expiries._deadlines) < 200
+    assert machine.next_deadline() is None
+
+
+def test_nacks_without_end_stop_reading_before_memory_grows(machine_of):
+    policy = FailurePolicy(redeliveries_max=1 << 40, redelivery_delay_s=60.0)
+    machine = machine_of(failure_policy=policy, waiting_stretches_max=50)
+    for _ in range(1000):
+        base = machine.next_offset
+        if not machine.wanted():
+            break
+        machine.on_available(base, base + 10, 100, 0.0)
+        machine.on_nack(
+            [(offset, offset + 1) for offset in range(base, base + 10)], 0.0
+        )
+    assert 50 <= machine.delayed_count < 60
+    machine.on_time(60.0)
+    assert machine.wanted() > 0
+
+
+def test_delayed_messages_stop_reading_only_when_there_are_very_many(machine_of):
+    machine = machine_of(waiting_stretches_max=3)
+    for base in (0, 10, 20):
+        assert machine.wanted() > 0
+        machine.on_available(base, base + 10, 1, 0.0, [Terms(base, base + 10, due=9.0)])
+    assert (machine.wanted(), machine.next_deadline()) == (0, 9.0)
+    assert machine.on_time(9.0)
+    assert machine.wanted() > 0
+
+
+def test_reading_ahead_goes_no_further_than_a_second_of_the_rate(machine_of):
+    machine = machine_of()
+    machine.set_rate(8.0, 0.0)
+    assert machine.wanted() == 8
+    machine.on_available(0, 10, 100, 0.0)
+    assert (machine.ready_count, machine.wanted()) == (2, 6)
+
+
+def test_a_rate_loses_nothing_and_is_never_exceeded(machine_of):
+    machine = machine_of()
+    machine.set_rate(50.0, 0.0)
+    now, delivered = 0.0, []
+    while len(delivered) < 400:
+        base = machine.next_offset
+        effects = machine.on_time(now)
+        if machine.wanted():
+            effects += machine.on_available(base, base + 30, 100, now)
+        for each in effects:
+            delivered += range(each.base, each.end)
+        assert len(delivered) <= 50 + 50 * now + 1
+        machine.on_ack_through(len(delivered), now)
+        now += 0.05
+    assert delivered == list(range(len(delivered)))
+    assert now == pytest.approx(400 / 50 - 1, abs=0.5)
+
+
+def test_limits_can_change_at_any_time(machine_of):
+    machine = machine_of(limits=DispatchLimits(unacked_messages_max=4))
+    assert machine.wanted() == 4
+    machine.on_available(0, 10, 100, 0.0)
+    assert (machine.in_flight_count, machine.wanted()) == (4, 0)
+    assert machine.set_limits(DispatchLimits(unacked_messages_max=2), 0.0) == []
+    assert machine.on_ack([(0, 2)], 0.0) == [SaveCursor()]
+    assert machine.on_ack([(2, 3)], 0.0) == [SaveCursor(), Deliver(ANNA, 4, 5, 1)]
+    assert machine.set_limits(DispatchLimits(), 0.0) == [Deliver(ANNA, 5, 10, 1)]
+
+
+def test_the_first_so_many_that_are_not_done_can_be_skipped(machine_of):
+    machine = machine_of(Cursor(0, RangeSet([(2, 4)])), credit=3)
+    machine.on_available(0, 10, 100, 0.0)
+    assert machine.on_skip(3, 0.0, 100) == [SaveCursor()]
+    assert machine.cursor.offset == 5
+    assert machine.on_skip(0, 0.0, 100) == []
+    machine.on_skip(10, 0.0, 12)
+    assert (machine.cursor.offset, machine.next_offset) == (12, 12)
+    assert (machine.ready_count, machine.in_flight_count) == (0, 0)
+
+
+def test_skipping_needs_no_room_for_gaps(machine_of):
+    machine = machine_of(Cursor(0, RangeSet([(5, 6)])), credit=0, done_ranges_max=1)
+    machine.on_skip(20, 0.0, 100)
+    assert (machine.cursor.offset, machine.next_offset) == (21, 21)
+
+
+def test_what_was_parked_before_a_seek_is_not_done_after_it(machine_of):
+    policy = FailurePolicy(
+        redeliveries_max=0,
+        poison=PoisonPolicy.DEAD_LETTER,
+        dead_letter_topic="/default/dead",
+    )
+    machine = machine_of(failure_policy=policy)
+    machine.on_available(0, 10, 100, 0.0)
+    assert machine.on_nack([(0, 1)], 0.0) == [Park(0, 1, 1, "not processed")]
+    assert machine.parked_count == 1
+    machine.on_seek(0, 0.0)
+    machine.on_available(0, 10, 100, 0.0)
+    assert machine.on_parked(0, 1, 0.0) == []
+    assert machine.on_park_failed(0, 1, 0.0, 9.0) == []
+    assert (machine.cursor.offset, machine.in_flight_count) == (0, 10)
+
+
+def test_keys_are_for_subscriptions_that_go_by_keys(machine_of):
+    machine = machine_of()
+    assert not machine.needs_keys
+    keys = Keys([b"a"], [0] * 10)
+    assert machine.on_available(0, 10, 1, 0.0, keys=keys) == [Deliver(ANNA, 0, 10, 1)]
 
 
 def test_backlog_counts_what_is_not_done(machine_of):

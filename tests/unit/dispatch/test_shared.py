@@ -8,6 +8,7 @@ import pytest
 
 from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.shared import SharedSubscription
+from pydanube.model.policy import DispatchLimits
 
 PLENTY = 1 << 40
 
@@ -59,6 +60,36 @@ def test_charges_of_the_parts_add_up_to_the_batch():
     machine = shared_by(100, 100, 100)
     effects = machine.on_available(0, 10, 1003, 0.0)
     assert sum(effect.byte_count for effect in effects) == 1003
+
+
+def test_a_worse_priority_gets_only_what_the_better_cannot_take():
+    machine = SharedSubscription(Cursor(0))
+    for consumer, priority in enumerate([1, 0, 0, 1]):
+        machine.on_consumer_came(consumer, 0.0, priority=priority)
+        machine.on_credit(consumer, 5, PLENTY, 0.0)
+    assert machine.wanted() == 20
+    assert counts(machine.on_available(0, 4, 100, 0.0)) == {1: 2, 2: 2}
+    assert counts(machine.on_available(4, 16, 100, 0.0)) == {1: 3, 2: 3, 0: 3, 3: 3}
+    assert machine.consumers == (0, 1, 2, 3)
+
+
+def test_the_last_of_its_priority_leaves_nothing_behind():
+    machine = SharedSubscription(Cursor(0))
+    for consumer in range(100):
+        machine.on_consumer_came(consumer, 0.0, priority=-consumer)
+        machine.on_credit(consumer, 1, 1, 0.0)
+        machine.on_consumer_gone(consumer, 0.0)
+    assert not machine._lines
+
+
+def test_a_consumer_that_acknowledges_nothing_is_passed_over():
+    machine = shared_by(100, 100)
+    machine.set_limits(DispatchLimits(unacked_messages_max_per_consumer=3), 0.0)
+    assert counts(machine.on_available(0, 6, 100, 0.0)) == {0: 3, 1: 3}
+    machine.on_ack([(3, 6)], 0.0)
+    assert counts(machine.on_available(6, 9, 100, 0.0)) == {1: 3}
+    assert (machine.in_flight_of(0), machine.in_flight_of(1)) == (3, 3)
+    assert machine.wanted() == 0
 
 
 def test_credit_taken_away_takes_the_turn_away():

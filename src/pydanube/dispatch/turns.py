@@ -1,0 +1,170 @@
+"""
+Subscriptions whose consumers take turns, whatever is in the messages.
+
+Exclusive, failover and shared subscriptions differ only in whose turn it is, and in
+how many messages are one turn.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+from pydanube.dispatch.effects import Deliver, Effect
+from pydanube.dispatch.machine import UNLIMITED, SubscriptionMachine
+from pydanube.dispatch.ready import Ready
+from pydanube.dispatch.stretches import Batch, Stretch, Stretches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pydanube.dispatch.flow import Credit
+    from pydanube.model.ranges import Range
+
+
+class SubscriptionInTurns(SubscriptionMachine):
+    """
+    What is ready goes, in its order, to the consumer whose turn it is.
+
+    Nothing is kept for a consumer: who cannot take its turn stalls nobody.
+    """
+
+    _ready: Ready
+    _flights: Stretches
+
+    def _begin(self) -> None:
+        self._ready = Ready(self._cursor)
+        self._flights = Stretches(self._cursor)
+        # Of the last delivery.
+        self._sent_batch: Batch | None = None
+
+    # Whose turn it is.
+
+    @abstractmethod
+    def _find_next(self) -> int | None:
+        """The consumer with credit whose turn it is, or None."""
+
+    @abstractmethod
+    def _share_of(self, count: int) -> int:
+        """How many of the next *count* messages go to one consumer at a time."""
+
+    @abstractmethod
+    def _on_served(self, consumer: int) -> None:
+        """The consumer whose turn it was has spent some of its credit."""
+
+    # What follows.
+
+    def _deliver_ready(self, now: float, effects: list[Effect]) -> None:
+        """Deliver what is ready, as far as credit, limits and rate reach."""
+        room = self._room(now) if self._is_special else UNLIMITED
+        while room > 0 and self._ready_count and self._find_next() is not None:
+            stretch = self._ready.take(self._first_below())
+            if stretch is None:
+                break
+            room = self._deliver_stretch(stretch, room, now, effects)
+
+    def _deliver_stretch(
+        self, stretch: Stretch, room: int, now: float, effects: list[Effect]
+    ) -> int:
+        """Deliver *stretch*; return how much of *room* is left."""
+        credit: Credit | None = None
+        share, end, attempt = 0, stretch.end, stretch.attempt
+        while True:
+            consumer = self._find_next()
+            if consumer is None or room <= 0:
+                self._ready.put_back(stretch)
+                return room
+            before, credit = credit, self._credits[consumer]
+            base = stretch.base
+            if before is None or before.priority != credit.priority:
+                share = self._share_of(end - base)
+            count = min(share, end - base, credit.allowance, room)
+            room -= count
+            part_end = base + count
+            part = stretch if part_end == end else stretch.part(base, part_end)
+            byte_count = self._fly(part, consumer, now)
+            self._on_served(consumer)
+            last = effects[-1] if effects else None
+            if (
+                isinstance(last, Deliver)
+                and last.end == base
+                and last.consumer == consumer
+                and last.attempt == attempt
+                and self._sent_batch is stretch.batch
+            ):
+                # Neighbours that differ only in what becomes of them, or in turns.
+                last.end = part_end
+                last.byte_count += byte_count
+            else:
+                self._sent_batch = stretch.batch
+                effects.append(Deliver(consumer, base, part_end, attempt, byte_count))
+            if part is stretch:
+                return room
+            stretch.base = part_end
+
+    def _fly(self, stretch: Stretch, consumer: int, now: float) -> int:
+        """
+        Let *consumer* have *stretch*, of which nothing is done.
+
+        Returns:
+            The bytes that it was charged.
+        """
+        count = stretch.end - stretch.base
+        byte_count = stretch.batch.charge(stretch.base, stretch.end)
+        self._credits[consumer].spend(count, byte_count)
+        if self._bucket is not None:
+            self._bucket.spend(count)
+        stretch.consumer = consumer
+        stretch.time = None if self._timeout_s is None else now + self._timeout_s
+        stretch.open_count = count
+        self._flights.add(stretch)
+        self._ready_count -= count
+        return byte_count
+
+    def _on_lost(self, consumer: int, now: float) -> list[Effect]:
+        self._is_special = True
+        effects: list[Effect] = []
+        lost = self._flights.withdraw_from(consumer)
+        for stretch in lost:
+            self._land(stretch)
+            stretch.attempt += 1
+        self._put_back(lost, now, effects)
+        return self._answer(effects, now)
+
+    def _mark_all(self, ranges: Iterable[Range], end_offset: int | None) -> int:
+        count = 0
+        for base, end in ranges:
+            count += self._mark(base, end)
+            if end_offset is not None and end > self._next_offset:
+                count += self._mark_ahead(base, min(end, end_offset))
+        return count
+
+    def _mark(self, base: int, end: int) -> int:
+        """Mark what is in hand of ``base … end``; return how many became done."""
+        cursor, flights = self._cursor, self._flights
+        base, end = max(base, cursor.offset), min(end, self._next_offset)
+        if base >= end:
+            return 0
+        flight = flights.find_holder(base, end)
+        if flight is not None:
+            count = cursor.mark(base, end)
+            self._settle(flight, count)
+            return count
+        total = 0
+        for flight in flights.overlapping(base, end):
+            count = cursor.mark(max(base, flight.base), min(end, flight.end))
+            self._settle(flight, count)
+            total += count
+        held = self._aside.mark(base, end) if self._is_special else 0
+        # And what lies between all these is ready.
+        ready = cursor.mark(base, end)
+        self._ready_count -= ready
+        if held or ready:
+            self._on_held_done(base, end)
+        return total + held + ready
+
+    def _settle(self, flight: Stretch, count: int) -> None:
+        if not count:
+            return
+        self._flights.settle(flight, count)
+        self._give_back(flight.consumer, count)

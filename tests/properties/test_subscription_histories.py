@@ -1,0 +1,201 @@
+"""
+Long random lives of subscriptions, judged by the model after each fact.
+
+Hypothesis looks for the short history that breaks a rule (test_subscriptions.py);
+these are long ones, in which much has gathered and many things meet.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pydanube.model.policy import (
+    Backoff,
+    FailurePolicy,
+    PoisonPolicy,
+    SubscriptionType,
+)
+from support.key_shared_model import history_of
+
+KINDS = [
+    SubscriptionType.EXCLUSIVE,
+    SubscriptionType.FAILOVER,
+    SubscriptionType.SHARED,
+    SubscriptionType.KEY_SHARED,
+]
+FACTS_COUNT = 300
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.value)
+@pytest.mark.parametrize("seed", range(8))
+def test_a_long_life_breaks_no_rule_and_leaves_nothing_undone(kind, seed):
+    live(kind, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.value)
+def test_many_long_lives_break_no_rule_and_leave_nothing_undone(kind):
+    for seed in range(1000, 1050):
+        live(kind, seed)
+
+
+def live(kind, seed):
+    chance = random.Random(seed)
+    life = Life(kind, chance)
+    for _ in range(FACTS_COUNT):
+        life.go_on()
+    life.history.calm_down()
+
+
+class Life:
+    """Facts by chance, most of them such as happen most."""
+
+    def __init__(self, kind, chance):
+        self.chance = chance
+        self.history = history_of(
+            kind,
+            chance.randrange(5),
+            set(chance.sample(range(30), chance.randrange(5))),
+            self.policy(),
+            done_ranges_max=chance.choice([2, 10, 1000, 1000]),
+            waiting_stretches_max=chance.choice([3, 10, 1000, 1000]),
+        )
+        self.facts = {
+            self.credit: 20,
+            self.batch: 20,
+            self.ack: 20,
+            self.nack: 10,
+            self.time: 12,
+            self.come: 4,
+            self.go: 2,
+            self.replace: 1,
+            self.parking: 6,
+            self.new_policy: 2,
+            self.limits: 1,
+            self.rate: 1,
+            self.pause: 1,
+            self.seek: 0.3,
+            self.skip: 0.3,
+            self.ack_anything: 2,
+        }
+
+    def go_on(self):
+        (fact,) = self.chance.choices(list(self.facts), list(self.facts.values()))
+        fact()
+
+    def come(self):
+        if len(self.history.machine.consumers) < 4:
+            self.history.come(self.chance.choice([0, 0, 0, 0, 1, -1]))
+
+    def go(self):
+        if self.history.machine.consumers:
+            self.history.go(self.chance.choice(self.history.machine.consumers))
+
+    def replace(self):
+        if self.history.machine.consumers:
+            self.history.replace(self.chance.choice(self.history.machine.consumers))
+
+    def credit(self):
+        if not self.history.machine.consumers:
+            self.history.come()
+        consumer = self.chance.choice(self.history.machine.consumers)
+        byte_count = self.chance.choice([-100, 50, 10_000, 10_000])
+        self.history.credit(consumer, self.chance.randrange(20), byte_count)
+
+    def batch(self):
+        if not self.history.machine.wanted() and self.chance.random() < 0.7:
+            return
+        terms = []
+        if self.chance.random() < 0.4:
+            times = [None, None, 0.5, 2.0, 5.0, 30.0]
+            terms = [
+                (
+                    self.chance.randrange(3),
+                    self.chance.randrange(1, 6),
+                    self.chance.choice(times),
+                    self.chance.choice(times),
+                )
+                for _ in range(self.chance.randrange(4))
+            ]
+        self.history.bring(
+            self.chance.randrange(1, 16),
+            self.chance.randrange(1, 1000),
+            earlier=self.chance.choice([0, 0, 0, 2]),
+            terms=terms,
+        )
+
+    def ack(self):
+        self.history.ack(self.some(self.history.model.in_flight, 5))
+
+    def ack_anything(self):
+        begin, end = self.history.model.offset, self.history.machine.next_offset + 3
+        self.history.ack(self.some(range(begin, end), 2))
+
+    def nack(self):
+        self.history.nack(
+            self.some(self.history.model.in_flight, 2),
+            self.chance.choice([0.0, 0.0, 1.5, 1000.0]),
+            self.chance.choice(["", "bad"]),
+        )
+
+    def time(self):
+        deadline = self.history.machine.next_deadline()
+        if deadline is not None and self.chance.random() < 0.5:
+            self.history.pass_time(max(0.0, deadline - self.history.now))
+        elif self.chance.random() < 0.5:
+            self.history.pass_time(self.chance.choice([0.0, 0.1, 1.0, 7.0]))
+        else:
+            self.history.pass_time_unnoticed(self.chance.choice([0.1, 1.0]))
+
+    def parking(self):
+        if not self.history.model.parked:
+            return
+        base = self.chance.choice(sorted(self.history.model.parked))
+        end = base + self.chance.choice([1, 1, 5, 50])
+        if self.chance.random() < 0.6:
+            self.history.park(base, end)
+        else:
+            self.history.fail_to_park(base, end, self.chance.choice([0.0, 2.0]))
+
+    def new_policy(self):
+        self.history.set_policy(self.policy())
+
+    def limits(self):
+        self.history.set_limits(
+            self.chance.choice([None, None, 1, 10]), self.chance.choice([None, 1, 5])
+        )
+
+    def rate(self):
+        self.history.set_rate(self.chance.choice([None, None, 0.5, 5.0, 300.0]))
+
+    def pause(self):
+        self.history.set_paused(is_paused=self.chance.random() < 0.3)
+
+    def seek(self):
+        end = self.history.machine.next_offset
+        self.history.seek(self.chance.randrange(max(0, end - 30), end + 5))
+
+    def skip(self):
+        self.history.skip(self.chance.randrange(6), self.chance.randrange(6))
+
+    def policy(self):
+        return FailurePolicy(
+            redeliveries_max=self.chance.choice([0, 1, 2, 5]),
+            ack_timeout_s=self.chance.choice([None, 3.0, 10.0]),
+            redelivery_delay_s=self.chance.choice([0.0, 0.5, 1.0, 4.0]),
+            redelivery_delay_s_max=self.chance.choice([2.0, 60.0]),
+            backoff=self.chance.choice(list(Backoff)),
+            poison=self.chance.choice(list(PoisonPolicy)),
+            dead_letter_topic=self.chance.choice([None, "/default/dead"]),
+            dead_letter_expired=self.chance.random() < 0.5,
+        )
+
+    def some(self, offsets, ranges_max):
+        """Ranges that begin at some of *offsets*."""
+        offsets = sorted(offsets)
+        if not offsets:
+            return []
+        bases = [self.chance.choice(offsets) for _ in range(ranges_max)]
+        return [(base, base + self.chance.choice([1, 2, 10])) for base in bases]

@@ -1,0 +1,253 @@
+"""A machine and the model that judges it, living through the same facts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pydanube.dispatch import machine_for
+from pydanube.dispatch.cursor import Cursor
+from pydanube.dispatch.facts import Terms
+from pydanube.model.errors import ConsumerBusy
+from pydanube.model.policy import DispatchLimits, SubscriptionType
+from pydanube.model.ranges import RangeSet
+from support.subscription_model import SubscriptionModel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydanube.dispatch.effects import Effect
+    from pydanube.model.policy import FailurePolicy
+    from pydanube.model.ranges import Range
+
+
+class History:
+    """One method for each fact; each checks what the machine answers."""
+
+    def __init__(
+        self,
+        kind: SubscriptionType,
+        offset: int,
+        done: set[int],
+        policy: FailurePolicy,
+        *,
+        done_ranges_max: int,
+        waiting_stretches_max: int = 1000,
+    ) -> None:
+        self.kind = kind
+        self.done_ranges_max = done_ranges_max
+        self.now = 0.0
+        self.consumers_ever = 0
+        self.machine = machine_for(
+            kind,
+            Cursor(offset, RangeSet((o, o + 1) for o in done)),
+            failure_policy=policy,
+            done_ranges_max=done_ranges_max,
+            waiting_stretches_max=waiting_stretches_max,
+        )
+        self.model = SubscriptionModel(
+            kind,
+            offset,
+            done,
+            policy,
+            done_ranges_max=done_ranges_max,
+            waiting_stretches_max=waiting_stretches_max,
+        )
+
+    # The facts.
+
+    def come(self, priority: int = 0) -> None:
+        consumer = self.consumers_ever
+        if self.kind is SubscriptionType.EXCLUSIVE and self.machine.consumers:
+            with pytest.raises(ConsumerBusy):
+                self.machine.on_consumer_came(consumer, self.now)
+            return
+        self.consumers_ever += 1
+        effects = self.machine.on_consumer_came(consumer, self.now, priority=priority)
+        self.model.on_consumer_came(consumer, priority)
+        self.check(effects)
+
+    def go(self, consumer: int) -> None:
+        effects = self.machine.on_consumer_gone(consumer, self.now)
+        self.model.on_consumer_gone(consumer, self.now)
+        self.check(effects)
+
+    def replace(self, consumer: int) -> None:
+        effects = self.machine.on_consumer_replaced(consumer, self.now)
+        self.model.on_consumer_replaced(consumer, self.now)
+        self.check(effects)
+
+    def credit(self, consumer: int, messages: int, byte_count: int) -> None:
+        effects = self.machine.on_credit(consumer, messages, byte_count, self.now)
+        self.model.on_credit(consumer, messages, byte_count)
+        self.check(effects)
+
+    def bring(
+        self,
+        count: int,
+        byte_count: int,
+        *,
+        earlier: int = 0,
+        terms: Sequence[tuple[int, int, float | None, float | None]] = (),
+    ) -> None:
+        """
+        A batch that begins *earlier* than what is wanted, if there is so much.
+
+        *terms* say how many messages are skipped, how many are meant, and how many
+        seconds from now they are due and expire.
+        """
+        base = max(0, self.machine.next_offset - earlier)
+        told = terms_from(terms, base, base + count, self.now)
+        effects = self.machine.on_available(
+            base, base + count, byte_count, self.now, told
+        )
+        self.model.on_available(base, base + count, byte_count, self.now, told)
+        self.check(effects)
+
+    def ack(self, ranges: list[Range]) -> None:
+        effects = self.machine.on_ack(ranges, self.now)
+        self.model.on_ack(ranges)
+        self.check(effects)
+
+    def ack_ahead(self, ahead: int, count: int, beyond: int) -> None:
+        """Ack what is not in hand, if the cursor has room for that."""
+        if len(self.machine.cursor.done) >= self.done_ranges_max:
+            return
+        base = self.machine.next_offset + ahead
+        effects = self.machine.on_ack(
+            [(base, base + count + beyond)], self.now, base + count
+        )
+        self.model.on_ack([(base, base + count + beyond)], base + count)
+        self.check(effects)
+
+    def ack_through(self, end: int) -> None:
+        effects = self.machine.on_ack_through(end, self.now)
+        self.model.on_ack([(0, end)])
+        self.check(effects)
+
+    def skip(self, count: int, beyond: int) -> None:
+        end_offset = self.machine.next_offset + beyond
+        undone = [o for o in range(end_offset) if o not in self.model.done][:count]
+        effects = self.machine.on_skip(count, self.now, end_offset)
+        self.model.on_ack([(o, o + 1) for o in undone], end_offset)
+        self.check(effects)
+
+    def nack(self, ranges: list[Range], delay_s: float = 0.0, reason: str = "") -> None:
+        effects = self.machine.on_nack(ranges, self.now, delay_s=delay_s, reason=reason)
+        self.model.on_nack(ranges, self.now, delay_s, reason)
+        self.check(effects)
+
+    def pass_time(self, passed_s: float) -> None:
+        self.now += passed_s
+        effects = self.machine.on_time(self.now)
+        self.model.on_time(self.now)
+        self.check(effects)
+
+    def pass_time_unnoticed(self, passed_s: float) -> None:
+        self.now += passed_s
+
+    def seek(self, offset: int) -> None:
+        effects = self.machine.on_seek(offset, self.now)
+        self.model.on_seek(offset)
+        self.check(effects)
+
+    def park(self, base: int, end: int) -> None:
+        effects = self.machine.on_parked(base, end, self.now)
+        self.model.on_parked([(base, end)])
+        self.check(effects)
+
+    def fail_to_park(self, base: int, end: int, retry_s: float) -> None:
+        retry_at = self.now + retry_s
+        effects = self.machine.on_park_failed(base, end, self.now, retry_at)
+        self.model.on_park_failed(base, end, retry_at)
+        self.check(effects)
+
+    # The decisions.
+
+    def set_policy(self, policy: FailurePolicy) -> None:
+        effects = self.machine.set_failure_policy(policy, self.now)
+        self.model.set_failure_policy(policy, self.now)
+        self.check(effects)
+
+    def set_limits(self, all_: int | None, each: int | None) -> None:
+        limits = DispatchLimits(
+            unacked_messages_max=all_, unacked_messages_max_per_consumer=each
+        )
+        effects = self.machine.set_limits(limits, self.now)
+        self.model.limits = limits
+        self.check(effects)
+
+    def set_rate(self, messages_per_s: float | None) -> None:
+        effects = self.machine.set_rate(messages_per_s, self.now)
+        self.model.set_rate(messages_per_s, self.now)
+        self.check(effects)
+
+    def set_paused(self, *, is_paused: bool) -> None:
+        effects = self.machine.set_paused(is_paused, self.now)
+        self.model.is_paused = is_paused
+        self.check(effects)
+
+    # The judgement.
+
+    def check(self, effects: list[Effect]) -> None:
+        self.model.check(effects, self.machine, self.now)
+
+    def calm_down(self) -> None:
+        """
+        End whatever disturbs: after that, nothing may be left undone.
+
+        Consumers acknowledge what they get and ask for more, the dead-letter topic
+        works, and time goes on to whatever is due.  What blocks is acknowledged.
+        """
+        if not self.machine.consumers:
+            self.come()
+        self.set_paused(is_paused=False)
+        end = self.machine.next_offset + 7
+        for _ in range(2000):
+            if self.machine.cursor.offset >= end:
+                break
+            self._calm_down(end)
+        machine = self.machine
+        assert machine.cursor.offset >= end
+        assert not machine.ready_count + machine.in_flight_count
+        assert not machine.delayed_count + machine.parked_count
+        assert not machine.blocked
+        assert machine.next_deadline() is None
+
+    def _calm_down(self, end: int) -> None:
+        machine, model = self.machine, self.model
+        for consumer in machine.consumers:
+            owed = max(0, -machine.credit_of(consumer)[1])
+            self.credit(consumer, 3, owed + 1)
+        if machine.wanted() and machine.next_offset < end:
+            self.bring(end - machine.next_offset, 10)
+        had = machine.cursor.offset, len(machine.cursor.done)
+        self.ack([(o, o + 1) for o in sorted({*model.in_flight, *model.blocked})])
+        for offset in list(model.parked):
+            self.park(offset, offset + 1)
+        deadline = machine.next_deadline()
+        is_idle = had == (machine.cursor.offset, len(machine.cursor.done))
+        if is_idle and deadline is not None:
+            self.pass_time(max(0.0, deadline - self.now))
+
+
+def terms_from(
+    terms: Sequence[tuple[int, int, float | None, float | None]],
+    base: int,
+    end: int,
+    now: float,
+) -> list[Terms]:
+    """The terms of the batch ``base … end``; see ``History.bring``."""
+    told, at = [], base
+    for skipped, meant, due_s, expires_s in terms:
+        told.append(
+            Terms(
+                at + skipped,
+                min(at + skipped + meant, end),
+                None if due_s is None else now + due_s,
+                None if expires_s is None else now + expires_s,
+            )
+        )
+        at += skipped + meant
+    return [each for each in told if each.base < each.end]

@@ -1,0 +1,69 @@
+"""Shares of the ring are even, and few keys move."""
+
+from __future__ import annotations
+
+import pytest
+
+from pydanube.dispatch.hash_ring import HashRing, hash_of
+
+KEYS = [f"key-{number}".encode() for number in range(1000)]
+
+
+def ring_of(*owners, prefix="consumer"):
+    ring = HashRing()
+    for owner in owners:
+        ring.add(owner, f"{prefix}-{owner}")
+    return ring
+
+
+def owners_in(ring, **options):
+    return {key: ring.owner_of(key, **options) for key in KEYS}
+
+
+@pytest.mark.parametrize(
+    "prefix", ["", "a", "consumer", "10.0.0.1:5000", "ß", "0" * 50]
+)
+@pytest.mark.parametrize("first", [0, 1, 90, 100_000, 2**52])
+def test_no_owner_has_more_than_twice_the_mean(prefix, first):
+    owners = range(first, first + 8)
+    shares = list(owners_in(ring_of(*owners, prefix=prefix)).values())
+    counts = [shares.count(owner) for owner in owners]
+    assert max(counts) < 2 * len(KEYS) / 8
+    assert min(counts) > len(KEYS) / 8 / 2
+
+
+def test_who_comes_takes_its_share_and_no_other_key_moves():
+    ring = ring_of(1, 2, 3, 4)
+    before = owners_in(ring)
+    ring.add(5, "consumer-5")
+    after = owners_in(ring)
+    moved = [key for key in KEYS if before[key] != after[key]]
+    assert {after[key] for key in moved} == {5}
+    assert len(KEYS) / 5 / 2 < len(moved) < len(KEYS) / 5 * 2
+    ring.remove(5)
+    assert owners_in(ring) == before
+
+
+def test_the_order_of_coming_does_not_matter():
+    assert owners_in(ring_of(1, 2, 3)) == owners_in(ring_of(3, 1, 2))
+
+
+def test_every_process_gives_the_same_answer():
+    assert hash_of(b"key") == 0x7DB914A8
+    assert owners_in(ring_of(1, 2, 3))[b"key-0"] == 2
+
+
+def test_some_of_the_owners_share_what_the_others_would_have():
+    ring = ring_of(1, 2, 3)
+    everybody = owners_in(ring)
+    some = owners_in(ring, among={1, 3})
+    assert set(some.values()) == {1, 3}
+    assert all(some[key] == owner for key, owner in everybody.items() if owner != 2)
+    assert some == owners_in(ring_of(1, 3))
+
+
+def test_nobody_owns_the_keys_of_an_empty_ring():
+    ring = ring_of(1)
+    ring.remove(1)
+    assert ring.owner_of(b"key") is None
+    assert ring_of(1).owner_of(b"key", among=()) is None

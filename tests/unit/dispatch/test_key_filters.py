@@ -1,0 +1,71 @@
+"""Key filters: any run of characters, one character, and everything else itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from pydanube.dispatch.key_filters import (
+    KEY_FILTER_LENGTH_MAX,
+    KEY_FILTERS_MAX,
+    KeyFilters,
+)
+from pydanube.model.errors import InvalidRequest
+
+
+@pytest.mark.parametrize(
+    ("key_filter", "accepted", "refused"),
+    [
+        ("order-7", ["order-7"], ["order-77", "order-", "xorder-7", ""]),
+        ("order-*", ["order-", "order-7", "order-a/b\nc"], ["order", "Order-1"]),
+        ("*-eu", ["-eu", "a-eu", "a-eu-eu"], ["a-eu-us", "eu"]),
+        ("a*b*c", ["abc", "a1b2c", "abcxc", "abbcc"], ["acb", "ab", "xabc", "abcx"]),
+        ("a*a", ["aa", "aba"], ["a"]),
+        ("*", ["", "anything"], []),
+        ("**x**", ["x", "axb"], ["", "ab"]),
+        ("user-??", ["user-01", "user-ß1"], ["user-1", "user-001"]),
+        ("*?", ["a", "ab"], [""]),
+        ("*a?c*", ["abc", "aacxabc", "xaac"], ["ac", "abd"]),
+        ("[ab].+", ["[ab].+"], ["a.+", "[ab]xx"]),
+        ("a\\*", ["a\\", "a\\b"], ["a*"]),
+    ],
+)
+def test_a_filter_accepts_what_it_says(key_filter, accepted, refused):
+    filters = KeyFilters([key_filter])
+    assert [key for key in accepted if not filters.accept(key.encode())] == []
+    assert [key for key in refused if filters.accept(key.encode())] == []
+
+
+def test_one_of_several_filters_is_enough():
+    filters = KeyFilters(["eu-*", "us-*"])
+    assert filters
+    assert filters.accept(b"eu-1")
+    assert filters.accept(b"us-1")
+    assert not filters.accept(b"as-1")
+
+
+def test_without_filters_every_key_is_accepted():
+    filters = KeyFilters([])
+    assert not filters
+    assert filters.accept(b"anything")
+
+
+def test_keys_need_not_be_text():
+    assert KeyFilters(["a?c"]).accept(b"a\xffc")
+    assert not KeyFilters(["a?c"]).accept(b"a\xff\xffc")
+    assert KeyFilters(["*"]).accept(b"\xff")
+
+
+def test_no_filter_takes_for_ever():
+    filters = KeyFilters(["*a" * (KEY_FILTER_LENGTH_MAX // 2)])
+    assert not filters.accept(b"a" * 100 + b"b")
+    assert not filters.accept(b"a" * 10_000 + b"b")
+    assert filters.accept(b"ba" * 200)
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [[""], ["a" * (KEY_FILTER_LENGTH_MAX + 1)], ["a"] * (KEY_FILTERS_MAX + 1)],
+)
+def test_what_is_no_filter_is_refused(filters):
+    with pytest.raises(InvalidRequest, match="key filter"):
+        KeyFilters(filters)

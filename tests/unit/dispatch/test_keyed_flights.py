@@ -1,0 +1,116 @@
+"""Shares in flight: each delivery has its deadline, however they are put together."""
+
+from __future__ import annotations
+
+import pytest
+
+from pydanube.dispatch.bundles import Bundle, Bundles, Share
+from pydanube.dispatch.facts import Keys
+from pydanube.dispatch.keyed_flights import KeyedFlights
+from pydanube.dispatch.stretches import Batch
+
+ANNA, BEN = 1, 2
+
+
+@pytest.fixture
+def bundle():
+    keys = Keys([b"a", b"b"], [at % 2 for at in range(100)])
+    return Bundle.of_batch(Batch(0, 100, 1000, keys), 0, 0, 100)
+
+
+@pytest.fixture
+def flights(bundle):
+    bundles = Bundles()
+    bundles.add(bundle)
+    return KeyedFlights(bundles)
+
+
+@pytest.fixture
+def deliver(bundle, flights):
+    """A function that lets a consumer have messages."""
+
+    def deliver(consumer, *offsets, time=None, attempt=1):
+        share = Share(bundle, sum(1 << offset for offset in offsets), attempt)
+        bundle.count += len(offsets)
+        flights.add(share, consumer, time)
+        return share
+
+    return deliver
+
+
+def ranges_of(stretches):
+    return [(each.base, each.end) for each in stretches]
+
+
+def test_what_one_consumer_has_of_a_batch_is_one_share(bundle, deliver, flights):
+    for offset in range(0, 50, 2):
+        deliver(ANNA, offset, time=5.0)
+    deliver(BEN, 1)
+    deliver(ANNA, 3, attempt=2)
+    assert len(bundle.in_flight) == 3
+    assert flights.count == 27
+
+
+def test_every_delivery_has_its_own_deadline(deliver, flights):
+    deliver(ANNA, 1, 2, time=5.0)
+    deliver(ANNA, 4, time=7.0)
+    deliver(BEN, 6, time=6.0)
+    assert flights.next_time() == 5.0
+    assert flights.withdraw_due(4.9) == []
+    (due,) = flights.withdraw_due(6.0)[:1]
+    assert (due.base, due.end, due.consumer, due.attempt) == (1, 3, ANNA, 1)
+    assert due.batch.keys_of(1, 3) == (b"b", b"a")
+    assert flights.next_time() == 7.0
+    assert flights.count == 1
+
+
+def test_what_is_settled_is_not_due(bundle, deliver, flights):
+    share = deliver(ANNA, 1, 2, 3, time=5.0)
+    deliver(BEN, 4, time=6.0)
+    assert flights.settle(share, 1 << 1 | 1 << 3) == 2
+    assert ranges_of(flights.withdraw_due(5.0)) == [(2, 3)]
+    assert flights.next_time() == 6.0
+    assert list(bundle.in_flight) != [share]
+
+
+def test_a_part_can_be_withdrawn(deliver, flights):
+    deliver(ANNA, 1, 2, 5, time=5.0)
+    deliver(BEN, 3, 4)
+    assert ranges_of(flights.withdraw(2, 4)) == [(2, 3), (3, 4)]
+    assert ranges_of(flights.withdraw(0, 100)) == [(1, 2), (4, 5), (5, 6)]
+    assert flights.count == 0
+    assert flights.next_time() is None
+
+
+def test_all_of_a_consumer_can_be_taken(bundle, deliver, flights):
+    deliver(ANNA, 1, 2, time=5.0)
+    deliver(BEN, 3, time=6.0)
+    deliver(ANNA, 4, attempt=2)
+    taken = flights.take_all_of(ANNA)
+    assert [(each.bits, each.attempt) for each in taken] == [(0b110, 1), (0b10000, 2)]
+    assert [share.consumer for share in bundle.in_flight] == [BEN]
+    assert flights.next_time() == 6.0
+
+
+def test_times_can_be_limited_and_lifted(deliver, flights):
+    deliver(ANNA, 1, time=5.0)
+    deliver(ANNA, 2)
+    deliver(ANNA, 3, time=9.0)
+    flights.limit_times(7.0)
+    assert ranges_of(flights.withdraw_due(6.9)) == [(1, 2)]
+    flights.limit_times(8.0)
+    assert flights.next_time() == 7.0
+    flights.limit_times(None)
+    assert flights.next_time() is None
+    flights.limit_times(4.0)
+    assert ranges_of(flights.withdraw_due(4.0)) == [(2, 4)]
+
+
+def test_deadlines_of_what_is_done_are_forgotten(deliver, flights):
+    """Also behind one that is not done for a long time."""
+    deliver(BEN, 99, time=1.0)
+    for number in range(2000):
+        share = deliver(ANNA, number % 50, time=2.0 + number)
+        flights.settle(share, share.bits)
+    assert len(flights._timers) < 200
+    assert flights.next_time() == 1.0

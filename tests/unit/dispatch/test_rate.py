@@ -1,0 +1,65 @@
+"""A token bucket lets a second's worth through at once, and the rest in time."""
+
+from __future__ import annotations
+
+import pytest
+
+from pydanube.dispatch.rate import TokenBucket
+
+
+def test_a_bucket_begins_full_and_holds_a_second():
+    bucket = TokenBucket(10.0, now=100.0)
+    assert bucket.capacity == 10
+    assert bucket.available(100.0) == 10
+    assert bucket.available(1000.0) == 10
+
+
+def test_it_is_refilled_all_the_time():
+    bucket = TokenBucket(10.0, now=0.0)
+    bucket.spend(10)
+    assert [bucket.available(now) for now in (0.0, 0.09, 0.1, 0.35)] == [0, 0, 1, 3]
+
+
+def test_a_rate_below_one_gives_whole_messages():
+    bucket = TokenBucket(0.1, now=0.0)
+    assert bucket.capacity == 1
+    bucket.spend(bucket.available(0.0))
+    assert bucket.next_time(5, 0.0) == pytest.approx(10.0)
+    assert bucket.available(9.9) == 0
+    assert bucket.available(10.0) == 1
+
+
+def test_over_a_long_time_the_rate_is_kept_exactly():
+    bucket = TokenBucket(7.0, now=0.0)
+    bucket.spend(bucket.available(0.0))
+    went, now = 0, 0.0
+    while now < 1000.0:
+        now = bucket.next_time(1, now)
+        count = bucket.available(now)
+        assert count > 0, "the time that was told was too early"
+        bucket.spend(count)
+        went += count
+    assert went == pytest.approx(7000, abs=2)
+
+
+def test_a_fast_bucket_is_worth_a_visit_only_now_and_then():
+    bucket = TokenBucket(10_000.0, now=0.0)
+    bucket.spend(bucket.available(0.0))
+    assert bucket.next_time(5000, 0.0) == pytest.approx(0.01)
+    assert bucket.next_time(3, 0.0) == pytest.approx(0.0003)
+
+
+def test_a_new_rate_keeps_what_has_gathered_if_there_is_room():
+    bucket = TokenBucket(10.0, now=0.0)
+    bucket.set_rate(4.0, 0.0)
+    assert bucket.available(0.0) == 4
+    bucket.set_rate(100.0, 0.0)
+    assert bucket.available(0.0) == 4
+    assert bucket.available(0.5) == 54
+
+
+def test_a_clock_that_goes_back_costs_nothing():
+    bucket = TokenBucket(10.0, now=5.0)
+    bucket.spend(10)
+    assert bucket.available(4.0) == 0
+    assert bucket.available(5.1) == 1
