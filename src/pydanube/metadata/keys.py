@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING
 from pydanube.metadata.key import Key, Prefix, key_of, prefix_of
 from pydanube.metadata.records import (
     BrokerRecord,
+    ConsumerRecord,
+    DeletedTopicRecord,
     NamespaceRecord,
     PartitionedTopicRecord,
+    SchemaVersionRecord,
     SegmentRecord,
     SettingsRecord,
+    SubjectRecord,
     SubscriptionRecord,
     TopicRecord,
 )
@@ -43,6 +47,11 @@ PARTITIONED_TOPICS: Prefix[PartitionedTopicRecord] = prefix_of(
 )
 """``/partitioned-topics/{namespace}/{base name}``"""
 
+DELETED_TOPICS: Prefix[DeletedTopicRecord] = prefix_of(
+    "/deleted-topics/", DeletedTopicRecord
+)
+"""``/deleted-topics/{topic id}``"""
+
 EPOCHS: Prefix[int] = prefix_of("/epochs/", int)
 """``/epochs/{topic id}``: how many times the topic has been claimed."""
 
@@ -51,11 +60,28 @@ SUBSCRIPTIONS: Prefix[SubscriptionRecord] = prefix_of(
 )
 """``/subscriptions/{topic id}/{subscription}``"""
 
+CONSUMERS: Prefix[ConsumerRecord] = prefix_of("/consumers/", ConsumerRecord)
+"""``/consumers/{number}``"""
+
 SETTINGS: Prefix[SettingsRecord] = prefix_of("/settings/", SettingsRecord)
 """``/settings/{topic id}/{subscription}``"""
 
 SEGMENTS: Prefix[SegmentRecord] = prefix_of("/segments/", SegmentRecord)
 """``/segments/{topic id}/{base offset, 20 digits}``"""
+
+LAST_SCHEMA_ID: Key[int] = key_of("/counters/schema-id", int)
+"""The highest schema id that was ever given out."""
+
+SUBJECTS: Prefix[SubjectRecord] = prefix_of("/schemas/subjects/", SubjectRecord)
+"""``/schemas/subjects/{subject}``"""
+
+SCHEMA_IDS: Prefix[str] = prefix_of("/schemas/ids/", str)
+"""``/schemas/ids/{schema id}``: the subject that has it"""
+
+SCHEMA_VERSIONS: Prefix[SchemaVersionRecord] = prefix_of(
+    "/schemas/versions/", SchemaVersionRecord
+)
+"""``/schemas/versions/{schema id}/{version, 20 digits}``"""
 
 
 def namespace(name: NamespaceName) -> Key[NamespaceRecord]:
@@ -85,6 +111,11 @@ def partitioned_topics_of(
     return PARTITIONED_TOPICS.within(namespace)
 
 
+def deleted_topic(topic_id: TopicId) -> Key[DeletedTopicRecord]:
+    """Where it is recorded that what a topic held has still to be removed."""
+    return DELETED_TOPICS.key(str(topic_id))
+
+
 def topic_epoch(topic_id: TopicId) -> Key[int]:
     """Where a topic's epoch is; every write of its history compares it."""
     return EPOCHS.key(str(topic_id))
@@ -98,6 +129,11 @@ def subscription(topic_id: TopicId, name: SubscriptionName) -> Key[SubscriptionR
 def subscriptions_of(topic_id: TopicId) -> Prefix[SubscriptionRecord]:
     """Where the subscriptions of one topic are recorded."""
     return SUBSCRIPTIONS.within(str(topic_id))
+
+
+def consumer(number: int) -> Key[ConsumerRecord]:
+    """Where it is recorded who has a number."""
+    return CONSUMERS.key(str(number))
 
 
 def settings(topic_id: TopicId, name: SubscriptionName) -> Key[SettingsRecord]:
@@ -118,3 +154,23 @@ def segment(topic_id: TopicId, base: Offset) -> Key[SegmentRecord]:
 def segments_of(topic_id: TopicId) -> Prefix[SegmentRecord]:
     """Where the segments of one topic are recorded; a scan gives them by offset."""
     return SEGMENTS.within(str(topic_id))
+
+
+def subject(name: str) -> Key[SubjectRecord]:
+    """Where a subject is recorded."""
+    return SUBJECTS.key(name)
+
+
+def schema_id(number: int) -> Key[str]:
+    """Where it is recorded whose schema id *number* is."""
+    return SCHEMA_IDS.key(str(number))
+
+
+def schema_version(number: int, version: int) -> Key[SchemaVersionRecord]:
+    """Where one version of the subject with schema id *number* is recorded."""
+    return schema_versions_of(number).key(f"{version:020d}")
+
+
+def schema_versions_of(number: int) -> Prefix[SchemaVersionRecord]:
+    """Where the versions of one subject are recorded; a scan gives them in order."""
+    return SCHEMA_VERSIONS.within(str(number))

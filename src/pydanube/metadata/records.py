@@ -15,6 +15,7 @@ from pydanube.model.policy import (
     SubscriptionType,
     TopicPolicy,
 )
+from pydanube.model.schemas import Compatibility, SchemaType, TopicSchema
 
 
 class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +40,8 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
     limits: NamespacePolicy | None = None
     """Instead of the namespace's."""
+    schema: TopicSchema | None = None
+    """What its messages keep to."""
 
 
 class PartitionedTopicRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +49,22 @@ class PartitionedTopicRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     partitions: int
     policy: TopicPolicy
+    """Of each of them."""
     created_at: int
+    missing: tuple[tuple[int, int], ...] = ()
+    """Ranges of numbers below *partitions* that have no topic yet."""
+    limits: NamespacePolicy | None = None
+    """Instead of the namespace's; each partition's record says so, too."""
+    schema: TopicSchema | None = None
+    """What its messages keep to; each partition's record says so, too."""
+
+
+class DeletedTopicRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """That a topic's name is gone, and what it held has still to be removed."""
+
+    name: str
+    """The one it had; another topic may have it now."""
+    deleted_at: int
 
 
 class SubscriptionRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +72,16 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     type: SubscriptionType
     created_at: int
+
+
+class ConsumerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Who has a number that a client of Danube was given when it subscribed."""
+
+    topic: str
+    subscription: str
+    consumer: str
+    type: SubscriptionType
+    key_filters: tuple[str, ...] = ()
 
 
 class SettingsRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,3 +105,30 @@ class SegmentRecord(msgspec.Struct, frozen=True, kw_only=True):
     first_publish_time: int
     last_publish_time: int
     sealed_at: int
+
+
+class SubjectRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A subject of the schema registry."""
+
+    schema_id: int
+    type: SchemaType
+    """Of the latest version."""
+    compatibility: Compatibility
+    created_at: int
+    last_version: int
+    """The highest that was ever given out."""
+    versions: tuple[int, ...]
+    """Those that were not deleted, in order."""
+
+
+class SchemaVersionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One version of a subject."""
+
+    type: SchemaType
+    definition: str
+    message: str | None
+    fingerprint: str
+    description: str
+    created_at: int
+    created_by: str
+    tags: tuple[str, ...]

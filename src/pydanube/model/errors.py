@@ -62,6 +62,24 @@ class OutOfSequence(InvalidRequest):
     code = "out_of_sequence"
 
 
+class InvalidSchema(InvalidRequest):
+    """A schema is not well-formed, or larger or deeper than is taken."""
+
+    code = "invalid_schema"
+
+
+class InvalidPayload(InvalidRequest):
+    """A message's payload does not keep to its schema."""
+
+    code = "invalid_payload"
+
+
+class SchemaMismatch(InvalidRequest):
+    """A message does not have the schema that its topic or its producer demands."""
+
+    code = "schema_mismatch"
+
+
 # We know you, and the answer is no.
 
 
@@ -116,6 +134,12 @@ class SubscriptionNotFound(NotFound):
     code = "subscription_not_found"
 
 
+class SchemaNotFound(NotFound):
+    """There is no such subject, schema id or version."""
+
+    code = "schema_not_found"
+
+
 class OffsetDropped(NotFound):
     """Retention has dropped the messages that were asked for."""
 
@@ -135,6 +159,24 @@ class AlreadyExists(Conflict):
     """A thing of this name exists, and it is not what was asked for."""
 
     code = "already_exists"
+
+
+class IncompatibleSchema(Conflict):
+    """A schema is not compatible with earlier versions of its subject."""
+
+    code = "incompatible_schema"
+
+
+class SchemaInUse(Conflict):
+    """A topic keeps to the subject or version, so it cannot be deleted."""
+
+    code = "schema_in_use"
+
+
+class OtherSchema(Conflict):
+    """The topic keeps to another subject or version than the producer writes."""
+
+    code = "other_schema"
 
 
 class NamespaceInUse(Conflict):

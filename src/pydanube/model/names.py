@@ -93,6 +93,11 @@ def parse_subscription(text: str) -> SubscriptionName:
     return SubscriptionName(_printable("subscription", text))
 
 
+def parse_subject(text: str) -> str:
+    """The subject of the schema registry; the same rule as for subscriptions."""
+    return _printable("subject", text)
+
+
 def parse_client_name(kind: str, text: str) -> str:
     """The name of a producer or consumer; the same rule as for subscriptions."""
     return _printable(kind, text)

@@ -8,18 +8,33 @@ from hypothesis import strategies as st
 
 from pydanube.metadata import keys
 from pydanube.metadata.key import Key, Prefix
-from pydanube.metadata.records import SegmentRecord, TopicRecord
+from pydanube.metadata.records import (
+    DeletedTopicRecord,
+    NamespaceRecord,
+    PartitionedTopicRecord,
+    SegmentRecord,
+    SettingsRecord,
+    TopicRecord,
+)
 from pydanube.model.errors import Corrupt
 from pydanube.model.ids import Offset, TopicId
 from pydanube.model.names import NamespaceName, SubscriptionName, TopicName
 from pydanube.model.policy import (
+    DispatchLimits,
     DispatchMode,
     Durability,
+    FailurePolicy,
+    NamespacePolicy,
+    PoisonPolicy,
     Retention,
+    SubscriptionSettings,
     TopicPolicy,
 )
+from pydanube.model.schemas import SchemaPolicy, TopicSchema
 
 ORDERS = TopicName.parse("/default/orders")
+BILLING = SubscriptionName("billing")
+FEW = NamespacePolicy(max_producers_per_topic=1, max_message_size=1000)
 
 
 def test_paths_are_what_the_format_page_says() -> None:
@@ -28,8 +43,11 @@ def test_paths_are_what_the_format_page_says() -> None:
         keys.LAST_TOPIC_ID,
         keys.namespace(NamespaceName("default")),
         keys.topic(ORDERS),
+        keys.partitioned_topic(ORDERS),
+        keys.deleted_topic(TopicId(7)),
         keys.topic_epoch(TopicId(7)),
-        keys.subscription(TopicId(7), SubscriptionName("billing")),
+        keys.subscription(TopicId(7), BILLING),
+        keys.settings(TopicId(7), BILLING),
         keys.segment(TopicId(7), Offset(1000)),
     ]
     assert [str(key) for key in written] == [
@@ -37,8 +55,11 @@ def test_paths_are_what_the_format_page_says() -> None:
         "/counters/topic-id",
         "/namespaces/default",
         "/topics/default/orders",
+        "/partitioned-topics/default/orders",
+        "/deleted-topics/7",
         "/epochs/7",
         "/subscriptions/7/billing",
+        "/settings/7/billing",
         "/segments/7/00000000000000001000",
     ]
 
@@ -84,8 +105,71 @@ def test_a_record_is_readable_json() -> None:
     record = TopicRecord(topic_id=1, policy=TopicPolicy(), created_at=2)
     assert key.encode(record) == (
         b'{"topic_id":1,"policy":{"dispatch":"reliable","durability":"durable",'
-        b'"retention":{"age_s":null,"bytes_max":null}},"created_at":2}'
+        b'"retention":{"age_s":null,"bytes_max":null},"ttl_s":null},"created_at":2,'
+        b'"limits":null,"schema":null}'
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "record"),
+    [
+        (
+            keys.topic(ORDERS),
+            TopicRecord(topic_id=1, policy=TopicPolicy(), created_at=2),
+        ),
+        (
+            keys.topic(ORDERS),
+            TopicRecord(topic_id=1, policy=TopicPolicy(), created_at=2, limits=FEW),
+        ),
+        (
+            keys.topic(ORDERS),
+            TopicRecord(
+                topic_id=1,
+                policy=TopicPolicy(),
+                created_at=2,
+                schema=TopicSchema(subject="o", policy=SchemaPolicy.ENFORCE, version=3),
+            ),
+        ),
+        (keys.namespace(ORDERS.namespace), NamespaceRecord(created_at=1, policy=FEW)),
+        (
+            keys.partitioned_topic(ORDERS),
+            PartitionedTopicRecord(
+                partitions=4,
+                policy=TopicPolicy(ttl_s=1.5),
+                created_at=2,
+                missing=((0, 1), (2, 3)),
+                limits=FEW,
+            ),
+        ),
+        (
+            keys.deleted_topic(TopicId(1)),
+            DeletedTopicRecord(name=str(ORDERS), deleted_at=2),
+        ),
+        (
+            keys.settings(TopicId(1), BILLING),
+            SettingsRecord(
+                settings=SubscriptionSettings(
+                    failure_policy=FailurePolicy(poison=PoisonPolicy.DROP),
+                    limits=DispatchLimits(unacked_messages_max=10),
+                    is_paused=True,
+                ),
+                changed_at=2,
+            ),
+        ),
+    ],
+    ids=str,
+)
+def test_a_record_is_read_as_it_was_written(key, record) -> None:
+    assert key.decode(key.encode(record)) == record
+
+
+def test_a_record_of_an_older_broker_has_what_it_lacked() -> None:
+    namespace = keys.namespace(ORDERS.namespace).decode(b'{"created_at":1}')
+    assert namespace.policy == NamespacePolicy()
+    topic = keys.topic(ORDERS).decode(
+        b'{"topic_id":1,"policy":{"dispatch":"reliable"},"created_at":2}'
+    )
+    assert (topic.policy, topic.limits) == (TopicPolicy(), None)
 
 
 def test_what_is_no_record_is_corrupt() -> None:

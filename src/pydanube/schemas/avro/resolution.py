@@ -1,0 +1,251 @@
+"""
+Whether data written with one Avro schema can be read with another.
+
+Source: Apache Avro specification 1.12, "Schema Resolution".  What depends on the
+data there (which branch of a union was written, which symbol) is asked of every
+possibility here.  Two rules are stricter than the specification, which leaves the
+meaning to the reader: two different logical types, or units, do not match.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydanube.schemas.avro.types import (
+    Array,
+    AvroType,
+    Enum,
+    Field,
+    Fixed,
+    Map,
+    Named,
+    Primitive,
+    Record,
+    Union,
+    kind_of,
+)
+from pydanube.schemas.format import Incompatibility
+
+if TYPE_CHECKING:
+    from pydanube.schemas.avro.types import Logical
+
+PROMOTIONS = {
+    "int": ("long", "float", "double"),
+    "long": ("float", "double"),
+    "float": ("double",),
+    "string": ("bytes",),
+    "bytes": ("string",),
+}
+"""What a writer's type may be read as, besides itself."""
+
+STEPS_MAX = 100_000
+"""No comparison takes more steps; schemas for which it would are not compared."""
+
+_TOO_COMPLEX = Incompatibility(
+    path="/",
+    rule="too_complex",
+    text=f"the comparison takes more than {STEPS_MAX} steps, so it is not known "
+    "whether the writer's data can be read",
+)
+
+
+def resolve(reader: AvroType, writer: AvroType) -> list[Incompatibility]:
+    """Why some of what *writer* allows cannot be read as *reader*."""
+    return _Resolution().compare(reader, writer, "")
+
+
+class _Resolution:
+    """One comparison; knows the pairs of records that it is inside of or has seen."""
+
+    def __init__(self) -> None:
+        # A record that contains itself is compared once: while that is not
+        # finished, it counts as readable, and what hinders is found on the way.
+        self._compared: dict[tuple[int, int], list[Incompatibility]] = {}
+        self._steps = 0
+
+    def compare(
+        self, reader: AvroType, writer: AvroType, path: str
+    ) -> list[Incompatibility]:
+        self._steps += 1
+        if self._steps > STEPS_MAX:
+            return [_TOO_COMPLEX]
+        if isinstance(writer, Union):
+            return self._of_writers_union(reader, writer, path)
+        if isinstance(reader, Union):
+            return self._with_readers_union(reader, writer, path)
+        match reader, writer:
+            case Record(), Record():
+                return self._records(reader, writer, path)
+            case Enum(), Enum():
+                return _names(reader, writer, path) or _enums(reader, writer, path)
+            case Fixed(), Fixed():
+                return _names(reader, writer, path) or _fixed(reader, writer, path)
+            case Array(), Array():
+                return self.compare(reader.items, writer.items, f"{path}/items")
+            case Map(), Map():
+                return self.compare(reader.values, writer.values, f"{path}/values")
+            case Primitive(), Primitive():
+                return _primitives(reader, writer, path)
+        return [_type_changed(reader, writer, path)]
+
+    def _of_writers_union(
+        self, reader: AvroType, writer: Union, path: str
+    ) -> list[Incompatibility]:
+        found = []
+        for branch in writer.branches:
+            reasons = self.compare(reader, branch, path)
+            if reasons and not isinstance(reader, Union):
+                found.append(
+                    Incompatibility(
+                        path=path or "/",
+                        rule="writer_union_branch_unreadable",
+                        text=f"the writer may have written {_said(branch)}, which "
+                        f"cannot be read as {_said(reader)}",
+                    )
+                )
+            found += reasons
+        return found
+
+    def _with_readers_union(
+        self, reader: Union, writer: AvroType, path: str
+    ) -> list[Incompatibility]:
+        nearest: list[Incompatibility] = []
+        for branch in reader.branches:
+            reasons = self.compare(branch, writer, path)
+            if not reasons:
+                return []
+            if kind_of(branch) == kind_of(writer):
+                nearest = reasons
+        missing = Incompatibility(
+            path=path or "/",
+            rule="reader_union_lacks_branch",
+            text=f"the writer's {_said(writer)} fits no branch of the reader's union",
+        )
+        return [missing, *nearest]
+
+    def _records(
+        self, reader: Record, writer: Record, path: str
+    ) -> list[Incompatibility]:
+        named = _names(reader, writer, path)
+        if named:
+            return named
+        pair = (id(reader), id(writer))
+        if pair in self._compared:
+            return self._compared[pair]
+        self._compared[pair] = []
+        found = []
+        for part in reader.fields:
+            where = f"{path}/fields/{part.name}"
+            written = _field_for(part, writer)
+            if written is not None:
+                found += self.compare(part.type, written.type, where)
+            elif not part.has_default:
+                found.append(
+                    Incompatibility(
+                        path=where,
+                        rule="reader_field_missing_default",
+                        text=f"the writer has no field {part.name}, and the reader "
+                        "has no default for it",
+                    )
+                )
+        if found:
+            # What was judged meanwhile was judged on the assumption that this
+            # pair is readable.
+            judged = list(self._compared)
+            for later in judged[judged.index(pair) + 1 :]:
+                del self._compared[later]
+        self._compared[pair] = found
+        return found
+
+
+def _field_for(part: Field, writer: Record) -> Field | None:
+    """The writer's field that the reader's field *part* is read from."""
+    by_name = {each.name: each for each in writer.fields}
+    for name in (part.name, *part.aliases):
+        if name in by_name:
+            return by_name[name]
+    return None
+
+
+def _names(reader: Named, writer: Named, path: str) -> list[Incompatibility]:
+    """Names match if their last parts do, or if the reader knows the old name."""
+    if _last(reader.name) == _last(writer.name) or writer.name in reader.aliases:
+        return []
+    return [
+        Incompatibility(
+            path=path or "/",
+            rule="name_changed",
+            text=f"the writer's {kind_of(writer)} is called {writer.name}, the "
+            f"reader's {reader.name}, which has no such alias",
+        )
+    ]
+
+
+def _enums(reader: Enum, writer: Enum, path: str) -> list[Incompatibility]:
+    missing = [symbol for symbol in writer.symbols if symbol not in reader.symbols]
+    if not missing or reader.default is not None:
+        return []
+    return [
+        Incompatibility(
+            path=f"{path}/symbols",
+            rule="enum_symbols_missing",
+            text=f"the reader's enum {reader.name} lacks {', '.join(missing[:10])}, "
+            "and has no default",
+        )
+    ]
+
+
+def _fixed(reader: Fixed, writer: Fixed, path: str) -> list[Incompatibility]:
+    if reader.size != writer.size:
+        return [
+            Incompatibility(
+                path=f"{path}/size",
+                rule="fixed_size_changed",
+                text=f"fixed {writer.name} has {writer.size} bytes for the writer, "
+                f"{reader.size} for the reader",
+            )
+        ]
+    return _logical(reader.logical, writer.logical, path)
+
+
+def _primitives(
+    reader: Primitive, writer: Primitive, path: str
+) -> list[Incompatibility]:
+    if reader.name != writer.name and reader.name not in PROMOTIONS.get(
+        writer.name, ()
+    ):
+        return [_type_changed(reader, writer, path)]
+    return _logical(reader.logical, writer.logical, path)
+
+
+def _logical(
+    reader: Logical | None, writer: Logical | None, path: str
+) -> list[Incompatibility]:
+    if reader is None or writer is None or reader == writer:
+        return []
+    return [
+        Incompatibility(
+            path=path or "/",
+            rule="logical_type_changed",
+            text=f"the writer means {writer}, the reader {reader}",
+        )
+    ]
+
+
+def _type_changed(reader: AvroType, writer: AvroType, path: str) -> Incompatibility:
+    return Incompatibility(
+        path=path or "/",
+        rule="type_changed",
+        text=f"the writer's {_said(writer)} cannot be read as {_said(reader)}",
+    )
+
+
+def _said(avro_type: AvroType) -> str:
+    kind = kind_of(avro_type)
+    if isinstance(avro_type, Record | Enum | Fixed):
+        return f"{kind} {avro_type.name}"
+    return kind
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]

@@ -1,0 +1,465 @@
+"""
+An Avro schema as values, parsed by the rules of the specification.
+
+Source: Apache Avro specification 1.12, "Schema Declaration" and "Names".
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pydanube.model.errors import InvalidSchema
+from pydanube.schemas.format import DEPTH_MAX, PARTS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Logical:
+    """What the bytes of a type stand for."""
+
+    name: str
+    precision: int | None = None
+    scale: int | None = None
+
+    def __str__(self) -> str:
+        if self.precision is None:
+            return self.name
+        return f"{self.name}({self.precision}, {self.scale})"
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """``null``, ``boolean``, numbers, ``bytes`` and ``string``."""
+
+    name: str
+    logical: Logical | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """Any number of one type."""
+
+    items: AvroType
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """Values of one type by strings."""
+
+    values: AvroType
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """One of several types."""
+
+    branches: tuple[AvroType, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Field:
+    """A part of a record."""
+
+    name: str
+    type: AvroType
+    aliases: tuple[str, ...] = ()
+    default: Any = _MISSING
+
+    @property
+    def has_default(self) -> bool:
+        """Whether the field may be missing in what was written."""
+        return self.default is not _MISSING
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """Named fields; it may contain itself, so its identity is the object's."""
+
+    name: str
+    aliases: tuple[str, ...]
+    fields: list[Field] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Enum:
+    """One of several symbols."""
+
+    name: str
+    aliases: tuple[str, ...]
+    symbols: tuple[str, ...]
+    default: str | None
+
+
+@dataclass(slots=True, eq=False)
+class Fixed:
+    """So many bytes."""
+
+    name: str
+    aliases: tuple[str, ...]
+    size: int
+    logical: Logical | None
+
+
+AvroType = Primitive | Array | Map | Union | Record | Enum | Fixed
+Named = Record | Enum | Fixed
+
+
+def kind_of(avro_type: AvroType) -> str:
+    """The type's name in the words of the specification."""
+    match avro_type:
+        case Primitive(name):
+            return name
+        case Array():
+            return "array"
+        case Map():
+            return "map"
+        case Union():
+            return "union"
+        case Record():
+            return "record"
+        case Enum():
+            return "enum"
+        case Fixed():
+            return "fixed"
+
+
+def parse_avro(text: str) -> AvroType:
+    """
+    The schema that *text*, JSON, declares.
+
+    Raises:
+        InvalidSchema: It breaks a rule of the specification, which is named.
+    """
+    try:
+        document = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        # A name alone is a schema too: people leave its quotes out.
+        if text.strip() in PRIMITIVES:
+            return Primitive(text.strip())
+        raise InvalidSchema(f"the Avro schema is not JSON: {error}") from error
+    return _Parser().parse(document, "", "", 0)
+
+
+class _Parser:
+    """Reads one document; keeps the names that it has declared so far."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, Named] = {}
+        self._parts = 0
+
+    def parse(self, value: Any, namespace: str, path: str, depth: int) -> AvroType:
+        self._count(path)
+        if depth > DEPTH_MAX:
+            raise InvalidSchema(f"{path}: nested deeper than {DEPTH_MAX}")
+        if isinstance(value, str):
+            return self._find(value, namespace, path)
+        if isinstance(value, list):
+            return self._union(value, namespace, path, depth)
+        if isinstance(value, dict):
+            return self._complex(value, namespace, path, depth)
+        raise InvalidSchema(
+            f"{path or '/'}: a type is a name, an object or a list, not {value!r:.50}"
+        )
+
+    def _find(self, name: str, namespace: str, path: str) -> AvroType:
+        if name in PRIMITIVES:
+            return Primitive(name)
+        full = name if "." in name or not namespace else f"{namespace}.{name}"
+        found = self._names.get(full) or self._names.get(name)
+        if found is None:
+            raise InvalidSchema(
+                f"{path or '/'}: no type is called {name!r} (declared before: "
+                f"{', '.join(sorted(self._names)[:10]) or 'none'})"
+            )
+        return found
+
+    def _union(self, value: list[Any], namespace: str, path: str, depth: int) -> Union:
+        branches = []
+        seen: set[str] = set()
+        for index, each in enumerate(value):
+            where = f"{path}/{index}"
+            branch = self.parse(each, namespace, where, depth + 1)
+            if isinstance(branch, Union):
+                raise InvalidSchema(f"{where}: a union stands directly in a union")
+            named = branch if isinstance(branch, Record | Enum | Fixed) else None
+            key = named.name if named is not None else kind_of(branch)
+            if key in seen:
+                raise InvalidSchema(f"{where}: the union has {key} twice")
+            seen.add(key)
+            branches.append(branch)
+        return Union(tuple(branches))
+
+    def _complex(
+        self, value: dict[str, Any], namespace: str, path: str, depth: int
+    ) -> AvroType:
+        kind = value.get("type", _MISSING)
+        if kind is _MISSING:
+            raise InvalidSchema(f"{path or '/'}: an object without a type")
+        match kind:
+            case "record" | "error":
+                return self._record(value, namespace, path, depth)
+            case "enum":
+                return self._enum(value, namespace, path)
+            case "fixed":
+                return self._fixed(value, namespace, path)
+            case "array":
+                return Array(self._inner(value, "items", namespace, path, depth))
+            case "map":
+                return Map(self._inner(value, "values", namespace, path, depth))
+        inner = self.parse(kind, namespace, path, depth + 1)
+        if isinstance(inner, Primitive) and inner.logical is None:
+            return Primitive(inner.name, _logical_of(value, inner.name, None))
+        return inner
+
+    def _inner(
+        self, value: dict[str, Any], what: str, namespace: str, path: str, depth: int
+    ) -> AvroType:
+        if what not in value:
+            raise InvalidSchema(f"{path or '/'}: {value['type']} without {what}")
+        return self.parse(value[what], namespace, f"{path}/{what}", depth + 1)
+
+    def _record(
+        self, value: dict[str, Any], namespace: str, path: str, depth: int
+    ) -> Record:
+        name, space = self._declare(value, namespace, path)
+        record = Record(name, _aliases_of(value, space, path))
+        self._names[name] = record
+        fields = value.get("fields")
+        if not isinstance(fields, list):
+            raise InvalidSchema(f"{path or '/'}: record {name} has no list of fields")
+        seen: set[str] = set()
+        for each in fields:
+            if not isinstance(each, dict) or not isinstance(each.get("name"), str):
+                raise InvalidSchema(
+                    f"{path}/fields: a field of {name} is no object with a name"
+                )
+            where = f"{path}/fields/{each['name']}"
+            _check_name(each["name"], where)
+            if each["name"] in seen:
+                raise InvalidSchema(f"{where}: the field stands there twice")
+            seen.add(each["name"])
+            if "type" not in each:
+                raise InvalidSchema(f"{where}: the field has no type")
+            record.fields.append(self._field(each, space, where, depth))
+        return record
+
+    def _field(
+        self, value: dict[str, Any], namespace: str, path: str, depth: int
+    ) -> Field:
+        avro_type = self.parse(value["type"], namespace, path, depth + 1)
+        aliases = value.get("aliases", [])
+        if not _are_strings(aliases):
+            raise InvalidSchema(f"{path}: aliases are a list of names")
+        parsed = Field(value["name"], avro_type, tuple(aliases))
+        if "default" in value:
+            parsed.default = value["default"]
+            reason = _why_no_default(parsed.default, avro_type)
+            if reason is not None:
+                raise InvalidSchema(f"{path}: the default is no value of it: {reason}")
+        return parsed
+
+    def _enum(self, value: dict[str, Any], namespace: str, path: str) -> Enum:
+        name, space = self._declare(value, namespace, path)
+        symbols: Any = value.get("symbols")
+        if not _are_strings(symbols) or len(set(symbols)) != len(symbols):
+            raise InvalidSchema(
+                f"{path or '/'}: enum {name} needs a list of different symbols"
+            )
+        for symbol in symbols:
+            self._count(path)
+            _check_name(symbol, path)
+        default = value.get("default")
+        if default is not None and default not in symbols:
+            raise InvalidSchema(
+                f"{path or '/'}: the default {default!r} is no symbol of enum {name}"
+            )
+        parsed = Enum(name, _aliases_of(value, space, path), tuple(symbols), default)
+        self._names[name] = parsed
+        return parsed
+
+    def _fixed(self, value: dict[str, Any], namespace: str, path: str) -> Fixed:
+        name, space = self._declare(value, namespace, path)
+        size = value.get("size")
+        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+            raise InvalidSchema(f"{path or '/'}: fixed {name} needs a size")
+        parsed = Fixed(
+            name,
+            _aliases_of(value, space, path),
+            size,
+            _logical_of(value, "fixed", size),
+        )
+        self._names[name] = parsed
+        return parsed
+
+    def _declare(
+        self, value: dict[str, Any], namespace: str, path: str
+    ) -> tuple[str, str]:
+        """The full name that *value* declares, and the namespace inside of it."""
+        name = value.get("name")
+        if not isinstance(name, str) or not name:
+            raise InvalidSchema(f"{path or '/'}: a {value['type']} without a name")
+        space = value.get("namespace", namespace)
+        if not isinstance(space, str):
+            raise InvalidSchema(f"{path or '/'}: the namespace is no text")
+        if "." in name:
+            space = name.rpartition(".")[0]
+        full = name if "." in name or not space else f"{space}.{name}"
+        for part in full.split("."):
+            _check_name(part, path)
+        if full in self._names or full in PRIMITIVES:
+            raise InvalidSchema(f"{path or '/'}: the name {full} is declared twice")
+        return full, space
+
+    def _count(self, path: str) -> None:
+        self._parts += 1
+        if self._parts > PARTS_MAX:
+            raise InvalidSchema(
+                f"{path or '/'}: the schema has more than {PARTS_MAX} parts"
+            )
+
+
+def _check_name(name: str, path: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidSchema(
+            f"{path or '/'}: {name!r:.50} is no name (letters, digits and '_', not "
+            "beginning with a digit)"
+        )
+
+
+def _aliases_of(value: dict[str, Any], namespace: str, path: str) -> tuple[str, ...]:
+    aliases = value.get("aliases", [])
+    if not _are_strings(aliases):
+        raise InvalidSchema(f"{path or '/'}: aliases are a list of names")
+    return tuple(
+        alias if "." in alias or not namespace else f"{namespace}.{alias}"
+        for alias in aliases
+    )
+
+
+def _are_strings(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+_LOGICAL = {
+    "int": {"date", "time-millis"},
+    "long": {
+        "time-micros",
+        "timestamp-millis",
+        "timestamp-micros",
+        "timestamp-nanos",
+        "local-timestamp-millis",
+        "local-timestamp-micros",
+        "local-timestamp-nanos",
+    },
+    "string": {"uuid"},
+    "bytes": {"decimal"},
+    "fixed": {"decimal", "duration", "uuid"},
+}
+
+
+def _logical_of(value: dict[str, Any], kind: str, size: int | None) -> Logical | None:
+    """The logical type; one that is unknown or wrong is ignored, as specified."""
+    name = value.get("logicalType")
+    if not isinstance(name, str) or name not in _LOGICAL.get(kind, ()):
+        return None
+    if name == "decimal":
+        precision: Any = value.get("precision")
+        scale: Any = value.get("scale", 0)
+        if not _is_count(precision) or not _is_count(scale) or scale > precision:
+            return None
+        if size is not None and precision > _digits_of(size):
+            return None
+        return Logical(name, precision, scale) if precision else None
+    if size is not None and size != {"duration": 12, "uuid": 16}[name]:
+        return None
+    return Logical(name)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _digits_of(size: int) -> int:
+    """How many decimal digits surely fit into *size* bytes of two's complement."""
+    # log10(2) is a little more than 0.30102.
+    return (8 * size - 1) * 30102 // 100000 if size else 0
+
+
+def _why_no_default(value: Any, avro_type: AvroType) -> str | None:
+    """Why *value*, JSON, is no default for *avro_type*; None if it is one."""
+    match avro_type:
+        case Union(branches):
+            reasons = [_why_no_default(value, branch) for branch in branches]
+            if None in reasons:
+                return None
+            return "it fits no branch of the union"
+        case Array(items):
+            if not isinstance(value, list):
+                return f"{value!r:.50} is no list"
+            return _first(_why_no_default(each, items) for each in value)
+        case Map(values):
+            if not isinstance(value, dict):
+                return f"{value!r:.50} is no object"
+            return _first(_why_no_default(each, values) for each in value.values())
+        case Record():
+            return _why_no_record(value, avro_type)
+        case Enum():
+            is_symbol = isinstance(value, str) and value in avro_type.symbols
+            return None if is_symbol else f"{value!r:.50} is no symbol"
+        case Fixed(size=size):
+            is_bytes = _are_bytes(value) and len(value) == size
+            return None if is_bytes else f"{value!r:.50} is not {size} bytes"
+        case Primitive(name):
+            return None if _is_primitive(value, name) else f"{value!r:.50} is no {name}"
+
+
+def _why_no_record(value: Any, record: Record) -> str | None:
+    if not isinstance(value, dict):
+        return f"{value!r:.50} is no object"
+    for part in record.fields:
+        if part.name in value:
+            reason = _why_no_default(value[part.name], part.type)
+            if reason is not None:
+                return f"{part.name}: {reason}"
+        elif not part.has_default:
+            return f"the field {part.name} is missing"
+    return None
+
+
+def _is_primitive(value: Any, name: str) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    match name:
+        case "null":
+            return value is None
+        case "boolean":
+            return isinstance(value, bool)
+        case "int":
+            return is_number and value == int(value) and -(2**31) <= value < 2**31
+        case "long":
+            return is_number and value == int(value) and -(2**63) <= value < 2**63
+        case "float" | "double":
+            return is_number or value in ("NaN", "Infinity", "-Infinity")
+        case "bytes":
+            return _are_bytes(value)
+        case _:
+            return isinstance(value, str)
+
+
+def _are_bytes(value: Any) -> bool:
+    """In JSON, bytes are text of the characters 0 to 255."""
+    return isinstance(value, str) and all(ord(character) < 256 for character in value)
+
+
+def _first(reasons: Iterator[str | None]) -> str | None:
+    return next((reason for reason in reasons if reason is not None), None)

@@ -1,0 +1,82 @@
+"""The modes of compatibility: who must be able to read what whom wrote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from pydanube.model.schemas import Compatibility
+from pydanube.schemas.format import Incompatibility, Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Direction(Enum):
+    """Who reads with the new version, and who with an old one."""
+
+    BACKWARD = "backward"
+    """Data of the old version, read with the new one."""
+    FORWARD = "forward"
+    """Data of the new version, read with the old one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """Why a new version may not follow a certain older one."""
+
+    version: int
+    direction: Direction
+    incompatibility: Incompatibility
+
+    def __str__(self) -> str:
+        if self.direction is Direction.BACKWARD:
+            way = f"data of version {self.version} cannot be read with the new schema"
+        else:
+            way = f"version {self.version} cannot read data of the new schema"
+        return f"{way}: {self.incompatibility}"
+
+
+def find_violations(
+    mode: Compatibility, new: Schema, versions: Sequence[tuple[int, Schema]]
+) -> list[Violation]:
+    """
+    Why *new* may not follow *versions*, which are in order; empty if it may.
+
+    A subject never changes its type, unless the mode is NONE.
+    """
+    if mode is Compatibility.NONE or not versions:
+        return []
+    counted = versions if mode.is_transitive else versions[-1:]
+    violations = []
+    for version, old in reversed(counted):
+        pairs = []
+        if mode.new_reads_old:
+            pairs.append((Direction.BACKWARD, new, old))
+        if mode.old_reads_new:
+            pairs.append((Direction.FORWARD, old, new))
+        for direction, reader, writer in pairs:
+            violations += [
+                Violation(
+                    version=version,
+                    direction=direction,
+                    incompatibility=incompatibility,
+                )
+                for incompatibility in incompatibilities(reader, writer)
+            ]
+    return violations
+
+
+def incompatibilities(reader: Schema, writer: Schema) -> list[Incompatibility]:
+    """Why some of what *writer* allows cannot be read with *reader*."""
+    if reader.type is not writer.type:
+        return [
+            Incompatibility(
+                path="/",
+                rule="schema_type_changed",
+                text="Schema types must match: the reader's is "
+                f"{reader.type.value}, the writer's {writer.type.value}",
+            )
+        ]
+    return reader.incompatibilities(writer)

@@ -1,0 +1,168 @@
+"""
+What differs between two schemas, place by place, whether it matters or not.
+
+Which differences make schemas incompatible is another question, and the schemas
+answer it; this is for people who want to see what somebody has changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pydanube.model.schemas import SchemaType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+    from pydanube.schemas.format import Schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One place that is not the same in both schemas."""
+
+    path: str
+    """Where: names of fields and keywords, after slashes."""
+    old: str | None
+    """What is there in the old schema; None: nothing."""
+    new: str | None
+    """The same of the new one."""
+
+
+def differences(old: Schema, new: Schema) -> list[Difference]:
+    """What differs between *old* and *new*, in the order of the old one."""
+    if old.type is not new.type:
+        return [Difference(path="/", old=old.type.value, new=new.type.value)]
+    return list(_compare(_outline(old), _outline(new), ""))
+
+
+def _compare(old: Any, new: Any, path: str) -> Iterator[Difference]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in [*old, *(name for name in new if name not in old)]:
+            at = f"{path}/{name}"
+            if name not in new:
+                yield Difference(path=at, old=_text(old[name]), new=None)
+            elif name not in old:
+                yield Difference(path=at, old=None, new=_text(new[name]))
+            else:
+                yield from _compare(old[name], new[name], at)
+    elif _has_parts(old) and _has_parts(new):
+        numbered = (dict(enumerate(old)), dict(enumerate(new)))
+        yield from _compare(*numbered, path)
+    elif old != new or isinstance(old, bool) is not isinstance(new, bool):
+        yield Difference(path=path or "/", old=_text(old), new=_text(new))
+
+
+def _has_parts(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(each, dict) for each in value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return msgspec.json.encode(value).decode()
+
+
+def _outline(schema: Schema) -> Any:
+    """The schema as mappings by name, so that order and layout do not count."""
+    match schema.type:
+        case SchemaType.JSON_SCHEMA:
+            return _json_schema(msgspec.json.decode(schema.text))
+        case SchemaType.AVRO:
+            try:
+                return _avro(msgspec.json.decode(schema.text))
+            except msgspec.DecodeError:
+                return schema.text.strip()
+        case SchemaType.PROTOBUF:
+            from pydanube.schemas.protobuf import ProtobufSchema  # noqa: PLC0415
+
+            assert isinstance(schema, ProtobufSchema)
+            return _protobuf(schema.message)
+        case _:
+            return schema.canonical.decode()
+
+
+def _json_schema(document: Any) -> Any:
+    """The document; one that is a named part of itself stands for that part."""
+    if not isinstance(document, dict) or not isinstance(document.get("$defs"), dict):
+        return document
+    parts = dict(document["$defs"])
+    rest = {name: each for name, each in document.items() if name != "$defs"}
+    name = str(rest.get("$ref", "")).removeprefix("#/$defs/")
+    if len(rest) == 1 and isinstance(parts.get(name), dict):
+        rest = parts.pop(name)
+    return {**rest, **({"$defs": parts} if parts else {})}
+
+
+def _avro(document: Any) -> Any:
+    if isinstance(document, list):
+        return [_avro(each) for each in document]
+    if not isinstance(document, dict):
+        return document
+    made = {
+        name: _avro(each) if name in ("type", "items", "values") else each
+        for name, each in document.items()
+    }
+    if isinstance(made.get("fields"), list):
+        made["fields"] = {
+            field["name"]: _avro(
+                {name: each for name, each in field.items() if name != "name"}
+            )
+            for field in made["fields"]
+        }
+    return made
+
+
+def _protobuf(message: Descriptor) -> Any:
+    """Every message that *message* refers to, its fields by name."""
+    outline: dict[str, Any] = {"message": message.full_name}
+    pending, seen = [message], {message.full_name}
+    while pending:
+        found = pending.pop(0)
+        outline[found.full_name] = {field.name: _field(field) for field in found.fields}
+        for field in found.fields:
+            inner = field.message_type
+            if inner is not None and inner.full_name not in seen:
+                seen.add(inner.full_name)
+                pending.append(inner)
+            if field.enum_type is not None:
+                outline[field.enum_type.full_name] = {
+                    value.name: value.number for value in field.enum_type.values
+                }
+    return outline
+
+
+def _field(field: FieldDescriptor) -> str:
+    kind = field.message_type or field.enum_type
+    name = _SCALARS[field.type] if kind is None else kind.full_name
+    label = "repeated " if field.is_repeated else ""
+    if field.is_required:
+        label = "required "
+    oneof = field.containing_oneof
+    inside = f" in {oneof.name}" if oneof is not None else ""
+    return f"{label}{name} = {field.number}{inside}"
+
+
+_SCALARS = {
+    1: "double",
+    2: "float",
+    3: "int64",
+    4: "uint64",
+    5: "int32",
+    6: "fixed64",
+    7: "fixed32",
+    8: "bool",
+    9: "string",
+    12: "bytes",
+    13: "uint32",
+    15: "sfixed32",
+    16: "sfixed64",
+    17: "sint32",
+    18: "sint64",
+}
+"""The names of the types that are neither messages nor enums, by number."""

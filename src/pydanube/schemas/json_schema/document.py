@@ -1,0 +1,98 @@
+"""A JSON Schema document: its limits, its references, its nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+import jsonschema_rs
+
+from pydanube.model.errors import InvalidSchema
+from pydanube.schemas.format import DEPTH_MAX, PARTS_MAX
+
+REGEX = jsonschema_rs.FancyRegexOptions(
+    backtrack_limit=100_000, size_limit=1024 * 1024, dfa_size_limit=4 * 1024 * 1024
+)
+"""A pattern that would take longer on some payload counts as not matching."""
+
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+
+
+def check_document(document: Any) -> None:
+    """
+    Refuse what is too large or too deep, or refers to another document.
+
+    Raises:
+        InvalidSchema: Where, and why.
+    """
+    if not isinstance(document, dict | bool):
+        raise InvalidSchema(
+            f"a JSON Schema is an object, true or false, not {document!r:.50}"
+        )
+    parts = 0
+    pending: list[tuple[Any, str, int]] = [(document, "$", 0)]
+    while pending:
+        value, path, depth = pending.pop()
+        parts += 1
+        if depth > DEPTH_MAX:
+            raise InvalidSchema(f"{path:.200}: nested deeper than {DEPTH_MAX}")
+        if parts > PARTS_MAX:
+            raise InvalidSchema(f"the schema has more than {PARTS_MAX} parts")
+        if isinstance(value, dict):
+            _check_references(value, path)
+            pending += [
+                (inner, f"{path}.{name}", depth + 1) for name, inner in value.items()
+            ]
+        elif isinstance(value, list):
+            pending += [
+                (inner, f"{path}[{index}]", depth + 1)
+                for index, inner in enumerate(value)
+            ]
+
+
+def _check_references(value: dict[str, Any], path: str) -> None:
+    for keyword in _REFERENCES:
+        target = value.get(keyword)
+        if isinstance(target, str) and not target.startswith("#"):
+            raise InvalidSchema(
+                f"{path}: {keyword} {target!r:.100} is outside of the document; put "
+                "what it refers to under $defs"
+            )
+    identifier = value.get("$id", value.get("id"))
+    if path != "$" and isinstance(identifier, str) and "$id" in value:
+        raise InvalidSchema(
+            f"{path}: an $id inside the document would change what references mean"
+        )
+
+
+def find_target(document: Any, reference: str) -> Any:
+    """
+    What *reference*, ``#`` and a JSON pointer or an anchor, stands for.
+
+    Raises:
+        InvalidSchema: There is nothing.
+    """
+    fragment = unquote(reference.removeprefix("#"))
+    if fragment and not fragment.startswith("/"):
+        return _find_anchor(document, fragment)
+    value = document
+    for part in fragment.split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        try:
+            value = value[int(name)] if isinstance(value, list) else value[name]
+        except (LookupError, ValueError, TypeError):
+            raise InvalidSchema(f"there is nothing at {reference!r:.100}") from None
+    return value
+
+
+def _find_anchor(document: Any, name: str) -> Any:
+    pending = [document]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            if name in (value.get("$anchor"), value.get("$dynamicAnchor")):
+                return value
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+    raise InvalidSchema(f"no part of the document has the anchor {name!r:.100}")

@@ -1,0 +1,49 @@
+"""From a definition to its schema; the libraries of a language come when it does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydanube.model.errors import InvalidSchema
+from pydanube.model.schemas import SchemaType
+from pydanube.schemas.format import definition_text
+from pydanube.schemas.primitives import BytesSchema, NumberSchema, StringSchema
+
+if TYPE_CHECKING:
+    from pydanube.schemas.format import Schema
+
+# ruff: noqa: PLC0415  # Most processes need one of these languages, or none.
+
+
+def parse_schema(
+    type_: SchemaType, definition: bytes | str, *, message: str | None = None
+) -> Schema:
+    """
+    The schema that *definition* is; it may take a while, so not on an event loop.
+
+    *message* is the name of a Protobuf message, by default the first one.
+
+    Raises:
+        InvalidSchema: It is not well-formed, or too large or too deep.
+    """
+    if message is not None and type_ is not SchemaType.PROTOBUF:
+        raise InvalidSchema(f"a schema of type {type_.value} has no messages to choose")
+    match type_:
+        case SchemaType.AVRO:
+            from pydanube.schemas.avro import AvroSchema
+
+            return AvroSchema(definition)
+        case SchemaType.JSON_SCHEMA:
+            from pydanube.schemas.json_schema import JsonSchema
+
+            return JsonSchema(definition)
+        case SchemaType.PROTOBUF:
+            from pydanube.schemas.protobuf import ProtobufSchema
+
+            return ProtobufSchema(definition, message)
+        case SchemaType.STRING:
+            return StringSchema(definition_text(definition))
+        case SchemaType.NUMBER:
+            return NumberSchema(definition_text(definition))
+        case SchemaType.BYTES:
+            return BytesSchema(definition_text(definition))

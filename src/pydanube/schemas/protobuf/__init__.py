@@ -1,0 +1,211 @@
+"""
+Protobuf: the real compiler parses, the protobuf runtime decodes.
+
+A payload is the bytes of one message: the one that was chosen, or the first of the
+text.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.message import DecodeError, Message
+
+from pydanube.model.errors import (
+    IncompatibleSchema,
+    InvalidPayload,
+    InvalidSchema,
+)
+from pydanube.model.schemas import SchemaType
+from pydanube.schemas.format import (
+    PARTS_MAX,
+    ColumnDecoder,
+    Decoder,
+    Encoder,
+    Incompatibility,
+    Schema,
+    Validator,
+    definition_text,
+    invalid_payload,
+)
+from pydanube.schemas.protobuf.columns import arrow_type_of, extractor_of
+from pydanube.schemas.protobuf.comparison import compare
+from pydanube.schemas.protobuf.compiler import compile_proto
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from google.protobuf.descriptor import Descriptor
+
+
+class ProtobufSchema(Schema):
+    """One message of one ``.proto`` text."""
+
+    type = SchemaType.PROTOBUF
+
+    def __init__(self, definition: bytes | str, message: str | None = None) -> None:
+        """
+        Compile *definition*; *message* is a name in it, by default the first one.
+
+        Raises:
+            InvalidSchema: The compiler refuses it, or there is no such message.
+        """
+        super().__init__(definition_text(definition))
+        if "\0" in self.text:
+            raise InvalidSchema("the Protobuf schema holds a zero byte")
+        self._files = compile_proto(self.text)
+        _check_size(self._files[-1])
+        pool = descriptor_pool.DescriptorPool()
+        for file in self._files:
+            pool.Add(file)
+        self.message: Descriptor = _find_message(pool, self._files[-1], message)
+        """The descriptor of what a payload is."""
+
+    @cached_property
+    def canonical(self) -> bytes:
+        """See the base class: the descriptor of the file, and the message's name."""
+        file = FileDescriptorProto()
+        file.CopyFrom(self._files[-1])
+        file.ClearField("source_code_info")
+        name = self.message.full_name.encode()
+        return name + b"\0" + file.SerializeToString(deterministic=True)
+
+    def incompatibilities(self, writer: Schema) -> list[Incompatibility]:
+        """See the base class."""
+        assert isinstance(writer, ProtobufSchema)
+        return compare(self.message, writer.message)
+
+    def validator(self) -> Validator:
+        """See the base class."""
+        read = self._reader()
+
+        def validate(payloads: Sequence[bytes]) -> list[tuple[int, str]]:
+            bad = []
+            for index, payload in enumerate(payloads):
+                try:
+                    read(payload)
+                except InvalidPayload as error:
+                    bad.append((index, str(error)))
+            return bad
+
+        return validate
+
+    def decoder(self) -> Decoder:
+        """See the base class; a message becomes a dict by its fields' names."""
+        read = self._reader()
+        extract = extractor_of(self.message, is_column=False)
+
+        def decode(payloads: Sequence[bytes]) -> list[Any]:
+            return _read_all(payloads, read, extract)
+
+        return decode
+
+    def encoder(self) -> Encoder:
+        """See the base class; takes messages of this name, and dicts."""
+        cls = message_factory.GetMessageClass(self.message)
+        name = self.message.full_name
+
+        def encode_one(value: Any) -> bytes:
+            if isinstance(value, Message):
+                if value.DESCRIPTOR.full_name != name:
+                    raise TypeError(f"it is a {value.DESCRIPTOR.full_name}, no {name}")
+                return value.SerializeToString()
+            return cls(**value).SerializeToString()
+
+        def encode(values: Sequence[Any]) -> list[bytes]:
+            payloads: list[bytes] = []
+            try:
+                for value in values:
+                    payloads.append(encode_one(value))  # noqa: PERF401
+            # The runtime raises whatever it runs into in a user's values.
+            except Exception as error:
+                index = len(payloads)
+                reason = f"{values[index]!r:.80} does not fit the schema: {error}"
+                raise invalid_payload(index, reason) from error
+            return payloads
+
+        return encode
+
+    def arrow_type(self) -> pa.DataType:
+        """See the base class."""
+        return arrow_type_of(self.message)
+
+    def _column_decoder(self, writer: Schema) -> ColumnDecoder:
+        """See the base class; fields are known by their numbers."""
+        assert isinstance(writer, ProtobufSchema)
+        for each in compare(self.message, writer.message):
+            # What does not fit is skipped by the runtime without a word.
+            if each.rule == "type_changed":
+                raise IncompatibleSchema(str(each))
+        written = None if writer.message is self.message else writer.message
+        extract = extractor_of(self.message, is_column=True, written=written)
+        read, arrow_type = self._reader(), self.arrow_type()
+
+        def decode(payloads: pa.Array) -> pa.Array:
+            values = _read_all(payloads.to_pylist(), read, extract)
+            return pa.array(values, arrow_type)
+
+        return decode
+
+    def _reader(self) -> Callable[[bytes], Any]:
+        """What parses one payload, or raises InvalidPayload with the reason."""
+        parse = message_factory.GetMessageClass(self.message).FromString
+        name = self.message.full_name
+
+        def read(payload: bytes) -> Any:
+            try:
+                return parse(payload)
+            except DecodeError as error:
+                raise InvalidPayload(f"no bytes of a {name}: {error}") from error
+
+        return read
+
+
+def _read_all(
+    payloads: Sequence[bytes | None],
+    read: Callable[[bytes], Any],
+    extract: Callable[[Any], Any],
+) -> list[Any]:
+    values: list[Any] = []
+    try:
+        for payload in payloads:
+            value = None if payload is None else extract(read(payload))
+            values.append(value)
+    except (InvalidPayload, OverflowError) as error:
+        raise invalid_payload(len(values), str(error)) from error
+    return values
+
+
+def _find_message(
+    pool: descriptor_pool.DescriptorPool, file: FileDescriptorProto, name: str | None
+) -> Descriptor:
+    known = list(pool.FindFileByName(file.name).message_types_by_name.values())
+    if not known:
+        raise InvalidSchema("the Protobuf schema declares no message")
+    if name is None:
+        return known[0]
+    for full_name in (name, f"{file.package}.{name}"):
+        try:
+            return pool.FindMessageTypeByName(full_name)
+        except KeyError:
+            pass
+    raise InvalidSchema(
+        f"the Protobuf schema has no message {name!r:.100}; it has "
+        f"{', '.join(each.full_name for each in known[:10])}"
+    )
+
+
+def _check_size(file: FileDescriptorProto) -> None:
+    parts = 0
+    pending = [*file.message_type]
+    while pending:
+        message = pending.pop()
+        parts += 1 + len(message.field)
+        parts += sum(len(each.value) for each in message.enum_type)
+        pending += message.nested_type
+    if parts + sum(len(each.value) for each in file.enum_type) > PARTS_MAX:
+        raise InvalidSchema(f"the schema has more than {PARTS_MAX} parts")

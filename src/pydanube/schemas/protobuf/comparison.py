@@ -1,0 +1,221 @@
+"""
+Whether data written with one Protobuf message can be read with another.
+
+Source: Protocol Buffers language guides, "Updating A Message Type", "Oneof" and
+"Reserved", and the encoding's rules on wire types.  The guides call some changes
+compatible that lose data without a word; these count as incompatible here: a list
+read as a single value, bytes read as text, and a value that has moved to another
+number.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from google.protobuf.descriptor import FieldDescriptor as Type
+from google.protobuf.descriptor_pb2 import DescriptorProto
+
+from pydanube.schemas.format import Incompatibility
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from google.protobuf.descriptor import (
+        Descriptor,
+        EnumDescriptor,
+        FieldDescriptor,
+        OneofDescriptor,
+    )
+
+_GROUPS: tuple[frozenset[int], ...] = (
+    frozenset(
+        (
+            Type.TYPE_INT32,
+            Type.TYPE_INT64,
+            Type.TYPE_UINT32,
+            Type.TYPE_UINT64,
+            Type.TYPE_BOOL,
+            Type.TYPE_ENUM,
+        )
+    ),
+    frozenset((Type.TYPE_SINT32, Type.TYPE_SINT64)),
+    frozenset((Type.TYPE_FIXED32, Type.TYPE_SFIXED32)),
+    frozenset((Type.TYPE_FIXED64, Type.TYPE_SFIXED64)),
+)
+"""Types that are written alike, so that one may be read as another."""
+
+_AS_BYTES = (Type.TYPE_STRING, Type.TYPE_MESSAGE, Type.TYPE_BYTES)
+
+_NAMES = {
+    getattr(Type, name): name.removeprefix("TYPE_").lower()
+    for name in dir(Type)
+    if name.startswith("TYPE_")
+}
+
+
+def compare(reader: Descriptor, writer: Descriptor) -> list[Incompatibility]:
+    """Why some of what is written as *writer* cannot be read as *reader*."""
+    found = []
+    if reader.name != writer.name:
+        found.append(
+            Incompatibility(
+                path=reader.full_name,
+                rule="message_changed",
+                text=f"the writer's message is {writer.name}, the reader's "
+                f"{reader.name}",
+            )
+        )
+    return found + list(_Comparison().messages(reader, writer, reader.name))
+
+
+class _Comparison:
+    """One comparison; knows the pairs of messages that it has been in."""
+
+    def __init__(self) -> None:
+        # Every pair counts once: nothing is chosen here by whether it succeeds, so
+        # what is wrong with a pair need not be said again.
+        self._seen: set[tuple[str, str]] = set()
+
+    def messages(
+        self, reader: Descriptor, writer: Descriptor, path: str
+    ) -> Iterator[Incompatibility]:
+        pair = (reader.full_name, writer.full_name)
+        if pair in self._seen:
+            return
+        self._seen.add(pair)
+        reserved = _reserved_of(writer)
+        numbers = {field.name: field.number for field in writer.fields}
+        for field in reader.fields:
+            where = f"{path}.{field.name}"
+            written = writer.fields_by_number.get(field.number)
+            moved = numbers.get(field.name, field.number)
+            if moved != field.number:
+                yield Incompatibility(
+                    path=where,
+                    rule="field_number_changed",
+                    text=f"{field.name} is number {moved} for the writer, "
+                    f"{field.number} for the reader",
+                )
+            if written is not None:
+                yield from self._fields(field, written, where)
+            elif field.is_required:
+                yield Incompatibility(
+                    path=where,
+                    rule="required_field_missing",
+                    text=f"the reader requires {field.name}, which the writer lacks",
+                )
+            elif any(begin <= field.number < end for begin, end in reserved):
+                yield Incompatibility(
+                    path=where,
+                    rule="reserved_number_used",
+                    text=f"the writer's schema reserves number {field.number}: older "
+                    "data may have something else there",
+                )
+        for oneof in reader.oneofs:
+            yield from _oneofs(oneof, writer, path)
+
+    def _fields(
+        self, reader: FieldDescriptor, writer: FieldDescriptor, path: str
+    ) -> Iterator[Incompatibility]:
+        if writer.is_repeated and not reader.is_repeated:
+            yield Incompatibility(
+                path=path,
+                rule="repeated_read_as_single",
+                text="the writer may have written several values, of which the "
+                "reader sees the last",
+            )
+        if reader.is_required and not writer.is_required:
+            yield Incompatibility(
+                path=path,
+                rule="required_field_missing",
+                text=f"the reader requires {reader.name}, which the writer may leave "
+                "out",
+            )
+        if reader.message_type is not None and reader.type == writer.type:
+            assert writer.message_type is not None
+            yield from self.messages(reader.message_type, writer.message_type, path)
+        elif not _is_readable(reader.type, writer.type):
+            yield Incompatibility(
+                path=path,
+                rule="type_changed",
+                text=f"the writer's {_NAMES[writer.type]} cannot be read as "
+                f"{_NAMES[reader.type]}",
+            )
+        elif reader.enum_type is not None and writer.enum_type is not None:
+            yield from _enums(reader.enum_type, writer.enum_type, path)
+
+
+def _is_readable(reader: int, writer: int) -> bool:
+    if reader == writer:
+        return True
+    if reader == Type.TYPE_BYTES:
+        return writer in _AS_BYTES
+    return any(reader in group and writer in group for group in _GROUPS)
+
+
+def _enums(
+    reader: EnumDescriptor, writer: EnumDescriptor, path: str
+) -> Iterator[Incompatibility]:
+    """A closed enum does not keep numbers that it has no name for."""
+    if not reader.is_closed:
+        return
+    known = reader.values_by_number
+    missing = [value.name for value in writer.values if value.number not in known]
+    if missing:
+        yield Incompatibility(
+            path=path,
+            rule="enum_value_missing",
+            text=f"the reader's closed enum {reader.name} lacks "
+            f"{', '.join(missing[:10])}",
+        )
+
+
+def _oneofs(
+    reader: OneofDescriptor, writer: Descriptor, path: str
+) -> Iterator[Incompatibility]:
+    if _is_synthetic(reader):
+        return
+    where = f"{path}.{reader.name}"
+    members = [
+        written
+        for field in reader.fields
+        if (written := writer.fields_by_number.get(field.number)) is not None
+    ]
+    owners = {_oneof_of(member) or f"field {member.number}" for member in members}
+    if len(owners) > 1:
+        yield Incompatibility(
+            path=where,
+            rule="fields_moved_into_oneof",
+            text=f"the writer may have written {', '.join(m.name for m in members)} "
+            "together, of which the reader keeps the last",
+        )
+    written_oneof = writer.oneofs_by_name.get(reader.name)
+    if written_oneof is None:
+        return
+    numbers = {field.number for field in reader.containing_type.fields}
+    missing = [
+        field.name for field in written_oneof.fields if field.number not in numbers
+    ]
+    if missing:
+        yield Incompatibility(
+            path=where,
+            rule="oneof_field_missing",
+            text=f"the writer may have written {', '.join(missing)}, and to the reader "
+            f"{reader.name} looks as if nothing had been",
+        )
+
+
+def _oneof_of(field: FieldDescriptor) -> str | None:
+    oneof = field.containing_oneof
+    return None if oneof is None or _is_synthetic(oneof) else oneof.name
+
+
+def _is_synthetic(oneof: OneofDescriptor) -> bool:
+    """Whether the oneof only stands for the presence of an ``optional`` field."""
+    return len(oneof.fields) == 1 and oneof.name == f"_{oneof.fields[0].name}"
+
+
+def _reserved_of(message: Descriptor) -> list[tuple[int, int]]:
+    proto = DescriptorProto()
+    message.CopyToProto(proto)
+    return [(each.start, each.end) for each in proto.reserved_range]

@@ -1,0 +1,87 @@
+"""
+``.proto`` text to descriptors, by the real compiler in a process of its own.
+
+A process, because a parser of a client's text must neither hang the broker nor take
+its memory; the well-known types of ``google/protobuf`` are all that can be imported.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from functools import lru_cache
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+
+from pydanube.model.errors import InvalidSchema
+
+COMPILE_SECONDS_MAX = 10
+MEMORY_KIB_MAX = 1024 * 1024
+FILE_NAME = "schema.proto"
+
+_IMPORT = re.compile(r'^\s*import\s+(?:public\s+|weak\s+)?"([^"]*)"', re.MULTILINE)
+
+
+@lru_cache(maxsize=256)
+def compile_proto(text: str) -> tuple[FileDescriptorProto, ...]:
+    """
+    The file that *text* is, the last one, and the files that it imports.
+
+    Raises:
+        InvalidSchema: The compiler refuses it; its words are in the message.
+    """
+    for name in _IMPORT.findall(text):
+        if not name.startswith("google/protobuf/"):
+            raise InvalidSchema(
+                f"the Protobuf schema imports {name!r:.100}; it must be complete but "
+                "for the well-known types in google/protobuf"
+            )
+    with (
+        tempfile.TemporaryDirectory(prefix="danube-proto-") as directory,
+        as_file(files("grpc_tools") / "_proto") as well_known,
+    ):
+        source, result = Path(directory, FILE_NAME), Path(directory, "result")
+        source.write_text(text)
+        _run_compiler(directory, str(well_known), result)
+        descriptors = FileDescriptorSet.FromString(result.read_bytes())
+    return tuple(descriptors.file)
+
+
+def _run_compiler(directory: str, well_known: str, result: Path) -> None:
+    command = [
+        *("/bin/sh", "-c", f'ulimit -v {MEMORY_KIB_MAX}; exec "$@"', "sh"),
+        *(sys.executable, "-m", "grpc_tools.protoc"),
+        *(f"-I{directory}", f"-I{well_known}", "--include_imports"),
+        *(f"--descriptor_set_out={result}", FILE_NAME),
+    ]
+    try:
+        # Our own interpreter, and no word of the client's on the command line.
+        done = subprocess.run(  # noqa: S603
+            command,
+            cwd=directory,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=COMPILE_SECONDS_MAX,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise InvalidSchema(
+            f"the Protobuf compiler took more than {COMPILE_SECONDS_MAX} s"
+        ) from error
+    if done.returncode:
+        raise InvalidSchema(f"the Protobuf schema is refused: {_said(done.stderr)}")
+
+
+def _said(stderr: str) -> str:
+    """The compiler's errors, without its log and the path of the directory."""
+    lines = [
+        FILE_NAME + line.rpartition(FILE_NAME)[2]
+        for line in stderr.splitlines()
+        if f"{FILE_NAME}:" in line and "parser.cc" not in line
+    ]
+    return "; ".join(lines[:5]) or stderr.strip()[-500:] or "the compiler crashed"

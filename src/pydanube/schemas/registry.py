@@ -1,0 +1,467 @@
+"""
+The schema registry: subjects, their versions, and the ids that are in messages.
+
+A subject has one schema id for its whole life, from a counter that all brokers of a
+store share, and versions from 1; neither is ever given out twice.  Every change is
+one transaction that compares the subject's record, so two registries on one store
+are as good as one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from pydanube.metadata import keys
+from pydanube.metadata.records import SchemaVersionRecord, SubjectRecord
+from pydanube.metadata.store import Delete, Put
+from pydanube.metadata.transactions import settled, unchanged
+from pydanube.model.errors import IncompatibleSchema, InvalidSchema, SchemaNotFound
+from pydanube.model.names import parse_subject
+from pydanube.model.schemas import (
+    Compatibility,
+    SchemaType,
+    SchemaVersion,
+    SubjectDescription,
+)
+from pydanube.schemas.compatibility import Violation, find_violations
+from pydanube.schemas.format import DEFINITION_BYTES_MAX
+from pydanube.schemas.parsing import parse_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydanube.metadata.store import MetadataStore, Stored
+    from pydanube.schemas.format import Schema
+
+PARSED_MAX = 1000
+"""So many schemas are kept parsed."""
+VERSIONS_MAX = 10_000
+"""Of one subject."""
+SAID_MAX = 5
+"""Of the reasons why a schema is incompatible, so many are in the error."""
+TEXT_LENGTH_MAX = 10_000
+"""Of a description, a creator or all tags."""
+
+
+Objection = Callable[[], Awaitable[None]]
+"""Awaited before something is deleted; raises if it must not be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSchema:
+    """What somebody wants to register."""
+
+    type: SchemaType
+    definition: bytes | str
+    message: str | None = None
+    description: str = ""
+    created_by: str = ""
+    tags: Sequence[str] = ()
+
+
+class SchemaRegistry:
+    """
+    The subjects of one metadata store.
+
+    Parsing and comparing take time and run in a thread, one at a time, so that a
+    client's monstrous schema holds up only other schemas.
+    """
+
+    def __init__(self, store: MetadataStore, wall_clock_us: Callable[[], int]) -> None:
+        self._store = store
+        self._wall_clock_us = wall_clock_us
+        self._parsed: OrderedDict[tuple[int, int], Schema] = OrderedDict()
+        self._parsing = asyncio.Lock()
+
+    # What changes.
+
+    async def register(
+        self, subject: str, new: NewSchema
+    ) -> tuple[SchemaVersion, bool]:
+        """
+        Make *new* the latest version of *subject*, which is created if needed.
+
+        Returns the version, and whether it is new: a schema that the subject has
+        already is not registered twice.
+
+        Durability: On return it is in the metadata store.
+
+        Raises:
+            InvalidName: The subject's name is not allowed.
+            InvalidSchema: The definition is not well-formed.
+            IncompatibleSchema: It does not follow the versions that are there.
+        """
+        parse_subject(subject)
+        _check_texts(new)
+        schema = await self._parse(new.type, new.definition, new.message)
+        return await settled(partial(self._try_register, subject, new, schema))
+
+    async def set_compatibility(self, subject: str, mode: Compatibility) -> None:
+        """
+        What later versions of *subject* must be able to do.
+
+        Raises:
+            SchemaNotFound: There is no such subject.
+        """
+
+        async def attempt() -> None:
+            stored = await self._subject(subject)
+            record = replace(stored.value, compatibility=mode)
+            key = keys.subject(subject)
+            await self._store.transaction([unchanged(key, stored)], [Put(key, record)])
+
+        await settled(attempt)
+
+    async def delete_version(
+        self, subject: str, version: int, *, objection: Objection | None = None
+    ) -> None:
+        """
+        Remove one version; its number is not given out again.
+
+        *objection* raises if somebody uses it.  Whoever begins to use it touches the
+        subject's record, so that none is overlooked.
+
+        Raises:
+            SchemaNotFound: There is no such subject or version.
+        """
+
+        async def attempt() -> None:
+            stored = await self._subject(subject)
+            record = stored.value
+            if version not in record.versions:
+                raise _no_version(subject, version)
+            if objection is not None:
+                await objection()
+            left = tuple(each for each in record.versions if each != version)
+            key = keys.subject(subject)
+            await self._store.transaction(
+                [unchanged(key, stored)],
+                [
+                    Put(key, replace(record, versions=left)),
+                    Delete(keys.schema_version(record.schema_id, version)),
+                ],
+            )
+
+        await settled(attempt)
+
+    async def delete_subject(
+        self, subject: str, *, objection: Objection | None = None
+    ) -> None:
+        """
+        Remove a subject with all its versions; its id is not given out again.
+
+        *objection* as in ``delete_version``.
+
+        Raises:
+            SchemaNotFound: There is none.
+        """
+
+        async def attempt() -> None:
+            stored = await self._subject(subject)
+            record = stored.value
+            if objection is not None:
+                await objection()
+            await self._store.transaction(
+                [unchanged(keys.subject(subject), stored)],
+                [
+                    Delete(keys.subject(subject)),
+                    Delete(keys.schema_id(record.schema_id)),
+                    *(
+                        Delete(keys.schema_version(record.schema_id, version))
+                        for version in record.versions
+                    ),
+                ],
+            )
+
+        await settled(attempt)
+
+    # What is known.
+
+    async def subjects(self) -> list[str]:
+        """Every subject, by name."""
+        stored = await self._store.scan(keys.SUBJECTS)
+        return [keys.SUBJECTS.name_of(path) for path, _ in stored]
+
+    async def describe(self, subject: str) -> SubjectDescription:
+        """
+        The subject as it is.
+
+        Raises:
+            SchemaNotFound: There is none.
+        """
+        record = (await self._subject(subject)).value
+        tags: tuple[str, ...] = ()
+        if record.versions:
+            tags = (await self._version(subject, record, record.versions[-1])).tags
+        return SubjectDescription(
+            subject=subject,
+            schema_id=record.schema_id,
+            type=record.type,
+            compatibility=record.compatibility,
+            versions=record.versions,
+            tags=tags,
+        )
+
+    async def latest(self, subject: str) -> SchemaVersion:
+        """
+        The latest version of *subject*.
+
+        Raises:
+            SchemaNotFound: There is no such subject, or all versions are deleted.
+        """
+        record = (await self._subject(subject)).value
+        if not record.versions:
+            raise SchemaNotFound(f"Schema not found for subject: {subject}")
+        return await self._version(subject, record, record.versions[-1])
+
+    async def version(self, subject: str, version: int) -> SchemaVersion:
+        """
+        One version of *subject*.
+
+        Raises:
+            SchemaNotFound: There is no such subject or version.
+        """
+        record = (await self._subject(subject)).value
+        return await self._version(subject, record, version)
+
+    async def versions(self, subject: str) -> list[SchemaVersion]:
+        """
+        All versions of *subject*, in order.
+
+        Raises:
+            SchemaNotFound: There is no such subject.
+        """
+        stored = await self._store.get(keys.subject(subject))
+        if stored is None:
+            raise SchemaNotFound(f"Subject not found: {subject}")
+        record = stored.value
+        prefix = keys.schema_versions_of(record.schema_id)
+        return [
+            _version_of(subject, record, int(prefix.name_of(path)), each.value)
+            for path, each in await self._store.scan(prefix)
+        ]
+
+    async def by_id(self, schema_id: int, version: int | None = None) -> SchemaVersion:
+        """
+        One version, by default the latest, of the subject with this id.
+
+        Raises:
+            SchemaNotFound: There is none.
+        """
+        stored = await self._store.get(keys.schema_id(schema_id))
+        if stored is None:
+            raise SchemaNotFound(f"Schema not found for ID: {schema_id}")
+        if version is None:
+            return await self.latest(stored.value)
+        return await self.version(stored.value, version)
+
+    async def check(
+        self, subject: str, new: NewSchema, mode: Compatibility | None = None
+    ) -> list[Violation]:
+        """
+        Why *new* may not become a version of *subject*; empty if it may.
+
+        Args:
+            subject: One that exists.
+            new: The candidate.
+            mode: Instead of the subject's own mode.
+
+        Raises:
+            SchemaNotFound: There is no such subject.
+            InvalidSchema: The definition is not well-formed.
+        """
+        record = (await self._subject(subject)).value
+        schema = await self._parse(new.type, new.definition, new.message)
+        return await self._violations(
+            subject, record, schema, mode or record.compatibility
+        )
+
+    async def schema(self, found: SchemaVersion) -> Schema:
+        """The parsed schema of a version, from memory if it was used lately."""
+        key = (found.schema_id, found.version)
+        schema = self._parsed.get(key)
+        if schema is None:
+            schema = await self._parse(found.type, found.definition, found.message)
+            self._parsed[key] = schema
+            if len(self._parsed) > PARSED_MAX:
+                self._parsed.popitem(last=False)
+        else:
+            self._parsed.move_to_end(key)
+        return schema
+
+    # What follows.
+
+    async def _try_register(
+        self, subject: str, new: NewSchema, schema: Schema
+    ) -> tuple[SchemaVersion, bool]:
+        stored = await self._store.get(keys.subject(subject))
+        if stored is None:
+            return await self._create(subject, new, schema), True
+        record = stored.value
+        known = await self._find_same(subject, record, schema)
+        if known is not None:
+            return known, False
+        violations = await self._violations(
+            subject, record, schema, record.compatibility
+        )
+        if violations:
+            raise IncompatibleSchema(_sentence(subject, record, violations))
+        if record.last_version >= VERSIONS_MAX:
+            raise InvalidSchema(f"{subject} has {VERSIONS_MAX} versions already")
+        version = record.last_version + 1
+        record = replace(
+            record,
+            type=schema.type,
+            last_version=version,
+            versions=(*record.versions, version),
+        )
+        written = self._record_of(new, schema)
+        await self._store.transaction(
+            [unchanged(keys.subject(subject), stored)],
+            [
+                Put(keys.subject(subject), record),
+                Put(keys.schema_version(record.schema_id, version), written),
+            ],
+        )
+        return _version_of(subject, record, version, written), True
+
+    async def _create(
+        self, subject: str, new: NewSchema, schema: Schema
+    ) -> SchemaVersion:
+        last = await self._store.get(keys.LAST_SCHEMA_ID)
+        schema_id = 1 if last is None else last.value + 1
+        record = SubjectRecord(
+            schema_id=schema_id,
+            type=schema.type,
+            compatibility=Compatibility.BACKWARD,
+            created_at=self._wall_clock_us(),
+            last_version=1,
+            versions=(1,),
+        )
+        written = self._record_of(new, schema)
+        await self._store.transaction(
+            [
+                unchanged(keys.subject(subject), None),
+                unchanged(keys.LAST_SCHEMA_ID, last),
+            ],
+            [
+                Put(keys.subject(subject), record),
+                Put(keys.LAST_SCHEMA_ID, schema_id),
+                Put(keys.schema_id(schema_id), subject),
+                Put(keys.schema_version(schema_id, 1), written),
+            ],
+        )
+        return _version_of(subject, record, 1, written)
+
+    async def _find_same(
+        self, subject: str, record: SubjectRecord, schema: Schema
+    ) -> SchemaVersion | None:
+        prefix = keys.schema_versions_of(record.schema_id)
+        for path, each in reversed(await self._store.scan(prefix)):
+            is_same_type = each.value.type is schema.type
+            if is_same_type and each.value.fingerprint == schema.fingerprint:
+                version = int(prefix.name_of(path))
+                return _version_of(subject, record, version, each.value)
+        return None
+
+    async def _violations(
+        self, subject: str, record: SubjectRecord, new: Schema, mode: Compatibility
+    ) -> list[Violation]:
+        if mode is Compatibility.NONE or not record.versions:
+            return []
+        wanted = record.versions if mode.is_transitive else record.versions[-1:]
+        versions = []
+        for version in wanted:
+            found = await self._version(subject, record, version)
+            versions.append((version, await self.schema(found)))
+        async with self._parsing:
+            return await asyncio.to_thread(find_violations, mode, new, versions)
+
+    async def _subject(self, subject: str) -> Stored[SubjectRecord]:
+        parse_subject(subject)
+        stored = await self._store.get(keys.subject(subject))
+        if stored is None:
+            raise SchemaNotFound(f"Schema not found for subject: {subject}")
+        return stored
+
+    async def _version(
+        self, subject: str, record: SubjectRecord, version: int
+    ) -> SchemaVersion:
+        stored = await self._store.get(keys.schema_version(record.schema_id, version))
+        if stored is None:
+            raise _no_version(subject, version)
+        return _version_of(subject, record, version, stored.value)
+
+    async def _parse(
+        self, type_: SchemaType, definition: bytes | str, message: str | None
+    ) -> Schema:
+        if len(definition) > DEFINITION_BYTES_MAX:
+            raise InvalidSchema(
+                f"the schema has {len(definition)} bytes; no more than "
+                f"{DEFINITION_BYTES_MAX} are taken"
+            )
+        async with self._parsing:
+            return await asyncio.to_thread(
+                parse_schema, type_, definition, message=message
+            )
+
+    def _record_of(self, new: NewSchema, schema: Schema) -> SchemaVersionRecord:
+        return SchemaVersionRecord(
+            type=schema.type,
+            definition=schema.text,
+            message=new.message,
+            fingerprint=schema.fingerprint,
+            description=new.description,
+            created_at=self._wall_clock_us(),
+            created_by=new.created_by,
+            tags=tuple(new.tags),
+        )
+
+
+def _version_of(
+    subject: str, record: SubjectRecord, version: int, written: SchemaVersionRecord
+) -> SchemaVersion:
+    return SchemaVersion(
+        subject=subject,
+        schema_id=record.schema_id,
+        version=version,
+        type=written.type,
+        definition=written.definition,
+        message=written.message,
+        fingerprint=written.fingerprint,
+        description=written.description,
+        created_at=written.created_at,
+        created_by=written.created_by,
+        tags=written.tags,
+    )
+
+
+def _no_version(subject: str, version: int) -> SchemaNotFound:
+    return SchemaNotFound(f"Schema not found: {subject} has no version {version}")
+
+
+def _sentence(
+    subject: str, record: SubjectRecord, violations: Sequence[Violation]
+) -> str:
+    mode = record.compatibility.value.title().replace("_", "")
+    said = "; ".join(str(each) for each in violations[:SAID_MAX])
+    more = len(violations) - SAID_MAX
+    return (
+        f"Schema is not compatible with subject '{subject}' (mode: {mode}): {said}"
+        + (f"; and {more} more" if more > 0 else "")
+    )
+
+
+def _check_texts(new: NewSchema) -> None:
+    texts = [new.description, new.created_by, *new.tags]
+    if sum(map(len, texts)) > TEXT_LENGTH_MAX:
+        raise InvalidSchema(
+            f"description, creator and tags are longer than {TEXT_LENGTH_MAX}"
+        )

@@ -1,0 +1,139 @@
+"""The modes: which pairs of versions they compare, and in which direction."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pydanube.model.schemas import Compatibility, SchemaType
+from pydanube.schemas.avro import AvroSchema
+from pydanube.schemas.compatibility import Direction, find_violations
+from pydanube.schemas.json_schema import JsonSchema
+from pydanube.schemas.parsing import parse_schema
+from pydanube.schemas.primitives import StringSchema
+from support.corpora import pairs_of
+
+MODES = list(Compatibility)
+
+
+def record(*fields):
+    return AvroSchema(
+        json.dumps(
+            {
+                "type": "record",
+                "name": "R",
+                "fields": [
+                    {"name": name, "type": "int"}
+                    | ({"default": 0} if name.isupper() else {})
+                    for name in fields
+                ],
+            }
+        )
+    )
+
+
+def is_compatible(mode, new, *old):
+    return not find_violations(mode, new, list(enumerate(old, 1)))
+
+
+def test_backward_is_the_new_version_reading_old_data():
+    assert is_compatible(Compatibility.BACKWARD, record("a"), record("a", "b"))
+    assert not is_compatible(Compatibility.BACKWARD, record("a", "b"), record("a"))
+
+
+def test_forward_is_the_old_version_reading_new_data():
+    assert is_compatible(Compatibility.FORWARD, record("a", "b"), record("a"))
+    assert not is_compatible(Compatibility.FORWARD, record("a"), record("a", "b"))
+
+
+def test_full_is_both():
+    assert is_compatible(Compatibility.FULL, record("a", "B"), record("a"))
+    assert not is_compatible(Compatibility.FULL, record("a", "b"), record("a"))
+    assert not is_compatible(Compatibility.FULL, record("a"), record("a", "b"))
+
+
+def test_plain_modes_look_at_the_latest_version_and_transitive_ones_at_all():
+    versions = record("a"), record("a", "b")
+    new = record("a", "b")
+    assert is_compatible(Compatibility.BACKWARD, new, *versions)
+    [found] = find_violations(
+        Compatibility.BACKWARD_TRANSITIVE, new, list(enumerate(versions, 1))
+    )
+    assert found.version == 1
+    assert found.direction is Direction.BACKWARD
+    assert "version 1" in str(found)
+    assert "/fields/b" in str(found)
+
+
+def test_a_subject_does_not_change_its_type_unless_there_are_no_rules():
+    old, new = record("a"), StringSchema()
+    for mode in MODES:
+        assert is_compatible(mode, new, old) is (mode is Compatibility.NONE)
+
+
+def test_the_first_version_follows_nothing():
+    for mode in MODES:
+        assert is_compatible(mode, record("a"))
+
+
+def _schemas():
+    avro = [(_avro(each.old), _avro(each.new)) for each in pairs_of("avro")]
+    return avro + [
+        (JsonSchema(json.dumps(each.old)), JsonSchema(json.dumps(each.new)))
+        for each in pairs_of("json_schema")
+    ]
+
+
+def _avro(declared):
+    if isinstance(declared, dict) and "type" not in declared:
+        declared = {"type": "record", "name": "R", **declared}
+    return AvroSchema(json.dumps(declared))
+
+
+@pytest.mark.slow
+def test_the_laws_of_the_modes_hold_for_every_pair_of_the_corpora():
+    for old, new in _schemas():
+        verdict = {mode: is_compatible(mode, new, old) for mode in MODES}
+        backward = verdict[Compatibility.BACKWARD]
+        forward = verdict[Compatibility.FORWARD]
+        assert verdict[Compatibility.NONE]
+        assert verdict[Compatibility.FULL] is (backward and forward)
+        # With a second version that all modes accept, transitive implies plain.
+        for plain, transitive in (
+            (Compatibility.BACKWARD, Compatibility.BACKWARD_TRANSITIVE),
+            (Compatibility.FORWARD, Compatibility.FORWARD_TRANSITIVE),
+            (Compatibility.FULL, Compatibility.FULL_TRANSITIVE),
+        ):
+            assert verdict[plain] is verdict[transitive]
+            if is_compatible(transitive, new, old, new):
+                assert is_compatible(plain, new, old, new)
+        for mode in MODES:
+            assert is_compatible(mode, new, new)
+
+
+@pytest.mark.parametrize(
+    ("name", "type_"),
+    [
+        ("avro", SchemaType.AVRO),
+        ("JSON", SchemaType.JSON_SCHEMA),
+        ("json_schema", SchemaType.JSON_SCHEMA),
+        ("proto", SchemaType.PROTOBUF),
+        ("int64", SchemaType.NUMBER),
+        ("string", SchemaType.STRING),
+    ],
+)
+def test_types_have_the_originals_names_and_aliases(name, type_):
+    assert SchemaType.parse(name) is type_
+
+
+def test_every_type_is_parsed():
+    texts = {
+        SchemaType.AVRO: '"int"',
+        SchemaType.JSON_SCHEMA: "{}",
+        SchemaType.PROTOBUF: 'syntax = "proto3"; message M {}',
+    }
+    for type_ in SchemaType:
+        parsed = parse_schema(type_, texts.get(type_, "").encode())
+        assert parsed.type is type_
+        assert parse_schema(type_, parsed.text).fingerprint == parsed.fingerprint

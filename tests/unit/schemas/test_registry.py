@@ -1,0 +1,256 @@
+"""The registry: ids and versions are given out once, and rules are kept."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+
+import pytest
+
+from pydanube.metadata.memory import MemoryStore
+from pydanube.metadata.sqlite import open_sqlite
+from pydanube.model.errors import (
+    IncompatibleSchema,
+    InvalidName,
+    InvalidSchema,
+    SchemaNotFound,
+)
+from pydanube.model.schemas import Compatibility, SchemaType
+from pydanube.schemas.registry import NewSchema, SchemaRegistry
+
+
+def record(*fields, doc=""):
+    """An Avro record of int fields; those in capitals have a default."""
+    parts = [
+        {"name": name, "type": "int"} | ({"default": 0} if name.isupper() else {})
+        for name in fields
+    ]
+    text = json.dumps({"type": "record", "name": "R", "doc": doc, "fields": parts})
+    return NewSchema(type=SchemaType.AVRO, definition=text)
+
+
+def with_registry(test):
+    """Run *test*, a coroutine function, with a registry on a store of its own."""
+
+    @functools.wraps(test)
+    def run():
+        asyncio.run(test(registry_of(MemoryStore())))
+
+    del run.__wrapped__  # Else pytest takes the argument for a fixture.
+    return run
+
+
+def registry_of(store):
+    return SchemaRegistry(store, lambda: 1_000_000)
+
+
+@with_registry
+async def test_versions_count_from_one_and_share_the_subjects_id(registry):
+    first, is_new = await registry.register("orders", record("a"))
+    assert (first.schema_id, first.version, is_new) == (1, 1, True)
+    second, is_new = await registry.register("orders", record("a", "B"))
+    assert (second.schema_id, second.version, is_new) == (1, 2, True)
+    other, _ = await registry.register("users", record("x"))
+    assert (other.schema_id, other.version) == (2, 1)
+    assert await registry.subjects() == ["orders", "users"]
+    assert [each.version for each in await registry.versions("orders")] == [1, 2]
+    assert await registry.latest("orders") == second
+    assert await registry.by_id(1, 1) == first
+    assert await registry.by_id(1) == second
+
+
+@with_registry
+async def test_the_same_schema_is_registered_once_however_it_is_written(registry):
+    await registry.register("orders", record("a"))
+    await registry.register("orders", record("a", "B"))
+    again, is_new = await registry.register("orders", record("a", doc="words"))
+    assert (again.version, is_new) == (1, False)
+    assert again.definition == record("a").definition
+
+
+@with_registry
+async def test_what_does_not_follow_is_refused_with_path_and_rule(registry):
+    await registry.register("orders", record("a"))
+    with pytest.raises(IncompatibleSchema) as caught:
+        await registry.register("orders", record("a", "b"))
+    said = str(caught.value)
+    assert "Schema is not compatible with subject 'orders' (mode: Backward)" in said
+    assert "/fields/b" in said
+    assert "reader_field_missing_default" in said
+    assert (await registry.describe("orders")).versions == (1,)
+
+
+@with_registry
+async def test_the_mode_can_be_changed_and_tried(registry):
+    await registry.register("orders", record("a"))
+    candidate = record("a", "b")
+    assert await registry.check("orders", candidate)
+    assert not await registry.check("orders", candidate, Compatibility.FORWARD)
+    await registry.set_compatibility("orders", Compatibility.FORWARD)
+    assert (await registry.describe("orders")).compatibility is (Compatibility.FORWARD)
+    version, _ = await registry.register("orders", candidate)
+    assert version.version == 2
+
+
+@with_registry
+async def test_transitive_modes_look_at_every_version(registry):
+    await registry.register("orders", record("a"))
+    await registry.set_compatibility("orders", Compatibility.NONE)
+    await registry.register("orders", record("a", "b"))
+    await registry.set_compatibility("orders", Compatibility.BACKWARD_TRANSITIVE)
+    with pytest.raises(IncompatibleSchema, match="version 1"):
+        await registry.register("orders", record("a", "b", "C"))
+    await registry.set_compatibility("orders", Compatibility.BACKWARD)
+    await registry.register("orders", record("a", "b", "C"))
+
+
+@with_registry
+async def test_the_type_changes_only_without_rules(registry):
+    await registry.register("orders", record("a"))
+    text = NewSchema(type=SchemaType.STRING, definition="")
+    with pytest.raises(IncompatibleSchema, match="Schema types must match"):
+        await registry.register("orders", text)
+    await registry.set_compatibility("orders", Compatibility.NONE)
+    await registry.register("orders", text)
+    assert [each.type for each in await registry.versions("orders")] == [
+        SchemaType.AVRO,
+        SchemaType.STRING,
+    ]
+
+
+@with_registry
+async def test_numbers_of_deleted_versions_and_subjects_are_not_given_out_again(
+    registry,
+):
+    await registry.register("orders", record("a"))
+    await registry.register("orders", record("a", "B"))
+    await registry.delete_version("orders", 2)
+    assert (await registry.latest("orders")).version == 1
+    with pytest.raises(SchemaNotFound):
+        await registry.by_id(1, 2)
+    third, _ = await registry.register("orders", record("a", "B"))
+    assert third.version == 3
+    await registry.delete_subject("orders")
+    with pytest.raises(SchemaNotFound, match="Schema not found for ID: 1"):
+        await registry.by_id(1)
+    with pytest.raises(SchemaNotFound, match="Subject not found: orders"):
+        await registry.versions("orders")
+    fresh, _ = await registry.register("orders", record("z"))
+    assert (fresh.schema_id, fresh.version) == (2, 1)
+
+
+@with_registry
+async def test_a_subject_without_versions_takes_anything(registry):
+    await registry.register("orders", record("a"))
+    await registry.delete_version("orders", 1)
+    with pytest.raises(SchemaNotFound):
+        await registry.latest("orders")
+    assert (await registry.describe("orders")).versions == ()
+    version, _ = await registry.register("orders", record("other"))
+    assert version.version == 2
+
+
+@with_registry
+async def test_unknown_things_are_not_found(registry):
+    for asked in (
+        registry.latest("orders"),
+        registry.describe("orders"),
+        registry.check("orders", record("a")),
+        registry.set_compatibility("orders", Compatibility.FULL),
+        registry.delete_version("orders", 1),
+        registry.delete_subject("orders"),
+    ):
+        with pytest.raises(SchemaNotFound):
+            await asked
+
+
+@with_registry
+async def test_bad_names_texts_and_definitions_are_refused_before_anything_changes(
+    registry,
+):
+    with pytest.raises(InvalidName):
+        await registry.register("a/b", record("a"))
+    with pytest.raises(InvalidSchema, match="not JSON"):
+        await registry.register(
+            "orders", NewSchema(type=SchemaType.AVRO, definition=b"{")
+        )
+    with pytest.raises(InvalidSchema, match="longer"):
+        await registry.register(
+            "orders",
+            NewSchema(type=SchemaType.STRING, definition="", description="x" * 20_000),
+        )
+    with pytest.raises(InvalidSchema, match="no more than"):
+        await registry.register(
+            "orders", NewSchema(type=SchemaType.AVRO, definition=b" " * 2**21)
+        )
+    assert await registry.subjects() == []
+
+
+def test_what_was_registered_is_there_after_a_restart(tmp_path):
+    path = tmp_path / "metadata"
+    new = NewSchema(
+        type=SchemaType.AVRO,
+        definition=record("a").definition,
+        description="what was ordered",
+        created_by="me",
+        tags=("x", "y"),
+    )
+
+    async def register():
+        async with open_sqlite(path) as store:
+            return (await registry_of(store).register("orders", new))[0]
+
+    async def look():
+        async with open_sqlite(path) as store:
+            registry = registry_of(store)
+            return await registry.latest("orders"), await registry.describe("orders")
+
+    registered = asyncio.run(register())
+    found, description = asyncio.run(look())
+    assert found == registered
+    assert found.created_at == 1_000_000
+    assert description.tags == ("x", "y")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_two_registries_on_one_store_never_give_one_number_twice(tmp_path, seed):
+    """Both register at once: other subjects, the same one, the same schema."""
+
+    async def work(registry, number):
+        done = []
+        for step in range(8):
+            name = f"f{number}x{(step * 7 + seed) % 8}"
+            for subject, new in (
+                ("shared", record(name)),
+                (f"new-{number}-{step}", record("a")),
+                ("shared", record("common")),
+            ):
+                done.append((await registry.register(subject, new))[0])
+        return done
+
+    async def together():
+        async with open_sqlite(tmp_path / "metadata") as store:
+            one, other = registry_of(store), registry_of(store)
+            await one.register("shared", record("a"))
+            await one.set_compatibility("shared", Compatibility.NONE)
+            async with asyncio.TaskGroup() as tasks:
+                running = [
+                    tasks.create_task(work(registry, number))
+                    for number, registry in enumerate((one, other, one, other))
+                ]
+            found = [each for task in running for each in task.result()]
+            assert await one.versions("shared") == await other.versions("shared")
+            return found, await one.versions("shared")
+
+    found, versions = asyncio.run(together())
+    ids = {}
+    for each in found:
+        ids.setdefault(each.subject, set()).add(each.schema_id)
+    assert all(len(each) == 1 for each in ids.values())
+    assert len({next(iter(each)) for each in ids.values()}) == len(ids)
+    shared = {(e.version, e.fingerprint) for e in found if e.subject == "shared"}
+    assert len(shared) == len({version for version, _ in shared})
+    assert len(shared) == len({fingerprint for _, fingerprint in shared})
+    assert [each.version for each in versions] == list(range(1, len(versions) + 1))
