@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from pydanube.model.batch import Column, batch_of
 from pydanube.model.errors import CorruptBatch
+from pydanube.model.ranges import RangeSet
 from pydanube.wire.batches import (
     HEADER_BYTES,
-    PUBLISH_TIME_MAX,
-    PUBLISH_TIME_MIN,
+    TIME_MAX,
+    TIME_MIN,
     BatchHeader,
     Codec,
     decode,
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.slow
 texts = st.text(st.characters(codec="utf-8"), max_size=8)
 u31, u32 = st.integers(0, 2**31 - 1), st.integers(0, 2**32 - 1)
 u63, u64 = st.integers(0, 2**63 - 1), st.integers(0, 2**64 - 1)
-times = st.integers(PUBLISH_TIME_MIN, PUBLISH_TIME_MAX)
+times = st.integers(TIME_MIN, TIME_MAX)
 STAMPED = range(4, 16)
 
 
@@ -44,6 +45,8 @@ def batches(draw):
         keys=draw(column(st.none() | st.binary(max_size=8), count)),
         attributes=draw(column(attributes, count)),
         publish_times=draw(column(times, count)),
+        deliver_at=draw(column(st.none() | times, count)),
+        expires_at=draw(column(st.none() | times, count)),
     )
 
 
@@ -142,6 +145,23 @@ def test_slices_are_equal_to_slices(frame, data):
         own = [moment.value for moment in rows.column("publish_time")]
         assert part.header.first_publish_time == own[0]
         assert part.header.last_publish_time == own[-1]
+
+
+@given(frames(), st.data())
+@settings(deadline=None)
+def test_what_is_taken_is_what_was_there(frame, data):
+    places = data.draw(st.sets(st.integers(0, frame.count - 1), min_size=1))
+    ranges = list(RangeSet((frame.base + at, frame.base + at + 1) for at in places))
+    part = decode(frame.take(ranges).buffer)
+    rows, wanted = part.check(), frame.arrow().take(sorted(places))
+    assert all(
+        rows.column(name).equals(wanted.column(name)) for name in wanted.schema.names
+    )
+    offsets = [frame.base + at for at in sorted(places)]
+    if part.header.columns & Column.OFFSET:
+        assert rows.column("offset").to_pylist() == offsets
+    else:
+        assert list(range(part.base, part.end)) == offsets
 
 
 @given(st.binary(max_size=300))

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pydanube.model.errors import CorruptJournal
+from pydanube.model.ranges import RangeSet
 from pydanube.storage.recovery import file_name, recover
 from pydanube.storage.state import JournalState
 from pydanube.wire.journal_format import (
@@ -45,7 +46,7 @@ def frames(draw):
 cursors = st.builds(
     CursorState,
     offsets,
-    st.lists(st.tuples(offsets, offsets), max_size=3).map(tuple),
+    st.lists(st.tuples(offsets, offsets), max_size=3).map(RangeSet),
 )
 entries = st.one_of(
     st.builds(Batch, topics, frames()),

@@ -14,6 +14,9 @@ def frame_of(
     keys=None,
     attributes=None,
     publish_times=None,
+    producers=None,
+    deliver_at=None,
+    expires_at=None,
     producer="",
     producer_id=0,
     producer_epoch=0,
@@ -27,7 +30,13 @@ def frame_of(
     times = publish_times or [time]
     return encode(
         batch_of(
-            payloads, keys=keys, attributes=attributes, publish_times=publish_times
+            payloads,
+            keys=keys,
+            attributes=attributes,
+            publish_times=publish_times,
+            producers=producers,
+            deliver_at=deliver_at,
+            expires_at=expires_at,
         ),
         BatchHeader(
             count=len(payloads),

@@ -1,7 +1,7 @@
 """
 A batch of messages as Arrow: the columns of the envelope, in and out.
 
-Version 1 of the envelope has six columns.  A column that is null for every
+Version 1 of the envelope has eight columns.  A column that is null for every
 message is left out, and so is ``publish_time`` when all messages of the batch
 share one; ``offset`` is there only where the offsets have gaps, ``producer``
 only where the messages of one batch come from several producers.
@@ -30,6 +30,8 @@ class Column(IntEnum):
     ATTRIBUTES = 8
     OFFSET = 16
     PRODUCER = 32
+    DELIVER_AT = 64
+    EXPIRES_AT = 128
 
 
 ATTRIBUTES_TYPE = pa.map_(pa.string(), pa.string())
@@ -42,10 +44,19 @@ FIELDS: dict[Column, pa.Field] = {
     Column.ATTRIBUTES: pa.field("attributes", ATTRIBUTES_TYPE),
     Column.OFFSET: pa.field("offset", pa.int64(), nullable=False),
     Column.PRODUCER: pa.field("producer", pa.string()),
+    Column.DELIVER_AT: pa.field("deliver_at", TIME_TYPE),
+    Column.EXPIRES_AT: pa.field("expires_at", TIME_TYPE),
 }
 """The envelope, in the order in which its columns stand in a batch."""
 
 ALL_COLUMNS = sum(FIELDS)
+
+# What a user may publish: the others are the broker's to say.
+_PUBLISHED = tuple(
+    field.name
+    for column, field in FIELDS.items()
+    if column not in (Column.OFFSET, Column.PRODUCER)
+)
 
 _COLUMN_OF_NAME = {field.name: column for column, field in FIELDS.items()}
 
@@ -70,12 +81,15 @@ def batch_of(
     keys: Sequence[bytes | None] | None = None,
     attributes: Sequence[Mapping[str, str] | None] | None = None,
     publish_times: Sequence[int] | None = None,
+    producers: Sequence[str | None] | None = None,
+    deliver_at: Sequence[int | None] | None = None,
+    expires_at: Sequence[int | None] | None = None,
 ) -> pa.RecordBatch:
     """
     A batch of the envelope with one message for each of *payloads*.
 
     The other sequences are as long as *payloads*, or None where no message has
-    such a thing.  *publish_times* are microseconds since 1970, UTC.
+    such a thing.  Times are microseconds since 1970, UTC.
     """
     columns: int = Column.PAYLOAD
     arrays = []
@@ -90,6 +104,16 @@ def batch_of(
         columns |= Column.ATTRIBUTES
         items = [None if each is None else list(each.items()) for each in attributes]
         arrays.append(pa.array(items, ATTRIBUTES_TYPE))
+    if producers is not None:
+        columns |= Column.PRODUCER
+        arrays.append(pa.array(producers, pa.string()))
+    for column, times in (
+        (Column.DELIVER_AT, deliver_at),
+        (Column.EXPIRES_AT, expires_at),
+    ):
+        if times is not None:
+            columns |= column
+            arrays.append(pa.array(times, TIME_TYPE))
     return pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
 
 
@@ -97,9 +121,9 @@ def conform(table: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
     """
     A user's Arrow data as batches of the envelope.
 
-    ``payload`` must be there; ``key``, ``attributes`` and ``publish_time`` may
-    be.  Strings and large or dictionary-encoded types are cast; columns that
-    are null throughout are dropped.
+    ``payload`` must be there; ``key``, ``attributes``, ``publish_time``,
+    ``deliver_at`` and ``expires_at`` may be.  Strings and large or
+    dictionary-encoded types are cast; columns that are null throughout are dropped.
 
     Raises:
         InvalidRequest: A column is missing, unknown, of a type that cannot be
@@ -107,11 +131,10 @@ def conform(table: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
     """
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
-    allowed = ("publish_time", "key", "payload", "attributes")
-    unknown = [name for name in table.schema.names if name not in allowed]
+    unknown = [name for name in table.schema.names if name not in _PUBLISHED]
     if unknown or "payload" not in table.schema.names:
         raise InvalidRequest(
-            f"a batch has the columns {', '.join(allowed)}, of which only payload "
+            f"a batch has the columns {', '.join(_PUBLISHED)}, of which only payload "
             f"is required; this one has {', '.join(table.schema.names) or 'none'}"
         )
     if len(set(table.schema.names)) != len(table.schema.names):

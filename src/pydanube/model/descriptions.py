@@ -5,9 +5,39 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pydanube.model.policy import NamespacePolicy, SubscriptionSettings
+
 if TYPE_CHECKING:
     from pydanube.model.policy import SubscriptionType, TopicPolicy
     from pydanube.model.ranges import Range
+    from pydanube.model.schemas import TopicSchema
+
+NO_LIMITS = NamespacePolicy()
+DEFAULT_SETTINGS = SubscriptionSettings()
+
+RANGES_SHOWN_MAX = 1000
+"""Of a subscription's ranges a description has so many; there may be a million."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionCounts:
+    """What happened to a subscription's messages since the broker started."""
+
+    delivered: int = 0
+    """Messages that were sent to consumers, each time they were."""
+    redelivered: int = 0
+    """Those of them that had been delivered before."""
+    nacked: int = 0
+    timed_out: int = 0
+    """Not acknowledged in time."""
+    expired: int = 0
+    """Not delivered because their time to live was over."""
+    dead_lettered: int = 0
+    given_up: int = 0
+    """Done without success, as the poison policy *drop* says."""
+
+
+NO_COUNTS = SubscriptionCounts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,13 +49,31 @@ class SubscriptionDescription:
     cursor: int
     """Every message below this offset is done."""
     done: tuple[Range, ...]
-    """What is done above the cursor."""
+    """What is done above the cursor: the first RANGES_SHOWN_MAX ranges."""
     backlog: int
     """How many messages were published and are not done."""
     in_flight: int
     """How many were delivered and are neither acknowledged nor given back."""
     consumers: tuple[str, ...]
     """Names; where one is active and the others stand by, it is the first."""
+    backlog_bytes: int = 0
+    """About how much the backlog is, as it is stored."""
+    oldest_publish_time: int | None = None
+    """
+    About when the first message of the backlog was published, in microseconds since
+    1970, UTC; None where there is none.
+    """
+    delayed: int = 0
+    """How many wait for their time: a delay of the producer's, or the next delivery."""
+    blocked: tuple[Range, ...] = ()
+    """What failed too often and blocks what follows: again the first ranges."""
+    parked: int = 0
+    """How many are on their way to the dead-letter topic."""
+    dead_letter_error: str | None = None
+    """Why they have not come there yet; it is tried again."""
+    is_paused: bool = False
+    settings: SubscriptionSettings = DEFAULT_SETTINGS
+    counts: SubscriptionCounts = NO_COUNTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +95,32 @@ class TopicDescription:
     subscriptions: tuple[SubscriptionDescription, ...]
     dropped: int
     """Messages that slow consumers of a non-reliable topic did not get."""
+    limits: NamespacePolicy = NO_LIMITS
+    """Those that hold: the topic's own, or its namespace's."""
+    own_limits: NamespacePolicy | None = None
+    """None if those of the namespace hold."""
+    schema: TopicSchema | None = None
+    """What its messages keep to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerDescription:
+    """A broker, as it introduces itself."""
+
+    broker_id: str
+    version: str
+    """For people, as in ``pydanube 0.1.0``."""
+    url: str
+    """Where whoever asks reached it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceDescription:
+    """A namespace at one moment."""
+
+    namespace: str
+    policy: NamespacePolicy
+    topic_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,7 +153,63 @@ MESSAGES_REDELIVERED = _counter(
     "consumer, or the consumer went away.",
 )
 
+MESSAGES_NACKED = _counter(
+    "danube_messages_nacked_total",
+    "messages",
+    "Messages that consumers gave back, each time they did.",
+)
+ACK_TIMEOUTS = _counter(
+    "danube_ack_timeouts_total",
+    "messages",
+    "Messages that a consumer did not acknowledge in time, each time it did not.",
+)
+MESSAGES_EXPIRED = _counter(
+    "danube_messages_expired_total",
+    "messages",
+    "Messages whose time to live was over before a subscription had delivered them.",
+)
+MESSAGES_DEAD_LETTERED = _counter(
+    "danube_messages_dead_lettered_total",
+    "messages",
+    "Messages that were copied to a dead-letter topic.",
+)
+DEAD_LETTER_FAILURES = _counter(
+    "danube_dead_letter_failures_total",
+    "attempts",
+    "Attempts to copy messages to a dead-letter topic that failed and will be made "
+    "again.",
+)
+MESSAGES_GIVEN_UP = _counter(
+    "danube_messages_given_up_total",
+    "messages",
+    "Messages that failed too often and were done with, as the policy of their "
+    "subscription says.",
+)
+
+SCHEMA_VALIDATIONS = _counter(
+    "danube_schema_validation_total",
+    "messages",
+    "Messages of the topic that were compared with its schema, by the topic's policy.",
+    "topic",
+    "policy",
+)
+SCHEMA_VALIDATION_FAILURES = _counter(
+    "danube_schema_validation_failures_total",
+    "messages",
+    "Those of them that did not keep to it, by the reason; refused or taken as the "
+    "policy says.",
+    "topic",
+    "reason",
+)
+
 # What waits to be consumed.
+
+BLOCKED_SUBSCRIPTIONS = _gauge(
+    "danube_blocked_subscriptions",
+    "subscriptions",
+    "Subscriptions that deliver nothing new (of a key) because a message failed too "
+    "often.",
+)
 
 BACKLOG = _gauge(
     "danube_subscription_backlog_messages",

@@ -105,12 +105,20 @@ def _describe(entry: Entry) -> tuple[str, dict[str, Any]]:
             "codec": header.codec.name.lower(),
             "frame_bytes": frame.byte_count,
         }
+    if isinstance(entry, CursorSaved):
+        return "cursor", {
+            "topic_id": entry.topic_id,
+            "subscription": entry.subscription,
+            "cursor": {
+                "offset": entry.cursor.offset,
+                "ranges": tuple(entry.cursor.done),
+            },
+        }
     return _KINDS[type(entry)], asdict(entry)
 
 
 _KINDS: dict[type, str] = {
     TopicOpened: "topic_opened",
-    CursorSaved: "cursor",
     ProducerSaved: "producer",
     ProducerOpened: "producer_opened",
     Sealed: "sealed",

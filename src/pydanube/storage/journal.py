@@ -29,7 +29,7 @@ import logging
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
@@ -48,6 +48,7 @@ from pydanube.storage.recovery import (
 )
 from pydanube.wire.journal_format import (
     Batch,
+    CursorSaved,
     Entry,
     FileHeader,
     SnapshotEnd,
@@ -55,7 +56,8 @@ from pydanube.wire.journal_format import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from pydanube.storage.config import JournalConfig
     from pydanube.storage.files import AppendFile, Files
@@ -63,11 +65,12 @@ if TYPE_CHECKING:
     from pydanube.wire.batches import BatchFrame, Buffer
 
     Done = Callable[[BrokerError | None], None]
+    Job = Callable[[], None]
 
 log = logging.getLogger(__name__)
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-# What an entry that is not a batch counts for while it waits.
+# What an entry counts for while it waits, besides a batch or what is done.
 _SMALL_ENTRY_BYTES = 256
 
 
@@ -131,10 +134,11 @@ class Journal:
             JournalFailed, Closed: Nothing is accepted any more.
         """
         if self.failure is not None:
-            raise self.failure
+            # One error is raised many times, and must not collect where.
+            raise self.failure.with_traceback(None)
         group = self._collected
         group.entries.append((entry, done))
-        size = len(entry.frame.buffer) if type(entry) is Batch else _SMALL_ENTRY_BYTES
+        size = len(entry.frame.buffer) if type(entry) is Batch else _size_of(entry)
         group.byte_count += size
         self.pending_bytes += size
         if sync:
@@ -302,12 +306,28 @@ def _random_id() -> bytes:
     return os.urandom(16)
 
 
+@contextmanager
+def commit_thread() -> Iterator[Callable[[Job], None]]:
+    """A thread that does one job after the other; yields what gives it one."""
+    jobs: SimpleQueue[Job | None] = SimpleQueue()
+    thread = threading.Thread(target=_work, args=(jobs,), name="journal", daemon=True)
+    thread.start()
+    try:
+        yield jobs.put
+    finally:
+        jobs.put(None)
+        thread.join()
+
+
 @asynccontextmanager
 async def open_journal(
     files: Files,
     config: JournalConfig,
     *,
     new_id: Callable[[], bytes] = _random_id,
+    new_thread: Callable[
+        [], AbstractContextManager[Callable[[Job], None]]
+    ] = commit_thread,
 ) -> AsyncIterator[Journal]:
     """
     The journal in *files*, recovered.
@@ -317,7 +337,8 @@ async def open_journal(
     not be the last), and a broker that is killed again and again leaves no
     trail of small files.
 
-    On leaving, what was appended is committed, and the commit thread has ended.
+    On leaving, what was appended is committed, and the commit thread has ended;
+    *new_thread* gives what stands for it where files block.
 
     Raises:
         CorruptJournal: There is damage that a crash cannot explain, or a file
@@ -336,8 +357,6 @@ async def open_journal(
         async with _closing(journal, writer):
             yield journal
         return
-    jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-    thread = threading.Thread(target=_work, args=(jobs,), name="journal", daemon=True)
     with ThreadPoolExecutor(1, thread_name_prefix="journal-open") as opener:
         recovery, writer = await loop.run_in_executor(
             opener, _open_files, files, new_id
@@ -349,16 +368,14 @@ async def open_journal(
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(journal.on_written, group, outcome)
 
-    journal = Journal(
-        config, recovery, writer, lambda group: jobs.put(partial(commit, group))
-    )
-    thread.start()
     try:
-        async with _closing(journal, writer):
-            yield journal
+        with new_thread() as do:
+            journal = Journal(
+                config, recovery, writer, lambda group: do(partial(commit, group))
+            )
+            async with _closing(journal, writer):
+                yield journal
     finally:
-        jobs.put(None)
-        thread.join()
         writer.close()
 
 
@@ -386,7 +403,7 @@ def settle(future: asyncio.Future[None], error: BrokerError | None) -> None:
         future.set_exception(error)
 
 
-def _work(jobs: SimpleQueue[Callable[[], None] | None]) -> None:
+def _work(jobs: SimpleQueue[Job | None]) -> None:
     """Do one job after the other, until there is a None."""
     while (job := jobs.get()) is not None:
         job()
@@ -412,6 +429,13 @@ class _Group:
     sync: bool = False
     snapshot: list[Entry] | None = None
     """The committed state, where the group begins a new file."""
+
+
+def _size_of(entry: Entry | None) -> int:
+    """What an entry that is not a batch counts for while it waits."""
+    if type(entry) is CursorSaved:
+        return _SMALL_ENTRY_BYTES + entry.cursor.done.byte_count
+    return _SMALL_ENTRY_BYTES
 
 
 class _Outcome(NamedTuple):

@@ -25,8 +25,9 @@ class SegmentEntry:
     """How long the object is."""
     object_name: str
     first_publish_time: int
-    """Of the message at *base*; microseconds since 1970, UTC, as all times here."""
+    """The earliest in it; microseconds since 1970, UTC, as all times here."""
     last_publish_time: int
+    """The latest in it."""
     sealed_at: int
 
     def __post_init__(self) -> None:

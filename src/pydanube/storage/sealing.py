@@ -29,12 +29,15 @@ from pydanube.storage.segments import (
     encode_segment,
     object_name,
     object_prefix,
+    publish_times_of,
 )
 from pydanube.wire.journal_format import Sealed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from concurrent.futures import Executor
+
+    import pyarrow as pa
 
     from pydanube.storage.config import StorageConfig
     from pydanube.storage.files import Files
@@ -301,9 +304,11 @@ class Sealer:
         identity = SegmentIdentity(
             topic=topic_log.name, topic_id=topic_log.topic_id, epoch=topic_log.epoch
         )
-        encode = partial(encode_segment, row_group_bytes=self._config.row_group_bytes)
+        encode = partial(_encode, row_group_bytes=self._config.row_group_bytes)
         loop = asyncio.get_running_loop()
-        data = await loop.run_in_executor(self._executor, encode, frames, identity)
+        data, (earliest, latest) = await loop.run_in_executor(
+            self._executor, encode, frames, identity
+        )
         segment = SegmentEntry(
             base=base,
             end=end,
@@ -313,8 +318,8 @@ class Sealer:
             object_name=object_name(
                 self._config.root, topic_log.name, base, end, topic_log.epoch
             ),
-            first_publish_time=frames[0].header.first_publish_time,
-            last_publish_time=frames[-1].header.last_publish_time,
+            first_publish_time=earliest,
+            last_publish_time=latest,
             sealed_at=self._wall_clock(),
         )
         await self._objects.put(segment.object_name, data)
@@ -407,6 +412,14 @@ class Sealer:
                     continue
                 log.info("topic %s: deleting the orphan %s", topic_log.name, name)
                 await self._objects.delete(name)
+
+
+def _encode(
+    frames: Sequence[BatchFrame], identity: SegmentIdentity, *, row_group_bytes: int
+) -> tuple[pa.Buffer, tuple[int, int]]:
+    """The segment's bytes, and between which times its messages were published."""
+    data = encode_segment(frames, identity, row_group_bytes=row_group_bytes)
+    return data, publish_times_of(data)
 
 
 def _remove_files(files: Files, names: Sequence[str]) -> list[str]:

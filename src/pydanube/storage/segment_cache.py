@@ -82,6 +82,19 @@ class SegmentCache:
             self._begin((entry, index + 1), partial(_decode, reader))
         return frames[first:end]
 
+    async def find_time(self, entry: SegmentEntry, publish_time: int) -> int | None:
+        """
+        The offset of the segment's first message of *publish_time* or later.
+
+        Raises:
+            CorruptSegment: The object is damaged or gone.
+        """
+        reader = cast("SegmentReader", await self._get((entry, None), self._open))
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._executor, reader.find_time, publish_time
+        )
+
     async def _get(self, key: _Key, load: Callable[[_Key], tuple[Any, int]]) -> Any:
         kept = self._kept.get(key)
         if kept is not None:

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE, Column, schema_of
 from pydanube.model.errors import CorruptSegment
-from pydanube.wire.batches import BatchFrame, BatchHeader, encode
+from pydanube.wire.batches import BatchFrame, BatchHeader, encode, first_at_or_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,14 +44,21 @@ SCHEMA = pa.schema(
         pa.field("producer", pa.string()),
         pa.field("schema_id", pa.int64(), nullable=False),
         pa.field("schema_version", pa.int32(), nullable=False),
+        pa.field("deliver_at", TIME_TYPE),
+        pa.field("expires_at", TIME_TYPE),
     ]
 )
 """The columns of a segment, all of them always."""
+
+_FIRST_SCHEMA = pa.schema(list(SCHEMA)[:-2])
+"""What segments had before there were times of delivery and expiry."""
 
 _NULLABLE = {
     Column.KEY: "key",
     Column.ATTRIBUTES: "attributes",
     Column.PRODUCER: "producer",
+    Column.DELIVER_AT: "deliver_at",
+    Column.EXPIRES_AT: "expires_at",
 }
 # Payloads rarely repeat: a dictionary of them costs time and is given up late,
 # and their smallest and largest say nothing.
@@ -129,6 +136,24 @@ def encode_segment(
     return sink.getvalue()
 
 
+def publish_times_of(data: pa.Buffer) -> tuple[int, int]:
+    """The earliest and the latest publish time in *data*, a segment of ours."""
+    metadata = pq.read_metadata(pa.BufferReader(data))
+    extremes = [
+        _publish_times(metadata.row_group(at)) for at in range(metadata.num_row_groups)
+    ]
+    known = [each for each in extremes if each is not None]
+    return min(low for low, _ in known), max(high for _, high in known)
+
+
+def _publish_times(group: pq.RowGroupMetaData) -> tuple[int, int] | None:
+    """The extremes of a row group, if its writer has noted them."""
+    statistics = group.column(SCHEMA.get_field_index("publish_time")).statistics
+    if statistics is None or not statistics.has_min_max:
+        return None
+    return statistics.min_raw, statistics.max_raw
+
+
 def _grouped(
     frames: Sequence[BatchFrame], bytes_max: int
 ) -> Iterator[Sequence[BatchFrame]]:
@@ -160,6 +185,9 @@ def table_of(frames: Sequence[BatchFrame]) -> pa.Table:
     def column(name: str, mask: Column, otherwise: Callable[[], pa.Array]) -> Any:
         return _column(headers, bodies, name, mask, otherwise)
 
+    def times(name: str, mask: Column) -> Any:
+        return column(name, mask, lambda: pa.nulls(end, TIME_TYPE))
+
     arrays = [
         _count_from(frames[0].base, end),
         column(
@@ -177,6 +205,8 @@ def table_of(frames: Sequence[BatchFrame]) -> pa.Table:
         ),
         spread([each.schema_id for each in headers], pa.int64()),
         spread([each.schema_version for each in headers], pa.int32()),
+        times("deliver_at", Column.DELIVER_AT),
+        times("expires_at", Column.EXPIRES_AT),
     ]
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
@@ -257,7 +287,8 @@ class SegmentReader:
         for group in groups:
             bases.append(end)
             end += group.num_rows
-        if not schema.equals(SCHEMA) or end != entry.end:
+        is_known = schema.equals(SCHEMA) or schema.equals(_FIRST_SCHEMA)
+        if not is_known or end != entry.end:
             raise CorruptSegment(
                 f"segment {entry.object_name}: expected the columns of a segment and "
                 f"offsets {entry.base} to {entry.end}, its rows end at {end}"
@@ -281,14 +312,7 @@ class SegmentReader:
         Raises:
             CorruptSegment: The object is damaged or gone.
         """
-        try:
-            with pq.ParquetFile(self._source(), metadata=self._metadata) as file:
-                table = file.read_row_group(index, use_threads=False)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise CorruptSegment(
-                f"segment {self.entry.object_name}, row group {index}, cannot be "
-                f"read: {error}"
-            ) from error
+        table = self._read(index)
         base = self._bases[index]
         offsets = table.column("offset")
         if (offsets[0].as_py(), offsets[-1].as_py()) != (
@@ -304,6 +328,33 @@ class SegmentReader:
                 table, base, epoch=self.entry.epoch, frame_bytes=self._frame_bytes
             )
         )
+
+    def find_time(self, publish_time: int) -> int | None:
+        """
+        The offset of the first message published at *publish_time* or later.
+
+        Raises:
+            CorruptSegment: The object is damaged or gone.
+        """
+        for index, base in enumerate(self._bases):
+            times = _publish_times(self._metadata.row_group(index))
+            if times is not None and times[1] < publish_time:
+                continue
+            column = self._read(index, ["publish_time"]).column("publish_time")
+            at = first_at_or_after(column, publish_time)
+            if at is not None:
+                return base + at
+        return None
+
+    def _read(self, index: int, columns: list[str] | None = None) -> pa.Table:
+        try:
+            with pq.ParquetFile(self._source(), metadata=self._metadata) as file:
+                return file.read_row_group(index, columns, use_threads=False)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise CorruptSegment(
+                f"segment {self.entry.object_name}, row group {index}, cannot be "
+                f"read: {error}"
+            ) from error
 
 
 def topic_id_of(source: Callable[[], Any]) -> int | None:
@@ -364,6 +415,8 @@ def _envelope(table: pa.Table) -> pa.RecordBatch:
     """The columns that a batch of these messages needs, as one batch."""
     columns = Column.PUBLISH_TIME | Column.PAYLOAD
     for column, name in _NULLABLE.items():
+        if name not in table.schema.names:
+            continue
         if table.column(name).null_count < table.num_rows:
             columns |= column
     schema = schema_of(columns)

@@ -29,9 +29,10 @@ from pydanube.wire.journal_format import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractAsyncContextManager
 
     from pydanube.model.policy import TopicPolicy
-    from pydanube.storage.config import StorageConfig
+    from pydanube.storage.config import JournalConfig, StorageConfig
     from pydanube.storage.files import Files
     from pydanube.storage.journal import Done, Journal
     from pydanube.storage.manifest import Manifest, SegmentEntry
@@ -212,7 +213,7 @@ class Storage:
         known = topic_log or state
         if known is not None:
             names |= await self._find_objects(topic_id, known.name)
-        for object_name in names:
+        for object_name in sorted(names):
             await self._objects.delete(object_name)
         # Last, so that after a crash the topic is found, to be deleted again.
         await self._append(TopicDeleted(topic_id))
@@ -407,11 +408,15 @@ async def open_storage(
     manifest: Manifest,
     clock: Callable[[], float] = time.monotonic,
     wall_clock: Callable[[], int] = _wall_clock_us,
+    new_journal: Callable[
+        [Files, JournalConfig], AbstractAsyncContextManager[Journal]
+    ] = open_journal,
 ) -> AsyncIterator[Storage]:
     """
     Storage over *files*, recovered; while it is open, what is due is sealed.
 
-    *wall_clock* tells microseconds since 1970, UTC.
+    *wall_clock* tells microseconds since 1970, UTC; *new_journal* opens the journal
+    in *files*.
 
     On leaving, what was appended is committed; what is in memory stays in the
     journal.  An error of the body leaves as it came.
@@ -427,7 +432,7 @@ async def open_storage(
         ThreadPoolExecutor(1, thread_name_prefix="seal") as seal_thread,
         ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="segments") as readers,
     ):
-        async with open_journal(files, config.journal) as journal:
+        async with new_journal(files, config.journal) as journal:
             sealer = Sealer(
                 config,
                 logs,

@@ -16,12 +16,23 @@ class Tail:
     Whoever took frames out keeps them: dropping takes them only out of here.
     """
 
-    __slots__ = ("_bases", "_frames", "_times", "byte_count", "end")
+    __slots__ = (
+        "_appended",
+        "_bases",
+        "_frames",
+        "_positions",
+        "_times",
+        "byte_count",
+        "end",
+    )
 
     def __init__(self, base: int) -> None:
         self._frames: list[BatchFrame] = []
         self._bases: list[int] = []
         self._times: list[float] = []
+        # How many bytes were ever appended: in all, and before each frame.
+        self._appended = 0
+        self._positions: list[int] = []
         self.byte_count = 0
         self.end = base
         """The first offset behind the last frame."""
@@ -46,6 +57,8 @@ class Tail:
         self._frames.append(frame)
         self._bases.append(base)
         self._times.append(now)
+        self._positions.append(self._appended)
+        self._appended += len(frame.buffer)
         self.byte_count += len(frame.buffer)
         self.end = base + frame.header.count
 
@@ -66,6 +79,31 @@ class Tail:
                 return frames[first:at]
         return frames[first : at + 1]
 
+    def find(self, offset: int) -> BatchFrame | None:
+        """The frame that holds *offset*, if it is here."""
+        if not self.base <= offset < self.end:
+            return None
+        return self._frames[bisect_right(self._bases, offset) - 1]
+
+    def bytes_from(self, offset: int) -> int:
+        """How long the frames from the one that holds *offset* on are together."""
+        if not self._frames or offset >= self.end:
+            return 0
+        at = max(0, bisect_right(self._bases, offset) - 1)
+        return self._appended - self._positions[at]
+
+    def find_time(self, publish_time: int) -> int | None:
+        """
+        The first offset whose message was published at *publish_time* or later.
+
+        A batch whose first and last message are older is taken to be older.
+        """
+        for frame in self._frames:
+            found = frame.find_time(publish_time)
+            if found is not None:
+                return found
+        return None
+
     def drop_below(self, offset: int) -> int:
         """Drop every frame that ends at or below *offset*; return their bytes."""
         count = bisect_right(self._bases, offset)
@@ -73,6 +111,7 @@ class Tail:
             count -= 1
         dropped = sum(len(frame.buffer) for frame in self._frames[:count])
         del self._frames[:count], self._bases[:count], self._times[:count]
+        del self._positions[:count]
         self.byte_count -= dropped
         self.end = max(self.end, offset)
         return dropped

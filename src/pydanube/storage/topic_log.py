@@ -125,7 +125,8 @@ class TopicLog:
             JournalFailed, Closed: The journal takes nothing any more.
         """
         if self.refusal is not None:
-            raise self.refusal
+            # One error is raised many times, and must not collect where.
+            raise self.refusal.with_traceback(None)
         base = self.next_offset
         frame.stamp(base, self.epoch)
         self._journal.append(
@@ -206,7 +207,9 @@ class TopicLog:
             frames = self.read_tail(offset, bytes_max=bytes_max)
             if frames is not None:
                 return frames
-            segment = self._find_segment(offset)
+            segment = self._segment_of(offset)
+            if segment is None:
+                raise self._dropped(offset)
             try:
                 return await self._cache.read(segment, offset, bytes_max)
             except CorruptSegment:
@@ -214,15 +217,79 @@ class TopicLog:
                 if segment in self.segments:
                     raise
 
-    def _find_segment(self, offset: int) -> SegmentEntry:
+    async def find_time(self, publish_time: int) -> int:
+        """
+        The offset of the first message published at *publish_time* or later.
+
+        The end of the log if there is none.  Publish times are the producers', who
+        may disagree; the first is the one with the lowest offset.  Of a batch in
+        memory only the first and the last message are looked at, and where both
+        are older, all are taken to be.
+
+        Raises:
+            CorruptSegment: A segment that may hold it is damaged or missing.
+        """
+        offset = 0
+        while True:
+            segment = next(
+                (
+                    each
+                    for each in self.segments
+                    if each.end > offset and each.last_publish_time >= publish_time
+                ),
+                None,
+            )
+            if segment is None:
+                found = self._tail.find_time(publish_time)
+                return self.end_offset if found is None else found
+            try:
+                found = await self._cache.find_time(segment, publish_time)
+            except CorruptSegment:
+                # It may be gone because it was dropped while we read.
+                if segment in self.segments:
+                    raise
+                continue
+            if found is not None:
+                return found
+            offset = segment.end
+
+    def estimate_bytes(self, offset: int) -> int:
+        """About how many bytes are stored from *offset* on; nothing is read."""
+        byte_count = float(self._tail.bytes_from(offset))
+        for segment in reversed(self.segments):
+            if segment.end <= offset:
+                break
+            share = (segment.end - max(offset, segment.base)) / segment.count
+            byte_count += share * segment.byte_count
+        return int(byte_count)
+
+    def estimate_time(self, offset: int) -> int | None:
+        """
+        About when the message at *offset* was published; None if it is not there.
+
+        In memory it is the time of its batch.  In a segment it is taken from the
+        first and the last time in it, as if messages had come evenly.
+        """
+        frame = self._tail.find(offset)
+        if frame is not None:
+            return frame.header.first_publish_time
+        segment = self._segment_of(offset)
+        if segment is None:
+            return None
+        span = segment.last_publish_time - segment.first_publish_time
+        passed = span * (offset - segment.base) // segment.count
+        return segment.first_publish_time + passed
+
+    def _segment_of(self, offset: int) -> SegmentEntry | None:
         segments = self.segments
         at = bisect_right(segments, offset, key=lambda segment: segment.base) - 1
-        if at >= 0 and offset < segments[at].end:
-            return segments[at]
-        first = segments[at + 1].base if at + 1 < len(segments) else self._tail.base
-        raise OffsetDropped(
+        return segments[at] if at >= 0 and offset < segments[at].end else None
+
+    def _dropped(self, offset: int) -> OffsetDropped:
+        later = (segment.base for segment in self.segments if segment.base > offset)
+        return OffsetDropped(
             f"offset {offset} of {self.name} is not kept any more; the first that is "
-            f"there is {first}"
+            f"there is {next(later, self._tail.base)}"
         )
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:

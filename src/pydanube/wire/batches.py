@@ -39,25 +39,28 @@ import struct
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cache
+from itertools import chain, starmap
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
-from pydanube.model.batch import ALL_COLUMNS, Column, columns_of, schema_of
+from pydanube.model.batch import FIELDS, Column, columns_of, schema_of
 from pydanube.model.errors import CorruptBatch
 from pydanube.wire.single import encode_single, find_single
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from pydanube.model.ranges import Range
 
 VERSION = 1
 BODY_BYTES_MAX = 64 * 1024 * 1024
 """No body is longer, not even after decompression; whole batches sit in memory."""
 
-PUBLISH_TIME_MIN = -62_135_596_800_000_000
-PUBLISH_TIME_MAX = 253_402_300_799_999_999
+TIME_MIN = -62_135_596_800_000_000
+TIME_MAX = 253_402_300_799_999_999
 """The years 1 to 9999: what Python, SQL and Spark can represent."""
 
 INT32_MAX = 2**31 - 1
@@ -228,6 +231,24 @@ class BatchFrame:
         """
         return _read(self.header, _plain_body(self))
 
+    def find_time(self, publish_time: int) -> int | None:
+        """
+        The offset of the first message published at *publish_time* or later.
+
+        Where the first and the last message are older, all are taken to be.
+        Only for frames whose offsets have no gaps.
+        """
+        header = self.header
+        if header.first_publish_time >= publish_time:
+            return header.base_offset
+        if (
+            header.last_publish_time < publish_time
+            or not header.columns & Column.PUBLISH_TIME
+        ):
+            return None
+        at = first_at_or_after(self.arrow().column("publish_time"), publish_time)
+        return None if at is None else header.base_offset + at
+
     def slice(self, base: int, end: int) -> BatchFrame:
         """
         The messages with offsets ``base … end`` as a frame of their own.
@@ -251,6 +272,56 @@ class BatchFrame:
                 last_publish_time=last,
             ),
         )
+
+    def plain(self) -> BatchFrame:
+        """The same batch without compression; the frame itself, if it has none."""
+        if self.header.codec is Codec.NONE:
+            return self
+        return encode(self.arrow(), replace(self.header))
+
+    def take(self, ranges: Sequence[Range]) -> BatchFrame:
+        """
+        The messages with these offsets as a frame of their own.
+
+        *ranges* are in order and lie within the frame, whose offsets have no
+        gaps.  Where they leave a gap, the frame that is returned has the column
+        ``offset``.
+        """
+        header = self.header
+        base, end = ranges[0][0], ranges[-1][1]
+        assert header.base_offset <= base < end <= header.base_offset + header.count
+        assert not header.columns & Column.OFFSET
+        if end - base == header.count and len(ranges) == 1:
+            return self
+        if len(ranges) == 1:
+            return self.slice(base, end)
+        numbers = list(chain.from_iterable(starmap(range, ranges)))
+        if len(numbers) == end - base:
+            return self.take([(base, end)])
+        offsets = pa.array(numbers, pa.int64())
+        rows = self.arrow().take(pc.subtract(offsets, header.base_offset))
+        schema = schema_of(header.columns | Column.OFFSET)
+        arrays = [
+            offsets if name == "offset" else rows.column(name) for name in schema.names
+        ]
+        first, last = _times(rows, header)
+        return encode(
+            pa.RecordBatch.from_arrays(arrays, schema=schema),
+            replace(
+                header,
+                base_offset=base,
+                base_sequence=header.base_sequence + base - header.base_offset,
+                first_publish_time=first,
+                last_publish_time=last,
+            ),
+        )
+
+    def without(self, columns: int) -> BatchFrame:
+        """The messages without *columns*, for a peer that does not know them."""
+        if not self.header.columns & columns:
+            return self
+        known = schema_of(self.header.columns & ~columns)
+        return encode(self.arrow().select(known.names), replace(self.header))
 
 
 def encode(
@@ -316,6 +387,12 @@ def _frame_of(header: BatchHeader, body: memoryview, plain_bytes: int) -> BatchF
     return BatchFrame(header, buffer, body_at)
 
 
+def first_at_or_after(times: pa.Array | pa.ChunkedArray, time: int) -> int | None:
+    """The index of the first of *times* that is not before *time*, if there is one."""
+    at = pc.index(pc.greater_equal(times.cast(pa.int64()), time), True).as_py()
+    return at if at >= 0 else None
+
+
 def restamp_producer(
     frame: BatchFrame, producer_id: int, producer_epoch: int, base_sequence: int
 ) -> None:
@@ -373,7 +450,7 @@ def decode(buffer: Buffer) -> BatchFrame:
         raise CorruptBatch(f"codec {codec} or length {plain_length} is out of bounds")
     if codec == Codec.NONE and plain_length != body_length:
         raise CorruptBatch("an uncompressed body has two lengths")
-    if not count or columns & ~ALL_COLUMNS or not columns & Column.PAYLOAD:
+    if not count or not columns & Column.PAYLOAD:
         raise CorruptBatch(f"count {count} or columns {columns:#x} are impossible")
     if (
         base_sequence + count > INT64_MAX
@@ -517,15 +594,21 @@ _I32 = struct.Struct("<i")
 def _refuse_impossible_times(batch: pa.RecordBatch, header: BatchHeader) -> None:
     _refuse_impossible_time(header.first_publish_time)
     _refuse_impossible_time(header.last_publish_time)
-    if header.columns & Column.PUBLISH_TIME:
-        extremes = pc.min_max(batch.column("publish_time").cast(pa.int64()))
-        for time in extremes.as_py().values():
-            _refuse_impossible_time(time)
+    for column in _TIME_COLUMNS:
+        if header.columns & column:
+            times = batch.column(FIELDS[column].name).cast(pa.int64())
+            for time in pc.min_max(times).as_py().values():
+                # The extremes of nothing but nulls are null.
+                if time is not None:
+                    _refuse_impossible_time(time)
+
+
+_TIME_COLUMNS = (Column.PUBLISH_TIME, Column.DELIVER_AT, Column.EXPIRES_AT)
 
 
 def _refuse_impossible_time(time: int) -> None:
-    if not PUBLISH_TIME_MIN <= time <= PUBLISH_TIME_MAX:
-        raise CorruptBatch("a publish time is not between the years 1 and 9999")
+    if not TIME_MIN <= time <= TIME_MAX:
+        raise CorruptBatch("a time is not between the years 1 and 9999")
 
 
 def _times(rows: pa.RecordBatch, header: BatchHeader) -> tuple[int, int]:

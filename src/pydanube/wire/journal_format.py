@@ -51,7 +51,7 @@ no crash can be the reason.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -59,11 +59,14 @@ from crc32c import crc32c
 
 from pydanube.model.errors import CorruptBatch, CorruptJournal, NewerJournal
 from pydanube.model.ids import Epoch, Offset, ProducerId, Sequence, TopicId
+from pydanube.model.range_blocks import ranges_of
+from pydanube.model.ranges import RangeSet
 from pydanube.wire import batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pydanube.model.range_blocks import BitMap
     from pydanube.model.ranges import Range
     from pydanube.wire.batches import BatchFrame, Buffer
 
@@ -104,14 +107,16 @@ class Kind(IntEnum):
     SUBSCRIPTION_DELETED = 8
     PRODUCER_DELETED = 9
     SNAPSHOT_END = 10
+    CURSOR_MAPS = 11
 
 
 @dataclass(frozen=True, slots=True)
 class CursorState:
-    """How far a subscription is: done are all below *offset*, and *ranges*."""
+    """How far a subscription is: all below *offset* is done, and what is in *done*."""
 
     offset: int
-    ranges: tuple[Range, ...] = ()
+    done: RangeSet = field(default_factory=RangeSet)
+    """Not to be changed any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,7 +358,13 @@ def decode_entry(buffer: memoryview, position: int, seed: int) -> DecodedEntry:
     body = buffer[body_at : body_at + length]
     try:
         entry = _DECODE[kind](body)
-    except (CorruptBatch, KeyError, struct.error, ValueError) as error:
+    except (
+        CorruptBatch,
+        KeyError,
+        OverflowError,
+        struct.error,
+        ValueError,
+    ) as error:
         raise CorruptJournal(
             f"expected an entry of a known kind and form, kind {kind}: {error}"
         ) from error
@@ -404,7 +415,9 @@ def find_entries(
 _OPENED = struct.Struct("<QIQQ")
 _TOPIC = struct.Struct("<Q")
 _CURSOR = struct.Struct("<QQI")
+_CURSOR_MAPS = struct.Struct("<QQII")
 _PAIR = struct.Struct("<QQ")
+_BIT_MAP = struct.Struct("<QI")
 _PRODUCER = struct.Struct("<QQIQI")
 _PRODUCER_OPENED = struct.Struct("<QQI")
 _RUN = struct.Struct("<QQQ")
@@ -437,19 +450,49 @@ def _decode_opened(body: memoryview) -> TopicOpened:
 
 
 def _encode_cursor(entry: CursorSaved) -> tuple[Kind, bytes]:
-    cursor = entry.cursor
-    numbers = _CURSOR.pack(entry.topic_id, cursor.offset, len(cursor.ranges))
-    ranges = b"".join(_PAIR.pack(*each) for each in cursor.ranges)
-    return Kind.CURSOR, numbers + ranges + entry.subscription.encode()
+    ranges, bit_maps = entry.cursor.done.parts()
+    ids = entry.topic_id, entry.cursor.offset
+    pairs = b"".join(_PAIR.pack(*each) for each in ranges)
+    name = entry.subscription.encode()
+    if not bit_maps:
+        return Kind.CURSOR, _CURSOR.pack(*ids, len(ranges)) + pairs + name
+    numbers = _CURSOR_MAPS.pack(*ids, len(ranges), len(bit_maps))
+    maps = b"".join(
+        _BIT_MAP.pack(origin, len(bits)) + bits for origin, bits in bit_maps
+    )
+    return Kind.CURSOR_MAPS, numbers + pairs + maps + name
 
 
 def _decode_cursor(body: memoryview) -> CursorSaved:
     topic_id, offset, count = _CURSOR.unpack_from(body)
-    name_at = _CURSOR.size + count * _PAIR.size
-    ranges = tuple(_PAIR.iter_unpack(_part(body, _CURSOR.size, name_at)))
+    ranges, name_at = _ranges_at(body, _CURSOR.size, count)
     return CursorSaved(
-        TopicId(topic_id), _text(body[name_at:]), CursorState(offset, ranges)
+        TopicId(topic_id),
+        _text(body[name_at:]),
+        CursorState(offset, RangeSet(ranges)),
     )
+
+
+def _decode_cursor_maps(body: memoryview) -> CursorSaved:
+    topic_id, offset, count, map_count = _CURSOR_MAPS.unpack_from(body)
+    ranges, at = _ranges_at(body, _CURSOR_MAPS.size, count)
+    done = RangeSet(ranges)
+    for _ in range(map_count):
+        bit_map, at = _bit_map_at(body, at)
+        for base, end in ranges_of(bit_map):
+            done.add(base, end)
+    return CursorSaved(TopicId(topic_id), _text(body[at:]), CursorState(offset, done))
+
+
+def _ranges_at(body: memoryview, at: int, count: int) -> tuple[Iterator[Range], int]:
+    end = at + count * _PAIR.size
+    return _PAIR.iter_unpack(_part(body, at, end)), end
+
+
+def _bit_map_at(body: memoryview, at: int) -> tuple[BitMap, int]:
+    origin, length = _BIT_MAP.unpack_from(body, at)
+    begin = at + _BIT_MAP.size
+    return (origin, bytes(_part(body, begin, begin + length))), begin + length
 
 
 def _encode_producer(entry: ProducerSaved) -> tuple[Kind, bytes]:
@@ -562,6 +605,7 @@ _DECODE: dict[int, Callable[[memoryview], Entry]] = {
     Kind.TOPIC_OPENED: _decode_opened,
     Kind.BATCH: _decode_batch,
     Kind.CURSOR: _decode_cursor,
+    Kind.CURSOR_MAPS: _decode_cursor_maps,
     Kind.PRODUCER: _decode_producer,
     Kind.PRODUCER_OPENED: _decode_producer_opened,
     Kind.SEALED: _decode_sealed,

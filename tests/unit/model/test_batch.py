@@ -30,8 +30,14 @@ def test_a_batch_has_only_the_columns_that_were_given():
         keys=[b"k", None],
         attributes=[{"x": "1", "y": "2"}, None],
         publish_times=[1, 2],
+        deliver_at=[None, 5],
+        expires_at=[6, None],
     )
     assert columns_of(batch) == ALL_COLUMNS & ~(Column.OFFSET | Column.PRODUCER)
+    times = [
+        batch.column(name).cast(pa.int64()) for name in ("deliver_at", "expires_at")
+    ]
+    assert [column.to_pylist() for column in times] == [[None, 5], [6, None]]
     assert batch.column("key").to_pylist() == [b"k", None]
     assert [attributes_of(each) for each in batch.column("attributes").to_pylist()] == [
         {"x": "1", "y": "2"},
@@ -43,6 +49,7 @@ def test_every_column_has_a_bit_and_a_place():
     assert list(FIELDS) == list(Column)
     assert schema_of(ALL_COLUMNS).names == [
         "publish_time", "key", "payload", "attributes", "offset", "producer",
+        "deliver_at", "expires_at",
     ]  # fmt: skip
 
 
@@ -75,10 +82,14 @@ def test_columns_may_stand_in_any_order_and_null_ones_are_dropped():
                 "key": pa.array([None, None]),
                 "attributes": pa.array([[("a", "b")], None], pa.map_("str", "str")),
                 "publish_time": pa.array([moment, moment], pa.timestamp("ms", "UTC")),
+                "expires_at": pa.array([None, moment], pa.timestamp("ms", "UTC")),
+                "deliver_at": pa.array([None, None], pa.timestamp("ms", "UTC")),
             }
         )
     )
-    columns = Column.PUBLISH_TIME | Column.PAYLOAD | Column.ATTRIBUTES
+    columns = (
+        Column.PUBLISH_TIME | Column.PAYLOAD | Column.ATTRIBUTES | Column.EXPIRES_AT
+    )
     assert batch.schema == schema_of(columns)
 
 
@@ -95,6 +106,7 @@ def test_nothing_conforms_to_nothing():
         ({"payload": pa.array([b"a", None])}, "nulls"),
         ({"payload": PAYLOADS, "publish_time": pa.array(["x", "y"])}, "publish_time"),
         ({"payload": PAYLOADS, "attributes": pa.array(["x", "y"])}, "attributes"),
+        ({"payload": PAYLOADS, "deliver_at": pa.array(["x", "y"])}, "deliver_at"),
     ],
 )
 def test_what_does_not_conform_is_refused_in_words(columns, words):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -11,6 +13,7 @@ from pydanube.storage.segments import (
     encode_segment,
     object_name,
     object_prefix,
+    publish_times_of,
     table_of,
     topic_id_of,
 )
@@ -63,7 +66,9 @@ def various():
         frame_of([b"f"], schema_id=4, schema_version=2, producer="ü"),
         frame_of([b"g"], schema_id=4, schema_version=3, time=A_TIME + 5),
         frame_of([b"", b"i"], publish_times=[A_TIME + 7, A_TIME + 9]),
-        frame_of([b"j"], attributes=[{}]),
+        frame_of(
+            [b"j"], attributes=[{}], deliver_at=[A_TIME + 9], expires_at=[A_TIME + 10]
+        ),
         base=1000,
     )
 
@@ -87,6 +92,19 @@ def test_everything_comes_back_as_it_was():
     assert rows(again) == rows(frames)
 
 
+def test_a_segment_from_before_times_of_delivery_is_read_as_one_without():
+    frames = various()[:-1]
+    now = encode_segment(frames, IDENTITY, row_group_bytes=8 << 20)
+    with pq.ParquetFile(pa.BufferReader(now)) as file:
+        table = file.read().drop_columns(["deliver_at", "expires_at"])
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    entry = replace(reader_of(frames).entry, byte_count=sink.tell())
+    data = sink.getvalue()
+    reader = SegmentReader(entry, lambda: pa.BufferReader(data), frame_bytes=1 << 20)
+    assert rows(read_all(reader)) == rows(frames)
+
+
 def test_frames_are_cut_where_the_schema_changes():
     again = read_all(reader_of(various()))
     schemas = [(f.header.schema_id, f.header.schema_version) for f in again]
@@ -101,6 +119,29 @@ def test_the_header_tells_the_times_and_no_producer():
     assert {frame.header.producer for frame in again} == {""}
     assert {frame.header.epoch for frame in again} == {3}
     again[-1].check()
+
+
+def test_a_file_tells_between_which_times_its_messages_were_published():
+    frames = log_of(
+        frame_of([b"a", b"b"], time=A_TIME + 5),
+        frame_of([b"c", b"d", b"e"], publish_times=[A_TIME, A_TIME + 9, A_TIME + 1]),
+    )
+    for row_group_bytes in (1, 8 << 20):
+        data = encode_segment(frames, IDENTITY, row_group_bytes=row_group_bytes)
+        assert publish_times_of(data) == (A_TIME, A_TIME + 9)
+
+
+@pytest.mark.parametrize("row_group_bytes", [1, 8 << 20])
+def test_a_message_is_found_by_its_time(row_group_bytes):
+    frames = log_of(
+        frame_of([b"a", b"b"], time=A_TIME + 5),
+        frame_of([b"c", b"d", b"e"], publish_times=[A_TIME, A_TIME + 9, A_TIME + 1]),
+        frame_of([b"f"], time=A_TIME + 7),
+        base=1000,
+    )
+    reader = reader_of(frames, row_group_bytes=row_group_bytes)
+    found = [reader.find_time(A_TIME + at) for at in (0, 5, 6, 9, 10)]
+    assert found == [1000, 1000, 1003, 1003, None]
 
 
 def test_row_groups_are_found_by_offset():

@@ -8,6 +8,7 @@ from pydanube.model.errors import (
     TopicFenced,
     TopicNotFound,
 )
+from pydanube.model.ranges import RangeSet
 from pydanube.storage.config import JournalConfig
 from pydanube.wire.journal_format import CursorState
 from support.batches import frame_of, payloads_of
@@ -42,7 +43,9 @@ def test_cursors_and_producers_are_remembered():
             log = await open_topic(storage)
             told = []
             storage.save_producer(1, "p", 7, 1, told.append)
-            storage.save_cursor(1, "billing", CursorState(1, ((3, 5),)), told.append)
+            storage.save_cursor(
+                1, "billing", CursorState(1, RangeSet([(3, 5)])), told.append
+            )
             storage.save_cursor(1, "audit", CursorState(9))
             storage.save_producer(1, "q", 8, 1)
             await publish(log, b"a", b"b", producer="p", producer_id=7)
@@ -51,7 +54,7 @@ def test_cursors_and_producers_are_remembered():
             assert told == [None, None]
         async with world.storage() as storage:
             state = storage.find_state(1)
-            assert state.cursors == {"billing": CursorState(1, ((3, 5),))}
+            assert state.cursors == {"billing": CursorState(1, RangeSet([(3, 5)]))}
             assert list(state.producers) == ["p"]
             assert state.producers["p"].next_sequence == 2
 

@@ -51,3 +51,24 @@ def test_frames_that_a_reader_holds_stay():
     held = tail.frames_from(0, 10**6)
     tail.drop_below(4)
     assert offsets_of(held) == [0, 1, 2, 3]
+
+
+def test_the_bytes_from_an_offset_on_are_those_of_the_frames():
+    tail = tail_of(3, 1, 4, base=10)
+    sizes = [frame.byte_count for frame in tail.frames_from(10, 10**6)]
+    assert tail.bytes_from(0) == tail.bytes_from(12) == sum(sizes)
+    assert tail.bytes_from(13) == sum(sizes[1:])
+    tail.drop_below(13)
+    assert tail.bytes_from(0) == tail.byte_count == sum(sizes[1:])
+    assert tail.bytes_from(17) == sizes[2]
+    assert tail.bytes_from(18) == 0
+    tail.drop_below(18)
+    assert tail.bytes_from(0) == 0
+
+
+def test_the_frame_of_an_offset_is_found_if_it_is_here():
+    tail = tail_of(3, 1, base=10)
+    assert tail.find(12).base == 10
+    assert tail.find(13).base == 13
+    assert tail.find(9) is None
+    assert tail.find(14) is None

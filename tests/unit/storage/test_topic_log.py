@@ -193,3 +193,92 @@ def test_a_deleted_topic_takes_nothing():
             log.append_nowait(frame_of([b"a"]), lambda error: None)
 
     with_log(test)
+
+
+def test_a_time_leads_to_the_first_message_that_is_not_older():
+    async def test(storage, log):
+        for at in range(0, 40, 10):
+            await publish(log, b"a", b"b", b"c", publish_times=[at, at + 4, at + 8])
+            if at != 30:
+                await storage.seal(1)
+        found = [await log.find_time(time) for time in (-5, 0, 1, 9, 24, 30, 35, 38)]
+        assert found == [0, 0, 1, 3, 7, 9, 11, 11]
+        assert await log.find_time(39) == log.end_offset == 12
+
+    with_log(test)
+
+
+def test_a_time_leads_to_the_lowest_offset_when_producers_disagree():
+    async def test(storage, log):
+        await publish(log, b"a", b"late", b"c", publish_times=[1, 90, 2])
+        await storage.seal(1)
+        await publish(log, b"d", b"e", publish_times=[50, 3])
+        await publish(log, b"f", time=50)
+        assert [await log.find_time(time) for time in (2, 50, 51, 91)] == [1, 1, 1, 6]
+
+    with_log(test)
+
+
+def test_a_time_in_a_batch_without_times_of_its_own_is_the_batchs():
+    async def test(storage, log):
+        await publish(log, b"a", b"b", time=10)
+        await publish(log, b"c", b"d", time=20)
+        assert [await log.find_time(time) for time in (10, 11, 21)] == [0, 2, 4]
+
+    with_log(test)
+
+
+def test_a_search_for_a_time_reads_one_column_of_one_row_group():
+    world = World()
+
+    async def test(storage, log):
+        for at in range(20):
+            await publish(log, bytes(1000), time=at)
+        await storage.seal(1)
+        world.objects.open_count = 0
+        assert await log.find_time(13) == 13
+        # The footer, and the row group that its statistics point to.
+        assert world.objects.open_count == 2
+        assert storage.stats.cache_bytes < 1000 * 20 + 100_000
+
+    with_log(test, world, row_group_bytes=4000)
+
+
+def test_a_search_for_a_time_survives_that_the_segment_is_dropped():
+    world = World()
+
+    async def test(storage, log):
+        await publish(log, b"a", time=1)
+        await storage.seal(1)
+        await publish(log, b"b", time=2)
+        await storage.seal(1)
+        await world.objects.delete(log.segments[0].object_name)
+        with pytest.raises(CorruptSegment):
+            await log.find_time(1)
+        searching = asyncio.get_running_loop().create_task(log.find_time(1))
+        await asyncio.sleep(0)
+        log.on_dropped(1)
+        assert await searching == 1
+
+    with_log(test, world)
+
+
+def test_what_is_left_to_read_is_estimated_without_reading():
+    world = World()
+
+    async def test(storage, log):
+        for at in range(10):
+            await publish(log, bytes(100), time=1000 + at)
+        await storage.seal(1)
+        await publish(log, bytes(100), bytes(100), time=2000)
+        sealed, tail = log.segment_bytes, log.tail_bytes
+        world.objects.open_count = 0
+        assert log.estimate_bytes(0) == sealed + tail
+        assert log.estimate_bytes(5) == sealed // 2 + tail
+        assert log.estimate_bytes(11) == tail
+        assert log.estimate_bytes(12) == 0
+        assert [log.estimate_time(at) for at in (0, 5, 11)] == [1000, 1004, 2000]
+        assert log.estimate_time(12) is None
+        assert world.objects.open_count == 0
+
+    with_log(test, world)

@@ -12,7 +12,7 @@ from pydanube.model.batch import Column, batch_of, schema_of
 from pydanube.model.errors import CorruptBatch
 from pydanube.wire.batches import (
     BODY_BYTES_MAX,
-    PUBLISH_TIME_MAX,
+    TIME_MAX,
     BatchFrame,
     BatchHeader,
     Codec,
@@ -111,14 +111,14 @@ def test_an_uncompressed_body_is_not_copied():
         ("<B", 20, 1, "does not decompress"),
         ("<B", 21, 0, "impossible"),
         ("<B", 21, Column.KEY, "impossible"),
-        ("<B", 21, 64 | Column.PAYLOAD, "impossible"),
+        ("<B", 21, Column.EXPIRES_AT | Column.PAYLOAD, "not an Arrow batch"),
         ("<B", 21, Column.KEY | Column.PAYLOAD, "not an Arrow batch"),
         ("<H", 22, 9, "describes"),
         ("<I", 24, 0, "impossible"),
         ("<I", 24, 3, "counts 3"),
         ("<Q", 40, 2**63 - 2, "out of bounds"),
         ("<q", 48, -(2**63), "between the years"),
-        ("<q", 56, PUBLISH_TIME_MAX + 1, "between the years"),
+        ("<q", 56, TIME_MAX + 1, "between the years"),
         ("<Q", 64, 2**63, "out of bounds"),
         ("<I", 72, 2**31, "out of bounds"),
         ("<I", 76, 1, "describes"),
@@ -192,7 +192,15 @@ def test_nulls_where_none_may_be_are_corrupt():
 
 
 def test_a_publish_time_that_no_calendar_has_is_corrupt():
-    rows = batch_of([b"a", b"b"], publish_times=[1, PUBLISH_TIME_MAX + 1])
+    rows = batch_of([b"a", b"b"], publish_times=[1, TIME_MAX + 1])
+    with pytest.raises(CorruptBatch, match="between the years"):
+        encode(rows, header_of()).check()
+
+
+@pytest.mark.parametrize("column", ["deliver_at", "expires_at"])
+def test_a_time_of_delivery_or_expiry_that_no_calendar_has_is_corrupt(column):
+    encode(batch_of([b"a"], **{column: [None]}), header_of()).check()
+    rows = batch_of([b"a", b"b"], **{column: [None, TIME_MAX + 1]})
     with pytest.raises(CorruptBatch, match="between the years"):
         encode(rows, header_of()).check()
 
@@ -219,3 +227,59 @@ def test_a_slice_outside_the_frame_is_our_bug():
     for base, end in [(9, 11), (11, 13), (11, 11)]:
         with pytest.raises(AssertionError):
             frame.slice(base, end)
+
+
+def various():
+    return encode(
+        batch_of(
+            [b"a", b"b", b"c", b"d", b"e"],
+            keys=[b"1", None, b"2", b"1", b""],
+            attributes=[{"x": "1"}, None, {}, {"y": ""}, None],
+            publish_times=[5, 6, 7, 8, 9],
+            deliver_at=[None, 20, None, None, 21],
+        ),
+        header_of(base_offset=10, base_sequence=50, epoch=2, producer="anna"),
+        Codec.LZ4,
+    )
+
+
+def test_messages_with_gaps_between_them_are_a_batch_with_their_offsets():
+    frame = various()
+    part = decode(frame.take([(10, 11), (12, 14)]).buffer)
+    rows = part.check()
+    assert rows.column("offset").to_pylist() == [10, 12, 13]
+    assert rows.schema == schema_of(frame.header.columns | Column.OFFSET)
+    wanted = frame.arrow().take([0, 2, 3])
+    assert all(
+        rows.column(name).equals(wanted.column(name)) for name in wanted.schema.names
+    )
+    header = part.header
+    assert (header.base_offset, header.count, header.base_sequence) == (10, 3, 50)
+    assert (header.first_publish_time, header.last_publish_time) == (5, 8)
+    assert (header.producer, header.epoch) == ("anna", 2)
+
+
+def test_a_batch_may_lose_its_compression_and_nothing_else():
+    frame = various()
+    plain = decode(frame.plain().buffer)
+    assert plain.header.codec is Codec.NONE
+    assert plain.check().equals(frame.check())
+    assert (plain.base, plain.header.epoch, plain.header.producer) == (10, 2, "anna")
+    assert frame.header.codec is Codec.LZ4
+    assert plain.plain() is plain
+
+
+def test_messages_without_a_gap_need_no_offsets():
+    frame = various()
+    assert frame.take([(10, 15)]) is frame
+    assert frame.take([(10, 12), (12, 15)]) is frame
+    part = frame.take([(11, 12), (12, 13)])
+    assert (part.base, part.end) == (11, 13)
+    assert not part.header.columns & Column.OFFSET
+
+
+def test_what_is_not_in_the_frame_cannot_be_taken():
+    frame = various()
+    for ranges in ([(9, 10), (12, 13)], [(10, 11), (14, 16)]):
+        with pytest.raises(AssertionError):
+            frame.take(ranges)

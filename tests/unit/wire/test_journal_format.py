@@ -3,8 +3,10 @@ import struct
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from pydanube.model.errors import CorruptJournal, NewerJournal
+from pydanube.model.ranges import RangeSet
 from pydanube.wire.journal_format import (
     ENTRY_HEADER_BYTES,
     FILE_HEADER_BYTES,
@@ -30,11 +32,16 @@ from pydanube.wire.journal_format import (
 from support.batches import frame_of, payloads_of
 
 SEED = 4711
+# Every third message, and far away two more: bits and numbers.
+SCATTERED = RangeSet((at, at + 1) for at in range(100, 60_000, 3))
+SCATTERED.add(2**60, 2**60 + 1)
+SCATTERED.add(2**61, 2**62)
 SMALL = [
     TopicOpened(
         topic_id=1, name="/default/ä", epoch=7, end_offset=2**40, sealed_offset=5
     ),
-    CursorSaved(1, "billing", CursorState(5, ((7, 9), (11, 2**50)))),
+    CursorSaved(1, "billing", CursorState(5, RangeSet([(7, 9), (11, 2**50)]))),
+    CursorSaved(1, "billing", CursorState(5, SCATTERED)),
     CursorSaved(2**63, "", CursorState(0)),
     ProducerSaved(
         topic_id=1,
@@ -70,6 +77,25 @@ def test_an_entry_comes_back_as_it_was(entry):
     assert decoded.entry == entry
     assert (decoded.position, decoded.synced) == (96, 88)
     assert decoded.end % 8 == 0
+
+
+def test_what_is_done_here_and_there_takes_a_bit_for_each_message():
+    [data] = encode_entry(
+        CursorSaved(1, "s", CursorState(5, SCATTERED)), position=48, synced=0, seed=SEED
+    )[0]
+    assert data[12] == Kind.CURSOR_MAPS
+    assert len(data) < 60_000 / 8 + 2000
+
+
+def test_a_bit_map_says_of_each_offset_whether_it_is_done():
+    body = struct.pack("<QQII", 1, 5, 1, 1) + struct.pack("<QQ", 7, 9)
+    body += struct.pack("<QI", 100, 2) + bytes([0b1000_0011, 0b1]) + b"s"
+    length = len(body)
+    head = struct.pack("<4sIIB3xQQ", b"DjE1", 0, length, 11, 48, 0)
+    crc = crc32c(body, crc32c(head[8:], SEED))
+    data = head[:4] + struct.pack("<I", crc) + head[8:] + body + bytes(-length % 8)
+    cursor = unpacked(data).entry.cursor
+    assert (cursor.offset, list(cursor.done)) == (5, [(7, 9), (100, 102), (107, 109)])
 
 
 def test_a_batch_comes_back_with_its_frame():
