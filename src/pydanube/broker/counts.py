@@ -21,6 +21,12 @@ class Counts:
     delivered_bytes: int = 0
     redelivered: int = 0
     dropped: int = 0
+    nacked: int = 0
+    timed_out: int = 0
+    expired: int = 0
+    dead_lettered: int = 0
+    dead_letter_failures: int = 0
+    given_up: int = 0
 
     def publish(self, count: int, byte_count: int) -> None:
         """A batch came in."""
@@ -43,3 +49,28 @@ class Counts:
         self.dropped += count
         if self.parent is not None:
             self.parent.drop(count)
+
+    def fail(self, *, nacked: int = 0, timed_out: int = 0) -> None:
+        """Messages came back, or did not come back in time."""
+        self.nacked += nacked
+        self.timed_out += timed_out
+        if self.parent is not None:
+            self.parent.fail(nacked=nacked, timed_out=timed_out)
+
+    def end(
+        self, *, expired: int = 0, dead_lettered: int = 0, given_up: int = 0
+    ) -> None:
+        """Messages are done although nobody acknowledged them."""
+        self.expired += expired
+        self.dead_lettered += dead_lettered
+        self.given_up += given_up
+        if self.parent is not None:
+            self.parent.end(
+                expired=expired, dead_lettered=dead_lettered, given_up=given_up
+            )
+
+    def fail_to_dead_letter(self) -> None:
+        """Messages did not come to the dead-letter topic; it is tried again."""
+        self.dead_letter_failures += 1
+        if self.parent is not None:
+            self.parent.fail_to_dead_letter()

@@ -5,12 +5,20 @@ Acks come in small pieces; writing the cursor for each would cost more than the
 messages.  A moved cursor is written after a short linger, so that a burst of
 acks becomes one entry.  A crash loses at most that much, which means that some
 messages are delivered again.
+
+A cursor is a few bytes as long as messages are done in order.  One with very many
+done ranges above it, because messages wait or are blocked below them, is larger;
+after it was written it pauses the longer, the larger it is, so that no cursor costs
+the journal more than ``CURSOR_BYTES_PER_S``.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
+from pydanube.model.errors import SubscriptionNotFound
 from pydanube.wire.journal_format import CursorState
 
 if TYPE_CHECKING:
@@ -23,9 +31,21 @@ if TYPE_CHECKING:
     from pydanube.model.names import SubscriptionName
     from pydanube.storage.storage import Storage
 
+    Done = Callable[[BrokerError | None], None]
+    _Key = tuple[TopicId, SubscriptionName]
+
 CURSOR_LINGER_S = 0.02
-RANGES_MAX = 1000
-"""Of the done ranges above a cursor, so many are stored; the rest is redelivered."""
+CURSOR_BYTES_PER_S = 1024 * 1024
+SMALL_CURSOR_BYTES = 4096
+"""A cursor with no more done ranges than this is written without a pause."""
+
+
+@dataclass(slots=True)
+class _Moved:
+    """A cursor that is to be written, as it will be by then."""
+
+    cursor: Cursor
+    waiting: list[Done] = field(default_factory=list)
 
 
 class CursorSaver:
@@ -34,46 +54,102 @@ class CursorSaver:
     def __init__(self, storage: Storage, loop: asyncio.AbstractEventLoop) -> None:
         self._storage = storage
         self._loop = loop
-        self._moved: dict[tuple[TopicId, SubscriptionName], Cursor] = {}
+        self._moved: dict[_Key, _Moved] = {}
+        # Those of them that somebody waits for, at the end of this turn.
+        self._urgent: list[_Key] = []
+        # Large cursors that were written lately: when they may be written again.
+        self._pauses: dict[_Key, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def mark(
         self, topic: TopicId, subscription: SubscriptionName, cursor: Cursor
     ) -> None:
         """Write *cursor* soon, as it is by then."""
-        self._moved[topic, subscription] = cursor
-        if self._timer is None:
-            self._timer = self._loop.call_later(CURSOR_LINGER_S, self.flush)
+        key = topic, subscription
+        if key not in self._moved:
+            self._moved[key] = _Moved(cursor)
+            self._linger()
 
     def save_now(
         self,
         topic: TopicId,
         subscription: SubscriptionName,
         cursor: Cursor,
-        done: Callable[[BrokerError | None], None],
+        done: Done,
     ) -> None:
-        """Write *cursor*; *done* is called when it is on disk."""
-        self._moved.pop((topic, subscription), None)
-        self._storage.save_cursor(topic, subscription, state_of(cursor), done)
+        """
+        Write *cursor*; *done* is called when it is on disk.
+
+        Whoever asks in the same turn of the loop, or during the pause of a large
+        cursor, waits for the same entry.
+        """
+        key = topic, subscription
+        moved = self._moved.setdefault(key, _Moved(cursor))
+        moved.waiting.append(done)
+        if key in self._pauses:
+            self._linger()
+        elif len(moved.waiting) == 1:
+            if not self._urgent:
+                self._loop.call_soon(self._write_urgent)
+            self._urgent.append(key)
 
     def forget(
         self, topic: TopicId, subscription: SubscriptionName | None = None
     ) -> None:
         """The topic, or one subscription of it, is deleted."""
-        for key in list(self._moved):
+        for key in [*self._moved, *self._pauses]:
             if key[0] == topic and subscription in (None, key[1]):
-                del self._moved[key]
+                self._pauses.pop(key, None)
+                moved = self._moved.pop(key, None)
+                if moved is not None:
+                    gone = SubscriptionNotFound(f"{key[1]} has been deleted")
+                    self._loop.call_soon(_tell, moved.waiting, gone)
 
     def flush(self) -> None:
-        """Hand every moved cursor to the journal."""
+        """Hand every moved cursor to the journal, also those that pause."""
+        for key in list(self._moved):
+            self._write(key)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        moved, self._moved = self._moved, {}
-        for (topic, subscription), cursor in moved.items():
-            self._storage.save_cursor(topic, subscription, state_of(cursor))
+
+    def _linger(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_later(CURSOR_LINGER_S, self._write_lingering)
+
+    def _write_urgent(self) -> None:
+        urgent, self._urgent = self._urgent, []
+        for key in urgent:
+            if key in self._moved:
+                self._write(key)
+
+    def _write_lingering(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        for key in [key for key, end in self._pauses.items() if end <= now]:
+            del self._pauses[key]
+        for key in [key for key in self._moved if key not in self._pauses]:
+            self._write(key)
+        if self._pauses:
+            # Also where none of them has moved: it is forgotten when it is over.
+            self._linger()
+
+    def _write(self, key: _Key) -> None:
+        moved = self._moved.pop(key)
+        state = state_of(moved.cursor)
+        byte_count = state.done.byte_count
+        if byte_count > SMALL_CURSOR_BYTES:
+            self._pauses[key] = self._loop.time() + byte_count / CURSOR_BYTES_PER_S
+            self._linger()
+        done = partial(_tell, moved.waiting) if moved.waiting else None
+        self._storage.save_cursor(*key, state, done)
+
+
+def _tell(waiting: list[Done], error: BrokerError | None) -> None:
+    for done in waiting:
+        done(error)
 
 
 def state_of(cursor: Cursor) -> CursorState:
     """The cursor as the journal stores it."""
-    return CursorState(cursor.offset, tuple(cursor.done)[:RANGES_MAX])
+    return CursorState(cursor.offset, cursor.done.copy())

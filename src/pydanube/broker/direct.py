@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pydanube.broker.facts import keys_of
 from pydanube.broker.subscription import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pydanube.dispatch.effects import Deliver
+    from pydanube.dispatch.effects import Deliver, Park
     from pydanube.model.errors import BrokerError
     from pydanube.wire.batches import BatchFrame
 
@@ -36,8 +37,11 @@ class DirectSubscription(Subscription):
         if machine.next_offset != frame.base:
             machine.on_seek(frame.base, now)
         self._frame = frame
+        keys = keys_of(frame, frame.base) if machine.needs_keys else None
         self.carry_out(
-            machine.on_available(frame.base, frame.end, frame.byte_count, now)
+            machine.on_available(
+                frame.base, frame.end, frame.byte_count, now, keys=keys
+            )
         )
         self._frame = None
         self.counts.drop(machine.ready_count)
@@ -47,11 +51,17 @@ class DirectSubscription(Subscription):
         """Deliver at once; there is nothing to wait for."""
         frame = self._frame
         assert frame is not None
-        if (effect.base, effect.end) != (frame.base, frame.end):
-            frame = frame.slice(effect.base, effect.end)
+        frame = frame.take(effect.ranges or [(effect.base, effect.end)])
         consumer = self._consumers[effect.consumer]
         self.send(consumer, frame, effect)
         self.settle(consumer, effect, frame.byte_count)
+
+    def set_rate(self, messages_per_s: float | None) -> None:
+        """Nothing waits here, so nothing can be delivered more slowly."""
+
+    def park(self, effect: Park) -> None:
+        """Nothing fails: a message that was sent is done."""
+        raise AssertionError(effect)
 
     def save_cursor(self) -> None:
         """Nothing is stored."""

@@ -18,6 +18,7 @@ from pydanube.model.errors import OutOfSequence, ProducerFenced
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pydanube.broker.places import Place
     from pydanube.wire.batches import BatchHeader
 
 RUNS_MAX = 512
@@ -36,7 +37,8 @@ class ProducerSession:
     epoch: int
     next_sequence: int = 0
     runs: deque[Run] = field(default_factory=deque)
-    is_open: bool = True
+    place: Place | None = None
+    """What it has while somebody has it open; None for one that is only known."""
 
     def admit(self, header: BatchHeader) -> int | None:
         """
@@ -90,6 +92,7 @@ def open_session(
     *,
     resume: tuple[int, int],
     new_id: int,
+    place: Place | None = None,
 ) -> ProducerSession:
     """
     The session of a producer that opens under *name*.
@@ -99,16 +102,15 @@ def open_session(
     one.  The sequence goes on in both cases, so that it never repeats.
     """
     if before is None:
-        return ProducerSession(name, new_id, epoch=1)
-    if resume == (before.producer_id, before.epoch):
-        before.is_open = True
-        return before
+        return ProducerSession(name, new_id, epoch=1, place=place)
+    is_continued = resume == (before.producer_id, before.epoch)
     return ProducerSession(
         name,
         before.producer_id,
-        before.epoch + 1,
+        before.epoch if is_continued else before.epoch + 1,
         before.next_sequence,
         before.runs,
+        place,
     )
 
 
@@ -116,6 +118,4 @@ def restore_session(
     name: str, producer_id: int, epoch: int, next_sequence: int, runs: Iterable[Run]
 ) -> ProducerSession:
     """A session as the journal remembers it; nobody has it open."""
-    return ProducerSession(
-        name, producer_id, epoch, next_sequence, deque(runs), is_open=False
-    )
+    return ProducerSession(name, producer_id, epoch, next_sequence, deque(runs))

@@ -1,4 +1,4 @@
-"""The producers of each topic: which are open, and which are still remembered."""
+"""The producers of each topic: how they come in, and which are still remembered."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pydanube.broker.places import Place, Request
 from pydanube.broker.producers import ProducerSession, open_session, restore_session
 from pydanube.broker.topic import ReliableTopic, Topic
 from pydanube.storage.journal import settle
@@ -24,32 +25,73 @@ class ProducerSessions:
         self._storage = storage
 
     async def open(
-        self, topic: Topic, producer: str, resume: tuple[int, int]
+        self, topic: Topic, request: Request, resume: tuple[int, int]
     ) -> ProducerSession:
         """
-        A session for *producer*; see ``Broker.open_producer``.
+        A session for a producer; see ``Broker.open_producer``.
 
         Durability: On return its epoch is on disk, if the topic is stored.
+
+        Cancellation: Whenever it comes, the producer has no place.
         """
+        place = await self.enter(topic, request)
+        try:
+            return await self._open(topic, place, resume)
+        except BaseException:
+            topic.places.leave(place)
+            raise
+
+    async def _open(
+        self, topic: Topic, place: Place, resume: tuple[int, int]
+    ) -> ProducerSession:
+        producer = place.name
         before = topic.sessions.pop(producer, None)
         if before is None:
             before = self._find_remembered(topic, producer)
         session = open_session(
-            producer, before, resume=resume, new_id=self._new_id(topic)
+            producer, before, resume=resume, new_id=self._new_id(topic), place=place
         )
         # Also where it is continued: it is the last in line to be forgotten.
         topic.sessions[producer] = session
-        if isinstance(topic, ReliableTopic) and session is not before:
+        is_new = before is None or before.epoch != session.epoch
+        if is_new and isinstance(topic, ReliableTopic):
             await self._save(topic, session)
         self._forget_idle(topic)
         return session
 
+    async def enter(self, topic: Topic, request: Request) -> Place:
+        """
+        A place among the topic's producers, at once or when its turn has come.
+
+        Ordering: Turns come in the order of the calls.
+
+        Cancellation: The producer waits no more, and has no place.
+
+        Raises:
+            ProducerBusy, QuotaExceeded: It is not let in.
+            TopicNotFound, Draining: Nobody is, any more.
+        """
+        topic.check()
+        places = topic.places
+        place = places.enter(request, topic.limits.max_producers_per_topic)
+        if place is not None:
+            return place
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = places.wait(request, partial(settle, turn))
+        try:
+            await turn
+        except BaseException:
+            places.withdraw(waiting)
+            raise
+        assert waiting.place is not None
+        waiting.place.check()
+        return waiting.place
+
     def close(self, topic: Topic, session: ProducerSession, *, forget: bool) -> None:
         """The producer is gone; see ``Broker.close_producer``."""
-        if topic.sessions.get(session.name) is not session:
-            return
-        session.is_open = False
-        if forget:
+        if session.place is not None:
+            topic.places.leave(session.place)
+        if forget and topic.sessions.get(session.name) is session:
             self._forget(topic, session.name)
 
     def _find_remembered(self, topic: Topic, producer: str) -> ProducerSession | None:
@@ -84,11 +126,7 @@ class ProducerSessions:
         state = self._storage.find_state(topic.topic_id)
         known = dict.fromkeys([] if state is None else state.producers)
         known.update(dict.fromkeys(topic.sessions))
-        idle = [
-            name
-            for name in known
-            if (session := topic.sessions.get(name)) is None or not session.is_open
-        ]
+        idle = [name for name in known if name not in topic.places]
         for name in idle[: max(0, len(idle) - IDLE_PRODUCERS_MAX)]:
             self._forget(topic, name)
 

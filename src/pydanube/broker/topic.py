@@ -4,28 +4,34 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pydanube.broker.counts import Counts
 from pydanube.broker.direct import DirectSubscription
+from pydanube.broker.limits import PublishRate, verify
+from pydanube.broker.places import Places
 from pydanube.broker.subscription import Subscription
 from pydanube.model.batch import Column
 from pydanube.model.descriptions import TopicDescription
 from pydanube.model.errors import (
     CorruptBatch,
     InvalidRequest,
-    ProducerFenced,
+    QuotaExceeded,
     SubscriptionNotFound,
 )
+from pydanube.model.policy import NamespacePolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pydanube.broker.producers import ProducerSession
+    from pydanube.broker.schema_gate import SchemaCounts, SchemaGate, Spare
     from pydanube.model.errors import BrokerError
     from pydanube.model.ids import TopicId
     from pydanube.model.names import SubscriptionName, TopicName
     from pydanube.model.policy import TopicPolicy
+    from pydanube.model.schemas import TopicSchema
     from pydanube.storage.manifest import SegmentEntry
     from pydanube.storage.topic_log import TopicLog
     from pydanube.wire.batches import BatchFrame, BatchHeader
@@ -43,17 +49,36 @@ class Topic:
     """
 
     def __init__(
-        self, name: TopicName, topic_id: TopicId, policy: TopicPolicy, counts: Counts
+        self,
+        name: TopicName,
+        topic_id: TopicId,
+        policy: TopicPolicy,
+        counts: Counts,
+        clock: Callable[[], float],
     ) -> None:
         self.name = name
         self.topic_id = topic_id
         self.policy = policy
+        self.limits = NamespacePolicy()
+        """What holds for it; see ``set_limits``."""
+        self.has_own_limits = False
+        """Whether they are its own, and not those of its namespace."""
+        self.places = Places(name)
+        """Who publishes at the moment."""
         self.sessions: dict[str, ProducerSession] = {}
         """Producers by name, in the order of their last opening; also idle ones."""
         self.subscriptions: dict[SubscriptionName, Subscription] = {}
         self.refusal: BrokerError | None = None
         """Why nothing is taken at the moment, if so."""
+        self.schema: TopicSchema | None = None
+        """What its messages keep to."""
+        self.gate: SchemaGate | None = None
+        """What sees to it; None where nothing is looked at."""
+        self.schema_counts: SchemaCounts | None = None
+        """What its gates have counted, if there ever was one."""
         self.counts = Counts(counts)
+        self._clock = clock
+        self._publish_rate: PublishRate | None = None
 
     # What happened.
 
@@ -67,25 +92,90 @@ class Topic:
 
         Raises:
             InvalidRequest: The batch is damaged, or out of sequence.
-            ProducerFenced: A newer producer of the same name is open.
+            MessageTooLarge: One of its messages is; none is taken.
+            SchemaMismatch, InvalidPayload: It does not keep to the topic's schema.
+            ProducerFenced: The producer has lost its place to another one.
             Draining: The broker is stopping.
         """
-        if self.refusal is not None:
-            raise self.refusal
-        if self.sessions.get(session.name) is not session:
-            raise ProducerFenced(f"another producer named {session.name} is open")
+        self.check()
+        place = session.place
+        assert place is not None, f"{session.name} is not open"
+        place.check()
         try:
-            frame.verify()
+            verify(frame, self.limits.max_message_size, self.name)
         except CorruptBatch as error:
             raise InvalidRequest(f"the batch is damaged: {error}") from error
         _check_is_of(session, frame.header)
-        self.store(session, frame, done)
+        if self.gate is None:
+            self.store(session, frame, done)
+        else:
+            store = partial(self._store_admitted, session, done)
+            self.gate.admit(frame, place.schema, store, done)
+
+    def check(self) -> None:
+        """
+        Let somebody pass who wants to publish.
+
+        Raises: Why nothing is taken.
+        """
+        if self.refusal is not None:
+            # One error is raised many times, and must not collect where.
+            raise self.refusal.with_traceback(None)
+
+    def take(self, frame: BatchFrame, done: Published) -> None:
+        """
+        Take a batch that the broker has made, of producers that do not number.
+
+        What is in it is not checked, not even its schema.  Otherwise as ``publish``.
+
+        Raises:
+            Draining, TopicNotFound, TopicFenced, JournalFailed: Nothing is taken
+                any more.
+        """
+        self.check()
+        assert not frame.header.producer_id
+        self.append(frame, done)
+
+    def take_gathered(self, frame: BatchFrame, done: Published, spare: Spare) -> None:
+        """
+        The same for a batch of messages that producers have sent one by one.
+
+        If the topic's schema forbids some of them, *spare* refuses these and gives
+        the rest.
+
+        Raises:
+            SchemaMismatch: None of them keeps to the topic's schema.
+        """
+        self.check()
+        if self.gate is None:
+            self.append(frame, done)
+        else:
+            store = partial(self._append_admitted, done)
+            self.gate.admit(frame, None, store, done, spare)
 
     def store(
         self, session: ProducerSession, frame: BatchFrame, done: Published
     ) -> None:
-        """Give a checked batch its place."""
+        """Give a checked batch its place, unless it has one already."""
         raise NotImplementedError
+
+    def append(self, frame: BatchFrame, done: Published) -> None:
+        """Give a batch the next place."""
+        raise NotImplementedError
+
+    def set_limits(self, limits: NamespacePolicy, *, are_own: bool) -> None:
+        """
+        Other limits hold from now on.
+
+        Who is there already stays, whatever they say.
+        """
+        rate_before = self.dispatch_rate
+        self.limits = limits
+        self.has_own_limits = are_own
+        self._change_publish_rate(limits.max_publish_rate)
+        if self.dispatch_rate != rate_before:
+            for subscription in self.subscriptions.values():
+                subscription.set_rate(self.dispatch_rate)
 
     def find_subscription(self, name: SubscriptionName) -> Subscription:
         """
@@ -99,25 +189,81 @@ class Topic:
             raise SubscriptionNotFound(f"{self.name} has no subscription {name!r}")
         return found
 
+    def check_new_subscription(self) -> None:
+        """
+        Let a new subscription pass.
+
+        Raises:
+            QuotaExceeded: There are as many as there may be.
+        """
+        count = len(self.subscriptions)
+        count_max = self.limits.max_subscriptions_per_topic
+        if 0 < count_max <= count:
+            raise QuotaExceeded(
+                f"Not allowed to create the subscription for the topic: {self.name}. "
+                f"Current: {count}, Limit: {count_max}"
+            )
+
+    def check_new_consumer(self, subscription: Subscription) -> None:
+        """
+        Let a consumer pass that is new to *subscription*.
+
+        Raises:
+            QuotaExceeded: It or the topic has as many as there may be.
+        """
+        count_max = self.limits.max_consumers_per_topic
+        if count_max:
+            count = sum(each.consumer_count for each in self.subscriptions.values())
+            if count >= count_max:
+                raise QuotaExceeded(
+                    f"Consumer limit per topic reached for {self.name}. "
+                    f"Current: {count}, Limit: {count_max}"
+                )
+        count = subscription.consumer_count
+        count_max = self.limits.max_consumers_per_subscription
+        if 0 < count_max <= count:
+            raise QuotaExceeded(
+                f"Consumer limit per subscription reached for {subscription.name} of "
+                f"{self.name}. Current: {count}, Limit: {count_max}"
+            )
+
     def close(self, reason: BrokerError) -> None:
-        """Let all consumers go; producers learn it with their next batch."""
+        """Let all producers and consumers go, and say why."""
+        if self.gate is not None:
+            self.gate.close(reason)
+        self.places.close(reason)
         self.sessions.clear()
         for subscription in self.subscriptions.values():
             subscription.close(reason)
+            subscription.cancel()
 
     # What is known.
 
     @property
     def open_producers(self) -> Iterator[str]:
         """The names of the producers that are open."""
-        return (s.name for s in self.sessions.values() if s.is_open)
+        return iter(self.places)
 
     @property
     def is_in_use(self) -> bool:
         """Whether a producer or consumer is connected."""
-        return any(self.open_producers) or any(
+        return len(self.places) > 0 or any(
             s.has_consumers for s in self.subscriptions.values()
         )
+
+    @property
+    def dispatch_rate(self) -> float | None:
+        """Messages a second that each subscription may deliver; None: any number."""
+        return self.limits.max_subscription_dispatch_rate or None
+
+    def publish_delay_s(self, now: float) -> float:
+        """
+        For how long a door should take nothing for this topic; 0: it may go on.
+
+        Whatever it brings is taken all the same, and makes the next delay longer.
+        """
+        rate = self._publish_rate
+        return 0.0 if rate is None else rate.delay_s(now)
 
     @property
     def end_offset(self) -> int:
@@ -132,6 +278,38 @@ class Topic:
     def describe(self) -> TopicDescription:
         """The facts at this moment."""
         raise NotImplementedError
+
+    # What follows.
+
+    def _store_admitted(
+        self, session: ProducerSession, done: Published, frame: BatchFrame
+    ) -> None:
+        # It may have waited at the gate, and much may have happened.
+        self.check()
+        assert session.place is not None
+        session.place.check()
+        self.store(session, frame, done)
+
+    def _append_admitted(self, done: Published, frame: BatchFrame) -> None:
+        self.check()
+        fenced = self.places.why_not(frame.header.producer)
+        if fenced is not None:
+            raise fenced
+        self.append(frame, done)
+
+    def count_taken(self, count: int) -> None:
+        """So many messages are on their way; the publish rate counts them."""
+        if self._publish_rate is not None:
+            self._publish_rate.take(count, self._clock())
+
+    def _change_publish_rate(self, messages_per_s: int) -> None:
+        now = self._clock()
+        if not messages_per_s:
+            self._publish_rate = None
+        elif self._publish_rate is None:
+            self._publish_rate = PublishRate(messages_per_s, now)
+        else:
+            self._publish_rate.change(messages_per_s, now)
 
     def _facts(
         self,
@@ -159,6 +337,9 @@ class Topic:
                 s.describe(end_offset) for s in self.subscriptions.values()
             ),
             dropped=self.counts.dropped,
+            limits=self.limits,
+            own_limits=self.limits if self.has_own_limits else None,
+            schema=self.schema,
         )
 
 
@@ -171,9 +352,11 @@ class ReliableTopic(Topic):
         topic_id: TopicId,
         policy: TopicPolicy,
         counts: Counts,
+        clock: Callable[[], float],
+        *,
         topic_log: TopicLog,
     ) -> None:
-        super().__init__(name, topic_id, policy, counts)
+        super().__init__(name, topic_id, policy, counts, clock)
         self.log = topic_log
         # Repeated batches whose first copy is not committed yet.
         self._repeated: deque[tuple[int, int, Published]] = deque()
@@ -200,6 +383,19 @@ class ReliableTopic(Topic):
 
         base_offset = self.log.append_nowait(frame, committed)
         session.record(base_sequence, base_offset, count)
+        self.count_taken(count)
+
+    def append(self, frame: BatchFrame, done: Published) -> None:
+        """See the base class."""
+        count, byte_count = frame.count, frame.byte_count
+
+        def committed(error: BrokerError | None) -> None:
+            if error is None:
+                self.counts.publish(count, byte_count)
+            done(base_offset, error)
+
+        base_offset = self.log.append_nowait(frame, committed)
+        self.count_taken(count)
 
     @property
     def end_offset(self) -> int:
@@ -228,10 +424,15 @@ class ReliableTopic(Topic):
             done(base_offset, None)
 
     def _forget(self, session: ProducerSession, error: BrokerError) -> None:
-        # What the session counted was not written.  Its next opening takes up
-        # what the journal remembers.
-        if self.sessions.get(session.name) is session:
-            del self.sessions[session.name]
+        # What the session counted was not written, and neither was what a later
+        # one of this name took over from it.  The next opening takes up what the
+        # journal remembers.
+        if session.place is not None:
+            # Whoever has it is told by *done*.
+            self.places.leave(session.place, error)
+        current = self.sessions.pop(session.name, None)
+        if current is not None and current.place is not None:
+            self.places.fence(current.place, error)
         repeated, self._repeated = self._repeated, deque()
         for _, base_offset, done in repeated:
             done(base_offset, error)
@@ -245,17 +446,22 @@ class DirectTopic(Topic):
     def store(
         self, session: ProducerSession, frame: BatchFrame, done: Published
     ) -> None:
-        """Pass the batch to every subscription."""
+        """Pass the batch on, unless it was passed on before."""
         if session.admit(frame.header) is not None:
             # Sent again after a lost connection: it has been passed on before,
             # and a second time would be one too many.
             done(self._next_offset, None)
             return
+        session.record(frame.header.base_sequence, self._next_offset, frame.count)
+        self.append(frame, done)
+
+    def append(self, frame: BatchFrame, done: Published) -> None:
+        """Pass the batch to every subscription."""
         base_offset = self._next_offset
         frame.stamp(base_offset, 1)
-        session.record(frame.header.base_sequence, base_offset, frame.count)
         self._next_offset += frame.count
         self.counts.publish(frame.count, frame.byte_count)
+        self.count_taken(frame.count)
         for subscription in self.subscriptions.values():
             assert isinstance(subscription, DirectSubscription)
             subscription.offer(frame)

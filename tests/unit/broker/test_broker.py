@@ -3,8 +3,11 @@
 import pytest
 
 from pydanube.broker import sessions
+from pydanube.model.errors import MetadataUnavailable
 from pydanube.model.names import TopicName
 from pydanube.model.policy import TopicPolicy
+from support.batches import frame_of
+from support.brokers import A_TOPIC, RELIABLE, Outcome, with_world
 from support.running import TOPIC, published, with_broker
 
 
@@ -99,3 +102,19 @@ def test_policies_are_part_of_a_topic():
         assert created.policy == policy
 
     with_broker(test)
+
+
+def test_a_topic_whose_opening_failed_half_way_can_be_opened_again():
+    async def test(world):
+        async with world.broker() as broker:
+            world.store.failing.add("/subscriptions/")
+            with pytest.raises(MetadataUnavailable):
+                await broker.create_topic(A_TOPIC, RELIABLE)
+            world.store.failing.clear()
+            topic = await broker.topic(A_TOPIC)
+            topic.take(frame_of([b"x"]), outcome := Outcome())
+            assert await outcome.offset() == 0
+            await broker.storage.seal(topic.topic_id)
+            await broker.delete_topic(A_TOPIC)
+
+    with_world(test)

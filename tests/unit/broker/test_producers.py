@@ -77,10 +77,12 @@ def test_a_new_name_begins_with_epoch_1():
 
 
 def test_whoever_names_the_session_continues_it():
-    before = session(next_sequence=10)
+    before = session(next_sequence=10, runs=[(0, 0, 10)])
 
-    assert open_session("web-1", before, resume=(7, 1), new_id=9) is before
-    assert before.is_open
+    opened = open_session("web-1", before, resume=(7, 1), new_id=9)
+
+    assert (opened.producer_id, opened.epoch, opened.next_sequence) == (7, 1, 10)
+    assert opened.runs == deque([(0, 0, 10)])
 
 
 def test_anybody_else_fences_it_and_goes_on_with_its_sequence():

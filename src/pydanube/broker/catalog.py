@@ -1,0 +1,487 @@
+"""
+Which topics there are, by the metadata store: names, numbers, what was decided.
+
+Every change is one transaction, so that no reader and no crash ever sees a part of
+it: all partitions of a name appear together and vanish together.  What it rests on
+is compared in the same transaction, because another broker may change the same
+things at the same time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pydanube.broker.limits import check_policy
+from pydanube.broker.partitions import (
+    check_count,
+    grown,
+    has_partition,
+    names_of,
+    new_record,
+    numbers_of,
+    with_partition,
+)
+from pydanube.metadata import keys
+from pydanube.metadata.records import DeletedTopicRecord, TopicRecord
+from pydanube.metadata.store import ABSENT, Delete, Put, Unchanged
+from pydanube.metadata.transactions import settled, unchanged
+from pydanube.model.errors import (
+    AlreadyExists,
+    InvalidRequest,
+    RevisionConflict,
+    SchemaNotFound,
+    TopicNotFound,
+)
+from pydanube.model.names import TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pydanube.broker.namespaces import Namespaces
+    from pydanube.metadata.key import Prefix
+    from pydanube.metadata.records import PartitionedTopicRecord, SubjectRecord
+    from pydanube.metadata.store import (
+        Comparison,
+        MetadataStore,
+        Operation,
+        Stored,
+    )
+    from pydanube.model.ids import TopicId
+    from pydanube.model.names import NamespaceName
+    from pydanube.model.policy import NamespacePolicy, TopicPolicy
+    from pydanube.model.schemas import TopicSchema
+
+
+@dataclass(frozen=True, slots=True)
+class _Common:
+    """What topics have in common that are made together."""
+
+    policy: TopicPolicy
+    limits: NamespacePolicy | None = None
+    schema: TopicSchema | None = None
+
+    @classmethod
+    def of(cls, record: PartitionedTopicRecord) -> _Common:
+        """What the partitions of a name have in common."""
+        return cls(record.policy, record.limits, record.schema)
+
+
+class Catalog:
+    """What the metadata store knows of topics."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        namespaces: Namespaces,
+        wall_clock_us: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._namespaces = namespaces
+        self._wall_clock_us = wall_clock_us
+
+    # Names appear.
+
+    async def create(
+        self, name: TopicName, policy: TopicPolicy, schema: TopicSchema | None = None
+    ) -> None:
+        """
+        Record a topic, plain or a partition of its base name.
+
+        A partition has the schema of those that are there already.
+
+        Raises:
+            AlreadyExists: The name is taken, or its base name is a plain topic, or
+                a partitioned one whose partitions have another policy.
+            NamespaceNotFound: Its namespace does not exist.
+            SchemaNotFound: There is no such subject or version.
+        """
+        await settled(partial(self._try_create, name, policy, schema))
+
+    async def _try_create(
+        self, name: TopicName, policy: TopicPolicy, schema: TopicSchema | None
+    ) -> None:
+        await self._refuse_if_taken(name)
+        split = name.split_partition()
+        if split is None:
+            await self._record([name], _Common(policy, schema=schema), [], [])
+            return
+        base, number = split
+        key = keys.partitioned_topic(base)
+        stored = await self._store.get(key)
+        before = None if stored is None else stored.value
+        if before is None:
+            await self._refuse_if_plain(base, name)
+        elif before.policy != policy:
+            raise AlreadyExists(
+                f"Cannot create the partition '{name}': the partitions of '{base}' "
+                "have another policy"
+            )
+        record = with_partition(before, number, policy, self._wall_clock_us())
+        if before is None:
+            record = msgspec.structs.replace(record, schema=schema)
+        await self._record(
+            [name],
+            _Common.of(record),
+            [unchanged(key, stored), Unchanged(keys.topic(base), ABSENT)],
+            [Put(key, record)],
+        )
+
+    async def create_partitioned(
+        self,
+        base: TopicName,
+        partitions: int,
+        policy: TopicPolicy,
+        schema: TopicSchema | None = None,
+        *,
+        exist_ok: bool,
+    ) -> None:
+        """Record all partitions of *base*; see ``Broker.create_partitioned_topic``."""
+        check_count(base, partitions)
+        now = self._wall_clock_us()
+
+        async def attempt() -> None:
+            stored = await self._store.get(keys.partitioned_topic(base))
+            if stored is None:
+                await self._refuse_if_plain(base, base)
+                record = new_record(partitions, policy, now)
+                record = msgspec.structs.replace(record, schema=schema)
+                await self._grow(base, None, record)
+                return
+            record = stored.value
+            is_same = (record.partitions, record.policy) == (partitions, policy)
+            if not (exist_ok and is_same):
+                raise AlreadyExists(
+                    f"Topic '{base}' already exists, with {record.partitions} "
+                    "partitions"
+                )
+            if record.missing:
+                whole = msgspec.structs.replace(record, missing=())
+                await self._grow(base, stored, whole)
+
+        await settled(attempt)
+
+    async def add_partitions(self, base: TopicName, partitions: int) -> None:
+        """Record more partitions; see ``Broker.add_partitions``."""
+
+        async def attempt() -> None:
+            stored = await self._store.get(keys.partitioned_topic(base))
+            if stored is None:
+                raise TopicNotFound(f"Unable to find the partitioned topic: {base}")
+            await self._grow(base, stored, grown(base, stored.value, partitions))
+
+        await settled(attempt)
+
+    # What is known.
+
+    async def find(self, name: TopicName) -> Stored[TopicRecord] | None:
+        """What is recorded of a topic."""
+        return await self._store.get(keys.topic(name))
+
+    async def find_partitioned(
+        self, base: TopicName
+    ) -> Stored[PartitionedTopicRecord] | None:
+        """What is recorded of a name that has partitions."""
+        return await self._store.get(keys.partitioned_topic(base))
+
+    async def records(
+        self, namespace: NamespaceName | None = None
+    ) -> list[tuple[TopicName, TopicRecord]]:
+        """Every topic, or those of *namespace*, by name."""
+        prefix = keys.TOPICS if namespace is None else keys.topics_of(namespace)
+        return [
+            (_name_of(keys.TOPICS, path), stored.value)
+            for path, stored in await self._store.scan(prefix)
+        ]
+
+    async def partitioned(
+        self, namespace: NamespaceName | None = None
+    ) -> dict[TopicName, PartitionedTopicRecord]:
+        """Every name with partitions, or those of *namespace*, by name."""
+        every = keys.PARTITIONED_TOPICS
+        prefix = every if namespace is None else keys.partitioned_topics_of(namespace)
+        return {
+            _name_of(every, path): stored.value
+            for path, stored in await self._store.scan(prefix)
+        }
+
+    async def partitions_of(self, name: TopicName) -> list[TopicName]:
+        """See ``Broker.partitions_of``."""
+        if await self.find(name) is not None:
+            return [name]
+        stored = await self.find_partitioned(name)
+        return [] if stored is None else names_of(name, stored.value)
+
+    async def refuse_partition(self, name: TopicName) -> None:
+        """
+        Let a name pass that is not one of the partitions of another name.
+
+        Raises:
+            InvalidRequest: It is one.
+        """
+        split = name.split_partition()
+        if split is None:
+            return
+        base, number = split
+        stored = await self.find_partitioned(base)
+        if stored is not None and has_partition(stored.value, number):
+            raise InvalidRequest(
+                f"Cannot delete individual partition '{name}': delete the partitioned "
+                f"topic '{base}' with all of them"
+            )
+
+    async def find_subject(self, schema: TopicSchema) -> Stored[SubjectRecord]:
+        """
+        The subject that topics with *schema* keep to.
+
+        Raises:
+            SchemaNotFound: There is no such subject, or not in such a version.
+        """
+        subject = schema.subject
+        stored = await self._store.get(keys.subject(subject))
+        if stored is None:
+            raise SchemaNotFound(
+                f"Schema subject '{subject}' not found in registry: register a schema "
+                "first"
+            )
+        versions = stored.value.versions
+        if schema.version is not None and schema.version not in versions:
+            raise SchemaNotFound(
+                f"Schema subject '{subject}' not found in registry with version "
+                f"{schema.version}"
+            )
+        if (schema.version_min or 0) > max(versions, default=0):
+            raise SchemaNotFound(
+                f"Schema subject '{subject}' not found in registry with version "
+                f"{schema.version_min} or a later one"
+            )
+        return stored
+
+    # What is decided about a topic.
+
+    async def set_limits(
+        self, name: TopicName, limits: NamespacePolicy | None
+    ) -> list[TopicName]:
+        """
+        Give a topic or all partitions of a name limits of their own, or none.
+
+        Returns: The topics that have them now.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+        """
+        if limits is not None:
+            check_policy(limits)
+        return await settled(partial(self._try_change, name, limits=limits))
+
+    async def set_schema(
+        self, name: TopicName, schema: TopicSchema | None
+    ) -> list[TopicName]:
+        """
+        Bind a topic to a subject, or all partitions of a name, or none any more.
+
+        The name of a partition stands for all of them.
+
+        Returns: The topics that are bound now.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            SchemaNotFound: There is no such subject, or not in such a version.
+        """
+        split = name.split_partition()
+        if split is not None and await self.find_partitioned(split[0]) is not None:
+            name = split[0]
+
+        async def attempt() -> list[TopicName]:
+            conditions, operations = await self._touching_subject(schema)
+            return await self._try_change(name, conditions, operations, schema=schema)
+
+        return await settled(attempt)
+
+    async def _try_change(
+        self,
+        name: TopicName,
+        other_conditions: Sequence[Comparison] = (),
+        other_operations: Sequence[Operation] = (),
+        **fields: Any,
+    ) -> list[TopicName]:
+        """Change *fields* of the records of a topic, or all of a base name."""
+        names = await self.partitions_of(name)
+        conditions: list[Comparison] = [*other_conditions]
+        operations: list[Operation] = [*other_operations]
+        if names != [name]:
+            base_key = keys.partitioned_topic(name)
+            base = await self._store.get(base_key)
+            if base is None:
+                raise TopicNotFound(f"Unable to find the topic: {name}")
+            conditions.append(unchanged(base_key, base))
+            record = msgspec.structs.replace(base.value, **fields)
+            operations.append(Put(base_key, record))
+        for each in names:
+            key = keys.topic(each)
+            topic = await self._store.get(key)
+            if topic is None:
+                raise RevisionConflict(f"{each} has been deleted meanwhile")
+            conditions.append(unchanged(key, topic))
+            changed = msgspec.structs.replace(topic.value, **fields)
+            operations.append(Put(key, changed))
+        await self._store.transaction(conditions, operations)
+        return names
+
+    async def _touching_subject(
+        self, schema: TopicSchema | None
+    ) -> tuple[list[Comparison], list[Operation]]:
+        """Changes nothing; but whoever deletes the subject meanwhile notices."""
+        if schema is None:
+            return [], []
+        key = keys.subject(schema.subject)
+        stored = await self.find_subject(schema)
+        return [unchanged(key, stored)], [Put(key, stored.value)]
+
+    # Names vanish.
+
+    async def remove(
+        self,
+        names: Sequence[TopicName],
+        contents: Mapping[TopicId, TopicName],
+        partitioned: tuple[TopicName, Stored[PartitionedTopicRecord]] | None,
+    ) -> None:
+        """
+        Forget topics, and the base name whose partitions they are.
+
+        What those of *contents* hold belongs to nobody then, and is recorded as to
+        be removed; see ``forget_content``.
+
+        Raises:
+            RevisionConflict: The base name has other partitions by now.
+        """
+        now = self._wall_clock_us()
+        conditions: list[Comparison] = []
+        operations: list[Operation] = [Delete(keys.topic(name)) for name in names]
+        for topic_id, name in contents.items():
+            record = DeletedTopicRecord(name=str(name), deleted_at=now)
+            operations.append(Put(keys.deleted_topic(topic_id), record))
+        if partitioned is not None:
+            base, stored = partitioned
+            conditions.append(unchanged(keys.partitioned_topic(base), stored))
+            operations.append(Delete(keys.partitioned_topic(base)))
+        await self._store.transaction(conditions, operations)
+
+    async def forget_content(self, topic_id: TopicId) -> None:
+        """Remove the last that is recorded of a topic; the rest is gone already."""
+        operations: list[Operation] = [
+            Delete(keys.topic_epoch(topic_id)),
+            Delete(keys.deleted_topic(topic_id)),
+        ]
+        prefixes: list[Prefix[Any]] = [
+            keys.subscriptions_of(topic_id),
+            keys.settings_of(topic_id),
+            keys.segments_of(topic_id),
+        ]
+        for prefix in prefixes:
+            stored = await self._store.scan(prefix)
+            operations += [
+                Delete(prefix.key(prefix.name_of(path))) for path, _ in stored
+            ]
+        await self._store.transaction([], operations)
+
+    # What follows.
+
+    async def _refuse_if_taken(self, name: TopicName) -> None:
+        """Let a name pass that is neither a topic nor has partitions."""
+        if await self.find(name) is not None:
+            raise AlreadyExists(f"Topic '{name}' already exists")
+        stored = await self.find_partitioned(name)
+        if stored is not None:
+            count = sum(1 for _ in numbers_of(stored.value))
+            raise AlreadyExists(
+                f"Cannot create topic '{name}': partitioned topics with this base name "
+                f"already exist (found {count} partitions)"
+            )
+
+    async def _refuse_if_plain(self, base: TopicName, name: TopicName) -> None:
+        """Let a base name pass that is not a topic itself."""
+        if await self.find(base) is not None:
+            raise AlreadyExists(
+                f"Cannot create partitioned topic '{name}': a non-partitioned topic "
+                f"'{base}' already exists"
+            )
+
+    async def _grow(
+        self,
+        base: TopicName,
+        stored: Stored[PartitionedTopicRecord] | None,
+        record: PartitionedTopicRecord,
+    ) -> None:
+        """Record the partitions that *record* has and what is *stored* has not."""
+        before = set() if stored is None else set(numbers_of(stored.value))
+        names = [base.partition(n) for n in numbers_of(record) if n not in before]
+        key = keys.partitioned_topic(base)
+        try:
+            await self._record(
+                names,
+                _Common.of(record),
+                [unchanged(key, stored), Unchanged(keys.topic(base), ABSENT)],
+                [Put(key, record)],
+            )
+        except RevisionConflict:
+            # Nearly always somebody was faster.  But it may be that one of the
+            # names has partitions of its own, and that will not change.
+            for name in names:
+                await self._refuse_if_taken(name)
+            raise
+
+    async def _record(
+        self,
+        names: Sequence[TopicName],
+        common: _Common,
+        conditions: Sequence[Comparison],
+        operations: Sequence[Operation],
+    ) -> None:
+        """Make topics of *names*, which are new and of one namespace."""
+        namespace = names[0].namespace
+        of_subject, touching_subject = await self._touching_subject(common.schema)
+        namespace_record = await self._namespaces.find(namespace)
+        last = await self._store.get(keys.LAST_TOPIC_ID)
+        last_id = 0 if last is None else last.value
+        now = self._wall_clock_us()
+        records = [
+            TopicRecord(
+                topic_id=topic_id,
+                policy=common.policy,
+                created_at=now,
+                limits=common.limits,
+                schema=common.schema,
+            )
+            for topic_id, _ in enumerate(names, last_id + 1)
+        ]
+        absent = [
+            Unchanged(key(name), ABSENT)
+            for name in names
+            for key in (keys.topic, keys.partitioned_topic)
+        ]
+        await self._store.transaction(
+            [
+                unchanged(keys.namespace(namespace), namespace_record),
+                unchanged(keys.LAST_TOPIC_ID, last),
+                *absent,
+                *of_subject,
+                *conditions,
+            ],
+            [
+                *(
+                    Put(keys.topic(name), record)
+                    for name, record in zip(names, records, strict=True)
+                ),
+                Put(keys.LAST_TOPIC_ID, last_id + len(names)),
+                *touching_subject,
+                *operations,
+            ],
+        )
+
+
+def _name_of(prefix: Prefix[Any], path: str) -> TopicName:
+    return TopicName.parse("/" + prefix.name_of(path))

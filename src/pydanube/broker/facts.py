@@ -1,0 +1,135 @@
+"""
+What a batch tells a dispatch machine besides its offsets: times and keys.
+
+Most batches have neither, and then their header alone says so.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pydanube.dispatch.facts import Keys, Terms
+from pydanube.model.batch import Column
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydanube.wire.batches import BatchFrame
+
+US_PER_S = 1_000_000
+TTL_STEP_US = US_PER_S
+"""Messages of one batch expire by the topic's time to live in steps of this."""
+
+# So long that it can be added to any time that a message may have.
+_FOR_EVER_US = 2**62
+
+TIMES = Column.DELIVER_AT | Column.EXPIRES_AT
+"""The columns that say when a message may be delivered."""
+
+
+def terms_of(
+    frame: BatchFrame, base: int, *, ttl_s: float | None, epoch_s: float
+) -> Sequence[Terms]:
+    """
+    When the messages of *frame* from *base* on may be delivered.
+
+    *ttl_s* is the topic's time to live.  *epoch_s* is what the clock of the result
+    showed at the beginning of 1970.
+    """
+    header = frame.header
+    if not header.columns & TIMES:
+        if ttl_s is None:
+            return ()
+        first, last = _publish_bounds(frame)
+        if last - first <= TTL_STEP_US:
+            expires = epoch_s + last / US_PER_S + ttl_s
+            return (Terms(base, frame.end, None, expires),)
+    rows = frame.arrow().slice(base - frame.base)
+    due = _times(rows, header.columns, Column.DELIVER_AT)
+    expires_at = _times(rows, header.columns, Column.EXPIRES_AT)
+    if ttl_s is not None:
+        own = _publish_times(frame, rows)
+        expires_at = pc.min_element_wise(expires_at, _ends(own, ttl_s))
+    return _runs(due, expires_at, base, epoch_s)
+
+
+def keys_of(frame: BatchFrame, base: int) -> Keys:
+    """
+    The keys by which the messages of *frame* from *base* on are kept in order.
+
+    A message without a key has the name of its producer instead.
+    """
+    header = frame.header
+    count = frame.end - base
+    if not header.columns & (Column.KEY | Column.PRODUCER):
+        return Keys([header.producer.encode()], bytes(count))
+    rows = frame.arrow().slice(base - frame.base)
+    otherwise: pa.Array | pa.Scalar = pa.scalar(header.producer.encode(), pa.binary())
+    if header.columns & Column.PRODUCER:
+        names = rows.column("producer").cast(pa.binary())
+        otherwise = pc.fill_null(names, pa.scalar(b"", pa.binary()))
+    keys = rows.column("key") if header.columns & Column.KEY else otherwise
+    encoded = pc.coalesce(keys, otherwise).dictionary_encode()
+    codes = encoded.indices
+    view = memoryview(codes.buffers()[1]).cast("i")
+    return Keys(
+        encoded.dictionary.to_pylist(), view[codes.offset : codes.offset + count]
+    )
+
+
+def _times(rows: pa.RecordBatch, columns: int, column: Column) -> pa.Array:
+    if not columns & column:
+        return pa.nulls(rows.num_rows, pa.int64())
+    name = "deliver_at" if column is Column.DELIVER_AT else "expires_at"
+    return rows.column(name).cast(pa.int64())
+
+
+def _publish_times(frame: BatchFrame, rows: pa.RecordBatch) -> pa.Array:
+    if frame.header.columns & Column.PUBLISH_TIME:
+        return rows.column("publish_time").cast(pa.int64())
+    first = pa.scalar(frame.header.first_publish_time, pa.int64())
+    return pa.repeat(first, rows.num_rows)
+
+
+def _publish_bounds(frame: BatchFrame) -> tuple[int, int]:
+    """The earliest and the latest publish time of a batch."""
+    header = frame.header
+    if not header.columns & Column.PUBLISH_TIME:
+        return header.first_publish_time, header.first_publish_time
+    # The header's times are of the first and last message, and producers' clocks,
+    # or a user's own times, need not be in order.
+    bounds = pc.min_max(frame.arrow().column("publish_time").cast(pa.int64()))
+    return bounds["min"].as_py(), bounds["max"].as_py()
+
+
+def _ends(published: pa.Array, ttl_s: float) -> pa.Array:
+    """When messages expire, in steps, so that neighbours expire together."""
+    steps = pc.divide(pc.add(published, TTL_STEP_US - 1), TTL_STEP_US)
+    ttl_us = round(min(ttl_s * US_PER_S, _FOR_EVER_US))
+    return pc.add(pc.multiply(steps, TTL_STEP_US), ttl_us)
+
+
+def _runs(
+    due: pa.Array, expires: pa.Array, base: int, epoch_s: float
+) -> Sequence[Terms]:
+    """Neighbours with the same times together; those without any left out."""
+
+    def clock(time: int | None) -> float | None:
+        return None if time is None else epoch_s + time / US_PER_S
+
+    starts = {0}
+    for column in (due, expires):
+        if column.null_count < len(column):
+            ends = pc.run_end_encode(column).run_ends.to_pylist()
+            starts.update(ends[:-1])
+    bounds = [*sorted(starts), len(due)]
+    terms = []
+    for start, end in pairwise(bounds):
+        times = clock(due[start].as_py()), clock(expires[start].as_py())
+        if times != (None, None):
+            terms.append(Terms(base + start, base + end, *times))
+    return terms

@@ -1,0 +1,430 @@
+"""
+A subscription of a stored topic: at least once, with a position that is saved.
+
+Facts come synchronously, from doors and from the log; what they lead to is
+queued and carried out by one task, strictly in order.  The task lives as long
+as the subscription has consumers, or messages that have to be dead-lettered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pydanube.broker.facts import TIMES, US_PER_S, keys_of, terms_of
+from pydanube.broker.subscription import Subscription
+from pydanube.model.descriptions import RANGES_SHOWN_MAX
+from pydanube.model.errors import OffsetDropped, Unavailable
+from pydanube.model.policy import DispatchLimits, FailurePolicy
+from pydanube.model.ranges import RangeSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pydanube.broker.consumers import Consumer, ConsumerPort
+    from pydanube.broker.counts import Counts
+    from pydanube.broker.cursors import CursorSaver
+    from pydanube.broker.dead_letters import DeadLetters
+    from pydanube.dispatch.effects import Deliver, Effect, Park
+    from pydanube.dispatch.facts import Terms
+    from pydanube.dispatch.machine import SubscriptionMachine
+    from pydanube.model.descriptions import SubscriptionDescription
+    from pydanube.model.errors import BrokerError
+    from pydanube.model.names import SubscriptionName, TopicName
+    from pydanube.model.policy import SubscriptionSettings, SubscriptionType
+    from pydanube.model.ranges import Range
+    from pydanube.storage.topic_log import TopicLog
+    from pydanube.wire.batches import BatchFrame
+
+log = logging.getLogger(__name__)
+
+READ_AHEAD_BYTES = 1024 * 1024
+"""How much is taken from the log at once; what is delivered is bounded by credit."""
+
+DEFAULT_POLICY = FailurePolicy()
+NO_LIMITS = DispatchLimits()
+
+
+class ReliableSubscription(Subscription):
+    """A subscription of a stored topic: at least once, with a saved cursor."""
+
+    def __init__(
+        self,
+        name: SubscriptionName,
+        type_: SubscriptionType,
+        machine: SubscriptionMachine,
+        clock: Callable[[], float],
+        counts: Counts,
+        *,
+        check_new_consumer: Callable[[Subscription], None],
+        topic: TopicName,
+        topic_log: TopicLog,
+        settings: SubscriptionSettings,
+        cursors: CursorSaver,
+        dead_letters: DeadLetters,
+        tasks: asyncio.TaskGroup,
+        wall_clock_us: Callable[[], int],
+    ) -> None:
+        super().__init__(
+            name, type_, machine, clock, counts, check_new_consumer=check_new_consumer
+        )
+        self.topic = topic
+        self.settings = settings
+        """What was decided about it; to be changed with ``apply`` only."""
+        self.dead_letter_error: BrokerError | None = None
+        """Why messages have not come to the dead-letter topic, if they have not."""
+        self._log = topic_log
+        self._cursors = cursors
+        self._dead_letters = dead_letters
+        self._tasks = tasks
+        self._wall_clock_us = wall_clock_us
+        self._due: list[Deliver] = []
+        # Only of a subscription at work; there may be very many that are not.
+        self._wake: asyncio.Event | None = None
+        self._running: asyncio.Task[None] | None = None
+        # The frame that the machine was told of last: what is delivered next
+        # usually comes from it, without another look into the log.
+        self._in_hand: BatchFrame | None = None
+        self._was_overtaken = False
+        self._is_cancelled = False
+        self._holds = 0
+
+    def attach(
+        self,
+        name: str,
+        port: ConsumerPort,
+        *,
+        key_filters: Sequence[str] = (),
+        priority: int = 0,
+    ) -> Consumer:
+        """Let a consumer in; see the base class."""
+        if self._was_overtaken:
+            # Its consumers were told that messages are gone; who comes back
+            # goes on with the first one that still exists.
+            self._was_overtaken = False
+            self.seek(self._log.base_offset)
+        consumer = super().attach(
+            name, port, key_filters=key_filters, priority=priority
+        )
+        self._start()
+        self._wake_up()
+        return consumer
+
+    def apply(self, settings: SubscriptionSettings) -> None:
+        """Go on with other settings, also for what has failed already."""
+        self.settings = settings
+        machine, now = self._machine, self._clock()
+        self.carry_out(
+            machine.set_failure_policy(settings.failure_policy or DEFAULT_POLICY, now)
+        )
+        self.carry_out(machine.set_limits(settings.limits or NO_LIMITS, now))
+        self.carry_out(machine.set_paused(settings.is_paused, now))
+
+    def set_rate(self, messages_per_s: float | None) -> None:
+        """See the base class."""
+        self.carry_out(self._machine.set_rate(messages_per_s, self._clock()))
+
+    def skip(self, count: int) -> None:
+        """The next *count* messages that are not done are done."""
+        self.carry_out(
+            self._machine.on_skip(count, self._clock(), self._log.end_offset)
+        )
+
+    def on_parked(self, base: int, end: int, *, is_expired: bool) -> None:
+        """These messages are on disk in the dead-letter topic."""
+        count = end - base
+        self.counts.end(dead_lettered=count, expired=count if is_expired else 0)
+        self.carry_out(self._machine.on_parked(base, end, self._clock()))
+        if not self._machine.parked_count:
+            self.dead_letter_error = None
+
+    def on_park_failed(
+        self, base: int, end: int, error: BrokerError, retry_at: float
+    ) -> None:
+        """They are not; it is to be tried again."""
+        self.dead_letter_error = error
+        self.carry_out(self._machine.on_park_failed(base, end, self._clock(), retry_at))
+        # Somebody has to be there to try it again.
+        self._start()
+
+    @property
+    def end_offset(self) -> int | None:
+        """See the base class."""
+        return self._log.end_offset
+
+    @property
+    def base_offset(self) -> int:
+        """The first offset that can be read of the topic."""
+        return self._log.base_offset
+
+    @property
+    def cursor_offset(self) -> int:
+        """The lowest offset that is not done."""
+        return self._machine.cursor.offset
+
+    def describe(self, end_offset: int) -> SubscriptionDescription:
+        """See the base class."""
+        machine, topic_log = self._machine, self._log
+        facts = super().describe(end_offset)
+        base = max(facts.cursor, topic_log.base_offset)
+        byte_count = 0
+        if facts.backlog:
+            byte_count = topic_log.estimate_bytes(base)
+            byte_count = byte_count * facts.backlog // max(1, end_offset - base)
+        error = self.dead_letter_error if machine.parked_count else None
+        return replace(
+            facts,
+            backlog_bytes=byte_count,
+            oldest_publish_time=topic_log.estimate_time(base),
+            delayed=machine.delayed_count,
+            blocked=tuple(RangeSet(machine.blocked[:RANGES_SHOWN_MAX])),
+            parked=machine.parked_count,
+            dead_letter_error=None if error is None else str(error),
+            is_paused=machine.is_paused,
+            settings=self.settings,
+        )
+
+    def hold(self) -> None:
+        """Deliver nothing until ``release``."""
+        self._holds += 1
+
+    def release(self) -> None:
+        """Undo one ``hold``."""
+        self._holds -= 1
+        self._wake_up()
+
+    def seek(self, offset: int) -> None:
+        """Go on at *offset*, whatever was done before."""
+        unsent = self._due
+        self.forget_deliveries()
+        self._dead_letters.forget(self)
+        self.dead_letter_error = None
+        self.carry_out(self._machine.on_seek(offset, self._clock()))
+        for effect in unsent:
+            # Nobody got it, so nobody will ever give this credit back.
+            consumer = self._consumers.get(effect.consumer)
+            if consumer is not None:
+                self.credit(consumer, _count_of(effect), effect.byte_count)
+
+    def carry_out(self, effects: Iterable[Effect]) -> None:
+        """Do what the machine asks for; credit may mean that there is more to read."""
+        super().carry_out(effects)
+        self._wake_up()
+
+    def deliver_later(self, effect: Deliver) -> None:
+        """Queue a delivery for the task."""
+        self._due.append(effect)
+
+    def park(self, effect: Park) -> None:
+        """Queue messages for the dead-letter topic."""
+        self._dead_letters.add(self, effect)
+
+    def save_cursor(self) -> None:
+        """Have the cursor written soon."""
+        self._cursors.mark(self._log.topic_id, self.name, self._machine.cursor)
+
+    def save_cursor_now(self, done: Callable[[BrokerError | None], None]) -> None:
+        """
+        Have the cursor written at once; *done* is called when it is on disk.
+
+        All calls of one turn of the loop are one entry of the journal.
+        """
+        self._cursors.save_now(
+            self._log.topic_id, self.name, self._machine.cursor, done
+        )
+
+    def forget_deliveries(self, key: int | None = None) -> None:
+        """See the base class."""
+        self._due = [
+            effect for effect in self._due if key is not None and effect.consumer != key
+        ]
+        if key is None:
+            self._in_hand = None
+
+    def cancel(self) -> None:
+        """End the task; the topic or the subscription goes away."""
+        self._is_cancelled = True
+        self._dead_letters.forget(self)
+        if self._running is not None:
+            self._running.cancel()
+
+    async def read(self, ranges: Iterable[Range]) -> list[BatchFrame]:
+        """
+        The messages of *ranges*, which are in order.
+
+        Raises:
+            OffsetDropped: Retention has dropped some of them.
+            CorruptSegment: They cannot be read.
+        """
+        parts: list[BatchFrame] = []
+        left = deque(ranges)
+        while left:
+            frame = await self._frame_at(left[0][0])
+            inside = _take_below(frame.end, left)
+            if frame is self._in_hand and inside != [(frame.base, frame.end)]:
+                # What is cut into pieces is decompressed once, and not for each.
+                frame = self._in_hand = frame.plain()
+            parts.append(frame.take(inside))
+        return parts
+
+    # The task.
+
+    def _start(self) -> None:
+        if self._running is None and not self._is_cancelled:
+            self._wake = asyncio.Event()
+            self._running = self._tasks.create_task(
+                self._run(self._wake), name=f"subscription {self.topic} {self.name}"
+            )
+
+    def _wake_up(self) -> None:
+        if self._wake is not None:
+            self._wake.set()
+
+    @property
+    def _has_work(self) -> bool:
+        return self.has_consumers or self._machine.parked_count > 0
+
+    async def _run(self, wake: asyncio.Event) -> None:
+        # One sick subscription must not take the broker down: this is the one
+        # place that decides so.
+        unwatch = self._log.watch(wake.set)
+        try:
+            while self._has_work:
+                await self._step(wake)
+        except OffsetDropped as error:
+            log.warning("subscription %s of %s: %s", self.name, self.topic, error)
+            self._was_overtaken = True
+            self.close(error)
+        except Exception as error:
+            log.exception("subscription %s of %s failed", self.name, self.topic)
+            self.close(Unavailable(f"the subscription failed: {error}"))
+        finally:
+            unwatch()
+            self._running = self._wake = None
+            self._due.clear()
+            self._in_hand = None
+
+    async def _step(self, wake: asyncio.Event) -> None:
+        wake.clear()
+        deadline = self._machine.next_deadline()
+        if deadline is not None and deadline <= self._clock():
+            self._on_time()
+        if not self._holds:
+            await self._deliver_due()
+            await self._read_ahead()
+        if wake.is_set():
+            # Let the doors run: what we sent must get out, acks must get in.
+            await asyncio.sleep(0)
+            return
+        try:
+            async with asyncio.timeout_at(self._machine.next_deadline()):
+                await wake.wait()
+        except TimeoutError:
+            pass
+
+    def _on_time(self) -> None:
+        before = self._machine.in_flight_count
+        effects = self._machine.on_time(self._clock())
+        timed_out = self._came_back(before, effects)
+        if timed_out:
+            self.counts.fail(timed_out=timed_out)
+        self.carry_out(effects)
+
+    async def _read_ahead(self) -> None:
+        machine = self._machine
+        while machine.wanted() > 0 and not self._holds:
+            offset = machine.next_offset
+            frames = self._log.read_tail(offset, bytes_max=READ_AHEAD_BYTES)
+            if frames is None:
+                frames = await self._log.read(offset, bytes_max=READ_AHEAD_BYTES)
+            if not frames:
+                return
+            for frame in frames:
+                # A seek may have come while we were reading.
+                if machine.wanted() <= 0 or not _holds(frame, machine.next_offset):
+                    break
+                # By keys it is cut into pieces in any case.
+                self._in_hand = frame.plain() if machine.needs_keys else frame
+                Subscription.carry_out(self, self._offer(self._in_hand))
+                await self._deliver_due()
+
+    def _offer(self, frame: BatchFrame) -> list[Effect]:
+        """Tell the machine of *frame*."""
+        machine, now, ttl_s = self._machine, self._clock(), self._log.policy.ttl_s
+        base = machine.next_offset
+        if ttl_s is None and not frame.header.columns & TIMES:
+            terms: Sequence[Terms] = ()
+        else:
+            epoch_s = now - self._wall_clock_us() / US_PER_S
+            terms = terms_of(frame, base, ttl_s=ttl_s, epoch_s=epoch_s)
+        keys = keys_of(frame, base) if machine.needs_keys else None
+        return machine.on_available(
+            base, frame.end, frame.byte_count, now, terms, keys=keys
+        )
+
+    async def _deliver_due(self) -> None:
+        while self._due and not self._holds:
+            effect = self._due[0]
+            frames = await self._frames_of(effect)
+            if not self._due or self._due[0] is not effect or self._holds:
+                # While history was read, a seek came.
+                continue
+            del self._due[0]
+            consumer = self._consumers.get(effect.consumer)
+            if consumer is None:
+                # It is gone, and the machine has taken the messages back.
+                continue
+            for frame in frames:
+                self.send(consumer, frame, effect)
+            byte_count = sum(frame.byte_count for frame in frames)
+            self.settle(consumer, effect, byte_count)
+
+    async def _frames_of(self, effect: Deliver) -> list[BatchFrame]:
+        frame = self._in_hand
+        if (
+            frame is not None
+            and effect.ranges is None
+            and (effect.base, effect.end) == (frame.base, frame.end)
+        ):
+            # Nearly always: the very batch that came, as it is.
+            return [frame]
+        return await self.read(effect.ranges or [(effect.base, effect.end)])
+
+    async def _frame_at(self, offset: int) -> BatchFrame:
+        """The frame that holds *offset*."""
+        frame = self._in_hand
+        if frame is not None and _holds(frame, offset):
+            return frame
+        frames = self._log.read_tail(offset, bytes_max=1)
+        if frames is None:
+            frames = await self._log.read(offset, bytes_max=1)
+        return frames[0]
+
+
+def _take_below(end: int, left: deque[Range]) -> list[Range]:
+    """Take what lies below *end* out of *left*, whose ranges are in order."""
+    if left[-1][1] <= end:
+        inside = list(left)
+        left.clear()
+        return inside
+    inside = []
+    while left and left[0][0] < end:
+        range_base, range_end = left.popleft()
+        if range_end > end:
+            left.appendleft((end, range_end))
+        inside.append((range_base, min(range_end, end)))
+    return inside
+
+
+def _holds(frame: BatchFrame, offset: int) -> bool:
+    return frame.base <= offset < frame.end
+
+
+def _count_of(effect: Deliver) -> int:
+    """How many messages are to be delivered."""
+    if effect.ranges is None:
+        return effect.end - effect.base
+    return sum(end - base for base, end in effect.ranges)

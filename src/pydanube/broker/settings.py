@@ -1,0 +1,148 @@
+"""What an administrator may decide about a subscription, and where that is kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydanube.metadata import keys
+from pydanube.metadata.records import SettingsRecord
+from pydanube.model.descriptions import DEFAULT_SETTINGS
+from pydanube.model.errors import InvalidRequest
+from pydanube.model.names import SubscriptionName, TopicName
+from pydanube.model.policy import PoisonPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydanube.metadata.store import MetadataStore
+    from pydanube.model.ids import TopicId
+    from pydanube.model.policy import (
+        DispatchLimits,
+        FailurePolicy,
+        SubscriptionSettings,
+    )
+
+DURATION_S_MAX = 10 * 366 * 24 * 3600.0
+"""No timeout or delay is longer."""
+
+COUNT_MAX = 2**32 - 1
+"""Danube's tools know counts as unsigned numbers of 32 bits."""
+
+
+def check_settings(settings: SubscriptionSettings, topic: TopicName) -> None:
+    """
+    Let settings of a subscription of *topic* pass that can be kept to.
+
+    Raises:
+        InvalidRequest: A number is out of range, or there is no dead-letter topic
+            where one is needed, or it is *topic* itself.
+        InvalidName: The dead-letter topic's name is malformed.
+    """
+    if settings.failure_policy is not None:
+        _check_failure_policy(settings.failure_policy, topic)
+    if settings.limits is not None:
+        _check_limits(settings.limits)
+
+
+def check_ack_timeout(ack_timeout_s: float) -> None:
+    """
+    Let a timeout pass that can be kept to.
+
+    Raises:
+        InvalidRequest: It is not more than 0, or longer than anybody waits.
+    """
+    if not 0 < ack_timeout_s <= DURATION_S_MAX:
+        raise InvalidRequest(
+            f"ack_timeout_s is {ack_timeout_s}; it must be more than 0 and at most "
+            f"{DURATION_S_MAX:.0f}"
+        )
+
+
+def dead_letter_topic_of(settings: SubscriptionSettings) -> TopicName | None:
+    """Where messages may have to go, if anywhere."""
+    policy = settings.failure_policy
+    if policy is None or policy.dead_letter_topic is None:
+        return None
+    return TopicName.parse(policy.dead_letter_topic)
+
+
+def _check_failure_policy(policy: FailurePolicy, topic: TopicName) -> None:
+    if not 0 <= policy.redeliveries_max <= COUNT_MAX:
+        raise InvalidRequest(
+            f"redeliveries_max is {policy.redeliveries_max}; it must be from 0 to "
+            f"{COUNT_MAX}"
+        )
+    if policy.ack_timeout_s is not None:
+        check_ack_timeout(policy.ack_timeout_s)
+    for name, value in (
+        ("redelivery_delay_s", policy.redelivery_delay_s),
+        ("redelivery_delay_s_max", policy.redelivery_delay_s_max),
+    ):
+        if not 0 <= value <= DURATION_S_MAX:
+            raise InvalidRequest(
+                f"{name} is {value}; it must be from 0 to {DURATION_S_MAX:.0f}"
+            )
+    if policy.dead_letter_topic is not None:
+        if TopicName.parse(policy.dead_letter_topic) == topic:
+            raise InvalidRequest(f"{topic} cannot be its own dead-letter topic")
+    elif policy.poison is PoisonPolicy.DEAD_LETTER:
+        raise InvalidRequest(
+            "dead_letter_topic must be configured when poison_policy is DeadLetter"
+        )
+    elif policy.dead_letter_expired:
+        raise InvalidRequest(
+            "dead_letter_topic must be configured when dead_letter_expired is set"
+        )
+
+
+def _check_limits(limits: DispatchLimits) -> None:
+    for name, value in (
+        ("unacked_messages_max", limits.unacked_messages_max),
+        (
+            "unacked_messages_max_per_consumer",
+            limits.unacked_messages_max_per_consumer,
+        ),
+    ):
+        if value is not None and not 1 <= value <= COUNT_MAX:
+            raise InvalidRequest(
+                f"{name} is {value}; it must be from 1 to {COUNT_MAX}, or none at all"
+            )
+
+
+class SettingsStore:
+    """The settings of all subscriptions, as the metadata store has them."""
+
+    def __init__(self, store: MetadataStore, wall_clock_us: Callable[[], int]) -> None:
+        self._store = store
+        self._wall_clock_us = wall_clock_us
+
+    async def get(
+        self, topic_id: TopicId, subscription: SubscriptionName
+    ) -> SubscriptionSettings:
+        """What was decided about a subscription; the defaults if nothing was."""
+        stored = await self._store.get(keys.settings(topic_id, subscription))
+        return DEFAULT_SETTINGS if stored is None else stored.value.settings
+
+    async def all_of(
+        self, topic_id: TopicId
+    ) -> dict[SubscriptionName, SubscriptionSettings]:
+        """What was decided about subscriptions of the topic."""
+        prefix = keys.settings_of(topic_id)
+        return {
+            SubscriptionName(prefix.name_of(path)): stored.value.settings
+            for path, stored in await self._store.scan(prefix)
+        }
+
+    async def put(
+        self,
+        topic_id: TopicId,
+        subscription: SubscriptionName,
+        settings: SubscriptionSettings,
+    ) -> None:
+        """Remember a decision; the defaults need no remembering."""
+        key = keys.settings(topic_id, subscription)
+        if settings == DEFAULT_SETTINGS:
+            await self._store.delete(key)
+        else:
+            record = SettingsRecord(settings=settings, changed_at=self._wall_clock_us())
+            await self._store.put(key, record)

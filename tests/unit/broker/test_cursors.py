@@ -1,0 +1,200 @@
+"""When cursors are written, with a clock that is moved by hand."""
+
+from heapq import heappop, heappush
+
+from pydanube.broker.cursors import (
+    CURSOR_BYTES_PER_S,
+    CURSOR_LINGER_S,
+    SMALL_CURSOR_BYTES,
+    CursorSaver,
+)
+from pydanube.dispatch.cursor import Cursor
+from pydanube.model.errors import SubscriptionNotFound
+from pydanube.model.ranges import RangeSet
+
+
+class HandLoop:
+    """What a cursor saver needs of an event loop."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.calls = []
+        self.numbers = iter(range(10**9))
+
+    def time(self):
+        return self.now
+
+    def call_soon(self, callback, *arguments):
+        return self.call_later(0.0, callback, *arguments)
+
+    def call_later(self, delay_s, callback, *arguments):
+        call = [self.now + delay_s, next(self.numbers), callback, arguments]
+        heappush(self.calls, call)
+        return Call(call)
+
+    def run(self, until=None):
+        """Make the calls that are due by then, or else those of this turn."""
+        until = self.now if until is None else until
+        while self.calls and self.calls[0][0] <= until:
+            due, _, callback, arguments = heappop(self.calls)
+            self.now = max(self.now, due)
+            if callback is not None:
+                callback(*arguments)
+        self.now = max(self.now, until)
+
+
+class Call:
+    def __init__(self, call):
+        self.call = call
+
+    def cancel(self):
+        self.call[2] = None
+
+
+class Saved:
+    """A storage that notes what is saved, and when."""
+
+    def __init__(self, loop):
+        self.loop = loop
+        self.entries = []
+
+    def save_cursor(self, topic, subscription, state, done=None):
+        self.entries.append((self.loop.now, topic, subscription, state))
+        if done is not None:
+            self.loop.call_soon(done, None)
+
+    @property
+    def offsets(self):
+        return [(name, state.offset) for _, _, name, state in self.entries]
+
+    @property
+    def times(self):
+        return [time for time, *_ in self.entries]
+
+
+def saver():
+    loop = HandLoop()
+    saved = Saved(loop)
+    return loop, saved, CursorSaver(saved, loop)
+
+
+def large(offset=0):
+    """A cursor with very many done ranges, which lie far apart."""
+    return Cursor(offset, RangeSet((n * 1000, n * 1000 + 1) for n in range(1, 20_000)))
+
+
+def test_a_burst_of_changes_is_one_entry_a_moment_later():
+    loop, saved, cursors = saver()
+    cursor = Cursor(0)
+    for offset in range(1, 10):
+        cursor.mark(0, offset)
+        cursors.mark(1, "s", cursor)
+    loop.run()
+    assert saved.entries == []
+    loop.run(CURSOR_LINGER_S)
+    assert saved.offsets == [("s", 9)]
+    loop.run(10)
+    assert len(saved.entries) == 1
+
+
+def test_whoever_waits_in_the_same_turn_waits_for_the_same_entry():
+    loop, saved, cursors = saver()
+    cursor, told = Cursor(0), []
+    cursors.mark(1, "s", cursor)
+    for each in "abc":
+        cursor.mark(0, cursor.offset + 1)
+        cursors.save_now(1, "s", cursor, lambda error, each=each: told.append(each))
+    cursors.save_now(1, "t", Cursor(7), lambda error: told.append("t"))
+    loop.run()
+    assert saved.offsets == [("s", 3), ("t", 7)]
+    assert told == ["a", "b", "c", "t"]
+    loop.run(10)
+    assert len(saved.entries) == 2
+
+
+def test_nobody_else_is_written_because_somebody_waits():
+    loop, saved, cursors = saver()
+    cursors.mark(1, "lingers", Cursor(1))
+    cursors.save_now(1, "waits", Cursor(2), lambda error: None)
+    loop.run()
+    assert saved.offsets == [("waits", 2)]
+
+
+def test_what_is_written_is_what_the_cursor_was_then():
+    loop, saved, cursors = saver()
+    cursor = Cursor(0, RangeSet([(5, 6)]))
+    cursors.save_now(1, "s", cursor, lambda error: None)
+    loop.run()
+    cursor.mark(0, 10)
+    state = saved.entries[0][3]
+    assert (state.offset, list(state.done)) == (0, [(5, 6)])
+
+
+def test_no_done_range_is_left_out():
+    loop, saved, cursors = saver()
+    cursor = large()
+    cursors.mark(1, "s", cursor)
+    loop.run(1)
+    assert saved.entries[0][3].done == cursor.done
+
+
+def test_a_large_cursor_pauses_so_long_that_the_journal_bears_it():
+    loop, saved, cursors = saver()
+    cursor, told = large(), []
+    pause_s = cursor.done.byte_count / CURSOR_BYTES_PER_S
+    assert pause_s > 0.2
+    while loop.now < 20 * pause_s:
+        cursors.mark(1, "s", cursor)
+        cursors.save_now(1, "s", cursor, lambda error: told.append(loop.now))
+        loop.run(loop.now + 0.01)
+    assert 15 <= len(saved.entries) <= 21
+    assert len(told) > 300
+    # Small ones do not wait for it.
+    cursors.save_now(1, "small", Cursor(3), lambda error: None)
+    loop.run()
+    assert saved.offsets[-1] == ("small", 3)
+
+
+def test_a_cursor_that_became_small_is_written_at_once_after_the_pause():
+    loop, saved, cursors = saver()
+    cursor = large()
+    cursors.save_now(1, "s", cursor, lambda error: None)
+    loop.run(10)
+    cursor.mark(0, 10**8)
+    for _ in range(3):
+        cursors.save_now(1, "s", cursor, lambda error: None)
+        loop.run()
+    assert saved.times[-3:] == [10, 10, 10]
+    assert cursor.done.byte_count < SMALL_CURSOR_BYTES
+    loop.run(100)
+    assert loop.calls == []
+
+
+def test_the_end_waits_for_no_pause():
+    loop, saved, cursors = saver()
+    cursor = large()
+    for _ in range(2):
+        cursors.save_now(1, "s", cursor, lambda error: None)
+        cursors.flush()
+    assert len(saved.entries) == 2
+    loop.run(100)
+    assert len(saved.entries) == 2
+
+
+def test_what_is_deleted_is_not_written_and_who_waits_is_told():
+    loop, saved, cursors = saver()
+    told = []
+    for topic, name in ((1, "s"), (1, "t"), (2, "s")):
+        cursors.save_now(topic, name, Cursor(0), told.append)
+    cursors.forget(1, "s")
+    loop.run()
+    assert [(topic, name) for _, topic, name, _ in saved.entries] == [
+        (1, "t"),
+        (2, "s"),
+    ]
+    assert [type(error) for error in told] == [SubscriptionNotFound] + [type(None)] * 2
+    for name in "st":
+        cursors.mark(1, name, Cursor(0))
+    cursors.forget(1)
+    loop.run(1)
+    assert len(saved.entries) == 2

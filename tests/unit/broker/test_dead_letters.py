@@ -1,0 +1,498 @@
+"""Where messages go that a subscription has given up on, and that none is lost."""
+
+import asyncio
+import copy
+import json
+from dataclasses import replace
+
+import pytest
+
+from pydanube.broker import dead_letters
+from pydanube.broker.dead_letters import HISTORY_MAX, Letter
+from pydanube.dispatch.effects import Park
+from pydanube.model.errors import TopicNotFound
+from pydanube.model.ids import producer_id_of
+from pydanube.model.names import NamespaceName, SubscriptionName, TopicName
+from pydanube.model.policy import (
+    FailurePolicy,
+    PoisonPolicy,
+    Start,
+    TopicPolicy,
+)
+from support.batches import A_TIME
+from support.brokers import (
+    A_NOW_US,
+    A_TOPIC,
+    NON_RELIABLE,
+    RELIABLE,
+    BrokerWorld,
+    with_world,
+)
+from support.readers import S, a_while, attach, publish, stored, subscribe
+from support.storages import until
+
+DEAD = TopicName.parse("/default/dead")
+POLICY = FailurePolicy(
+    redeliveries_max=0,
+    redelivery_delay_s=0.0,
+    poison=PoisonPolicy.DEAD_LETTER,
+    dead_letter_topic=str(DEAD),
+)
+
+
+@pytest.fixture(autouse=True)
+def retries_at_once(monkeypatch):
+    """Pauses after failures are too short to wait for."""
+    monkeypatch.setattr(dead_letters, "RETRY_FIRST_S", 0.001)
+    monkeypatch.setattr(dead_letters, "RETRY_MAX_S", 0.002)
+
+
+def with_subscription(test, policy=POLICY, topic_policy=RELIABLE):
+    """Run *test* with a subscription whose messages may fail, and a reader of it."""
+
+    async def run(world):
+        async with world.broker() as broker:
+            topic = await broker.create_topic(A_TOPIC, topic_policy)
+            subscription = await subscribe(broker)
+            await broker.set_failure_policy(A_TOPIC, S, policy)
+            reader, _ = attach(subscription)
+            await test(broker, topic, subscription, reader)
+
+    with_world(run)
+
+
+async def fail(subscription, reader, count, reason="broken"):
+    """Wait for *count* messages and give all of them back."""
+    offsets = await reader.offsets(count)
+    subscription.nack([(offset, offset + 1) for offset in offsets], reason=reason)
+
+
+async def dead(broker, count):
+    """What is in the dead-letter topic, when there are *count* messages."""
+    while True:
+        try:
+            topic = await broker.topic(DEAD)
+        except TopicNotFound:
+            await a_while()
+            continue
+        if topic.end_offset >= count:
+            return await stored(topic)
+        await a_while()
+
+
+async def until_done(subscription, topic):
+    while subscription.backlog(topic.end_offset):
+        await a_while()
+
+
+def test_a_dead_letter_is_the_message_and_says_where_it_comes_from_and_why():
+    async def test(broker, topic, subscription, reader):
+        await publish(topic, b"ok")
+        await publish(
+            topic,
+            b"bad",
+            keys=[b"k"],
+            attributes=[{"user": "anna"}],
+            schema_id=7,
+            schema_version=2,
+            producer="web-1",
+        )
+        await reader.first(2)
+        subscription.nack([(1, 2)], reason="cannot be parsed")
+        [(payload, attributes, row, frame)] = await dead(broker, 1)
+        assert (payload, row["key"]) == (b"bad", b"k")
+        assert frame.header.first_publish_time == A_TIME
+        assert (frame.header.schema_id, frame.header.schema_version) == (7, 2)
+        assert row["producer"] == "web-1"
+        assert attributes == {
+            "user": "anna",
+            "x-original-topic": "/default/orders",
+            "x-original-subscription": "s",
+            "x-original-topic-offset": "1",
+            "x-original-producer": "web-1",
+            "x-original-producer-id": str(producer_id_of("/default/orders", "web-1")),
+            "x-original-broker-addr": "b-1",
+            "x-poison-policy": "dead_letter",
+            "x-delivery-attempt": "1",
+            "x-failure-reason": "cannot be parsed",
+        }
+        while subscription.describe(2).parked:
+            await a_while()
+        facts = subscription.describe(2)
+        assert (facts.cursor, facts.done) == (0, ((1, 2),))
+        assert (facts.counts.dead_lettered, facts.counts.nacked) == (1, 1)
+
+    with_subscription(test)
+
+
+def test_a_message_that_nobody_acknowledges_is_dead_lettered_after_its_attempts():
+    policy = replace(POLICY, redeliveries_max=2, ack_timeout_s=0.01)
+
+    async def test(broker, topic, subscription, reader):
+        await publish(topic, b"slow")
+        [(_, attributes, _, _)] = await dead(broker, 1)
+        assert [each.attempt for each in reader.got] == [1, 2, 3]
+        assert attributes["x-delivery-attempt"] == "3"
+        assert "not acknowledged" in attributes["x-failure-reason"]
+        await until_done(subscription, topic)
+        assert subscription.describe(1).counts.timed_out == 3
+
+    with_subscription(test, policy)
+
+
+def test_many_go_together_in_their_order_and_of_all_schemas():
+    async def test(broker, topic, subscription, reader):
+        for schema_id in (0, 3, 0):
+            await publish(topic, *[b"%d" % schema_id] * 100, schema_id=schema_id)
+        commits = broker.storage.stats.journal_commit_count
+        await fail(subscription, reader, 300)
+        letters = await dead(broker, 300)
+        offsets = [int(each[1]["x-original-topic-offset"]) for each in letters]
+        assert offsets == list(range(300))
+        assert [each[3].header.schema_id for each in letters[::100]] == [0, 3, 0]
+        await until_done(subscription, topic)
+        # Three batches with one commit; the others are of the new topic.
+        assert broker.storage.stats.journal_commit_count - commits < 6
+
+    with_subscription(test)
+
+
+def test_a_dead_letter_topic_is_made_where_there_is_none_and_only_then():
+    async def test(broker, topic, subscription, reader):
+        await publish(topic, b"a")
+        await broker.create_topic(DEAD, TopicPolicy(ttl_s=5.0))
+        await fail(subscription, reader, 1)
+        await dead(broker, 1)
+        assert (await broker.topic(DEAD)).policy.ttl_s == 5.0
+
+    with_subscription(test)
+
+
+def test_a_message_is_done_only_when_its_copy_is_on_disk():
+    async def test(world):
+        async with world.broker() as broker:
+            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            subscription = await subscribe(broker)
+            await broker.set_failure_policy(A_TOPIC, S, POLICY)
+            reader, _ = attach(subscription)
+            await publish(topic, b"a", b"b")
+            offsets = await reader.offsets(2)
+            subscription.nack([(offset, offset + 1) for offset in offsets])
+            # One turn after the other, so as to see the first moment.
+            await until(lambda: not subscription.backlog(2))
+            crashed = BrokerWorld(world.store)
+            crashed.files = copy.deepcopy(world.files)
+        async with crashed.broker() as broker:
+            assert {each[0] for each in await stored(await broker.topic(DEAD))} == {
+                b"a",
+                b"b",
+            }
+
+    with_world(test)
+
+
+def test_a_broker_that_stops_leaves_nothing_half_copied():
+    async def test(world):
+        async with world.broker() as broker:
+            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            subscription = await subscribe(broker)
+            await broker.set_failure_policy(A_TOPIC, S, POLICY)
+            await broker.create_topic(DEAD, RELIABLE)
+            reader, _ = attach(subscription)
+            await publish(topic, *[b"x"] * 2000)
+            await fail(subscription, reader, 1000)
+            await asyncio.sleep(0)
+        async with world.broker() as broker:
+            topic = await broker.topic(A_TOPIC)
+            backlog = topic.subscriptions[S].backlog(topic.end_offset)
+            copied = (await broker.topic(DEAD)).end_offset
+            assert backlog + copied == 2000
+
+    with_world(test)
+
+
+def test_a_failure_is_shown_and_tried_again_until_it_succeeds():
+    async def test(broker, topic, subscription, reader):
+        direct = await broker.create_topic(DEAD, NON_RELIABLE)
+        await publish(topic, b"a", b"b")
+        await fail(subscription, reader, 2)
+        while subscription.counts.dead_letter_failures < 5:
+            await a_while()
+        facts = subscription.describe(2)
+        assert facts.parked == 2
+        assert (
+            facts.dead_letter_error
+            == f"{DEAD} is not reliable: nothing of it is stored"
+        )
+        assert broker.counts.dead_letter_failures >= 5
+        # Others go on meanwhile.
+        await publish(topic, b"c")
+        assert await reader.offsets(3) == [0, 1, 2]
+        assert direct.name == DEAD
+        await broker.delete_topic(DEAD)
+        assert {each[0] for each in await dead(broker, 2)} == {b"a", b"b"}
+        while subscription.describe(3).parked:
+            await a_while()
+        assert subscription.describe(3).dead_letter_error is None
+
+    with_subscription(test)
+
+
+def test_it_is_tried_again_also_when_the_consumers_are_gone():
+    async def test(broker, topic, subscription, reader):
+        await broker.create_topic(DEAD, NON_RELIABLE)
+        await publish(topic, b"a")
+        await fail(subscription, reader, 1)
+        while subscription.counts.dead_letter_failures < 2:
+            await a_while()
+        for consumer in list(subscription._consumers.values()):
+            subscription.detach(consumer)
+        await broker.delete_topic(DEAD)
+        await dead(broker, 1)
+        await until_done(subscription, topic)
+        # Then nobody is left who works for it.
+        while subscription._running is not None:
+            await a_while()
+
+    with_subscription(test)
+
+
+def test_a_policy_that_is_changed_decides_about_what_has_failed_already():
+    async def test(broker, topic, subscription, reader):
+        await publish(topic, b"a", b"b")
+        await fail(subscription, reader, 2)
+        while not subscription.is_blocked:
+            await a_while()
+        assert subscription.describe(2).blocked == ((0, 2),)
+        await broker.set_failure_policy(A_TOPIC, S, POLICY)
+        assert len(await dead(broker, 2)) == 2
+        await until_done(subscription, topic)
+
+    with_subscription(test, replace(POLICY, poison=PoisonPolicy.BLOCK))
+
+
+def test_it_is_tried_again_also_when_nobody_was_there_in_the_first_place():
+    async def test(broker, topic, subscription, reader):
+        await broker.create_topic(DEAD, NON_RELIABLE)
+        await publish(topic, b"a")
+        await fail(subscription, reader, 1)
+        await until(lambda: subscription.is_blocked)
+        for consumer in list(subscription._consumers.values()):
+            subscription.detach(consumer)
+        await until(lambda: subscription._running is None)
+        await broker.delete_topic(DEAD)
+        await broker.set_failure_policy(A_TOPIC, S, POLICY)
+        await broker.create_topic(DEAD, NON_RELIABLE)
+        await until(lambda: subscription.counts.dead_letter_failures > 2)
+        await broker.delete_topic(DEAD)
+        await dead(broker, 1)
+        await until_done(subscription, topic)
+
+    with_subscription(test, replace(POLICY, poison=PoisonPolicy.BLOCK))
+
+
+def test_a_policy_without_dead_letters_ends_attempts_to_copy():
+    async def test(broker, topic, subscription, reader):
+        await broker.create_topic(DEAD, NON_RELIABLE)
+        await publish(topic, b"a")
+        await fail(subscription, reader, 1)
+        while not subscription.counts.dead_letter_failures:
+            await a_while()
+        dropping = FailurePolicy(redeliveries_max=0, poison=PoisonPolicy.DROP)
+        await broker.set_failure_policy(A_TOPIC, S, dropping)
+        await until_done(subscription, topic)
+        assert subscription.describe(1).counts.given_up == 1
+
+    with_subscription(test)
+
+
+def test_a_message_that_is_dead_lettered_again_keeps_its_history():
+    deader = TopicName.parse("/default/deader")
+
+    async def test(broker, topic, subscription, reader):
+        await publish(topic, b"a", attributes=[{"user": "anna"}])
+        await fail(subscription, reader, 1, "first")
+        await dead(broker, 1)
+        second = await subscribe(broker, SubscriptionName("t"), topic=DEAD)
+        policy = replace(POLICY, dead_letter_topic=str(deader))
+        await broker.set_failure_policy(DEAD, second.name, policy)
+        again, _ = attach(second)
+        await fail(second, again, 1, "second")
+        while deader not in broker.topics or not broker.topics[deader].end_offset:
+            await a_while()
+        [(_, attributes, _, _)] = await stored(broker.topics[deader])
+        assert attributes["user"] == "anna"
+        assert attributes["x-original-topic"] == str(DEAD)
+        assert attributes["x-failure-reason"] == "second"
+        assert json.loads(attributes["x-dead-letter-history"]) == [
+            {
+                "topic": str(A_TOPIC),
+                "subscription": "s",
+                "offset": "0",
+                "attempt": "1",
+                "reason": "first",
+            }
+        ]
+
+    with_subscription(test)
+
+
+def test_no_message_goes_in_a_circle():
+    async def test(broker, topic, subscription, reader):
+        await publish(topic, b"a")
+        await fail(subscription, reader, 1)
+        await dead(broker, 1)
+        back = await subscribe(broker, SubscriptionName("back"), topic=DEAD)
+        policy = replace(POLICY, dead_letter_topic=str(A_TOPIC))
+        await broker.set_failure_policy(DEAD, back.name, policy)
+        again, _ = attach(back)
+        fresh = await broker.topic(DEAD)
+        await publish(fresh, b"fresh")
+        await fail(back, again, 2)
+        # What was never there goes; what came from there waits.
+        while topic.end_offset < 2:
+            await a_while()
+        assert [each[0] for each in await stored(topic)] == [b"a", b"fresh"]
+        while not back.describe(2).dead_letter_error:
+            await a_while()
+        assert "circle" in back.describe(2).dead_letter_error
+        assert back.describe(2).parked == 1
+
+    with_subscription(test)
+
+
+def test_what_expired_goes_there_if_the_policy_says_so():
+    policy = replace(POLICY, dead_letter_expired=True, poison=PoisonPolicy.BLOCK)
+
+    async def test(broker, topic, subscription, reader):
+        await publish(topic, b"late", b"ok", expires_at=[A_NOW_US - 1, None])
+        assert await reader.offsets(1) == [1]
+        [(payload, attributes, row, _)] = await dead(broker, 1)
+        assert payload == b"late"
+        assert attributes["x-failure-reason"] == "expired"
+        assert attributes["x-delivery-attempt"] == "0"
+        # In the dead-letter topic it expires no more.
+        assert "expires_at" not in row
+        subscription.ack([(1, 2)], 0)
+        await until_done(subscription, topic)
+        counts = subscription.describe(2).counts
+        assert (counts.expired, counts.dead_lettered) == (1, 1)
+
+    with_subscription(test, policy)
+
+
+def test_a_seek_takes_back_what_waits_to_be_copied():
+    async def test(broker, topic, subscription, reader):
+        await broker.create_topic(DEAD, NON_RELIABLE)
+        await publish(topic, b"a", b"b")
+        await fail(subscription, reader, 2)
+        while not subscription.counts.dead_letter_failures:
+            await a_while()
+        await broker.seek(topic, subscription, Start.EARLIEST)
+        assert subscription.describe(2).parked == 0
+        assert [each.offset for each in await reader.first(4)] == [0, 1, 0, 1]
+
+    with_subscription(test)
+
+
+def test_what_retention_has_dropped_meanwhile_is_let_go():
+    async def test(broker, topic, subscription, reader):
+        await broker.create_topic(DEAD, NON_RELIABLE)
+        for payload in (b"a", b"b"):
+            await publish(topic, payload)
+            await broker.storage.seal(topic.topic_id)
+        await fail(subscription, reader, 2)
+        while not subscription.counts.dead_letter_failures:
+            await a_while()
+        topic.log.on_dropped(1)
+        await broker.delete_topic(DEAD)
+        letters = await dead(broker, 1)
+        assert [each[0] for each in letters] == [b"b"]
+        await until_done(subscription, topic)
+
+    with_subscription(test)
+
+
+def test_a_message_that_cannot_be_read_does_not_keep_the_others():
+    async def test(broker, topic, subscription, reader):
+        await publish(topic, b"damaged")
+        await broker.storage.seal(topic.topic_id)
+        await publish(topic, b"whole")
+        await reader.first(2)
+        [segment] = topic.log.segments
+        cache = topic.log._cache
+        cache._kept.clear()
+        await cache._objects.delete(segment.object_name)
+        subscription.nack([(0, 2)])
+        assert [each[0] for each in await dead(broker, 1)] == [b"whole"]
+        await until(lambda: subscription.describe(2).parked == 1)
+        assert "cannot be read" in subscription.describe(2).dead_letter_error
+
+    with_subscription(test)
+
+
+def test_a_deleted_topic_leaves_nobody_at_work():
+    async def test(broker, topic, subscription, reader):
+        await broker.create_topic(DEAD, NON_RELIABLE)
+        await publish(topic, b"a")
+        await fail(subscription, reader, 1)
+        while not subscription.counts.dead_letter_failures:
+            await a_while()
+        await broker.delete_topic(A_TOPIC, force=True)
+        await a_while()
+        assert subscription._running is None
+        assert broker.dead_letters._queues == {}
+
+    with_subscription(test)
+
+
+def test_the_namespace_of_the_dead_letters_may_be_another_one():
+    async def test(world):
+        async with world.broker() as broker:
+            await broker.create_namespace(NamespaceName("graves"))
+            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            subscription = await subscribe(broker)
+            elsewhere = TopicName.parse("/graves/orders")
+            policy = replace(POLICY, dead_letter_topic=str(elsewhere))
+            await broker.set_failure_policy(A_TOPIC, S, policy)
+            reader, _ = attach(subscription)
+            await publish(topic, b"a")
+            await fail(subscription, reader, 1)
+            while elsewhere not in broker.topics or not (
+                broker.topics[elsewhere].end_offset
+            ):
+                await a_while()
+
+    with_world(test)
+
+
+def letter(**attributes):
+    return Letter(
+        offset=1,
+        payload=b"x",
+        key=None,
+        attributes=attributes,
+        publish_time=A_TIME,
+        producer="p",
+        schema=(0, 0),
+        park=Park(1, 2, 3, "r" * 5000),
+    )
+
+
+def test_history_and_reasons_are_bounded():
+    noted = json.dumps([{"topic": f"/default/t{n}"} for n in range(100)])
+    found = letter(**{"x-original-topic": "/default/x", "x-dead-letter-history": noted})
+    assert "/default/t3" in found.sources()
+
+    class Of:
+        topic, name = A_TOPIC, S
+
+    found.address(Of, "broker")
+    assert len(json.loads(found.attributes["x-dead-letter-history"])) == HISTORY_MAX
+    assert len(found.attributes["x-failure-reason"]) == 1000
+
+
+@pytest.mark.parametrize("noted", ["", "no json", "{}", "[1, null]"])
+def test_a_history_that_somebody_made_up_does_no_harm(noted):
+    found = letter(**{"x-original-topic": "a", "x-dead-letter-history": noted})
+    assert found.sources() == {"a"}

@@ -1,0 +1,120 @@
+"""What a batch tells a dispatch machine besides its offsets."""
+
+import pytest
+
+from pydanube.broker.facts import keys_of, terms_of
+from pydanube.wire.batches import Codec
+from support.batches import A_TIME, frame_of
+
+EPOCH_S = 1000.0 - A_TIME / 1e6
+"""The clock shows 1000 at A_TIME."""
+
+
+def stamped(frame, base=10):
+    frame.stamp(base, 1)
+    return frame
+
+
+def terms(frame, base=None, ttl_s=None):
+    found = terms_of(frame, base or frame.base, ttl_s=ttl_s, epoch_s=EPOCH_S)
+    return [(each.base, each.end, each.due, each.expires) for each in found]
+
+
+def keys(frame, base=None):
+    found = keys_of(frame, base or frame.base)
+    return [found.unique[code] for code in found.codes]
+
+
+def at(seconds):
+    return A_TIME + round(seconds * 1e6)
+
+
+def test_a_batch_without_times_may_be_delivered_at_any_time():
+    assert terms(stamped(frame_of([b"a", b"b"]))) == []
+
+
+def test_messages_that_wait_alike_are_one():
+    frame = frame_of(
+        [b"a", b"b", b"c", b"d", b"e"],
+        deliver_at=[None, at(5), at(5), at(7), None],
+        expires_at=[None, None, None, at(9), at(9)],
+        codec=Codec.LZ4,
+    )
+    assert terms(stamped(frame)) == [
+        (11, 13, 1005.0, None),
+        (13, 14, 1007.0, 1009.0),
+        (14, 15, None, 1009.0),
+    ]
+
+
+def test_the_latest_message_counts_wherever_it_stands_in_the_batch():
+    """Producers whose messages share a batch need not have the same clock."""
+    frame = stamped(frame_of([b"a", b"b", b"c"], publish_times=[at(0), at(0.7), at(0)]))
+    assert terms(frame, ttl_s=60.0) == [(10, 13, None, pytest.approx(1060.7))]
+    frame = stamped(frame_of([b"a", b"b", b"c"], publish_times=[at(0), at(9), at(0)]))
+    assert [each[:2] for each in terms(frame, ttl_s=60.0)] == [
+        (10, 11),
+        (11, 12),
+        (12, 13),
+    ]
+
+
+def test_what_lies_before_is_not_told_again():
+    frame = stamped(frame_of([b"a", b"b", b"c"], deliver_at=[at(1), at(1), at(2)]))
+    assert terms(frame, 11) == [(11, 12, 1001.0, None), (12, 13, 1002.0, None)]
+
+
+@pytest.mark.parametrize("times", [None, [at(0), at(0.3), at(0.9)]])
+def test_a_topics_time_to_live_is_that_of_the_whole_batch(times):
+    frame = stamped(frame_of([b"a", b"b", b"c"], publish_times=times))
+    last = 0 if times is None else 0.9
+    assert terms(frame, ttl_s=60.0) == [
+        (10, 13, None, pytest.approx(1060.0 + last)),
+    ]
+
+
+def test_where_messages_came_over_a_long_time_they_expire_one_after_the_other():
+    times = [at(0.2), at(0.5), at(100), at(100), at(7000)]
+    frame = stamped(frame_of([b"x"] * 5, publish_times=times))
+    found = terms(frame, ttl_s=60.0)
+    assert [(base, end) for base, end, _, _ in found] == [(10, 12), (12, 14), (14, 15)]
+    for (_, end, due, expires), time in zip(found, (0.5, 100, 7000), strict=True):
+        assert due is None
+        assert 1060.0 + time <= expires <= 1061.0 + time, end
+
+
+def test_a_message_expires_at_its_own_time_or_the_topics_whichever_comes_first():
+    frame = stamped(frame_of([b"a", b"b", b"c"], expires_at=[at(5), at(500), None]))
+    first, second = terms(frame, ttl_s=60.0)
+    assert first == (10, 11, None, 1005.0)
+    assert second[:3] == (11, 13, None)
+    assert second[3] == pytest.approx(1060.5, abs=0.51)
+
+
+def test_a_time_to_live_beyond_all_times_is_for_ever():
+    frame = stamped(frame_of([b"a", b"b"], publish_times=[at(0), at(50)]))
+    assert all(each[3] > 1e12 for each in terms(frame, ttl_s=1e30))
+
+
+def test_a_message_without_a_key_goes_by_its_producer():
+    frame = frame_of([b"x"] * 4, keys=[b"k", None, b"l", b"k"], producer="web-1")
+    assert keys(stamped(frame)) == [b"k", b"web-1", b"l", b"k"]
+    assert keys(stamped(frame_of([b"x"] * 2, producer="web-1"))) == [b"web-1"] * 2
+    assert keys(stamped(frame_of([b"x"]))) == [b""]
+
+
+def test_producers_may_differ_within_a_batch():
+    frame = frame_of(
+        [b"x"] * 3, keys=[None, b"k", None], producers=["web-1", "web-2", None]
+    )
+    assert keys(stamped(frame)) == [b"web-1", b"k", b""]
+    frame = stamped(frame_of([b"x"] * 2, producers=["web-1", "web-2"]))
+    assert keys(frame, 11) == [b"web-2"]
+
+
+def test_keys_are_looked_at_once_each():
+    frame = stamped(frame_of([b"x"] * 1000, keys=[b"a", b"b"] * 500))
+    found = keys_of(frame, 11)
+    assert sorted(found.unique) == [b"a", b"b"]
+    assert len(found.codes) == 999
+    assert found.unique[found.codes[0]] == b"b"

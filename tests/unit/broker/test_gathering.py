@@ -1,0 +1,352 @@
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from pydanube.broker.gathering import SingleMessage
+from pydanube.model.batch import attributes_of
+from pydanube.model.errors import (
+    Draining,
+    InvalidRequest,
+    MessageTooLarge,
+    ProducerFenced,
+    TopicFenced,
+    TopicNotFound,
+)
+from pydanube.model.names import SubscriptionName, TopicName
+from pydanube.model.policy import (
+    NamespacePolicy,
+    ProducerAccess,
+    Start,
+    SubscriptionType,
+)
+from support.batches import A_TIME, frame_of, payloads_of
+from support.brokers import (
+    A_TOPIC,
+    NON_RELIABLE,
+    RELIABLE,
+    BrokerWorld,
+    Outcome,
+    Port,
+    with_bare_broker,
+    with_world,
+)
+from support.storages import until
+
+
+def message(payload=b"x", producer="p", **fields):
+    return SingleMessage(producer, payload, fields.pop("time", A_TIME), **fields)
+
+
+def publish(broker, topic, *messages):
+    outcomes = []
+    for each in messages:
+        outcomes.append(Outcome())
+        broker.gathering.publish(topic, each, outcomes[-1])
+    return outcomes
+
+
+async def offsets(outcomes):
+    return [await outcome.offset() for outcome in outcomes]
+
+
+def frames_in(topic):
+    return topic.log.read_tail(0, bytes_max=1 << 30)
+
+
+def gathers(test, policy=RELIABLE, **options):
+    async def run(broker):
+        await test(broker, await broker.create_topic(A_TOPIC, policy))
+
+    with_bare_broker(run, **options)
+
+
+def test_messages_of_one_turn_become_one_batch_whoever_sent_them():
+    async def test(broker, topic):
+        outcomes = publish(
+            broker, topic, message(b"a", "p"), message(b"b", "q"), message(b"c", "p")
+        )
+        assert await offsets(outcomes) == [0, 1, 2]
+        (frame,) = frames_in(topic)
+        batch = frame.check()
+        assert batch.column("payload").to_pylist() == [b"a", b"b", b"c"]
+        assert batch.column("producer").to_pylist() == ["p", "q", "p"]
+        assert (frame.header.producer, frame.header.producer_id) == ("", 0)
+
+    gathers(test)
+
+
+def test_the_next_turn_makes_the_next_batch():
+    async def test(broker, topic):
+        first = publish(broker, topic, message(b"a"))
+        await asyncio.sleep(0)
+        second = publish(broker, topic, message(b"b"))
+        assert await offsets(first + second) == [0, 1]
+        assert [frame.count for frame in frames_in(topic)] == [1, 1]
+
+    gathers(test)
+
+
+def test_one_producer_is_named_in_the_header():
+    async def test(broker, topic):
+        await offsets(publish(broker, topic, message(b"a", "p"), message(b"b", "p")))
+        (frame,) = frames_in(topic)
+        assert frame.header.producer == "p"
+        assert frame.check().schema.names == ["payload"]
+
+    gathers(test)
+
+
+def test_a_message_alone_is_the_plainest_of_batches():
+    async def test(broker, topic):
+        await offsets(publish(broker, topic, message(b"a")))
+        (frame,) = frames_in(topic)
+        assert frame.find_single() == b"a"
+        frame.verify()
+
+    gathers(test)
+
+
+def test_a_message_keeps_all_that_its_producer_said():
+    async def test(broker, topic):
+        outcomes = publish(
+            broker,
+            topic,
+            message(b"a", key=b"k", attributes={"x": "1", "y": "2"}, time=A_TIME),
+            message(b"b", time=A_TIME + 5, deliver_at_us=A_TIME + 60),
+            message(b"c", time=A_TIME + 3, expires_at_us=A_TIME + 90),
+        )
+        await offsets(outcomes)
+        (frame,) = frames_in(topic)
+        rows = frame.check().to_pylist()
+        assert [row["key"] for row in rows] == [b"k", None, None]
+        assert [attributes_of(row["attributes"]) for row in rows] == [
+            {"x": "1", "y": "2"},
+            {},
+            {},
+        ]
+        assert [row["publish_time"] for row in rows] == [
+            moment(A_TIME),
+            moment(A_TIME + 5),
+            moment(A_TIME + 3),
+        ]
+        assert [row["deliver_at"] for row in rows] == [None, moment(A_TIME + 60), None]
+        assert [row["expires_at"] for row in rows] == [None, None, moment(A_TIME + 90)]
+        header = frame.header
+        assert header.first_publish_time == A_TIME
+        assert header.last_publish_time == A_TIME + 3
+
+    gathers(test)
+
+
+def moment(time_us):
+    return datetime.fromtimestamp(time_us // 10**6, UTC).replace(
+        microsecond=time_us % 10**6
+    )
+
+
+def test_messages_of_another_schema_or_topic_make_batches_of_their_own():
+    async def test(broker, topic):
+        other = await broker.create_topic(TopicName.parse("/default/other"), RELIABLE)
+        apart = publish(broker, other, message(b"z", schema_id=1, schema_version=1))
+        outcomes = publish(
+            broker,
+            topic,
+            message(b"a", schema_id=1, schema_version=1),
+            message(b"b", schema_id=1, schema_version=2),
+            message(b"c", schema_id=1, schema_version=1),
+        )
+        assert await offsets(outcomes) == [0, 2, 1]
+        assert [
+            (frame.header.schema_id, frame.header.schema_version, frame.count)
+            for frame in frames_in(topic)
+        ] == [(1, 1, 2), (1, 2, 1)]
+        assert await offsets(apart) == [0]
+        assert payloads_of(frames_in(other)) == [b"z"]
+
+    gathers(test)
+
+
+def refused(broken, error, match):
+    """That only *broken* fails, between two others."""
+
+    async def test(broker, topic):
+        await broker.set_topic_limits(A_TOPIC, NamespacePolicy(max_message_size=100))
+        before, bad, after = publish(
+            broker, topic, message(b"a", "p"), broken, message(b"b", "q")
+        )
+        assert await offsets([before, after]) == [0, 1]
+        with pytest.raises(error, match=match):
+            await bad.offset()
+        assert payloads_of(frames_in(topic)) == [b"a", b"b"]
+
+    gathers(test)
+
+
+def test_a_message_that_is_too_large_fails_alone():
+    refused(
+        message(bytes(101)),
+        MessageTooLarge,
+        "Message size 101 exceeds maximum allowed 100 for topic /default/orders",
+    )
+
+
+def test_a_message_of_an_impossible_time_fails_alone():
+    refused(message(time=2**62), InvalidRequest, "publish time")
+    refused(message(expires_at_us=-(2**62)), InvalidRequest, "delivery or expiry")
+
+
+def test_a_message_of_an_impossible_schema_fails_alone():
+    refused(message(schema_id=2**63), InvalidRequest, "out of bounds")
+    refused(message(schema_id=1, schema_version=2**31), InvalidRequest, "bounds")
+
+
+def test_a_message_that_cannot_be_encoded_fails_alone():
+    refused(message(attributes={"\ud800": ""}), InvalidRequest, "cannot be stored")
+
+
+def test_a_message_that_no_client_could_take_is_refused():
+    async def test(broker, topic):
+        small, large, larger = publish(
+            broker, topic, message(b"a"), message(bytes(9_900)), message(bytes(10_001))
+        )
+        assert await small.offset() == 0
+        assert isinstance(await large.error(), MessageTooLarge)
+        assert isinstance(await larger.error(), MessageTooLarge)
+        assert topic.end_offset == 1
+
+    gathers(test, batch_bytes_max=10_000)
+
+
+def test_batches_do_not_grow_beyond_what_clients_take():
+    async def test(broker, topic):
+        count = 200
+        outcomes = publish(
+            broker,
+            topic,
+            *(message(bytes(100), attributes={"a": "b"}) for _ in range(count)),
+        )
+        assert await offsets(outcomes) == list(range(count))
+        frames = frames_in(topic)
+        assert len(frames) > 1
+        assert all(frame.byte_count <= 10_000 for frame in frames)
+
+    gathers(test, batch_bytes_max=10_000)
+
+
+def test_a_caller_whose_callback_fails_does_not_keep_the_news_from_others(caplog):
+    async def test(broker, topic):
+        def broken(offset, error):
+            raise RuntimeError("a bug")
+
+        first, last = Outcome(), Outcome()
+        broker.gathering.publish(topic, message(b"a"), first)
+        broker.gathering.publish(topic, message(b"b"), broken)
+        broker.gathering.publish(topic, message(b"c"), last)
+        assert await offsets([first, last]) == [0, 2]
+
+    gathers(test)
+    assert "a callback of a published message failed" in caplog.text
+
+
+def test_everybody_is_told_why_nothing_is_taken():
+    async def test(broker, topic):
+        topic.log.refuse(TopicFenced("another broker has it"))
+        outcomes = publish(broker, topic, message(b"a"), message(b"b"))
+        assert [type(await each.error()) for each in outcomes] == [TopicFenced] * 2
+
+    gathers(test)
+
+
+def test_a_deleted_topic_takes_nothing():
+    async def test(broker, topic):
+        await broker.delete_topic(A_TOPIC)
+        (outcome,) = publish(broker, topic, message())
+        assert isinstance(await outcome.error(), TopicNotFound)
+
+    gathers(test)
+
+
+def test_what_comes_while_the_broker_stops_is_refused():
+    async def test(broker, topic):
+        (outcome,) = publish(broker, topic, message())
+        await broker.drain()
+        assert isinstance(await outcome.error(), Draining)
+        assert topic.end_offset == 0
+
+    gathers(test)
+
+
+def test_only_the_exclusive_producer_may_publish():
+    async def test(broker, topic):
+        access = ProducerAccess.EXCLUSIVE
+        await broker.attach_producer(A_TOPIC, "p", policy=None, access=access)
+        mine, other = publish(broker, topic, message(b"a", "p"), message(b"b", "q"))
+        assert await mine.offset() == 0
+        assert isinstance(await other.error(), ProducerFenced)
+
+    gathers(test)
+
+
+@pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE])
+def test_consumers_get_what_was_gathered(policy):
+    async def test(broker, topic):
+        _, subscription = await broker.open_subscription(
+            A_TOPIC, SubscriptionName("s"), SubscriptionType.SHARED, Start.LATEST
+        )
+        port = Port()
+        consumer = subscription.attach("c", port)
+        subscription.credit(consumer, 100, 1 << 20)
+        await offsets(publish(broker, topic, message(b"a", "p"), message(b"b", "q")))
+        await offsets(publish(broker, topic, message(b"c", "r")))
+        await until(lambda: sum(frame.count for frame in port.frames) == 3)
+        assert payloads_of(port.frames) == [b"a", b"b", b"c"]
+        assert topic.counts.published == 3
+
+    gathers(test, policy)
+
+
+def test_messages_without_a_session_leave_no_trace_among_the_producers():
+    world = BrokerWorld()
+
+    async def test(world):
+        async with world.broker() as broker:
+            topic, session = await broker.open_producer(A_TOPIC, "p", policy=RELIABLE)
+            numbered = Outcome()
+            frame = frame_of(
+                [b"1"], producer="p", producer_id=session.producer_id, producer_epoch=1
+            )
+            topic.publish(session, frame, numbered)
+            assert await numbered.offset() == 0
+            await offsets(
+                publish(broker, topic, message(b"2", "p"), message(b"3", "q"))
+            )
+            await offsets(publish(broker, topic, message(b"4", "p")))
+            state = broker.storage.find_state(topic.topic_id)
+            assert [*state.producers] == ["p"]
+            assert state.producers["p"].next_sequence == 1
+        # Recovered from the journal, then from a segment.
+        for is_sealed in (False, True):
+            async with world.broker() as broker:
+                topic = await broker.topic(A_TOPIC)
+                state = broker.storage.find_state(topic.topic_id)
+                assert [*state.producers] == ["p"]
+                assert state.producers["p"].next_sequence == 1
+                frames = await topic.log.read(0, bytes_max=1 << 20)
+                assert payloads_of(frames) == [b"1", b"2", b"3", b"4"]
+                assert producers_of(frames) == ["p", "p", "q", "p"]
+                if not is_sealed:
+                    await broker.storage.seal(topic.topic_id)
+
+    with_world(test, world)
+
+
+def producers_of(frames):
+    names = []
+    for frame in frames:
+        batch = frame.check()
+        if "producer" in batch.schema.names:
+            names += batch.column("producer").to_pylist()
+        else:
+            names += [frame.header.producer] * frame.count
+    return names

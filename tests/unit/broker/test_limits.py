@@ -1,0 +1,231 @@
+import asyncio
+
+import pytest
+
+from pydanube.broker.limits import PublishRate, verify
+from pydanube.model.errors import CorruptBatch, MessageTooLarge, QuotaExceeded
+from pydanube.model.names import SubscriptionName, TopicName
+from pydanube.model.policy import NamespacePolicy, Start, SubscriptionType
+from pydanube.wire.batches import Codec
+from support.batches import frame_of
+from support.brokers import (
+    A_TOPIC,
+    NON_RELIABLE,
+    RELIABLE,
+    Outcome,
+    Port,
+    with_bare_broker,
+    with_world,
+)
+
+NO_LIMITS = NamespacePolicy()
+
+
+def subscription_name(text):
+    return SubscriptionName(text)
+
+
+# The publish rate.
+
+
+def test_whoever_was_silent_may_publish_a_second_at_once():
+    rate = PublishRate(100, now=5.0)
+    rate.take(100, now=5.0)
+    assert rate.delay_s(5.0) == 0.0
+    rate.take(1, now=5.0)
+    assert rate.delay_s(5.0) == pytest.approx(0.01)
+
+
+def test_what_was_published_is_paid_for_however_much_it_was():
+    rate = PublishRate(100, now=0.0)
+    rate.take(1_100, now=0.0)
+    assert rate.delay_s(0.0) == pytest.approx(10.0)
+    assert rate.delay_s(4.0) == pytest.approx(6.0)
+    assert rate.delay_s(10.5) == 0.0
+
+
+def test_silence_is_not_saved_up():
+    rate = PublishRate(10, now=0.0)
+    rate.take(10, now=1_000.0)
+    rate.take(10, now=1_000.0)
+    assert rate.delay_s(1_000.0) == pytest.approx(1.0)
+
+
+def test_over_a_long_time_the_rate_is_kept():
+    rate, now, published = PublishRate(50, now=0.0), 0.0, 0
+    while now < 100.0:
+        if rate.delay_s(now) > 0:
+            now += rate.delay_s(now)
+            continue
+        rate.take(7, now)
+        published += 7
+    assert 50 * 100 <= published <= 50 * 102
+
+
+def test_another_rate_holds_for_what_is_still_to_pay():
+    rate = PublishRate(10, now=0.0)
+    rate.take(110, now=0.0)
+    rate.change(100, now=0.0)
+    assert rate.delay_s(0.0) == pytest.approx(1.0)
+    rate.change(1, now=0.0)
+    assert rate.delay_s(0.0) == pytest.approx(100.0)
+
+
+# The size of messages.
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("payloads", [[b"x" * 101], [b"", b"x" * 101, b"y" * 5]])
+def test_one_message_that_is_too_large_is_one_too_many(payloads, codec):
+    text = "Message size 101 exceeds maximum allowed 100 for topic /default/orders"
+    with pytest.raises(MessageTooLarge, match=text):
+        verify(frame_of(payloads, codec=codec), 100, A_TOPIC)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_many_small_messages_are_not_one_large_one(codec):
+    verify(frame_of([b"x" * 100] * 50, codec=codec), 100, A_TOPIC)
+    verify(frame_of([b"x" * 100], codec=codec), 100, A_TOPIC)
+    verify(frame_of([b"x" * 100_000], codec=codec), 0, A_TOPIC)
+
+
+@pytest.mark.parametrize("size_max", [0, 10, 10_000])
+def test_a_damaged_batch_is_found_whatever_the_limit(size_max):
+    for payloads in ([b"abcdefgh" * 4], [b"abcd", b"efgh" * 8]):
+        frame = frame_of(payloads)
+        frame.buffer[-9] ^= 1
+        with pytest.raises(CorruptBatch):
+            verify(frame, size_max, A_TOPIC)
+
+
+# In a broker.
+
+
+def limited(test, policy=RELIABLE, **limits):
+    async def run(broker):
+        topic = await broker.create_topic(A_TOPIC, policy)
+        await broker.set_topic_limits(A_TOPIC, NamespacePolicy(**limits))
+        await test(broker, topic)
+
+    with_bare_broker(run)
+
+
+async def subscribed(broker, name, type_=SubscriptionType.SHARED):
+    _, subscription = await broker.open_subscription(
+        A_TOPIC, subscription_name(name), type_, Start.LATEST
+    )
+    return subscription
+
+
+def test_a_batch_with_a_large_message_is_refused_whole():
+    async def test(broker, topic):
+        topic, session = await broker.open_producer(A_TOPIC, "p", policy=None)
+
+        def publish(*payloads):
+            frame = frame_of(
+                payloads,
+                producer="p",
+                producer_id=session.producer_id,
+                producer_epoch=session.epoch,
+                base_sequence=session.next_sequence,
+            )
+            topic.publish(session, frame, outcome := Outcome())
+            return outcome
+
+        with pytest.raises(MessageTooLarge):
+            publish(b"a", bytes(11))
+        assert await publish(b"a", bytes(10)).offset() == 0
+        await broker.set_topic_limits(A_TOPIC, NO_LIMITS)
+        assert await publish(bytes(11)).offset() == 2
+
+    limited(test, max_message_size=10)
+
+
+@pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE])
+def test_doors_are_told_to_wait_when_a_topic_is_published_to_too_fast(policy):
+    async def test(broker, topic):
+        now = asyncio.get_running_loop().time()
+        assert topic.publish_delay_s(now) == 0.0
+        topic.take(frame_of([b"x"] * 310), outcome := Outcome())
+        assert await outcome.offset() == 0
+        slow = topic.publish_delay_s(now)
+        assert slow > 10.0
+        await broker.set_topic_limits(A_TOPIC, NamespacePolicy(max_publish_rate=1000))
+        assert 0.0 < topic.publish_delay_s(now) < slow / 10
+        await broker.set_topic_limits(A_TOPIC, NO_LIMITS)
+        assert topic.publish_delay_s(now) == 0.0
+
+    limited(test, policy, max_publish_rate=10)
+
+
+@pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE])
+def test_a_subscription_too_many_is_refused_but_one_that_exists_is_not(policy):
+    async def test(broker, topic):
+        await subscribed(broker, "a")
+        await subscribed(broker, "b")
+        text = "Not allowed to create the subscription for the topic: /default/orders"
+        with pytest.raises(QuotaExceeded, match=text):
+            await subscribed(broker, "c")
+        await subscribed(broker, "a")
+        await broker.set_topic_limits(
+            A_TOPIC, NamespacePolicy(max_subscriptions_per_topic=1)
+        )
+        await subscribed(broker, "a")
+        await subscribed(broker, "b")
+        await broker.delete_subscription(A_TOPIC, subscription_name("a"))
+        with pytest.raises(QuotaExceeded, match="Current: 1, Limit: 1"):
+            await subscribed(broker, "c")
+
+    limited(test, policy, max_subscriptions_per_topic=2)
+
+
+@pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE])
+def test_consumers_too_many_are_refused_for_topic_and_subscription(policy):
+    async def test(broker, topic):
+        a, b = await subscribed(broker, "a"), await subscribed(broker, "b")
+        one, _ = a.attach("one", Port()), a.attach("two", Port())
+        with pytest.raises(QuotaExceeded, match="Consumer limit per subscription"):
+            a.attach("three", Port())
+        b.attach("one", Port())
+        text = "Consumer limit per topic reached for /default/orders. Current: 3, Limit"
+        with pytest.raises(QuotaExceeded, match=text):
+            b.attach("two", Port())
+        # Who comes again under its name does not count twice.
+        again = a.attach("one", Port())
+        a.detach(one)
+        assert a.consumer_count == 2
+        a.detach(again)
+        b.attach("two", Port())
+
+    limited(test, policy, max_consumers_per_topic=3, max_consumers_per_subscription=2)
+
+
+def test_limits_hold_after_a_restart():
+    limits = NamespacePolicy(max_producers_per_topic=1)
+
+    async def test(world):
+        async with world.broker() as broker:
+            await broker.create_topic(A_TOPIC, RELIABLE)
+            await broker.set_topic_limits(A_TOPIC, limits)
+        async with world.broker() as broker:
+            assert (await broker.topic(A_TOPIC)).limits == limits
+            assert await broker.topic_limits(A_TOPIC) == limits
+
+    with_world(test)
+
+
+def test_a_topic_without_limits_of_its_own_has_those_of_its_namespace():
+    async def test(broker):
+        topic = await broker.create_topic(A_TOPIC, RELIABLE)
+        few = NamespacePolicy(max_message_size=5)
+        await broker.set_namespace_policy(A_TOPIC.namespace, few)
+        assert await broker.topic_limits(A_TOPIC) is None
+        await broker.set_topic_limits(A_TOPIC, NO_LIMITS)
+        assert topic.limits == NO_LIMITS
+        assert await broker.topic_limits(A_TOPIC) == NO_LIMITS
+        await broker.set_topic_limits(A_TOPIC, None)
+        assert topic.limits == few
+        other = TopicName.parse("/default/other")
+        assert (await broker.create_topic(other, NON_RELIABLE)).limits == few
+
+    with_bare_broker(test)

@@ -1,0 +1,393 @@
+"""A stored topic's subscription at work: time, failures, limits, and what it says."""
+
+import asyncio
+import tracemalloc
+from dataclasses import replace
+
+import pytest
+
+from pydanube.model.errors import OffsetDropped
+from pydanube.model.names import SubscriptionName
+from pydanube.model.policy import (
+    DispatchLimits,
+    FailurePolicy,
+    NamespacePolicy,
+    PoisonPolicy,
+    Start,
+    SubscriptionType,
+    TopicPolicy,
+)
+from pydanube.wire.batches import Codec
+from support.brokers import A_NOW_US, A_TOPIC, RELIABLE, with_bare_broker
+from support.readers import S, a_while, attach, publish, subscribe
+from support.storages import until
+
+NO_DELAY = FailurePolicy(redelivery_delay_s=0.0)
+
+
+def in_ms(milliseconds):
+    return A_NOW_US + 1000 * milliseconds
+
+
+def with_subscription(test, policy=RELIABLE, failure_policy=NO_DELAY):
+    async def run(broker):
+        topic = await broker.create_topic(A_TOPIC, policy)
+        subscription = await subscribe(broker)
+        await broker.set_failure_policy(A_TOPIC, S, failure_policy)
+        await test(broker, topic, subscription)
+
+    with_bare_broker(run)
+
+
+def test_a_delayed_message_comes_when_its_time_has_come_and_holds_nobody_up():
+    async def test(broker, topic, subscription):
+        reader, _ = attach(subscription)
+        await publish(topic, b"a", b"b", b"c", deliver_at=[in_ms(60), None, in_ms(-5)])
+        assert await reader.offsets(2) == [1, 2]
+        assert subscription.describe(3).delayed == 1
+        assert await reader.offsets(3) == [1, 2, 0]
+        assert reader.got[2].attempt == 1
+
+    with_subscription(test)
+
+
+def test_a_delay_holds_in_sealed_history_too():
+    async def test(broker, topic, subscription):
+        await publish(topic, b"a", deliver_at=[in_ms(60)])
+        await publish(topic, b"b")
+        await broker.storage.seal(topic.topic_id)
+        reader, _ = attach(subscription)
+        assert await reader.offsets(2) == [1, 0]
+
+    with_subscription(test)
+
+
+def test_an_expired_message_is_not_delivered_and_counts_as_done():
+    async def test(broker, topic, subscription):
+        await publish(topic, *[b"x"] * 4, expires_at=[in_ms(-1), None] * 2)
+        reader, _ = attach(subscription)
+        assert await reader.offsets(2) == [1, 3]
+        facts = subscription.describe(4)
+        assert (facts.cursor, facts.done) == (1, ((2, 3),))
+        assert facts.counts.expired == broker.counts.expired == 2
+
+    with_subscription(test)
+
+
+def test_a_message_expires_while_it_waits_for_a_consumer_with_credit():
+    async def test(broker, topic, subscription):
+        await publish(topic, b"a", b"b", expires_at=[None, in_ms(30)])
+        reader, consumer = attach(subscription, messages=1)
+        await reader.first(1)
+        subscription.ack([(0, 1)], 0)
+        await until(lambda: not subscription.backlog(2))
+        subscription.credit(consumer, 1, 1)
+        await a_while()
+        assert len(reader.got) == 1
+        assert subscription.describe(2).counts.expired == 1
+
+    with_subscription(test)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_topics_time_to_live_is_about_every_message(sealed):
+    async def test(broker, topic, subscription):
+        old, young = A_NOW_US - 90 * 10**6, A_NOW_US - 30 * 10**6
+        await publish(topic, b"old", b"old", time=old)
+        await publish(topic, b"old", b"young", publish_times=[old, young])
+        await publish(topic, b"young", time=young)
+        if sealed:
+            await broker.storage.seal(topic.topic_id)
+        reader, _ = attach(subscription)
+        assert await reader.offsets(2) == [3, 4]
+        assert subscription.describe(5).counts.expired == 3
+
+    with_subscription(test, TopicPolicy(ttl_s=60.0))
+
+
+def test_a_nack_says_how_long_to_wait_and_is_counted():
+    async def test(broker, topic, subscription):
+        reader, _ = attach(subscription)
+        await publish(topic, b"a", b"b", b"c")
+        await reader.first(3)
+        subscription.nack([(0, 2), (50, 60)], delay_s=0.03, reason="later")
+        assert subscription.describe(3).delayed == 2
+        assert subscription.describe(3).in_flight == 1
+        got = await reader.first(5)
+        assert [(each.offset, each.attempt) for each in got[3:]] == [(0, 2), (1, 2)]
+        counts = subscription.describe(3).counts
+        assert (counts.nacked, counts.redelivered, counts.delivered) == (2, 2, 5)
+        # What is given back twice is given back once.
+        subscription.nack([(0, 1)])
+        subscription.nack([(0, 1)])
+        assert subscription.describe(3).counts.nacked <= 4
+
+    with_subscription(test)
+
+
+@pytest.mark.parametrize("delay_s", [float("nan"), -1.0])
+def test_a_delay_that_is_none_is_no_delay(delay_s):
+    async def test(broker, topic, subscription):
+        reader, _ = attach(subscription)
+        await publish(topic, b"a")
+        await reader.first(1)
+        subscription.nack([(0, 1)], delay_s=delay_s)
+        assert [each.attempt for each in await reader.first(2)] == [1, 2]
+
+    with_subscription(test)
+
+
+def test_what_is_not_acknowledged_in_time_is_counted_and_comes_again():
+    policy = replace(NO_DELAY, ack_timeout_s=0.02)
+
+    async def test(broker, topic, subscription):
+        reader, _ = attach(subscription)
+        await publish(topic, b"a", b"b")
+        await reader.first(2)
+        subscription.ack([(1, 2)], 0)
+        assert [each.attempt for each in await reader.first(3)] == [1, 1, 2]
+        counts = subscription.describe(2).counts
+        assert (counts.timed_out, counts.nacked, counts.redelivered) == (1, 0, 1)
+        assert broker.counts.timed_out == 1
+
+    with_subscription(test, failure_policy=policy)
+
+
+def test_no_more_is_with_consumers_than_the_limits_allow():
+    async def test(broker, topic, subscription):
+        limits = DispatchLimits(
+            unacked_messages_max=5, unacked_messages_max_per_consumer=3
+        )
+        await broker.set_dispatch_limits(A_TOPIC, S, limits)
+        one, _ = attach(subscription, "one")
+        other, _ = attach(subscription, "other")
+        await publish(topic, *[b"x"] * 20)
+        await one.first(2)
+        await other.first(2)
+        await a_while()
+        assert len(one.got) + len(other.got) == 5
+        assert max(len(one.got), len(other.got)) == 3
+        subscription.ack([(each.offset, each.offset + 1) for each in one.got], 0)
+        await a_while()
+        assert subscription.describe(20).in_flight == 5
+
+    with_subscription(test)
+
+
+def test_a_dispatch_rate_makes_messages_wait_and_loses_none():
+    async def test(broker, topic, subscription):
+        await broker.set_topic_limits(
+            A_TOPIC, NamespacePolicy(max_subscription_dispatch_rate=50)
+        )
+        reader, _ = attach(subscription)
+        await publish(topic, *[b"x"] * 60)
+        await a_while()
+        assert 50 <= len(reader.got) < 60
+        assert await reader.offsets(60) == list(range(60))
+        await publish(topic, *[b"x"] * 200)
+        await broker.set_topic_limits(A_TOPIC, None)
+        assert await reader.offsets(260) == list(range(260))
+
+    with_subscription(test)
+
+
+def test_lower_priorities_are_served_first():
+    async def test(broker, topic, subscription):
+        second, _ = attach(subscription, "second", priority=2)
+        first, _ = attach(subscription, "first", messages=3, priority=1)
+        await publish(topic, *[b"x"] * 5)
+        assert await first.offsets(3) == [0, 1, 2]
+        assert await second.offsets(2) == [3, 4]
+
+    with_subscription(test)
+
+
+def test_the_flow_of_a_consumer_is_what_it_has_and_what_it_may_get():
+    async def test(broker, topic, subscription):
+        reader, consumer = attach(subscription, messages=10)
+        await publish(topic, b"a", b"b")
+        await reader.first(2)
+        in_flight, messages, byte_count = subscription.flow_of(consumer)
+        assert (in_flight, messages) == (2, 8)
+        assert byte_count > 0
+        subscription.ack([(0, 1)], 0)
+        assert subscription.flow_of(consumer)[:2] == (1, 8)
+        subscription.detach(consumer)
+        assert subscription.flow_of(consumer) == (0, 0, 0)
+
+    with_subscription(test)
+
+
+def test_a_description_says_how_much_is_left_and_how_old_it_is():
+    async def test(broker, topic, subscription):
+        for second in range(4):
+            await publish(topic, bytes(1000), time=A_NOW_US + second)
+        await broker.storage.seal(topic.topic_id)
+        for second in range(4, 8):
+            await publish(topic, bytes(1000), time=A_NOW_US + second)
+        whole = subscription.describe(8)
+        assert whole.backlog == 8
+        assert whole.backlog_bytes == topic.log.segment_bytes + topic.log.tail_bytes
+        assert whole.oldest_publish_time == A_NOW_US
+        subscription.ack([(0, 6), (7, 8)], 0)
+        less = subscription.describe(8)
+        assert (less.backlog, less.backlog_bytes) == (1, topic.log.tail_bytes // 4)
+        assert less.oldest_publish_time == A_NOW_US + 6
+        subscription.ack([(6, 7)], 0)
+        nothing = subscription.describe(8)
+        assert (nothing.backlog, nothing.backlog_bytes) == (0, 0)
+        assert nothing.oldest_publish_time is None
+
+    with_subscription(test)
+
+
+def test_a_description_stays_possible_when_retention_was_faster():
+    async def test(broker, topic, subscription):
+        for at in range(3):
+            await publish(topic, bytes(1000), time=A_NOW_US + at)
+            await broker.storage.seal(topic.topic_id)
+        topic.log.on_dropped(2)
+        facts = subscription.describe(3)
+        assert (facts.cursor, facts.backlog) == (0, 3)
+        assert facts.oldest_publish_time == A_NOW_US + 2
+        reader, _ = attach(subscription)
+        while reader.reason is None:
+            await a_while()
+        assert isinstance(reader.reason, OffsetDropped)
+
+    with_subscription(test)
+
+
+def test_a_description_shows_the_first_of_very_many_ranges():
+    async def test(broker, topic, subscription):
+        await publish(topic, *[b"x"] * 3000)
+        subscription.ack([(at, at + 1) for at in range(1, 3000, 2)], 0)
+        facts = subscription.describe(3000)
+        assert facts.done == tuple((at, at + 1) for at in range(1, 2001, 2))
+        assert facts.backlog == 1500
+
+    with_subscription(test)
+
+
+def test_who_waits_for_the_cursor_shares_an_entry_of_the_journal():
+    async def test(broker, topic, subscription):
+        await publish(topic, *[b"x"] * 100)
+        reader, _ = attach(subscription)
+        await reader.first(100)
+        told = []
+        entries = broker.storage.stats.journal_committed_bytes
+        for offset in range(100):
+            subscription.ack([(offset, offset + 1)], 0)
+            subscription.save_cursor_now(told.append)
+        while len(told) < 100:
+            await a_while()
+        assert told == [None] * 100
+        # One small entry, and not a hundred.
+        assert broker.storage.stats.journal_committed_bytes - entries < 1000
+
+    with_subscription(test)
+
+
+def test_an_idle_subscription_has_no_task_and_takes_little_memory():
+    async def test(broker):
+        await broker.create_topic(A_TOPIC, RELIABLE)
+        await subscribe(broker)
+        tasks = len(asyncio.all_tasks())
+        tracemalloc.start()
+        for number in range(300):
+            await broker.create_subscription(
+                A_TOPIC,
+                SubscriptionName(f"s-{number}"),
+                SubscriptionType.SHARED,
+                Start.LATEST,
+            )
+        taken, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert len(asyncio.all_tasks()) == tasks
+        assert taken / 300 < 20 * 1024
+
+    with_bare_broker(test)
+
+
+def with_keys(test):
+    async def run(broker):
+        topic = await broker.create_topic(A_TOPIC, RELIABLE)
+        subscription = await subscribe(broker, type_=SubscriptionType.KEY_SHARED)
+        await broker.set_failure_policy(A_TOPIC, S, NO_DELAY)
+        await test(broker, topic, subscription)
+
+    with_bare_broker(run)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+@pytest.mark.parametrize("sealed", [False, True])
+def test_messages_of_a_key_go_to_one_consumer_in_few_batches(sealed, codec):
+    async def test(broker, topic, subscription):
+        keys = [b"k%d" % (at % 20) for at in range(1000)]
+        await publish(
+            topic, *[b"%d" % at for at in range(1000)], keys=keys, codec=codec
+        )
+        if sealed:
+            await broker.storage.seal(topic.topic_id)
+        readers = [attach(subscription, name)[0] for name in ("one", "two", "three")]
+        await until(lambda: sum(len(each.got) for each in readers) == 1000)
+        seen = [{keys[got.offset] for got in each.got} for each in readers]
+        assert sum(map(len, seen)) == 20
+        assert all(seen)
+        for each in readers:
+            offsets = [got.offset for got in each.got]
+            assert offsets == sorted(offsets)
+            assert [got.payload for got in each.got] == [b"%d" % o for o in offsets]
+            assert len(each.frames) <= 2
+            subscription.ack([(o, o + 1) for o in offsets], 0)
+        assert subscription.describe(1000).backlog == 0
+
+    with_keys(test)
+
+
+def test_messages_without_a_key_go_by_their_producer():
+    async def test(broker, topic, subscription):
+        readers = [attach(subscription, name)[0] for name in ("one", "two")]
+        for number in range(10):
+            for producer in ("web-1", "web-2", "web-3", "web-4"):
+                await publish(topic, b"%d" % number, producer=producer)
+        await until(lambda: sum(len(each.got) for each in readers) == 40)
+        producers = [
+            {frame.header.producer for frame in each.frames} for each in readers
+        ]
+        assert producers[0].isdisjoint(producers[1])
+
+    with_keys(test)
+
+
+def test_what_no_consumer_wants_waits_for_one_that_does():
+    async def test(broker, topic, subscription):
+        reader, _ = attach(subscription, "eu", key_filters=["eu-*"])
+        await publish(topic, b"a", b"b", b"c", keys=[b"eu-1", b"us-1", b"eu-2"])
+        assert await reader.offsets(2) == [0, 2]
+        subscription.ack([(0, 1), (2, 3)], 0)
+        await a_while()
+        assert subscription.describe(3).backlog == 1
+        other, _ = attach(subscription, "all")
+        assert await other.offsets(1) == [1]
+
+    with_keys(test)
+
+
+def test_a_blocked_key_blocks_no_other():
+    policy = FailurePolicy(redeliveries_max=0, poison=PoisonPolicy.BLOCK)
+
+    async def test(broker, topic, subscription):
+        await broker.set_failure_policy(A_TOPIC, S, policy)
+        reader, _ = attach(subscription)
+        await publish(topic, b"a", b"b", keys=[b"bad", b"good"])
+        await reader.first(2)
+        subscription.nack([(0, 1)])
+        subscription.ack([(1, 2)], 0)
+        await publish(topic, b"c", b"d", keys=[b"bad", b"good"])
+        assert await reader.offsets(3) == [0, 1, 3]
+        assert subscription.describe(4).blocked == ((0, 1),)
+        await broker.mark_done(A_TOPIC, S, [(0, 1)])
+        assert await reader.offsets(4) == [0, 1, 3, 2]
+
+    with_keys(test)

@@ -1,0 +1,614 @@
+"""What a topic does with messages that do not keep to its schema."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from dataclasses import replace
+
+import pytest
+
+from pydanube.broker import schema_gate
+from pydanube.broker.gathering import SingleMessage
+from pydanube.model.errors import (
+    Draining,
+    InvalidPayload,
+    MetadataUnavailable,
+    ProducerFenced,
+    SchemaMismatch,
+    TopicNotFound,
+)
+from pydanube.model.names import TopicName
+from pydanube.model.policy import ProducerAccess
+from pydanube.model.schemas import (
+    Compatibility,
+    SchemaPolicy,
+    SchemaReference,
+    SchemaType,
+    TopicSchema,
+)
+from support.batches import A_TIME, frame_of, payloads_of
+from support.brokers import (
+    A_TOPIC,
+    NON_RELIABLE,
+    RELIABLE,
+    BrokerWorld,
+    MeddledStore,
+    Outcome,
+    with_bare_broker,
+    with_world,
+)
+from support.schemas import (
+    AN_ORDER,
+    NO_ORDER,
+    WARN,
+    new_schema,
+    order_schema,
+    registered,
+    strict,
+)
+
+
+class Publisher:
+    """A producer of a topic that is bound to ``orders``, which has a schema id."""
+
+    def __init__(self, topic, session, schema_id):
+        self.topic = topic
+        self.session = session
+        self.schema_id = schema_id
+        self.sequence = session.next_sequence
+
+    def publish(self, *payloads, version=1, schema_id=None):
+        """The outcome of publishing a batch; what is raised at once is raised."""
+        outcome = Outcome()
+        id_ = self.schema_id if schema_id is None else schema_id
+        frame = frame_of(
+            payloads or [AN_ORDER],
+            producer=self.session.name,
+            producer_id=self.session.producer_id,
+            producer_epoch=self.session.epoch,
+            base_sequence=self.sequence,
+            schema_id=id_,
+            schema_version=version if id_ else 0,
+        )
+        self.topic.publish(self.session, frame, outcome)
+        self.sequence += len(payloads or [AN_ORDER])
+        return outcome
+
+    async def refusal(self, *payloads, **options):
+        """Why a batch is not taken; the producer goes on as if it had not been."""
+        before = self.sequence
+        try:
+            error = await self.publish(*payloads, **options).error()
+        except (SchemaMismatch, InvalidPayload) as raised:
+            error = raised
+        self.sequence = before
+        assert error is not None, "it was taken"
+        return error
+
+    async def taken(self, *payloads, **options):
+        """The offset of a batch."""
+        return await self.publish(*payloads, **options).offset()
+
+
+async def bound(broker, keeps=None, *, policy=RELIABLE, versions=1, **options):
+    """A publisher of a topic that keeps to a schema."""
+    schema_id = await registered(broker, versions=versions)
+    await broker.create_topic(A_TOPIC, policy, keeps or strict())
+    topic, session = await broker.open_producer(A_TOPIC, "p", policy=None, **options)
+    return Publisher(topic, session, schema_id)
+
+
+def with_broker(test):
+    """Run *test*, a coroutine function, with a broker of its own."""
+
+    def run():
+        with_bare_broker(test)
+
+    run.__name__ = test.__name__
+    return run
+
+
+def reasons(topic):
+    return dict(topic.schema_counts.failed)
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE], ids=["stored", "passed"])
+def test_a_strict_topic_takes_only_its_subject(policy):
+    async def test(broker):
+        producer = await bound(broker, policy=policy)
+        other = await registered(broker, "users")
+        assert await producer.taken() == 0
+        assert "names no schema" in str(await producer.refusal(schema_id=0))
+        assert f"schema id {other}" in str(await producer.refusal(schema_id=other))
+        assert "no version 2" in str(await producer.refusal(version=2))
+        assert "no version 0" in str(await producer.refusal(version=0))
+        # The producer is as usable as before.
+        assert await producer.taken() == 1
+        assert reasons(producer.topic) == {
+            "missing": 1,
+            "other_subject": 1,
+            "unknown_version": 2,
+        }
+        assert producer.topic.schema_counts.judged["enforce"] == 6
+
+    with_bare_broker(test)
+
+
+@with_broker
+async def test_a_version_counts_as_soon_as_it_is_registered(broker):
+    producer = await bound(broker)
+    await producer.refusal(version=2)
+    definition = order_schema(note={"type": "string"})
+    await broker.registry.register("orders", new_schema(definition))
+    assert await producer.taken(version=2) == 0
+
+
+@with_broker
+async def test_a_pinned_topic_takes_only_that_version(broker):
+    producer = await bound(broker, strict(version=1), versions=2)
+    await producer.taken(version=1)
+    assert "takes version 1 " in str(await producer.refusal(version=2))
+
+
+@with_broker
+async def test_a_topic_may_ask_for_a_version_or_later_ones(broker):
+    producer = await bound(broker, strict(version_min=2), versions=3)
+    assert "2 and later ones" in str(await producer.refusal(version=1))
+    await producer.taken(version=2)
+    await producer.taken(version=3)
+
+
+@with_broker
+async def test_payloads_are_looked_at_only_where_that_is_wanted(broker):
+    producer = await bound(broker)
+    await producer.taken(NO_ORDER)
+    await broker.bind_topic_schema(A_TOPIC, strict(validates_payload=True))
+    await producer.taken(AN_ORDER)
+    await producer.refusal(NO_ORDER)
+
+
+@with_broker
+async def test_a_batch_with_a_bad_message_is_refused_whole_and_names_it(broker):
+    producer = await bound(broker, strict(validates_payload=True))
+    error = await producer.refusal(AN_ORDER, AN_ORDER, NO_ORDER, b"no JSON")
+    assert isinstance(error, InvalidPayload)
+    assert "message 2 of the batch" in str(error)
+    assert reasons(producer.topic) == {"payload": 2}
+    assert await producer.taken(AN_ORDER, AN_ORDER) == 0
+
+
+@with_broker
+async def test_each_message_is_judged_by_the_version_that_it_names(broker):
+    schema_id = await registered(broker, versions=1)
+    later = order_schema(id={"type": ["integer", "string"]})
+    await broker.registry.register("orders", new_schema(later))
+    schema = strict(validates_payload=True)
+    topic = await broker.create_topic(A_TOPIC, RELIABLE, schema)
+    topic, session = await broker.open_producer(A_TOPIC, "p", policy=None)
+    producer = Publisher(topic, session, schema_id)
+    await producer.taken(NO_ORDER, version=2)
+    await producer.refusal(NO_ORDER, version=1)
+    await producer.taken(NO_ORDER, version=2)
+
+
+AVRO = json.dumps(
+    {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+)
+PROTO = 'syntax = "proto3"; message R { int32 a = 1; }'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("type_", "definition", "good", "bad"),
+    [
+        (SchemaType.AVRO, AVRO, b"\x02", b"\x02\x02"),
+        (SchemaType.PROTOBUF, PROTO, b"\x08\x01", b"\xff"),
+        (SchemaType.STRING, "", "für".encode(), b"\xff"),
+        (SchemaType.NUMBER, "", bytes(8), b"seven.."),
+    ],
+    ids=lambda value: value.value if isinstance(value, SchemaType) else "",
+)
+def test_payloads_of_every_type_are_validated(type_, definition, good, bad):
+    async def test(broker):
+        new = new_schema(definition, type_)
+        found, _ = await broker.registry.register("orders", new)
+        schema = strict(validates_payload=True)
+        await broker.create_topic(A_TOPIC, RELIABLE, schema)
+        topic, session = await broker.open_producer(A_TOPIC, "p", policy=None)
+        producer = Publisher(topic, session, found.schema_id)
+        await producer.taken(good)
+        assert isinstance(await producer.refusal(bad), InvalidPayload)
+
+    with_bare_broker(test)
+
+
+# What is only warned of, and what is not looked at.
+
+
+def test_a_topic_that_warns_takes_everything_and_says_so_rarely(caplog):
+    async def test(broker):
+        schema = TopicSchema(subject="orders", policy=WARN, validates_payload=True)
+        producer = await bound(broker, schema)
+        await producer.taken(schema_id=0)
+        await producer.taken(schema_id=4711)
+        await producer.taken(version=7)
+        await producer.taken(NO_ORDER, NO_ORDER, AN_ORDER)
+        assert reasons(producer.topic) == {
+            "missing": 1,
+            "other_subject": 1,
+            "unknown_version": 1,
+            "payload": 2,
+        }
+        assert producer.topic.end_offset == 6
+
+    with caplog.at_level(logging.WARNING):
+        with_bare_broker(test)
+    warnings = [each for each in caplog.messages if "keep to its schema" in each]
+    assert len(warnings) == 1
+
+
+@with_broker
+async def test_a_topic_without_policy_does_not_look(broker):
+    schema = TopicSchema(subject="orders", policy=SchemaPolicy.NONE)
+    producer = await bound(broker, schema)
+    assert producer.topic.gate is None
+    await producer.taken(schema_id=0)
+    assert producer.topic.schema_counts is None
+
+
+@with_broker
+async def test_what_the_broker_makes_itself_is_not_looked_at(broker):
+    producer = await bound(broker)
+    outcome = Outcome()
+    producer.topic.take(frame_of([b"dead"]), outcome)
+    assert await outcome.offset() == 0
+
+
+# What a producer has promised.
+
+
+@with_broker
+async def test_a_producer_keeps_to_the_version_that_it_was_opened_for(broker):
+    reference = SchemaReference(subject="orders", version=1)
+    producer = await bound(broker, versions=2, schema=reference)
+    await producer.taken(version=1)
+    assert "opened for version 1 " in str(await producer.refusal(version=2))
+
+
+@with_broker
+async def test_a_producer_keeps_to_the_oldest_version_that_it_was_opened_for(broker):
+    reference = SchemaReference(subject="orders", version_min=2)
+    producer = await bound(broker, versions=3, schema=reference)
+    assert "version 2 or a later one" in str(await producer.refusal(version=1))
+    await producer.taken(version=2)
+    await producer.taken(version=3)
+
+
+@with_broker
+async def test_messages_one_by_one_keep_to_it_as_well(broker):
+    schema_id = await registered(broker, versions=2)
+    await broker.create_topic(A_TOPIC, RELIABLE, strict())
+    topic, place = await broker.attach_producer(
+        A_TOPIC,
+        "p",
+        policy=None,
+        schema=SchemaReference(subject="orders", version=1),
+    )
+    topic.gate.check_choice(place.schema, schema_id, 1)
+    with pytest.raises(SchemaMismatch):
+        topic.gate.check_choice(place.schema, schema_id, 2)
+    await broker.bind_topic_schema(A_TOPIC, TopicSchema(subject="orders"))
+    topic.gate.check_choice(place.schema, schema_id, 2)
+    assert reasons(topic) == {"other_version": 2}
+
+
+# Order, and what happens to what waits.
+
+
+class SlowStore(MeddledStore):
+    """A store whose schemas are found only when they may be."""
+
+    def __init__(self):
+        super().__init__()
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.failure = None
+
+    async def get(self, key):
+        if key.path.startswith("/schemas/"):
+            await self.may_answer.wait()
+            if self.failure is not None:
+                raise self.failure
+        return await super().get(key)
+
+
+def with_slow_store(test, schema=None, **options):
+    """Run *test* with a broker, its store, and a publisher whose schema is unknown."""
+
+    async def run(world):
+        world = BrokerWorld(SlowStore())
+        async with world.broker() as broker:
+            producer = await bound(broker, schema, versions=2, **options)
+            world.store.may_answer.clear()
+            await test(broker, world.store, producer)
+            world.store.may_answer.set()
+
+    with_world(run)
+
+
+async def turns():
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_batches_wait_in_order_until_a_version_is_found():
+    async def test(broker, store, producer):
+        first = producer.publish(b"1", b"2", version=1)
+        second = producer.publish(b"3", version=2)
+        third = producer.publish(b"4", version=1)
+        await turns()
+        assert not any(each.is_known for each in (first, second, third))
+        store.may_answer.set()
+        offsets = [await each.offset() for each in (first, second, third)]
+        assert offsets == [0, 2, 3]
+        frames = producer.topic.log.read_tail(0, bytes_max=1 << 20)
+        assert payloads_of(frames) == [b"1", b"2", b"3", b"4"]
+
+    with_slow_store(test)
+
+
+def test_what_waits_behind_a_bad_batch_of_another_producer_is_taken():
+    async def test(broker, store, producer):
+        topic, session = await broker.open_producer(A_TOPIC, "q", policy=None)
+        other = Publisher(topic, session, producer.schema_id)
+        bad = producer.publish(version=9)
+        good = other.publish(version=1)
+        store.may_answer.set()
+        assert isinstance(await bad.error(), SchemaMismatch)
+        assert await good.offset() == 0
+
+    with_slow_store(test)
+
+
+def test_a_producer_that_is_fenced_while_it_waits_stores_nothing():
+    async def test(broker, store, producer):
+        waiting = producer.publish()
+        await turns()
+        await broker.open_producer(A_TOPIC, "p", policy=None)
+        store.may_answer.set()
+        assert isinstance(await waiting.error(), ProducerFenced)
+        assert producer.topic.end_offset == 0
+
+    with_slow_store(test)
+
+
+def test_messages_without_a_session_that_are_fenced_while_they_wait_are_not_stored():
+    async def test(broker, store, producer):
+        broker.close_producer(producer.topic, producer.session, forget=False)
+        outcome = Outcome()
+        message = SingleMessage("q", AN_ORDER, A_TIME)
+        message = replace(message, schema_id=producer.schema_id, schema_version=1)
+        broker.gathering.publish(producer.topic, message, outcome)
+        await turns()
+        fence = ProducerAccess.EXCLUSIVE_FENCE
+        await broker.open_producer(A_TOPIC, "owner", policy=None, access=fence)
+        store.may_answer.set()
+        assert isinstance(await outcome.error(), ProducerFenced)
+
+    with_slow_store(test)
+
+
+def test_what_waits_when_the_broker_drains_is_not_taken():
+    async def test(broker, store, producer):
+        waiting = producer.publish()
+        await broker.drain()
+        store.may_answer.set()
+        assert isinstance(await waiting.error(), Draining)
+
+    with_slow_store(test)
+
+
+def test_what_waits_when_the_topic_is_deleted_is_told():
+    async def test(broker, store, producer):
+        waiting = producer.publish()
+        await turns()
+        await broker.delete_topic(A_TOPIC, force=True)
+        assert isinstance(await waiting.error(), TopicNotFound)
+
+    with_slow_store(test)
+
+
+def test_what_waits_is_judged_by_the_new_schema_if_there_is_one():
+    async def test(broker, store, producer):
+        first, second = producer.publish(version=1), producer.publish(version=2)
+        await turns()
+        store.may_answer.set()
+        await broker.bind_topic_schema(A_TOPIC, strict(version=2))
+        assert isinstance(await first.error(), SchemaMismatch)
+        # Behind a hole, its producer has to send it again.
+        assert await second.error() is not None
+
+    with_slow_store(test)
+
+
+def test_what_waits_is_taken_when_the_topic_is_not_bound_any_more():
+    async def test(broker, store, producer):
+        first, second = producer.publish(), producer.publish()
+        await turns()
+        await broker.bind_topic_schema(A_TOPIC, None)
+        assert [await first.offset(), await second.offset()] == [0, 1]
+
+    with_slow_store(test)
+
+
+def test_a_strict_topic_takes_nothing_that_it_cannot_look_up():
+    async def test(broker, store, producer):
+        store.failure = MetadataUnavailable("on purpose")
+        store.may_answer.set()
+        assert isinstance(await producer.refusal(), MetadataUnavailable)
+        store.failure = None
+        assert await producer.taken() == 0
+
+    with_slow_store(test)
+
+
+def test_a_topic_that_warns_takes_what_it_cannot_look_up():
+    async def test(broker, store, producer):
+        store.failure = MetadataUnavailable("on purpose")
+        store.may_answer.set()
+        assert await producer.taken() == 0
+        assert reasons(producer.topic) == {"not_looked_up": 1}
+
+    with_slow_store(test, TopicSchema(subject="orders"))
+
+
+def test_what_breaks_while_a_batch_is_judged_breaks_only_this_batch(caplog):
+    async def test(broker, store, producer):
+        store.failure = ZeroDivisionError("on purpose")
+        store.may_answer.set()
+        assert "ZeroDivisionError" in str(await producer.publish().error())
+        store.failure = None
+        producer.sequence = 0
+        assert await producer.taken() == 0
+
+    with_slow_store(test)
+    assert "could not be judged" in caplog.text
+
+
+@pytest.mark.slow
+def test_doors_are_asked_to_wait_when_very_much_waits():
+    async def test(broker, store, producer):
+        half = bytes(schema_gate.HELD_BYTES_MAX // 2)
+        assert broker.has_room
+        outcomes = [producer.publish(half), producer.publish(half)]
+        assert not broker.has_room
+        async with asyncio.TaskGroup() as tasks:
+            room = tasks.create_task(broker.room())
+            await turns()
+            assert not room.done()
+            store.may_answer.set()
+        for outcome in outcomes:
+            await outcome.offset()
+        assert broker.has_room
+
+    with_slow_store(test, policy=NON_RELIABLE)
+
+
+@with_broker
+async def test_a_large_batch_is_judged_in_a_thread_and_keeps_its_place(broker):
+    producer = await bound(broker, strict(validates_payload=True))
+    long = json.dumps({"id": 1, "note": "x" * 1000}).encode()
+    large = [long] * (schema_gate.VALIDATED_AT_ONCE_BYTES_MAX // 1000 + 1)
+    await producer.taken()
+    first, second = producer.publish(*large), producer.publish()
+    assert not first.is_known
+    assert await first.offset() == 1
+    assert await second.offset() == 1 + len(large)
+    error = await producer.refusal(*large, NO_ORDER)
+    assert f"message {len(large)} of" in str(error)
+
+
+@pytest.mark.slow
+@with_broker
+async def test_versions_beyond_the_bound_are_looked_up_again(broker):
+    producer = await bound(broker)
+    await broker.registry.set_compatibility("orders", Compatibility.NONE)
+    versions = schema_gate.VERSIONS_MAX + 1
+    for number in range(1, versions):
+        await broker.registry.register("orders", new_schema(f'{{"const": {number}}}'))
+    for version in (*range(1, versions + 1), 1):
+        await producer.taken(version=version)
+
+
+# Messages that were gathered.
+
+
+def single(schema_id, payload, producer="p", version=1):
+    return SingleMessage(
+        producer, payload, A_TIME, schema_id=schema_id, schema_version=version
+    )
+
+
+@with_broker
+async def test_of_gathered_messages_only_the_bad_ones_are_refused(broker):
+    schema_id = await registered(broker)
+    topic = await broker.create_topic(A_TOPIC, RELIABLE, strict(validates_payload=True))
+    for _ in range(2):  # The first time, they wait for the schema to be found.
+        outcomes = [Outcome() for _ in range(5)]
+        payloads = [AN_ORDER, NO_ORDER, b'{"id": 2}', b"no JSON", b'{"id": 3}']
+        for payload, outcome in zip(payloads, outcomes, strict=True):
+            message = single(schema_id, payload, producer=payload.hex())
+            broker.gathering.publish(topic, message, outcome)
+        errors = [await outcome.error() for outcome in outcomes]
+        assert [type(error) for error in errors] == [
+            type(None),
+            InvalidPayload,
+            type(None),
+            InvalidPayload,
+            type(None),
+        ]
+        assert "not JSON" in str(errors[3])
+    frames = topic.log.read_tail(0, bytes_max=1 << 20)
+    assert payloads_of(frames) == [AN_ORDER, b'{"id": 2}', b'{"id": 3}'] * 2
+
+
+@with_broker
+async def test_gathered_messages_that_are_all_bad_make_no_batch(broker):
+    schema_id = await registered(broker)
+    topic = await broker.create_topic(A_TOPIC, RELIABLE, strict(validates_payload=True))
+    outcomes = [Outcome(), Outcome()]
+    for outcome in outcomes:
+        broker.gathering.publish(topic, single(schema_id, NO_ORDER), outcome)
+    for outcome in outcomes:
+        assert isinstance(await outcome.error(), InvalidPayload)
+    assert topic.end_offset == 0
+
+
+@with_broker
+async def test_gathered_messages_without_a_schema_are_refused_by_a_strict_topic(broker):
+    await registered(broker)
+    topic = await broker.create_topic(A_TOPIC, RELIABLE, strict())
+    outcome = Outcome()
+    broker.gathering.publish(topic, SingleMessage("p", b"x", A_TIME), outcome)
+    assert isinstance(await outcome.error(), SchemaMismatch)
+
+
+# A subject that comes and goes.
+
+
+@with_broker
+async def test_a_subject_that_was_deleted_by_force_may_come_again(broker):
+    producer = await bound(broker)
+    await producer.taken()
+    await broker.delete_schema_subject("orders", force=True)
+    assert "was not found" in str(await producer.refusal())
+    new_id = await registered(broker)
+    assert new_id != producer.schema_id
+    await producer.taken(schema_id=new_id)
+    assert isinstance(await producer.refusal(), SchemaMismatch)
+
+
+@with_broker
+async def test_a_version_that_was_deleted_is_not_taken_any_more(broker):
+    producer = await bound(broker, versions=2)
+    await producer.taken(version=1)
+    await broker.delete_schema_version("orders", 1)
+    assert "no version 1" in str(await producer.refusal(version=1))
+    await producer.taken(version=2)
+
+
+@with_broker
+async def test_each_partition_has_a_gate(broker):
+    schema_id = await registered(broker)
+    base = TopicName.parse("/default/parts")
+    await broker.create_partitioned_topic(base, 2, RELIABLE, strict())
+    for name in await broker.partitions_of(base):
+        topic, session = await broker.open_producer(name, "p", policy=None)
+        producer = Publisher(topic, session, schema_id)
+        await producer.taken()
+        await producer.refusal(schema_id=0)

@@ -1,0 +1,321 @@
+"""Which schemas topics have, and that nothing of them is deleted meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from pydanube.model.errors import (
+    AlreadyExists,
+    OtherSchema,
+    SchemaInUse,
+    SchemaNotFound,
+    TopicNotFound,
+)
+from pydanube.model.names import TopicName
+from pydanube.model.schemas import SchemaPolicy, SchemaReference, TopicSchema
+from support.batches import frame_of
+from support.brokers import (
+    A_TOPIC,
+    NON_RELIABLE,
+    RELIABLE,
+    Outcome,
+    with_bare_broker,
+    with_world,
+)
+from support.schemas import registered, strict
+
+BASE = TopicName.parse("/default/parts")
+LATEST = SchemaReference(subject="orders")
+
+
+def with_broker(test):
+    """Run *test*, a coroutine function, with a broker of its own."""
+
+    def run():
+        with_bare_broker(test)
+
+    run.__name__ = test.__name__
+    return run
+
+
+async def open_producer(broker, reference=None, name="p", topic=A_TOPIC):
+    return await broker.open_producer(topic, name, policy=RELIABLE, schema=reference)
+
+
+# Binding.
+
+
+@with_broker
+async def test_a_topic_is_bound_to_another_subject_or_to_none(broker):
+    await registered(broker)
+    await registered(broker, "users")
+    topic = await broker.create_topic(A_TOPIC, RELIABLE, strict())
+    assert await broker.topic_schema(A_TOPIC) == strict() == topic.schema
+    users = TopicSchema(subject="users", validates_payload=True)
+    await broker.bind_topic_schema(A_TOPIC, users)
+    assert await broker.topic_schema(A_TOPIC) == users == topic.describe().schema
+    await broker.bind_topic_schema(A_TOPIC, None)
+    assert await broker.topic_schema(A_TOPIC) is None
+    assert topic.gate is None
+
+
+@with_broker
+async def test_partitions_have_one_schema_whichever_is_named(broker):
+    await registered(broker)
+    await broker.create_partitioned_topic(BASE, 2, RELIABLE)
+    await broker.bind_topic_schema(BASE.partition(1), strict())
+    for name in (BASE, BASE.partition(0), BASE.partition(1)):
+        assert await broker.topic_schema(name) == strict()
+    # Also those that come later, and those that are open.
+    opened = await broker.topic(BASE.partition(0))
+    await broker.add_partitions(BASE, 3)
+    assert (await broker.topic(BASE.partition(2))).schema == strict()
+    await broker.create_topic(BASE.partition(3), RELIABLE)
+    assert (await broker.topic(BASE.partition(3))).schema == strict()
+    await broker.bind_topic_schema(BASE, None)
+    assert opened.gate is None
+    assert await broker.topic_schema(BASE.partition(3)) is None
+
+
+@with_broker
+async def test_partitions_are_created_with_a_schema(broker):
+    await registered(broker)
+    await broker.create_partitioned_topic(BASE, 2, RELIABLE, strict())
+    assert await broker.topic_schema(BASE) == strict()
+    other = TopicName.parse("/default/others")
+    await broker.create_topic(other.partition(0), RELIABLE, strict())
+    assert await broker.topic_schema(other) == strict()
+
+
+@with_broker
+async def test_only_what_exists_can_be_bound(broker):
+    with pytest.raises(TopicNotFound):
+        await broker.bind_topic_schema(A_TOPIC, None)
+    with pytest.raises(TopicNotFound):
+        await broker.topic_schema(A_TOPIC)
+    with pytest.raises(SchemaNotFound, match="subject 'orders' not found in registry"):
+        await broker.create_topic(A_TOPIC, RELIABLE, strict())
+    assert await broker.topic_names() == []
+    await registered(broker)
+    await broker.create_topic(A_TOPIC, RELIABLE)
+    for schema in (
+        strict(version=2),
+        strict(version_min=2),
+        TopicSchema(subject="users"),
+    ):
+        with pytest.raises(SchemaNotFound, match="not found in registry"):
+            await broker.bind_topic_schema(A_TOPIC, schema)
+    assert await broker.topic_schema(A_TOPIC) is None
+
+
+@with_broker
+async def test_a_topic_that_exists_already_must_have_the_schema_that_is_wanted(broker):
+    await registered(broker)
+    topic = await broker.create_topic(A_TOPIC, RELIABLE)
+    with pytest.raises(AlreadyExists):
+        await broker.create_topic(A_TOPIC, RELIABLE, strict(), exist_ok=True)
+    await broker.bind_topic_schema(A_TOPIC, strict())
+    for schema in (None, strict()):
+        found = await broker.create_topic(A_TOPIC, RELIABLE, schema, exist_ok=True)
+        assert found is topic
+
+
+@pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE], ids=["stored", "passed"])
+def test_a_binding_is_live_again_after_a_restart(policy):
+    async def test(world):
+        async with world.broker() as broker:
+            schema_id = await registered(broker)
+            await broker.create_topic(A_TOPIC, policy, strict(validates_payload=True))
+            await broker.create_topic(BASE, policy)
+            reference = SchemaReference(subject="orders", version=1)
+            await broker.open_producer(BASE, "p", policy=policy, schema=reference)
+        async with world.broker() as broker:
+            topic, session = await broker.open_producer(A_TOPIC, "p", policy=None)
+            assert topic.schema == strict(validates_payload=True)
+            outcome = Outcome()
+            frame = frame_of(
+                [b"no JSON"],
+                producer="p",
+                producer_id=session.producer_id,
+                producer_epoch=session.epoch,
+                base_sequence=session.next_sequence,
+                schema_id=schema_id,
+                schema_version=1,
+            )
+            topic.publish(session, frame, outcome)
+            assert "not JSON" in str(await outcome.error())
+            first = await broker.topic_schema(BASE)
+            assert first == TopicSchema(subject="orders")
+
+    with_world(test)
+
+
+# Producers that say what they write.
+
+
+@with_broker
+async def test_the_first_producer_with_a_reference_binds_the_topic_to_warn(broker):
+    schema_id = await registered(broker, versions=2)
+    topic, session = await open_producer(broker, LATEST)
+    assert topic.schema == TopicSchema(subject="orders")
+    assert topic.schema.policy is SchemaPolicy.WARN
+    assert await broker.topic_schema(A_TOPIC) == topic.schema
+    chosen = session.place.schema
+    assert (chosen.schema_id, chosen.version) == (schema_id, 2)
+    _, without = await open_producer(broker, name="q")
+    assert without.place.schema is None
+
+
+@with_broker
+async def test_a_producer_of_a_partition_binds_all(broker):
+    await registered(broker)
+    await broker.create_partitioned_topic(BASE, 2, RELIABLE)
+    await open_producer(broker, LATEST, topic=BASE.partition(0))
+    assert await broker.topic_schema(BASE) == TopicSchema(subject="orders")
+    await open_producer(broker, LATEST, topic=BASE.partition(1))
+    await registered(broker, "users")
+    users = SchemaReference(subject="users")
+    with pytest.raises(OtherSchema):
+        await open_producer(broker, users, topic=BASE.partition(2))
+    assert len(await broker.partitions_of(BASE)) == 2
+
+
+@with_broker
+async def test_a_producer_gets_the_version_that_it_asks_for(broker):
+    await registered(broker, versions=3)
+    for reference, version in (
+        (SchemaReference(subject="orders"), 3),
+        (SchemaReference(subject="orders", version=2), 2),
+        (SchemaReference(subject="orders", version_min=2), 3),
+    ):
+        _, place = await broker.attach_producer(
+            A_TOPIC, "p", policy=RELIABLE, schema=reference
+        )
+        assert (place.schema.version, place.schema.reference) == (version, reference)
+
+
+@with_broker
+async def test_a_producer_of_a_pinned_topic_gets_its_version(broker):
+    await registered(broker, versions=3)
+    await broker.create_topic(A_TOPIC, RELIABLE, strict(version=2))
+    _, session = await open_producer(broker, LATEST)
+    assert session.place.schema.version == 2
+    with pytest.raises(OtherSchema, match=r"version 2 .* cannot use version 3"):
+        await open_producer(broker, SchemaReference(subject="orders", version=3))
+    with pytest.raises(SchemaNotFound, match="3 or a later one"):
+        await open_producer(broker, SchemaReference(subject="orders", version_min=3))
+
+
+@with_broker
+async def test_another_subject_is_refused(broker):
+    await registered(broker)
+    await registered(broker, "users")
+    await open_producer(broker, LATEST)
+    with pytest.raises(OtherSchema) as caught:
+        await open_producer(broker, SchemaReference(subject="users"))
+    assert str(caught.value) == (
+        "Topic '/default/orders' uses schema subject 'orders', cannot use 'users'. "
+        "Only admin can change topic schema."
+    )
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        SchemaReference(subject="nobody"),
+        SchemaReference(subject="orders", version=2),
+        SchemaReference(subject="orders", version_min=2),
+    ],
+    ids=str,
+)
+def test_what_is_not_registered_is_refused_and_leaves_nothing(reference):
+    async def test(broker):
+        await registered(broker)
+        with pytest.raises(SchemaNotFound) as caught:
+            await open_producer(broker, reference)
+        said = str(caught.value)
+        assert said.startswith(
+            f"Failed to assign schema '{reference.subject}' to topic '/default/orders':"
+        )
+        assert "not found" in said
+        assert said.endswith("Ensure schema is registered first.")
+        assert await broker.topic_names() == []
+
+    with_bare_broker(test)
+
+
+# Deleting.
+
+
+@with_broker
+async def test_a_version_that_a_topic_is_pinned_to_stays(broker):
+    await registered(broker, versions=3)
+    await broker.create_topic(A_TOPIC, RELIABLE, strict(version=2))
+    with pytest.raises(SchemaInUse, match=r"Version 2 .* is used by /default/orders"):
+        await broker.delete_schema_version("orders", 2)
+    await broker.delete_schema_version("orders", 1)
+    await broker.delete_schema_version("orders", 2, force=True)
+    assert (await broker.registry.describe("orders")).versions == (3,)
+    with pytest.raises(SchemaNotFound):
+        await broker.delete_schema_version("orders", 2)
+
+
+@with_broker
+async def test_a_subject_that_topics_keep_to_stays(broker):
+    await registered(broker)
+    await broker.create_topic(A_TOPIC, RELIABLE, strict())
+    await broker.create_partitioned_topic(BASE, 9, RELIABLE, strict())
+    with pytest.raises(SchemaInUse, match=r"used by .*/default/orders.* and 8 more"):
+        await broker.delete_schema_subject("orders")
+    await broker.bind_topic_schema(BASE, None)
+    with pytest.raises(SchemaInUse, match=r"used by /default/orders$"):
+        await broker.delete_schema_subject("orders")
+    await broker.bind_topic_schema(A_TOPIC, None)
+    await broker.delete_schema_subject("orders")
+    assert await broker.registry.subjects() == []
+
+
+def test_a_topic_that_is_bound_while_its_subject_is_deleted_is_noticed():
+    async def test(world):
+        async with world.broker() as broker:
+            await registered(broker)
+            await broker.create_topic(A_TOPIC, RELIABLE)
+            world.store.meddling = [lambda: broker.bind_topic_schema(A_TOPIC, strict())]
+            with pytest.raises(SchemaInUse):
+                await broker.delete_schema_subject("orders")
+
+    with_world(test)
+
+
+def test_a_subject_that_is_deleted_while_a_topic_is_bound_is_noticed():
+    async def test(world):
+        async with world.broker() as broker:
+            await registered(broker)
+            await broker.create_topic(A_TOPIC, RELIABLE)
+            world.store.meddling = [lambda: broker.delete_schema_subject("orders")]
+            with pytest.raises(SchemaNotFound):
+                await broker.bind_topic_schema(A_TOPIC, strict())
+            assert await broker.topic_schema(A_TOPIC) is None
+
+    with_world(test)
+
+
+@with_broker
+async def test_a_producer_that_comes_while_another_binds_the_topic_is_refused(broker):
+    await registered(broker)
+    await registered(broker, "users")
+    topic, _ = await open_producer(broker)
+
+    # Both have found the topic unbound.
+    chosen = await broker._schemas.choose(A_TOPIC, SchemaReference(subject="users"))
+    await open_producer(broker, LATEST)
+    with pytest.raises(OtherSchema):
+        await broker._bind_first(topic, chosen.reference)
+
+
+@with_broker
+async def test_a_deleted_topic_keeps_no_subject(broker):
+    await registered(broker)
+    await broker.create_topic(A_TOPIC, RELIABLE, strict())
+    await broker.delete_topic(A_TOPIC)
+    await broker.delete_schema_subject("orders")

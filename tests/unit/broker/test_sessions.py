@@ -1,0 +1,351 @@
+import asyncio
+import errno
+
+import pytest
+
+from pydanube.model.errors import (
+    Closed,
+    DiskFull,
+    Draining,
+    ProducerBusy,
+    ProducerFenced,
+    QuotaExceeded,
+    TopicNotFound,
+)
+from pydanube.model.policy import NamespacePolicy, ProducerAccess
+from support.batches import frame_of
+from support.brokers import (
+    A_TOPIC,
+    NON_RELIABLE,
+    RELIABLE,
+    BrokerWorld,
+    Outcome,
+    with_bare_broker,
+    with_world,
+)
+from support.recording_files import RecordingFiles
+
+EXCLUSIVE = ProducerAccess.EXCLUSIVE
+WAIT = ProducerAccess.EXCLUSIVE_WAIT
+FENCE = ProducerAccess.EXCLUSIVE_FENCE
+
+
+async def opened(broker, name="p", *, policy=RELIABLE, **options):
+    return await broker.open_producer(A_TOPIC, name, policy=policy, **options)
+
+
+async def attached(broker, name="p", *, policy=RELIABLE, **options):
+    return await broker.attach_producer(A_TOPIC, name, policy=policy, **options)
+
+
+def publish(topic, session, payload=b"x"):
+    outcome = Outcome()
+    frame = frame_of(
+        [payload],
+        producer=session.name,
+        producer_id=session.producer_id,
+        producer_epoch=session.epoch,
+        base_sequence=session.next_sequence,
+    )
+    topic.publish(session, frame, outcome)
+    return outcome
+
+
+async def turns():
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def test_a_connection_that_is_lost_late_does_not_close_the_producer_that_came_back():
+    async def test(broker):
+        topic, lost = await opened(broker)
+        assert await publish(topic, lost).offset() == 0
+        resume = (lost.producer_id, lost.epoch)
+        _, back = await opened(broker, resume=resume)
+        assert (back.producer_id, back.epoch, back.next_sequence) == (*resume, 1)
+        broker.close_producer(topic, lost, forget=True)
+        assert list(topic.open_producers) == ["p"]
+        assert await publish(topic, back).offset() == 1
+        with pytest.raises(ProducerFenced):
+            publish(topic, lost)
+
+    with_bare_broker(test)
+
+
+def test_a_producer_is_told_that_another_one_took_its_place():
+    async def test(broker):
+        told = []
+        topic, before = await opened(broker, on_fenced=told.append)
+        await opened(broker)
+        assert [type(error) for error in told] == [ProducerFenced]
+        with pytest.raises(ProducerFenced, match="another producer named p is open"):
+            publish(topic, before)
+
+    with_bare_broker(test)
+
+
+def test_a_producer_is_told_that_its_topic_is_gone():
+    async def test(broker):
+        told = []
+        await opened(broker, "p", on_fenced=told.append)
+        await attached(broker, "q", on_fenced=told.append)
+        await broker.delete_topic(A_TOPIC, force=True)
+        assert [type(error) for error in told] == [TopicNotFound] * 2
+
+    with_bare_broker(test)
+
+
+def test_who_closed_its_producer_is_told_nothing_and_cannot_publish():
+    async def test(broker):
+        told = []
+        topic, session = await opened(broker, on_fenced=told.append)
+        broker.close_producer(topic, session, forget=False)
+        broker.close_producer(topic, session, forget=False)
+        with pytest.raises(Closed):
+            publish(topic, session)
+        assert told == []
+
+    with_bare_broker(test)
+
+
+@pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE])
+def test_producers_with_and_without_sessions_count_together_while_they_are_there(
+    policy,
+):
+    async def test(broker):
+        topic, session = await opened(broker, "native", policy=policy)
+        limits = NamespacePolicy(max_producers_per_topic=2)
+        await broker.set_topic_limits(A_TOPIC, limits)
+        _, place = await attached(broker, "grpc", policy=policy)
+        with pytest.raises(QuotaExceeded, match="Producer limit per topic reached"):
+            await opened(broker, "another", policy=policy)
+        # Under their names they may come again.
+        assert (await attached(broker, "grpc", policy=policy))[1] is place
+        _, session = await opened(broker, "native", policy=policy)
+        broker.close_producer(topic, session, forget=False)
+        _, session = await opened(broker, "another", policy=policy)
+        with pytest.raises(QuotaExceeded):
+            await attached(broker, "more", policy=policy)
+        broker.detach_producer(topic, place)
+        await attached(broker, "more", policy=policy)
+        assert sorted(topic.open_producers) == ["another", "more"]
+
+    with_bare_broker(test)
+
+
+def test_lower_limits_disconnect_nobody():
+    async def test(broker):
+        topic, session = await opened(broker, "a")
+        await opened(broker, "b")
+        await broker.set_topic_limits(
+            A_TOPIC, NamespacePolicy(max_producers_per_topic=1)
+        )
+        assert await publish(topic, session).offset() == 0
+        with pytest.raises(QuotaExceeded, match="Current: 2, Limit: 1"):
+            await opened(broker, "c")
+
+    with_bare_broker(test)
+
+
+def test_exclusive_means_one_producer():
+    async def test(broker):
+        topic, session = await opened(broker, "a", access=EXCLUSIVE)
+        for access in (ProducerAccess.SHARED, EXCLUSIVE):
+            with pytest.raises(ProducerBusy):
+                await opened(broker, "b", access=access)
+            with pytest.raises(ProducerBusy):
+                await attached(broker, "b", access=access)
+        broker.close_producer(topic, session, forget=False)
+        _, place = await attached(broker, "b", access=EXCLUSIVE)
+        assert place.is_held
+        with pytest.raises(ProducerBusy):
+            await opened(broker, "a", access=EXCLUSIVE)
+
+    with_bare_broker(test)
+
+
+def test_who_waits_is_let_in_in_the_order_of_arrival():
+    async def test(broker):
+        topic, first = await opened(broker, "first")
+        order = []
+
+        async def wait(name):
+            _, session = await opened(broker, name, access=WAIT)
+            order.append(name)
+            return session
+
+        async with asyncio.TaskGroup() as tasks:
+            waiting = []
+            for name in ("b", "a", "c"):
+                waiting.append(tasks.create_task(wait(name)))
+                await turns()
+            assert order == []
+            broker.close_producer(topic, first, forget=False)
+            for task in waiting:
+                session = await task
+                assert list(topic.open_producers) == [session.name]
+                assert isinstance(await publish(topic, session).offset(), int)
+                broker.close_producer(topic, session, forget=False)
+        assert order == ["b", "a", "c"]
+
+    with_bare_broker(test)
+
+
+@pytest.mark.parametrize("is_at_turn", [False, True])
+def test_whoever_stops_waiting_leaves_nothing_behind(is_at_turn):
+    async def test(broker):
+        topic, first = await opened(broker, "first")
+        async with asyncio.TaskGroup() as tasks:
+            gone = tasks.create_task(opened(broker, "gone", access=WAIT))
+            await turns()
+            last = tasks.create_task(opened(broker, "last", access=WAIT))
+            await turns()
+            if is_at_turn:
+                # The turn comes and the connection breaks before it is known.
+                broker.close_producer(topic, first, forget=False)
+                gone.cancel()
+            else:
+                gone.cancel()
+                await turns()
+                broker.close_producer(topic, first, forget=False)
+            _, session = await last
+            assert list(topic.open_producers) == ["last"]
+            broker.close_producer(topic, session, forget=False)
+        assert gone.cancelled()
+        await opened(broker, "shared")
+
+    with_bare_broker(test)
+
+
+@pytest.mark.parametrize("reason", [Draining, TopicNotFound])
+def test_nobody_waits_for_what_will_never_come(reason):
+    async def test(broker):
+        await opened(broker, "first")
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(outcome_of(opened(broker, "b", access=WAIT)))
+            await turns()
+            if reason is Draining:
+                await broker.drain()
+            else:
+                await broker.delete_topic(A_TOPIC, force=True)
+            assert isinstance(await waiting, reason)
+
+    with_bare_broker(test)
+
+
+async def outcome_of(opening):
+    try:
+        return await opening
+    except (Draining, TopicNotFound) as error:
+        return error
+
+
+def test_who_is_fenced_may_not_publish_but_what_it_published_stays():
+    async def test(broker):
+        told = []
+        topic, fenced = await opened(broker, "a", on_fenced=told.append)
+        _, place = await attached(broker, "b", on_fenced=told.append)
+        on_its_way = publish(topic, fenced)
+        _, newcomer = await opened(broker, "c", access=FENCE)
+        assert await on_its_way.offset() == 0
+        assert [type(error) for error in told] == [ProducerFenced] * 2
+        assert isinstance(place.refusal, ProducerFenced)
+        with pytest.raises(ProducerFenced, match="c has /default/orders for itself"):
+            publish(topic, fenced)
+        with pytest.raises(ProducerBusy):
+            await opened(broker, "a")
+        assert await publish(topic, newcomer).offset() == 1
+
+    with_bare_broker(test)
+
+
+def test_a_fenced_producer_goes_on_with_its_sequence_when_it_may_come_back():
+    async def test(broker):
+        topic, fenced = await opened(broker, "a")
+        assert await publish(topic, fenced).offset() == 0
+        _, newcomer = await opened(broker, "b", access=FENCE)
+        broker.close_producer(topic, newcomer, forget=False)
+        _, back = await opened(broker, "a")
+        assert back.next_sequence == 1
+        assert await publish(topic, back).offset() == 1
+
+    with_bare_broker(test)
+
+
+@pytest.mark.parametrize("after", range(8))
+def test_whoever_goes_while_it_is_let_in_has_no_place(after):
+    async def test(broker):
+        topic = await broker.create_topic(A_TOPIC, RELIABLE)
+        async with asyncio.TaskGroup() as tasks:
+            gone = tasks.create_task(opened(broker, "gone", access=EXCLUSIVE))
+            for _ in range(after):
+                await asyncio.sleep(0)
+            gone.cancel()
+        if not gone.cancelled():
+            _, session = gone.result()
+            broker.close_producer(topic, session, forget=False)
+        assert list(topic.open_producers) == []
+        await opened(broker, "next", access=EXCLUSIVE)
+
+    with_bare_broker(test)
+
+
+def on_full_disk(test):
+    """Run *test* with a broker and a list: not empty means a full disk."""
+    full = []
+    world = BrokerWorld()
+
+    def fail(operation):
+        if full and operation.kind == "write":
+            return OSError(errno.ENOSPC, "on purpose")
+        return None
+
+    world.files = RecordingFiles(fail=fail)
+
+    async def run(world):
+        async with world.broker() as broker:
+            await test(broker, full)
+
+    with_world(run, world)
+
+
+def test_what_a_full_disk_did_not_take_is_not_counted():
+    async def test(broker, full):
+        told = []
+        topic, session = await opened(broker, on_fenced=told.append)
+        assert await publish(topic, session).offset() == 0
+        full.append(True)
+        outcomes = [publish(topic, session) for _ in range(2)]
+        assert [type(await each.error()) for each in outcomes] == [DiskFull] * 2
+        with pytest.raises(DiskFull):
+            publish(topic, session)
+        assert list(topic.open_producers) == []
+        assert told == []
+        full.clear()
+        resume = (session.producer_id, session.epoch)
+        _, session = await opened(broker, resume=resume)
+        assert session.next_sequence == 1
+        assert await publish(topic, session).offset() == 1
+
+    on_full_disk(test)
+
+
+def test_who_took_over_a_sequence_that_was_not_written_has_to_come_again():
+    async def test(broker, full):
+        told = []
+        topic, lost = await opened(broker)
+        full.append(True)
+        on_its_way = publish(topic, lost)
+        resume = (lost.producer_id, lost.epoch)
+        _, back = await opened(broker, resume=resume, on_fenced=told.append)
+        assert back.next_sequence == 1
+        assert isinstance(await on_its_way.error(), DiskFull)
+        assert [type(error) for error in told] == [DiskFull]
+        with pytest.raises(DiskFull):
+            publish(topic, back)
+        full.clear()
+        _, again = await opened(broker, resume=resume)
+        assert again.next_sequence == 0
+        assert await publish(topic, again).offset() == 0
+
+    on_full_disk(test)

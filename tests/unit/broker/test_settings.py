@@ -1,0 +1,282 @@
+"""What may be decided about a subscription, when, and for how long."""
+
+from dataclasses import replace
+
+import pytest
+
+from pydanube.metadata import keys
+from pydanube.model.errors import (
+    InvalidName,
+    InvalidRequest,
+    NamespaceNotFound,
+    TopicNotFound,
+)
+from pydanube.model.names import SubscriptionName, TopicName
+from pydanube.model.policy import (
+    DispatchLimits,
+    FailurePolicy,
+    PoisonPolicy,
+    Start,
+    SubscriptionSettings,
+    SubscriptionType,
+)
+from support.brokers import (
+    A_TOPIC,
+    NON_RELIABLE,
+    RELIABLE,
+    with_bare_broker,
+    with_world,
+)
+from support.readers import S, a_while, attach, publish, subscribe
+
+NO_DELAY = FailurePolicy(redelivery_delay_s=0.0, redelivery_delay_s_max=0.0)
+DROPPING = replace(NO_DELAY, redeliveries_max=0, poison=PoisonPolicy.DROP)
+
+
+def with_topic(test, policy=RELIABLE):
+    async def run(broker):
+        await test(broker, await broker.create_topic(A_TOPIC, policy))
+
+    with_bare_broker(run)
+
+
+async def decide(broker, **changes):
+    await broker.set_subscription_settings(A_TOPIC, S, SubscriptionSettings(**changes))
+
+
+def test_nothing_decided_are_the_defaults():
+    async def test(broker, topic):
+        settings = await broker.subscription_settings(A_TOPIC, S)
+        assert settings == SubscriptionSettings()
+        subscription = await subscribe(broker)
+        facts = subscription.describe(topic.end_offset)
+        assert (facts.settings, facts.is_paused) == (settings, False)
+
+    with_topic(test)
+
+
+def test_settings_may_come_before_the_subscription():
+    async def test(broker, topic):
+        await decide(broker, failure_policy=DROPPING)
+        await publish(topic, b"a", b"b")
+        subscription = await subscribe(broker)
+        reader, _ = attach(subscription)
+        await reader.first(2)
+        subscription.nack([(0, 1)])
+        assert subscription.describe(2).counts.given_up == 1
+        assert subscription.describe(2).settings.failure_policy == DROPPING
+
+    with_topic(test)
+
+
+def test_settings_survive_a_restart_and_are_there_before_anybody_comes():
+    limits = DispatchLimits(unacked_messages_max=3)
+    settings = SubscriptionSettings(
+        failure_policy=DROPPING, limits=limits, is_paused=True
+    )
+
+    async def test(world):
+        async with world.broker() as broker:
+            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            await subscribe(broker)
+            await broker.set_subscription_settings(A_TOPIC, S, settings)
+            await publish(topic, *[b"x"] * 10)
+        async with world.broker() as broker:
+            assert await broker.subscription_settings(A_TOPIC, S) == settings
+            topic = await broker.topic(A_TOPIC)
+            subscription = topic.subscriptions[S]
+            reader, _ = attach(subscription)
+            await a_while()
+            assert reader.got == []
+            await broker.set_paused(A_TOPIC, S, is_paused=False)
+            assert await reader.offsets(3) == [0, 1, 2]
+            await a_while()
+            assert len(reader.got) == 3
+
+    with_world(test)
+
+
+def test_what_is_decided_holds_for_a_subscription_at_work():
+    async def test(broker, topic):
+        subscription = await subscribe(broker)
+        reader, _ = attach(subscription)
+        await publish(topic, b"a", b"b", b"c")
+        await reader.first(3)
+        await decide(broker, is_paused=True)
+        await publish(topic, b"d")
+        subscription.ack([(0, 3)], 0)
+        await a_while()
+        assert len(reader.got) == 3
+        assert subscription.describe(4).is_paused
+        await decide(broker, limits=DispatchLimits(unacked_messages_max=1))
+        await publish(topic, b"e")
+        assert await reader.offsets(4) == [0, 1, 2, 3]
+        await a_while()
+        assert len(reader.got) == 4
+        await broker.set_dispatch_limits(A_TOPIC, S, None)
+        assert await reader.offsets(5) == [0, 1, 2, 3, 4]
+
+    with_topic(test)
+
+
+def test_one_part_is_changed_without_the_others():
+    async def test(broker, topic):
+        limits = DispatchLimits(unacked_messages_max_per_consumer=5)
+        await decide(broker, failure_policy=DROPPING, limits=limits, is_paused=True)
+        await broker.set_failure_policy(A_TOPIC, S, NO_DELAY)
+        await broker.set_paused(A_TOPIC, S, is_paused=False)
+        assert await broker.subscription_settings(A_TOPIC, S) == SubscriptionSettings(
+            failure_policy=NO_DELAY, limits=limits
+        )
+        await broker.set_failure_policy(A_TOPIC, S, None)
+        await broker.set_dispatch_limits(A_TOPIC, S, None)
+        assert await broker.subscription_settings(A_TOPIC, S) == SubscriptionSettings()
+
+    with_topic(test)
+
+
+def test_settings_go_with_the_subscription_and_with_the_topic():
+    async def test(world):
+        async with world.broker() as broker:
+            await broker.create_topic(A_TOPIC, RELIABLE)
+            await subscribe(broker)
+            await decide(broker, is_paused=True)
+            await broker.delete_subscription(A_TOPIC, S)
+            assert await broker.subscription_settings(A_TOPIC, S) == (
+                SubscriptionSettings()
+            )
+            # Also those of a subscription that never was.
+            await decide(broker, is_paused=True)
+            await broker.delete_topic(A_TOPIC)
+            assert await world.store.scan(keys.SETTINGS) == []
+
+    with_world(test)
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (FailurePolicy(redeliveries_max=-1), "redeliveries_max is -1"),
+        (FailurePolicy(redeliveries_max=2**32), "redeliveries_max"),
+        (FailurePolicy(ack_timeout_s=0), "ack_timeout_s is 0; it must be more"),
+        (FailurePolicy(ack_timeout_s=-1), "ack_timeout_s is -1"),
+        (FailurePolicy(ack_timeout_s=float("nan")), "ack_timeout_s is nan"),
+        (FailurePolicy(redelivery_delay_s=float("inf")), "redelivery_delay_s is inf"),
+        (FailurePolicy(redelivery_delay_s_max=-0.5), "redelivery_delay_s_max is -0.5"),
+        (
+            FailurePolicy(poison=PoisonPolicy.DEAD_LETTER),
+            "^dead_letter_topic must be configured when poison_policy is DeadLetter$",
+        ),
+        (FailurePolicy(dead_letter_expired=True), "when dead_letter_expired is set"),
+        (FailurePolicy(dead_letter_topic=str(A_TOPIC)), "its own dead-letter topic"),
+    ],
+)
+def test_an_impossible_policy_is_refused_in_words(policy, words):
+    async def test(broker, topic):
+        with pytest.raises(InvalidRequest, match=words):
+            await decide(broker, failure_policy=policy)
+        assert await broker.subscription_settings(A_TOPIC, S) == SubscriptionSettings()
+
+    with_topic(test)
+
+
+@pytest.mark.parametrize(
+    "name", ["unacked_messages_max", "unacked_messages_max_per_consumer"]
+)
+@pytest.mark.parametrize("value", [0, -1, 2**32])
+def test_an_impossible_limit_is_refused_in_words(name, value):
+    async def test(broker, topic):
+        with pytest.raises(InvalidRequest, match=f"{name} is {value}"):
+            await decide(broker, limits=DispatchLimits(**{name: value}))
+
+    with_topic(test)
+
+
+def test_only_reliable_topics_have_subscriptions_to_decide_about():
+    async def test(broker, topic):
+        words = "subscription failure policy can only be configured for reliable topics"
+        with pytest.raises(InvalidRequest, match=f"^{words}$"):
+            await decide(broker, failure_policy=DROPPING)
+        assert await broker.subscription_settings(A_TOPIC, S) == SubscriptionSettings()
+
+    with_topic(test, NON_RELIABLE)
+
+
+def test_a_topic_that_is_not_there_has_no_settings():
+    async def test(broker):
+        with pytest.raises(TopicNotFound):
+            await decide(broker, is_paused=True)
+        with pytest.raises(TopicNotFound):
+            await broker.subscription_settings(A_TOPIC, S)
+
+    with_bare_broker(test)
+
+
+def test_a_dead_letter_topic_must_be_one_that_can_be():
+    async def test(broker, topic):
+        def to(name):
+            return FailurePolicy(
+                poison=PoisonPolicy.DEAD_LETTER, dead_letter_topic=name
+            )
+
+        await broker.create_topic(TopicName.parse("/default/direct"), NON_RELIABLE)
+        await broker.create_partitioned_topic(
+            TopicName.parse("/default/parts"), 2, RELIABLE
+        )
+        for name, error, words in (
+            ("/default/direct", InvalidRequest, "not reliable"),
+            ("/default/parts", InvalidRequest, "has partitions"),
+            ("/nowhere/dead", NamespaceNotFound, "nowhere"),
+            ("dead letters", InvalidName, "invalid format"),
+        ):
+            with pytest.raises(error, match=words):
+                await decide(broker, failure_policy=to(name))
+        await decide(broker, failure_policy=to("/default/parts-part-0"))
+        # It is made when it is needed.
+        await decide(broker, failure_policy=to("/default/dead"))
+        assert TopicName.parse("/default/dead") not in await broker.topic_names()
+
+    with_topic(test)
+
+
+def test_an_ack_timeout_that_a_consumer_asks_for_overrides_the_policys():
+    async def test(broker, topic):
+        await decide(broker, failure_policy=replace(NO_DELAY, ack_timeout_s=None))
+        _, subscription = await broker.open_subscription(
+            A_TOPIC, S, SubscriptionType.SHARED, Start.EARLIEST, ack_timeout_s=0.02
+        )
+        reader, _ = attach(subscription)
+        await publish(topic, b"a")
+        assert [each.attempt for each in await reader.first(2)] == [1, 2]
+        assert subscription.describe(1).counts.timed_out >= 1
+        await decide(broker, failure_policy=replace(NO_DELAY, ack_timeout_s=3600.0))
+        assert [each.attempt for each in await reader.first(3)] == [1, 2, 3]
+
+    with_topic(test)
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, -1.0, float("nan"), float("inf")])
+def test_an_impossible_ack_timeout_is_refused_also_from_a_consumer(timeout_s):
+    async def test(broker, topic):
+        with pytest.raises(InvalidRequest, match="ack_timeout_s is"):
+            await broker.open_subscription(
+                A_TOPIC,
+                S,
+                SubscriptionType.SHARED,
+                Start.EARLIEST,
+                ack_timeout_s=timeout_s,
+            )
+        assert topic.subscriptions == {}
+
+    with_topic(test)
+
+
+def test_settings_are_each_subscriptions_own():
+    async def test(broker, topic):
+        await decide(broker, is_paused=True)
+        other = await subscribe(broker, SubscriptionName("other"))
+        reader, _ = attach(other)
+        await publish(topic, b"a")
+        assert await reader.offsets(1) == [0]
+
+    with_topic(test)

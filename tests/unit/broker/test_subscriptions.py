@@ -1,0 +1,337 @@
+"""Where subscriptions begin and go on, also after a restart."""
+
+import random
+
+import pytest
+
+from pydanube.model.errors import (
+    AlreadyExists,
+    InvalidRequest,
+    QuotaExceeded,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
+from pydanube.model.names import SubscriptionName
+from pydanube.model.policy import (
+    AtTime,
+    FailurePolicy,
+    NamespacePolicy,
+    PoisonPolicy,
+    Start,
+    SubscriptionType,
+)
+from pydanube.storage.files import DirectoryFiles
+from pydanube.storage.objects import DirectoryObjects
+from support.brokers import (
+    A_NOW_US,
+    A_TOPIC,
+    NON_RELIABLE,
+    RELIABLE,
+    BrokerWorld,
+    with_bare_broker,
+    with_world,
+)
+from support.readers import S, a_while, attach, publish, subscribe
+
+PATIENT = FailurePolicy(ack_timeout_s=None)
+
+
+def with_topic(test, policy=RELIABLE):
+    async def run(broker):
+        await test(broker, await broker.create_topic(A_TOPIC, policy))
+
+    with_bare_broker(run)
+
+
+def on_disk(tmp_path):
+    """A world of files and directories."""
+    world = BrokerWorld()
+    world.files = DirectoryFiles(tmp_path / "journal")
+    world.objects = DirectoryObjects(tmp_path / "objects")
+    return world
+
+
+async def ten_messages(broker, topic):
+    """Messages 0 … 10 of times 0, 10, … 90; the first six are sealed."""
+    for at in range(10):
+        await publish(topic, b"%d" % at, time=A_NOW_US + 10 * at)
+        if at == 5:
+            await broker.storage.seal(topic.topic_id)
+
+
+@pytest.mark.parametrize(
+    ("start", "offset"),
+    [
+        (Start.EARLIEST, 0),
+        (Start.LATEST, 10),
+        (3, 3),
+        (10, 10),
+        (AtTime(A_NOW_US - 10**9), 0),
+        (AtTime(A_NOW_US + 31), 4),
+        (AtTime(A_NOW_US + 75), 8),
+        (AtTime(A_NOW_US + 91), 10),
+        (AtTime(2**70), 10),
+        (AtTime(-(2**70)), 0),
+    ],
+)
+def test_a_new_subscription_begins_where_it_is_told(start, offset):
+    async def test(broker, topic):
+        await ten_messages(broker, topic)
+        subscription = await subscribe(broker, start=start)
+        assert subscription.describe(10).cursor == offset
+        await publish(topic, b"10")
+        reader, _ = attach(subscription)
+        assert await reader.offsets(11 - offset) == list(range(offset, 11))
+
+    with_topic(test)
+
+
+def test_one_that_exists_keeps_its_position():
+    async def test(broker, topic):
+        await ten_messages(broker, topic)
+        await subscribe(broker, start=3)
+        assert (await subscribe(broker, start=7)).describe(10).cursor == 3
+
+    with_topic(test)
+
+
+@pytest.mark.parametrize("start", [-1, 11])
+def test_a_position_that_the_topic_has_not_is_refused(start):
+    async def test(broker, topic):
+        await ten_messages(broker, topic)
+        with pytest.raises(InvalidRequest):
+            await subscribe(broker, start=start)
+        assert topic.subscriptions == {}
+        subscription = await subscribe(broker, start=5)
+        with pytest.raises(InvalidRequest):
+            await broker.seek(topic, subscription, start)
+        assert subscription.describe(10).cursor == 5
+
+    with_topic(test)
+
+
+def test_a_position_that_retention_has_dropped_becomes_the_first_that_is_there():
+    async def test(broker, topic):
+        await ten_messages(broker, topic)
+        topic.log.on_dropped(1)
+        for name, start in (("a", 2), ("b", AtTime(A_NOW_US)), ("c", Start.EARLIEST)):
+            found = await subscribe(broker, SubscriptionName(name), start=start)
+            assert found.describe(10).cursor == 6
+        await broker.seek(topic, found, 0)
+        assert found.describe(10).cursor == 6
+
+    with_topic(test)
+
+
+@pytest.mark.parametrize(
+    ("where", "offset"),
+    [(Start.EARLIEST, 0), (Start.LATEST, 10), (4, 4), (AtTime(A_NOW_US + 85), 9)],
+)
+def test_a_subscription_is_moved_with_its_consumers_and_across_restarts(where, offset):
+    async def test(world):
+        async with world.broker() as broker:
+            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            await ten_messages(broker, topic)
+            subscription = await subscribe(broker)
+            reader, _ = attach(subscription)
+            await reader.first(10)
+            subscription.ack([(0, 2), (6, 8)], 0)
+            await broker.seek(topic, subscription, where)
+            facts = subscription.describe(10)
+            assert (facts.cursor, facts.done) == (offset, ())
+            got = await reader.offsets(20 - offset)
+            assert got[10:] == list(range(offset, 10))
+        async with world.broker() as broker:
+            topic = await broker.topic(A_TOPIC)
+            assert topic.subscriptions[S].describe(10).cursor == offset
+
+    with_world(test)
+
+
+def test_a_seek_unblocks_and_forgets_what_waits():
+    policy = FailurePolicy(redeliveries_max=0, poison=PoisonPolicy.BLOCK)
+
+    async def test(broker, topic):
+        await ten_messages(broker, topic)
+        subscription = await subscribe(broker)
+        await broker.set_failure_policy(A_TOPIC, S, policy)
+        reader, _ = attach(subscription, messages=3)
+        await reader.first(3)
+        subscription.nack([(0, 1)])
+        assert subscription.is_blocked
+        await broker.seek(topic, subscription, 5)
+        facts = subscription.describe(10)
+        assert (facts.blocked, facts.delayed, facts.in_flight) == ((), 0, 0)
+        assert not subscription.is_blocked
+
+    with_topic(test)
+
+
+def test_the_next_messages_that_are_not_done_are_skipped():
+    async def test(world):
+        async with world.broker() as broker:
+            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            await ten_messages(broker, topic)
+            subscription = await subscribe(broker)
+            subscription.ack([(1, 3), (7, 8)], 0)
+            await broker.skip(A_TOPIC, S, 3)
+            facts = subscription.describe(10)
+            assert (facts.cursor, facts.done) == (5, ((7, 8),))
+            reader, _ = attach(subscription)
+            assert await reader.offsets(4) == [5, 6, 8, 9]
+            await broker.skip(A_TOPIC, S, 0)
+            assert subscription.describe(10).cursor == 5
+        async with world.broker() as broker:
+            topic = await broker.topic(A_TOPIC)
+            facts = topic.subscriptions[S].describe(10)
+            assert (facts.cursor, facts.done) == (5, ((7, 8),))
+            await broker.skip(A_TOPIC, S, 100)
+            assert topic.subscriptions[S].describe(10).backlog == 0
+            with pytest.raises(InvalidRequest):
+                await broker.skip(A_TOPIC, S, -1)
+
+    with_world(test)
+
+
+def test_messages_are_done_because_an_administrator_says_so():
+    policy = FailurePolicy(redeliveries_max=0, poison=PoisonPolicy.BLOCK)
+
+    async def test(world):
+        async with world.broker() as broker:
+            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            await ten_messages(broker, topic)
+            subscription = await subscribe(broker)
+            await broker.set_failure_policy(A_TOPIC, S, policy)
+            reader, _ = attach(subscription, messages=2)
+            await reader.first(2)
+            subscription.nack([(0, 1)])
+            subscription.ack([(1, 2)], 0)
+            await broker.mark_done(A_TOPIC, S, [(0, 1), (8, 10)])
+            assert not subscription.is_blocked
+        async with world.broker() as broker:
+            topic = await broker.topic(A_TOPIC)
+            facts = topic.subscriptions[S].describe(10)
+            assert (facts.cursor, facts.done) == (2, ((8, 10),))
+
+    with_world(test)
+
+
+@pytest.mark.parametrize("what", ["skip", "mark_done"])
+def test_a_subscription_must_be_there_to_be_moved(what):
+    async def test(broker, topic):
+        argument = 1 if what == "skip" else [(0, 1)]
+        with pytest.raises(SubscriptionNotFound):
+            await getattr(broker, what)(A_TOPIC, S, argument)
+        await broker.delete_topic(A_TOPIC)
+        with pytest.raises(TopicNotFound):
+            await getattr(broker, what)(A_TOPIC, S, argument)
+
+    with_topic(test)
+
+
+def test_a_subscription_of_a_direct_topic_has_no_position():
+    async def test(broker, topic):
+        subscription = await subscribe(broker)
+        with pytest.raises(InvalidRequest, match="not reliable"):
+            await broker.seek(topic, subscription, Start.EARLIEST)
+        with pytest.raises(InvalidRequest, match="not reliable"):
+            await broker.skip(A_TOPIC, S, 1)
+
+    with_topic(test, NON_RELIABLE)
+
+
+@pytest.mark.slow
+def test_nothing_that_was_acknowledged_comes_again_however_scattered_it_is(tmp_path):
+    """Every second message of 40,000, in no order: far more gaps than a few."""
+    count = 40_000
+
+    async def test(world):
+        offsets = list(range(0, count, 2))
+        random.Random(1).shuffle(offsets)
+        async with world.broker() as broker:
+            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            for _ in range(4):
+                await publish(topic, *[b"x"] * (count // 4))
+            subscription = await subscribe(broker)
+            await broker.set_failure_policy(A_TOPIC, S, PATIENT)
+            reader, _ = attach(subscription, messages=count)
+            await reader.first(count)
+            for at in range(0, len(offsets), 100):
+                subscription.ack([(o, o + 1) for o in offsets[at : at + 100]], 0)
+        async with world.broker() as broker:
+            topic = await broker.topic(A_TOPIC)
+            subscription = topic.subscriptions[S]
+            assert subscription.backlog(count) == count // 2
+            reader, _ = attach(subscription, messages=count)
+            assert await reader.offsets(count // 2) == list(range(1, count, 2))
+            # And it is cheap: a bit for each message, not 16 bytes for each gap.
+            state = broker.storage.find_state(topic.topic_id)
+            assert state.cursors[S].done.byte_count < count
+
+    with_world(test, on_disk(tmp_path))
+
+
+@pytest.mark.slow
+def test_messages_that_wait_long_keep_their_place_across_a_restart(tmp_path):
+    async def test(world):
+        async with world.broker() as broker:
+            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            an_hour = A_NOW_US + 3600 * 10**6
+            await publish(
+                topic, *[b"x"] * 3000, deliver_at=[None, an_hour, None] * 1000
+            )
+            subscription = await subscribe(broker)
+            await broker.set_failure_policy(A_TOPIC, S, PATIENT)
+            reader, _ = attach(subscription, messages=3000)
+            got = await reader.offsets(2000)
+            subscription.ack([(offset, offset + 1) for offset in got], 0)
+            assert subscription.describe(3000).delayed == 1000
+        async with world.broker() as broker:
+            subscription = (await broker.topic(A_TOPIC)).subscriptions[S]
+            assert subscription.backlog(3000) == 1000
+            reader, _ = attach(subscription)
+            await a_while()
+            assert reader.got == []
+            assert subscription.describe(3000).delayed == 1000
+
+    with_world(test, on_disk(tmp_path))
+
+
+def test_names_are_told_also_of_those_nobody_is_attached_to():
+    async def test(broker, topic):
+        for name in "cab":
+            await broker.create_subscription(
+                A_TOPIC, SubscriptionName(name), SubscriptionType.SHARED, Start.LATEST
+            )
+        assert await broker.subscription_names(A_TOPIC) == ["a", "b", "c"]
+        with pytest.raises(AlreadyExists):
+            await broker.create_subscription(
+                A_TOPIC, SubscriptionName("a"), SubscriptionType.SHARED, Start.LATEST
+            )
+        await broker.delete_subscription(A_TOPIC, SubscriptionName("b"))
+        assert await broker.subscription_names(A_TOPIC) == ["a", "c"]
+
+    with_topic(test)
+
+
+def test_a_topics_limits_are_kept_to():
+    async def test(broker, topic):
+        limits = NamespacePolicy(
+            max_subscriptions_per_topic=1, max_consumers_per_subscription=2
+        )
+        await broker.set_topic_limits(A_TOPIC, limits)
+        subscription = await subscribe(broker)
+        with pytest.raises(QuotaExceeded):
+            await subscribe(broker, SubscriptionName("t"))
+        # The one that exists is opened as often as one likes.
+        assert await subscribe(broker) is subscription
+        attach(subscription, "a")
+        _, consumer = attach(subscription, "b")
+        with pytest.raises(QuotaExceeded):
+            attach(subscription, "c")
+        # Who takes a place over needs no further one.
+        attach(subscription, "a")
+        subscription.detach(consumer)
+        attach(subscription, "c")
+
+    with_topic(test)
