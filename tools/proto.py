@@ -5,6 +5,11 @@ The compiler is installed into an environment of its own, in a version that is o
 on purpose: generated code needs a protobuf at least as new as its compiler, and
 users bring their own protobuf.  ``tools/proto.sha256`` lets a test see that neither
 the sources nor what was generated has changed since.
+
+Services get no code: the gRPC doors read their methods from the descriptors, so the
+messages stay free of grpc.  The descriptors are in a pool of our own, because the
+process of a user may also hold another client's copy of the ``danube`` packages, and
+a pool refuses a name that it knows from another file.
 """
 
 from __future__ import annotations
@@ -21,6 +26,10 @@ RECORD = ROOT / "tools" / "proto.sha256"
 
 COMPILER = "grpcio-tools==1.76.*"
 """Its code needs protobuf 6.31.1 or newer, which is the bound in pyproject.toml."""
+
+POOL_IMPORT = "from google.protobuf import descriptor_pool as _descriptor_pool"
+OUR_POOL_IMPORT = "from pydanube.wire.pb import POOL as _POOL"
+POOL_USE = "_descriptor_pool.Default()"
 
 
 def main(arguments: list[str]) -> int:
@@ -41,9 +50,19 @@ def main(arguments: list[str]) -> int:
         *(f"--python_out={ROOT / 'src'}", f"--pyi_out={ROOT / 'src'}"),
         *sources,
     )
+    for path in SOURCES.glob("*_pb2.py"):
+        _use_our_pool(path)
     RECORD.write_text(_record(), encoding="utf-8")
     print(f"Generated {', '.join(path.stem for path in sources)}.")
     return 0
+
+
+def _use_our_pool(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert POOL_IMPORT in text, f"{path.name} gets its pool in another way"
+    assert POOL_USE in text, f"{path.name} gets its pool in another way"
+    text = text.replace(POOL_IMPORT, OUR_POOL_IMPORT).replace(POOL_USE, "_POOL")
+    path.write_text(text, encoding="utf-8")
 
 
 def _run(*command: str | Path) -> None:

@@ -11,6 +11,7 @@ refused: a broker that starts does what it was told.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -34,12 +35,23 @@ ENVIRONMENT_PREFIX = "DANUBE_"
 OTHER_VARIABLES = {
     "DANUBE_CONFIG": "The configuration file, where the command names none.",
     "DANUBE_URL": "The broker that the commands of a client connect to.",
+    "DANUBE_ADMIN_ENDPOINT": "The admin interface that `danube-admin` connects to.",
+    "DANUBE_ADMIN_TOKEN": "What `danube-admin` says who it is with.",
+    "DANUBE_ADMIN_API_KEY": "The same, where there is no token.",
+    "DANUBE_ADMIN_TLS": "Whether `danube-admin` connects over TLS: true or false.",
+    "DANUBE_ADMIN_DOMAIN": "The name in the broker's certificate, if not the host.",
+    "DANUBE_ADMIN_CA": "The file with the certificates that `danube-admin` trusts.",
+    "DANUBE_ADMIN_CERT": "The file with the certificate of `danube-admin` itself.",
+    "DANUBE_ADMIN_KEY": "The file with the key of that certificate.",
 }
 """Variables with our prefix that are no settings of a broker."""
 
 G = TypeVar("G", bound=msgspec.Struct)
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
+
+# Some clients of Danube understand no address without a scheme or a port.
+_URL = re.compile(r"https?://([^\s/:\[\]]+|\[[0-9a-fA-F:.]+\]):[0-9]+")
 
 
 class ListenConfig(
@@ -52,11 +64,34 @@ class ListenConfig(
     whoever can reach the machine."""
     stream_port: Port = 6651
     """The port of the native protocol; 0 takes any free one and prints it."""
+    grpc_port: Port = 6650
+    """The port for clients of the original Danube; 0 takes any free one and prints
+    it."""
+    admin_port: Port = 50051
+    """The port for its administration tools; 0 takes any free one and prints it."""
     http_port: Port = 8080
-    """The port of health, readiness and metrics; 0 takes any free one and prints it."""
+    """The port of health, readiness, metrics and the JSON API of administrators; 0
+    takes any free one and prints it."""
+    advertised_url: str = ""
+    """Where clients of the original Danube are told that the broker is, as
+    http://HOST:PORT. By default the address that it listens on, or the machine's name
+    if that is every address."""
+    connect_url: str = ""
+    """Where they are told to connect, if there is a proxy in between; they then send
+    the advertised URL with each request, in the header x-danube-broker-url. By default
+    the advertised URL."""
     frame_bytes_max: Annotated[int, Meta(ge=64 * KIB, le=64 * MIB)] = 8 * MIB
     """The longest frame of the native protocol that is accepted, and with it the
     largest batch. A longer one closes its connection."""
+
+    def __post_init__(self) -> None:
+        for name in ("advertised_url", "connect_url"):
+            url = getattr(self, name)
+            if url and not _URL.fullmatch(url):
+                raise InvalidConfig(
+                    f"{name}: expected a URL with a scheme, a host and a port, such as "
+                    f"http://broker.example:6650, got {url!r}"
+                )
 
 
 class TopicsConfig(
@@ -77,6 +112,10 @@ class SubscriptionsConfig(
     """How many separate ranges of acknowledged messages a cursor remembers above the
     oldest message that is not acknowledged. When there are as many, nothing new is
     delivered until that gap closes."""
+    grpc_window_messages_max: Annotated[int, Meta(ge=1, le=100_000)] = 1000
+    """How many messages a consumer of the original Danube may have and not have
+    acknowledged. It begins with 16 and is given as many more as it works off in a few
+    seconds. Consumers of the native protocol say themselves how much they take."""
 
 
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -22,7 +22,12 @@ from pydanube.broker.manifest import MetadataManifest
 from pydanube.client.loops import new_loop
 from pydanube.metadata.sqlite import open_sqlite
 from pydanube.model.errors import BrokerError, Draining, Unavailable
+from pydanube.servers.addresses import in_url, url_of
 from pydanube.servers.directory import hold_directory
+from pydanube.servers.grpc.admin import admin_services
+from pydanube.servers.grpc.admin_brokers import BrokerAddresses
+from pydanube.servers.grpc.client_door import open_client_door, schema_registry
+from pydanube.servers.grpc.server import open_listener
 from pydanube.servers.http.server import open_http
 from pydanube.servers.logs import configure_logging
 from pydanube.servers.samples import samples_of
@@ -32,11 +37,12 @@ from pydanube.storage.objects import DirectoryObjects
 from pydanube.storage.storage import open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
     from pathlib import Path
 
     from pydanube.model.metrics import Sample
     from pydanube.servers.config import BrokerConfig
+    from pydanube.servers.grpc.services import Service
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +53,10 @@ class RunningBroker:
 
     data_dir: Path
     stream_url: str
+    grpc_url: str
+    """For clients of the original Danube."""
+    admin_url: str
+    """For its administration tools."""
     http_url: str
 
 
@@ -57,10 +67,13 @@ class BrokerState:
         self._reason: BrokerError | None = Unavailable("the broker is starting")
         self._broker: Broker | None = None
         self._server: StreamServer | None = None
+        self._services: Sequence[Service] = ()
 
-    def on_serving(self, broker: Broker, server: StreamServer) -> None:
+    def on_serving(
+        self, broker: Broker, server: StreamServer, services: Sequence[Service]
+    ) -> None:
         """Clients may come."""
-        self._broker, self._server = broker, server
+        self._broker, self._server, self._services = broker, server, services
         self._reason = None
 
     def on_stopping(self) -> None:
@@ -73,12 +86,18 @@ class BrokerState:
             return self._broker.storage.failure
         return self._reason
 
+    def broker(self) -> Broker:
+        """See ``http.app.BrokerState``."""
+        if self._broker is None:
+            raise Unavailable("the broker is starting")
+        return self._broker
+
     def samples(self) -> Iterable[Sample]:
         """See ``http.app.BrokerState``."""
         if self._broker is None or self._server is None:
             return ()
         is_ready = self.why_not_ready() is None
-        return samples_of(self._broker, self._server, is_ready=is_ready)
+        return samples_of(self._broker, self._server, self._services, is_ready=is_ready)
 
 
 @asynccontextmanager
@@ -110,23 +129,60 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 store,
                 storage,
                 new_broker_id=lambda: uuid.uuid4().hex,
-                wall_clock_us=lambda: time.time_ns() // 1000,
+                wall_clock_us=_wall_clock_us,
                 auto_create_topics=config.topics.auto_create,
                 done_ranges_max=config.subscriptions.done_ranges_max,
+                batch_bytes_max=config.listen.frame_bytes_max - 64,
             ) as broker,
             open_stream_server(broker, config.listen.frame_bytes_max) as server,
             listen(server, host, config.listen.stream_port) as stream_port,
+            _open_grpc(broker, config, http_port) as (grpc_port, admin_port, services),
         ):
-            state.on_serving(broker, server)
+            state.on_serving(broker, server, services)
             try:
                 yield RunningBroker(
                     data_dir=config.data_dir.absolute(),
-                    stream_url=f"danube://{_in_url(host)}:{stream_port}",
-                    http_url=f"http://{_in_url(host)}:{http_port}",
+                    stream_url=f"danube://{in_url(host)}:{stream_port}",
+                    grpc_url=f"http://{in_url(host)}:{grpc_port}",
+                    admin_url=f"http://{in_url(host)}:{admin_port}",
+                    http_url=f"http://{in_url(host)}:{http_port}",
                 )
             finally:
                 state.on_stopping()
                 await broker.drain()
+
+
+@asynccontextmanager
+async def _open_grpc(
+    broker: Broker, config: BrokerConfig, http_port: int
+) -> AsyncIterator[tuple[int, int, Sequence[Service]]]:
+    """Both gRPC doors; gives their ports and services."""
+    listens = config.listen
+    async with (
+        open_client_door(
+            broker,
+            listens.host,
+            listens.grpc_port,
+            wall_clock_us=_wall_clock_us,
+            window_messages_max=config.subscriptions.grpc_window_messages_max,
+            advertised_url=listens.advertised_url,
+            connect_url=listens.connect_url,
+        ) as door,
+        open_listener(
+            *(listens.host, listens.admin_port),
+            name="administrators",
+            flag="--admin-port",
+        ) as admin,
+    ):
+        broker.dead_letters.broker_address = door.addresses.broker_url
+        addresses = BrokerAddresses(
+            broker_url=door.addresses.broker_url,
+            admin_url=url_of(listens.host, admin.port),
+            metrics_address=f"{in_url(listens.host)}:{http_port}",
+        )
+        services = [*admin_services(broker, addresses), schema_registry(broker)]
+        async with admin.serving(services):
+            yield door.port, admin.port, [*door.services, *services]
 
 
 def run(
@@ -150,6 +206,8 @@ def print_addresses(running: RunningBroker) -> None:
     sys.stdout.write(
         f"pydanube broker is ready\n"
         f"  stream    {running.stream_url}\n"
+        f"  grpc      {running.grpc_url}\n"
+        f"  admin     {running.admin_url}\n"
         f"  http      {running.http_url}\n"
         f"  data      {running.data_dir}\n"
     )
@@ -194,8 +252,8 @@ class _SignalScope:
         self._stop.set()
 
 
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+def _wall_clock_us() -> int:
+    return time.time_ns() // 1000
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

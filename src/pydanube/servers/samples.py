@@ -8,22 +8,28 @@ from pydanube.model import metrics
 from pydanube.model.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pydanube.broker.broker import Broker
     from pydanube.broker.topic import Topic
     from pydanube.model.metrics import Sample
+    from pydanube.servers.grpc.services import Service
     from pydanube.servers.stream import StreamServer
 
 
 def samples_of(
-    broker: Broker, server: StreamServer, *, is_ready: bool
+    broker: Broker,
+    server: StreamServer,
+    services: Sequence[Service],
+    *,
+    is_ready: bool,
 ) -> Iterator[Sample]:
     """Everything that is counted; nothing is waited for."""
     yield metrics.BUILD_INFO, (__version__,), 1
     yield metrics.READY, (), float(is_ready)
-    for code, count in server.errors.items():
-        yield metrics.ERRORS, (code,), count
+    for errors in (server.errors, *(service.errors for service in services)):
+        for code, count in errors.items():
+            yield metrics.ERRORS, (code,), count
     yield metrics.CONNECTIONS, (), len(server.doors)
     yield metrics.CONNECTIONS_OPENED, (), server.connections_total
     yield metrics.TOPICS, (), len(broker.topics)
@@ -46,6 +52,13 @@ def _totals(broker: Broker, server: StreamServer) -> Iterator[Sample]:
     yield metrics.BYTES_OUT, (), counts.delivered_bytes + server.fetched_bytes
     yield metrics.MESSAGES_DROPPED, (), counts.dropped
     yield metrics.MESSAGES_REDELIVERED, (), counts.redelivered
+    yield metrics.MESSAGES_NACKED, (), counts.nacked
+    yield metrics.ACK_TIMEOUTS, (), counts.timed_out
+    yield metrics.MESSAGES_EXPIRED, (), counts.expired
+    yield metrics.MESSAGES_DEAD_LETTERED, (), counts.dead_lettered
+    yield metrics.DEAD_LETTER_FAILURES, (), counts.dead_letter_failures
+    yield metrics.MESSAGES_GIVEN_UP, (), counts.given_up
+    yield metrics.BLOCKED_SUBSCRIPTIONS, (), sum(s.is_blocked for s in subscriptions)
 
 
 def _of_topic(topic: Topic) -> Iterator[Sample]:
@@ -55,8 +68,13 @@ def _of_topic(topic: Topic) -> Iterator[Sample]:
     yield metrics.TOPIC_BYTES_IN, name, counts.published_bytes
     yield metrics.TOPIC_MESSAGES_OUT, name, counts.delivered
     yield metrics.TOPIC_BYTES_OUT, name, counts.delivered_bytes
+    if topic.schema_counts is not None:
+        for policy, count in topic.schema_counts.judged.items():
+            yield metrics.SCHEMA_VALIDATIONS, (*name, policy), count
+        for reason, count in topic.schema_counts.failed.items():
+            yield metrics.SCHEMA_VALIDATION_FAILURES, (*name, reason), count
     for subscription in topic.subscriptions.values():
-        backlog = subscription.describe(topic.end_offset).backlog
+        backlog = subscription.backlog(topic.end_offset)
         yield metrics.BACKLOG, (*name, str(subscription.name)), backlog
 
 

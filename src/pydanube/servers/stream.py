@@ -11,40 +11,42 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pydanube.model.descriptions import Segment, Segments
+from pydanube.model.batch import Column
 from pydanube.model.errors import (
     BrokerError,
+    Closed,
     Draining,
     InvalidConfig,
     InvalidRequest,
     ProtocolViolation,
 )
-from pydanube.model.names import (
-    TopicName,
-    parse_client_name,
-    parse_namespace,
-    parse_subscription,
-)
+from pydanube.model.names import TopicName, parse_client_name, parse_subscription
 from pydanube.model.version import __version__
-from pydanube.wire.connection import PROTOCOL_VERSION, Received, StreamConnection
+from pydanube.servers.stream_requests import REQUESTS, Answer, start_of
+from pydanube.wire.connection import (
+    PROTOCOL_VERSION,
+    REVISION,
+    Received,
+    StreamConnection,
+)
 from pydanube.wire.frames import FRAME_BYTES_MAX, Kind, Side
 from pydanube.wire.messages import (
+    access_from_wire,
     error_to_wire,
     policy_from_wire,
+    position_from_wire,
     ranges_from_wire,
-    segments_to_wire,
-    start_from_wire,
-    subscription_to_wire,
-    topic_to_wire,
+    seconds_from_wire,
     type_from_wire,
 )
 from pydanube.wire.pb import stream_pb2 as pb
+from pydanube.wire.schema_messages import reference_from_wire
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
@@ -71,6 +73,17 @@ WRITE_BUFFER_BYTES = 4 * 1024 * 1024
 CREDIT_BYTES_MAX = 16 * 1024 * 1024
 """Of a consumer's credit, so much is passed on at a time."""
 CLOSE_TIMEOUT_S = 5.0
+REVISION_1_COLUMNS = Column.DELIVER_AT | Column.EXPIRES_AT
+"""What an older client would take for damage."""
+REASON_CHARACTERS_MAX = 1024
+"""Of a nack; what is longer is cut off."""
+HELD_BYTES_MAX = 16 * 1024 * 1024
+"""
+Of batches that came faster than their topic takes them; a connection that has more is
+not read from.
+"""
+SIGN_INTERVAL_S = 5.0
+"""A producer whose batches have to wait gets a sign of life so often."""
 
 
 class StreamServer:
@@ -81,14 +94,15 @@ class StreamServer:
     ) -> None:
         self.broker = broker
         self.frame_bytes_max = frame_bytes_max
-        self.doors: set[StreamDoor] = set()
+        self.doors: dict[StreamDoor, None] = {}
+        """In the order in which they came; so is what runs."""
         self.connections_total = 0
         self.fetched = 0
         self.fetched_bytes = 0
         self.errors: Counter[str] = Counter()
         """How many errors of each code were sent."""
         self._tasks = tasks
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], None] = {}
 
     def new_door(self) -> StreamDoor:
         """The protocol of a new connection."""
@@ -100,11 +114,12 @@ class StreamServer:
         self.errors[error.code] += 1
         return error_to_wire(error)
 
-    def run(self, work: Coroutine[Any, Any, None]) -> None:
+    def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run *work* until it ends or the server does."""
         task = self._tasks.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        self._running[task] = None
+        task.add_done_callback(self._running.pop)
+        return task
 
     async def close(self) -> None:
         """Close every connection in good order."""
@@ -153,7 +168,7 @@ async def listen(server: StreamServer, host: str, port: int) -> AsyncIterator[in
 class ProducerChannel:
     """One producer of one connection."""
 
-    __slots__ = ("is_anonymous", "offsets", "sequences", "session", "topic")
+    __slots__ = ("held", "is_anonymous", "offsets", "sequences", "session", "topic")
 
     def __init__(
         self, topic: Topic, session: ProducerSession, *, is_anonymous: bool
@@ -164,6 +179,8 @@ class ProducerChannel:
         # The receipts that the next frame will carry.
         self.sequences: list[int] = []
         self.offsets: list[int] = []
+        # Batches that came faster than the topic takes them.
+        self.held: deque[BatchFrame] = deque()
 
 
 class ConsumerChannel:
@@ -241,7 +258,12 @@ class StreamDoor(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self._producers: dict[int, ProducerChannel] = {}
         self._consumers: dict[int, ConsumerChannel] = {}
+        # Openings that are under way, by channel; and those of them that may take
+        # for ever.
+        self._opening: dict[int, asyncio.Task[None]] = {}
+        self._patient: dict[int, asyncio.Task[None]] = {}
         self._requests = 0
+        self.held_bytes = 0
         self._pauses: set[str] = set()
         self._can_write = asyncio.Event()
         self._can_write.set()
@@ -259,7 +281,7 @@ class StreamDoor(asyncio.BufferedProtocol):
         connection = transport.get_extra_info("socket")
         if connection is not None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._server.doors.add(self)
+        self._server.doors[self] = None
         self._loop.call_later(GREETING_TIMEOUT_S, self._expect_greeting)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -292,10 +314,13 @@ class StreamDoor(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.BaseProtocol."""
-        self._server.doors.discard(self)
+        self._server.doors.pop(self, None)
         self._protocol.close()
         self._gone.set()
         self._can_write.set()
+        patient, self._patient = self._patient, {}
+        for opening in patient.values():
+            opening.cancel()
         for producer in list(self._producers.values()):
             self._broker.close_producer(producer.topic, producer.session, forget=False)
         for consumer in list(self._consumers.values()):
@@ -312,6 +337,8 @@ class StreamDoor(asyncio.BufferedProtocol):
 
     def deliver(self, channel: int, frame: BatchFrame, attempt: int) -> None:
         """Send messages to a consumer."""
+        if self._protocol.peer_revision < 1:
+            frame = frame.without(REVISION_1_COLUMNS)
         self._transport.writelines(
             self._protocol.send_batch(Kind.DELIVERY, frame, channel, attempt=attempt)
         )
@@ -326,7 +353,10 @@ class StreamDoor(asyncio.BufferedProtocol):
 
     def close_channel(self, channel: int, reason: BrokerError) -> None:
         """End a producer or consumer, and say why."""
-        self._producers.pop(channel, None)
+        producer = self._producers.pop(channel, None)
+        if producer is not None:
+            self._drop_held(producer)
+            self._broker.close_producer(producer.topic, producer.session, forget=False)
         consumer = self._consumers.pop(channel, None)
         if consumer is not None:
             consumer.subscription.detach(consumer.consumer)
@@ -364,8 +394,7 @@ class StreamDoor(asyncio.BufferedProtocol):
             case Kind.ACK:
                 self._ack(frame, message)
             case Kind.NACK:
-                if consumer := self._consumers.get(channel):
-                    consumer.subscription.nack(ranges_from_wire(message.ranges))
+                self._nack(channel, message)
             case Kind.HELLO:
                 self._greet(frame, message)
             case Kind.PING:
@@ -380,6 +409,19 @@ class StreamDoor(asyncio.BufferedProtocol):
         batch = frame.batch
         if producer is None or batch is None:
             return
+        if producer.held:
+            self._hold(producer, batch)
+            return
+        delay_s = producer.topic.publish_delay_s(self._loop.time())
+        if delay_s > 0:
+            self._hold(producer, batch)
+            self._server.run(self._publish_held(channel, producer, delay_s))
+            return
+        self._publish_batch(channel, producer, batch)
+
+    def _publish_batch(
+        self, channel: int, producer: ProducerChannel, batch: BatchFrame
+    ) -> None:
         try:
             producer.topic.publish(
                 producer.session,
@@ -387,11 +429,45 @@ class StreamDoor(asyncio.BufferedProtocol):
                 partial(self._published, channel, producer, batch.header.base_sequence),
             )
         except BrokerError as error:
-            self._broker.close_producer(producer.topic, producer.session, forget=False)
             self.close_channel(channel, error)
         if not self._broker.has_room and "room" not in self._pauses:
             self._pause("room")
             self._server.run(self._resume_when_there_is_room())
+
+    # Publishing to a topic with a limited rate.
+
+    def _hold(self, producer: ProducerChannel, batch: BatchFrame) -> None:
+        producer.held.append(batch)
+        self.held_bytes += batch.byte_count
+        if self.held_bytes >= HELD_BYTES_MAX:
+            self._pause("rate")
+
+    async def _publish_held(
+        self, channel: int, producer: ProducerChannel, delay_s: float
+    ) -> None:
+        """Publish what *producer* holds, as fast as its topic takes it."""
+        while producer.held and not self._gone.is_set():
+            if delay_s > 0:
+                await asyncio.sleep(min(delay_s, SIGN_INTERVAL_S))
+                if producer.held and delay_s > SIGN_INTERVAL_S:
+                    # Without a word, the client would take us for dead.
+                    self._write(
+                        self._protocol.send(Kind.RECEIPT, pb.Receipt(), channel)
+                    )
+            else:
+                self._publish_batch(channel, producer, producer.held[0])
+                self._release(producer)
+            delay_s = producer.topic.publish_delay_s(self._loop.time())
+
+    def _release(self, producer: ProducerChannel) -> None:
+        if producer.held:
+            self.held_bytes -= producer.held.popleft().byte_count
+            if self.held_bytes < HELD_BYTES_MAX:
+                self._unpause("rate")
+
+    def _drop_held(self, producer: ProducerChannel) -> None:
+        while producer.held:
+            self._release(producer)
 
     def _published(
         self,
@@ -422,6 +498,18 @@ class StreamDoor(asyncio.BufferedProtocol):
         producer.sequences, producer.offsets = [], []
         self._write(self._protocol.send(Kind.RECEIPT, receipt, channel))
 
+    def _nack(self, channel: int, message: Any) -> None:
+        consumer = self._consumers.get(channel)
+        if consumer is None:
+            return
+        # A delay that is no number is none.
+        delay_s = message.delay_s if 0 < message.delay_s < float("inf") else 0.0
+        consumer.subscription.nack(
+            ranges_from_wire(message.ranges),
+            delay_s=delay_s,
+            reason=message.reason[:REASON_CHARACTERS_MAX],
+        )
+
     def _ack(self, frame: Received, message: Any) -> None:
         consumer = self._consumers.get(frame.channel)
         if consumer is None:
@@ -450,21 +538,61 @@ class StreamDoor(asyncio.BufferedProtocol):
                 )
             )
             return
-        self._protocol.welcome(hello.frame_bytes_max)
+        self._protocol.welcome(hello.frame_bytes_max, hello.revision)
         log.debug("%s is %s", self._peer, hello.client)
         welcome = pb.Welcome(
             version=PROTOCOL_VERSION,
             broker=f"pydanube {__version__}",
             broker_id=self._broker.broker_id,
             frame_bytes_max=self._protocol.frame_bytes_max,
+            revision=REVISION,
         )
         self._answer(frame, Kind.WELCOME, welcome)
 
     def _start(self, frame: Received) -> None:
-        self._requests += 1
-        if self._requests >= REQUESTS_MAX:
-            self._pause("requests")
-        self._server.run(self._carry_out(frame))
+        message: Any = frame.message
+        if (
+            frame.kind is Kind.OPEN_PRODUCER
+            and message.access == pb.ACCESS_EXCLUSIVE_WAIT
+        ):
+            # What it waits for may come on this very connection.
+            task = self._server.run(self._carry_out_patiently(frame))
+            self._patient[frame.channel] = task
+        else:
+            self._requests += 1
+            if self._requests >= REQUESTS_MAX:
+                self._pause("requests")
+            task = self._server.run(self._carry_out_counted(frame))
+        if frame.kind in (Kind.OPEN_PRODUCER, Kind.OPEN_CONSUMER):
+            self._opening[frame.channel] = task
+            task.add_done_callback(lambda _: self._opening.pop(frame.channel))
+
+    async def _carry_out_patiently(self, frame: Received) -> None:
+        try:
+            await self._carry_out(frame)
+        except asyncio.CancelledError:
+            if frame.channel in self._patient:
+                raise
+            given_up = Closed("the client did not wait for the opening")
+            self._answer(frame, Kind.ERROR, self._server.error(given_up))
+        finally:
+            self._patient.pop(frame.channel, None)
+
+    async def _carry_out_counted(self, frame: Received) -> None:
+        try:
+            await self._carry_out(frame)
+        finally:
+            self._requests -= 1
+            self._unpause("requests")
+
+    async def _opened(self, channel: int) -> None:
+        """Wait until no opening of *channel* is under way; a patient one is ended."""
+        patient = self._patient.pop(channel, None)
+        if patient is not None:
+            patient.cancel()
+        opening = self._opening.get(channel)
+        if opening is not None:
+            await asyncio.wait([opening])
 
     async def _carry_out(self, frame: Received) -> None:
         # One request may fail alone: this is the place that decides so.
@@ -476,94 +604,59 @@ class StreamDoor(asyncio.BufferedProtocol):
             log.exception("%s of %s failed", frame.kind.name, self._peer)
             text = "the broker failed to carry this out; its log says why"
             kind, message = Kind.ERROR, self._server.error(BrokerError(text))
-        finally:
-            self._requests -= 1
-            self._unpause("requests")
         if not self._gone.is_set():
             self._answer(frame, kind, message)
 
     async def _handle(self, frame: Received) -> tuple[Kind, Message]:
-        answer = await _HANDLERS[frame.kind](self, frame, frame.message)
+        handle = _HANDLERS.get(frame.kind)
+        answer = (
+            await REQUESTS[frame.kind](self._broker, frame.message)
+            if handle is None
+            else await handle(self, frame, frame.message)
+        )
         return answer if answer is not None else (Kind.OK, pb.Ok())
 
-    async def _look_up(self, _: Received, m: Any) -> Answer:
-        await self._broker.topic(TopicName.parse(m.topic))
-        return Kind.LOCATION, pb.Location()
-
-    async def _create_topic(self, _: Received, m: Any) -> Answer:
-        await self._broker.create_topic(
-            TopicName.parse(m.topic), policy_from_wire(m.policy), exist_ok=m.exist_ok
-        )
-        return None
-
-    async def _delete_topic(self, _: Received, m: Any) -> Answer:
-        await self._broker.delete_topic(TopicName.parse(m.topic), force=m.force)
-        return None
-
-    async def _list_topics(self, _: Received, m: Any) -> Answer:
-        namespace = parse_namespace(m.namespace) if m.namespace else None
-        names = await self._broker.topic_names(namespace)
-        return Kind.TOPICS, pb.Topics(topics=[str(name) for name in names])
-
-    async def _describe_topic(self, _: Received, m: Any) -> Answer:
-        topic = await self._broker.topic(TopicName.parse(m.topic))
-        return Kind.TOPIC_DESCRIPTION, topic_to_wire(topic.describe())
-
-    async def _create_subscription(self, _: Received, m: Any) -> Answer:
-        await self._broker.create_subscription(
-            TopicName.parse(m.topic),
-            parse_subscription(m.subscription),
-            type_from_wire(m.type),
-            start_from_wire(m.start),
-        )
-        return None
-
-    async def _delete_subscription(self, _: Received, m: Any) -> Answer:
-        await self._broker.delete_subscription(
-            TopicName.parse(m.topic),
-            parse_subscription(m.subscription),
-            force=m.force,
-        )
-        return None
-
-    async def _describe_subscription(self, _: Received, m: Any) -> Answer:
-        topic = await self._broker.topic(TopicName.parse(m.topic))
-        found = topic.find_subscription(parse_subscription(m.subscription))
-        facts = found.describe(topic.end_offset)
-        return Kind.SUBSCRIPTION_DESCRIPTION, subscription_to_wire(facts)
-
-    async def _report_progress(self, _: Received, m: Any) -> Answer:
-        await self._broker.report_progress(
-            TopicName.parse(m.topic), parse_subscription(m.subscription), m.offset
-        )
-        return None
-
     async def _open_producer(self, frame: Received, m: Any) -> Answer:
+        channel = frame.channel
         topic, session = await self._broker.open_producer(
             TopicName.parse(m.topic),
             parse_client_name("producer", m.name),
             policy=policy_from_wire(m.policy) if m.HasField("policy") else None,
             takes_any_kind=m.takes_any_kind,
             resume=(m.producer_id, m.producer_epoch),
+            access=access_from_wire(m.access),
+            on_fenced=partial(self._on_fenced, channel),
+            schema=reference_from_wire(m.schema) if m.HasField("schema") else None,
         )
         if self._gone.is_set():
             self._broker.close_producer(topic, session, forget=m.is_anonymous)
         else:
-            self._producers[frame.channel] = ProducerChannel(
+            self._producers[channel] = ProducerChannel(
                 topic, session, is_anonymous=m.is_anonymous
             )
+        written = None if session.place is None else session.place.schema
         return Kind.PRODUCER_OPENED, pb.ProducerOpened(
             producer_id=session.producer_id,
             producer_epoch=session.epoch,
             next_sequence=session.next_sequence,
             reliable=topic.policy.is_reliable,
             batch_bytes_max=self._protocol.frame_bytes_max - 64,
+            schema_id=0 if written is None else written.schema_id,
+            schema_version=0 if written is None else written.version,
         )
 
+    def _on_fenced(self, channel: int, reason: BrokerError) -> None:
+        # Before the opening is answered, the first batch will tell.
+        if channel in self._producers:
+            self._send_receipts(channel, self._producers[channel])
+            self.close_channel(channel, reason)
+
     async def _close_producer(self, frame: Received, _: Any) -> Answer:
+        await self._opened(frame.channel)
         producer = self._producers.get(frame.channel)
         if producer is not None:
             self._send_receipts(frame.channel, producer)
+            self._drop_held(producer)
             del self._producers[frame.channel]
             self._broker.close_producer(
                 producer.topic, producer.session, forget=producer.is_anonymous
@@ -577,8 +670,8 @@ class StreamDoor(asyncio.BufferedProtocol):
             TopicName.parse(m.topic),
             parse_subscription(m.subscription),
             type_from_wire(m.type),
-            start_from_wire(m.start),
-            ack_timeout_s=m.ack_timeout_s or None,
+            start_of(m),
+            ack_timeout_s=seconds_from_wire("ack timeout", m.ack_timeout_s),
         )
         port.topic = topic
         port.subscription = subscription
@@ -587,7 +680,9 @@ class StreamDoor(asyncio.BufferedProtocol):
             # Registered first: attaching may already say who is active.
             self._consumers[channel] = port
             try:
-                port.consumer = subscription.attach(name, port)
+                port.consumer = subscription.attach(
+                    name, port, key_filters=m.key_filters, priority=m.priority
+                )
             except BrokerError:
                 del self._consumers[channel]
                 raise
@@ -597,6 +692,7 @@ class StreamDoor(asyncio.BufferedProtocol):
         )
 
     async def _close_consumer(self, frame: Received, _: Any) -> Answer:
+        await self._opened(frame.channel)
         port = self._consumers.pop(frame.channel, None)
         if port is not None:
             port.subscription.detach(port.consumer)
@@ -606,37 +702,14 @@ class StreamDoor(asyncio.BufferedProtocol):
         port = self._consumers.get(frame.channel)
         if port is None:
             raise InvalidRequest(f"there is no consumer on channel {frame.channel}")
-        where = m.offset if m.WhichOneof("to") == "offset" else start_from_wire(m.start)
-        await self._broker.seek(port.topic, port.subscription, where)
+        await self._broker.seek(port.topic, port.subscription, position_from_wire(m))
         return None
-
-    async def _list_segments(self, _: Received, m: Any) -> Answer:
-        topic = await self._broker.topic(TopicName.parse(m.topic))
-        facts = topic.describe()
-        base, end = m.base_offset, m.end_offset or facts.end_offset
-        segments = Segments(
-            topic_id=facts.topic_id,
-            base_offset=facts.base_offset,
-            sealed_offset=facts.sealed_offset,
-            end_offset=facts.end_offset,
-            segments=tuple(
-                Segment(
-                    base=entry.base,
-                    end=entry.end,
-                    epoch=entry.epoch,
-                    count=entry.count,
-                    byte_count=entry.byte_count,
-                    url=self._broker.segment_url(entry),
-                )
-                for entry in topic.segments
-                if entry.base < end and base < entry.end
-            ),
-        )
-        return Kind.SEGMENTS, segments_to_wire(segments)
 
     async def _fetch(self, frame: Received, m: Any) -> Answer:
         topic_log = (await self._broker.reliable_topic(TopicName.parse(m.topic))).log
         offset, left = m.base_offset, min(m.bytes_max or 1, FETCH_BYTES_MAX)
+        if m.HasField("publish_time"):
+            offset = await topic_log.find_time(m.publish_time)
         if offset >= topic_log.end_offset and m.wait_s:
             await self._wait_for(offset, topic_log, min(m.wait_s, FETCH_WAIT_S_MAX))
         end = min(m.end_offset or topic_log.end_offset, topic_log.end_offset)
@@ -654,6 +727,8 @@ class StreamDoor(asyncio.BufferedProtocol):
                 left -= part.byte_count
                 self._server.fetched += part.count
                 self._server.fetched_bytes += part.byte_count
+                if self._protocol.peer_revision < 1:
+                    part = part.without(REVISION_1_COLUMNS)
                 self._transport.writelines(
                     self._protocol.send_batch(Kind.FETCHED, part, 0, frame.correlation)
                 )
@@ -717,24 +792,11 @@ class StreamDoor(asyncio.BufferedProtocol):
         self._unpause("room")
 
 
-Answer = tuple[Kind, "Message"] | None
-"""What a request is answered with; None stands for OK."""
-
 _HANDLERS: dict[Kind, Callable[[StreamDoor, Received, Any], Awaitable[Answer]]] = {
-    Kind.LOOKUP: StreamDoor._look_up,  # noqa: SLF001  # The table of this class.
-    Kind.CREATE_TOPIC: StreamDoor._create_topic,  # noqa: SLF001
-    Kind.DELETE_TOPIC: StreamDoor._delete_topic,  # noqa: SLF001
-    Kind.LIST_TOPICS: StreamDoor._list_topics,  # noqa: SLF001
-    Kind.DESCRIBE_TOPIC: StreamDoor._describe_topic,  # noqa: SLF001
-    Kind.LIST_SEGMENTS: StreamDoor._list_segments,  # noqa: SLF001
-    Kind.OPEN_PRODUCER: StreamDoor._open_producer,  # noqa: SLF001
+    Kind.OPEN_PRODUCER: StreamDoor._open_producer,  # noqa: SLF001  # Its own table.
     Kind.CLOSE_PRODUCER: StreamDoor._close_producer,  # noqa: SLF001
     Kind.OPEN_CONSUMER: StreamDoor._open_consumer,  # noqa: SLF001
     Kind.CLOSE_CONSUMER: StreamDoor._close_consumer,  # noqa: SLF001
     Kind.SEEK: StreamDoor._seek,  # noqa: SLF001
-    Kind.CREATE_SUBSCRIPTION: StreamDoor._create_subscription,  # noqa: SLF001
-    Kind.DELETE_SUBSCRIPTION: StreamDoor._delete_subscription,  # noqa: SLF001
-    Kind.DESCRIBE_SUBSCRIPTION: StreamDoor._describe_subscription,  # noqa: SLF001
-    Kind.REPORT_PROGRESS: StreamDoor._report_progress,  # noqa: SLF001
     Kind.FETCH: StreamDoor._fetch,  # noqa: SLF001
 }

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
 
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 PROTOCOL_VERSION = 1
+REVISION = 2
+"""What we know beyond the first edition of the version; see stream.md."""
 CORRELATION_MAX = 0xFFFF_FFFF
 CHANNEL_MAX = 0xFFFF
 DELIVERY_PREFIX_BYTES = 8
@@ -56,7 +58,8 @@ class State(Enum):
 class ChannelState(Enum):
     """What a channel is for."""
 
-    OPENING = "opening"
+    OPENING_PRODUCER = "being opened"
+    OPENING_CONSUMER = "being opened for a consumer"
     PRODUCER = "producer"
     CONSUMER = "consumer"
     CLOSED_BY_BROKER = "closed by the broker"
@@ -84,8 +87,14 @@ _CHANNEL_OF = {
     Kind.SEEK: ChannelState.CONSUMER,
     Kind.CLOSE_CONSUMER: ChannelState.CONSUMER,
 }
-_OPENING = (Kind.OPEN_PRODUCER, Kind.OPEN_CONSUMER)
-_CLOSING = (Kind.CLOSE_PRODUCER, Kind.CLOSE_CONSUMER)
+_OPENING = {
+    Kind.OPEN_PRODUCER: ChannelState.OPENING_PRODUCER,
+    Kind.OPEN_CONSUMER: ChannelState.OPENING_CONSUMER,
+}
+_CLOSING = {
+    Kind.CLOSE_PRODUCER: ChannelState.OPENING_PRODUCER,
+    Kind.CLOSE_CONSUMER: ChannelState.OPENING_CONSUMER,
+}
 _OPENED = {
     Kind.PRODUCER_OPENED: ChannelState.PRODUCER,
     Kind.CONSUMER_OPENED: ChannelState.CONSUMER,
@@ -103,6 +112,8 @@ class StreamConnection:
         """The longest frame that we take."""
         self.peer_frame_bytes_max = GREETING_BYTES_MAX
         """The longest frame that the peer takes."""
+        self.peer_revision = 0
+        """How much of the version the peer knows."""
         self.reader = FrameReader(GREETING_BYTES_MAX)
         self._channels: dict[int, ChannelState] = {}
         # Our requests that are not answered yet, and the peer's.
@@ -151,7 +162,7 @@ class StreamConnection:
         correlation = self._free_correlation()
         self._asked[correlation] = rule
         if kind in _OPENING:
-            self._channels[channel] = ChannelState.OPENING
+            self._channels[channel] = _OPENING[kind]
         return correlation, self.send(kind, message, channel, correlation)
 
     def answer(self, to: Received, kind: Kind, message: Message) -> bytes:
@@ -206,9 +217,10 @@ class StreamConnection:
             return header(kind, channel, 0, len(prefix) + length) + prefix, batch.buffer
         return header(kind, channel, correlation, length), batch.buffer
 
-    def welcome(self, hello_frame_bytes_max: int) -> None:
+    def welcome(self, hello_frame_bytes_max: int, hello_revision: int = 0) -> None:
         """The broker has accepted the client's HELLO; WELCOME may be sent."""
         self.peer_frame_bytes_max = hello_frame_bytes_max or FRAME_BYTES_MAX
+        self.peer_revision = hello_revision
 
     # What follows.
 
@@ -241,10 +253,9 @@ class StreamConnection:
                 f"are {self.frame_bytes_max}"
             )
         if frame.kind is Kind.WELCOME:
-            assert received.message is not None
-            self.peer_frame_bytes_max = (
-                received.message.frame_bytes_max or FRAME_BYTES_MAX  # type: ignore[attr-defined]
-            )
+            welcome: Any = received.message
+            self.peer_frame_bytes_max = welcome.frame_bytes_max or FRAME_BYTES_MAX
+            self.peer_revision = welcome.revision
             self._open()
         return received
 
@@ -276,9 +287,12 @@ class StreamConnection:
         if frame.kind in _OPENING:
             if state not in (None, ChannelState.CLOSED_BY_BROKER):
                 raise ProtocolViolation(f"channel {frame.channel} is in use")
-            self._channels[frame.channel] = ChannelState.OPENING
+            self._channels[frame.channel] = _OPENING[frame.kind]
         elif rule.on_channel and state is not _CHANNEL_OF[frame.kind]:
-            if state is not ChannelState.CLOSED_BY_BROKER:
+            # Who does not want to wait for an opening may close it.
+            if state is not ChannelState.CLOSED_BY_BROKER and (
+                state is None or state is not _CLOSING.get(frame.kind)
+            ):
                 raise ProtocolViolation(
                     f"{frame.kind.name} on channel {frame.channel}, which is "
                     f"{state.value if state else 'not open'}"

@@ -65,6 +65,10 @@ class Kind(IntEnum):
     TOPIC_DESCRIPTION = 23
     LIST_SEGMENTS = 24
     SEGMENTS = 25
+    SET_TOPIC_LIMITS = 26
+    ADD_PARTITIONS = 27
+    LIST_PARTITIONS = 28
+    PARTITIONS = 29
 
     OPEN_PRODUCER = 32
     PRODUCER_OPENED = 33
@@ -87,11 +91,45 @@ class Kind(IntEnum):
     DESCRIBE_SUBSCRIPTION = 66
     SUBSCRIPTION_DESCRIPTION = 67
     REPORT_PROGRESS = 68
+    DESCRIBE_SETTINGS = 69
+    SETTINGS = 70
+    SET_FAILURE_POLICY = 71
+    SET_DISPATCH_LIMITS = 72
+    PAUSE = 73
+    SEEK_SUBSCRIPTION = 74
+    SKIP = 75
+    MARK_DONE = 76
 
     FETCH = 80
     FETCHED = 81
     FETCH_END = 82
     MOVED = 83
+
+    CREATE_NAMESPACE = 96
+    DELETE_NAMESPACE = 97
+    LIST_NAMESPACES = 98
+    NAMESPACES = 99
+    DESCRIBE_NAMESPACE = 100
+    NAMESPACE_DESCRIPTION = 101
+    SET_NAMESPACE_POLICY = 102
+
+    REGISTER_SCHEMA = 112
+    SCHEMA_REGISTERED = 113
+    GET_SCHEMA = 114
+    SCHEMA_VERSION = 115
+    LIST_SCHEMA_VERSIONS = 116
+    SCHEMA_VERSIONS = 117
+    LIST_SUBJECTS = 118
+    SUBJECTS = 119
+    DESCRIBE_SUBJECT = 120
+    SUBJECT_DESCRIPTION = 121
+    CHECK_SCHEMA = 122
+    SCHEMA_CHECKED = 123
+    SET_COMPATIBILITY = 124
+    DELETE_SCHEMA = 125
+    BIND_SCHEMA = 126
+    GET_TOPIC_SCHEMA = 127
+    TOPIC_SCHEMA = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +144,8 @@ class KindRule:
     """What a request is answered with, if not with an ERROR."""
     on_channel: bool = False
     """Whether the frame belongs to one producer or consumer."""
+    revision: int = 0
+    """A peer of an older revision does not know the kind."""
 
 
 def _rules() -> dict[Kind, KindRule]:
@@ -128,6 +168,10 @@ def _rules() -> dict[Kind, KindRule]:
         (Kind.TOPIC_DESCRIPTION, pb.TopicDescription, broker, None, False),
         (Kind.LIST_SEGMENTS, pb.ListSegments, client, Kind.SEGMENTS, False),
         (Kind.SEGMENTS, pb.Segments, broker, None, False),
+        (Kind.SET_TOPIC_LIMITS, pb.SetTopicLimits, client, Kind.OK, False),
+        (Kind.ADD_PARTITIONS, pb.AddPartitions, client, Kind.OK, False),
+        (Kind.LIST_PARTITIONS, pb.ListPartitions, client, Kind.PARTITIONS, False),
+        (Kind.PARTITIONS, pb.Partitions, broker, None, False),
         (Kind.OPEN_PRODUCER, pb.OpenProducer, client, Kind.PRODUCER_OPENED, True),
         (Kind.PRODUCER_OPENED, pb.ProducerOpened, broker, None, True),
         (Kind.CLOSE_PRODUCER, pb.CloseProducer, client, Kind.OK, True),
@@ -159,17 +203,92 @@ def _rules() -> dict[Kind, KindRule]:
             False,
         ),
         (Kind.REPORT_PROGRESS, pb.ReportProgress, client, Kind.OK, False),
+        (Kind.DESCRIBE_SETTINGS, pb.DescribeSettings, client, Kind.SETTINGS, False),
+        (Kind.SETTINGS, pb.Settings, broker, None, False),
+        (Kind.SET_FAILURE_POLICY, pb.SetFailurePolicy, client, Kind.OK, False),
+        (Kind.SET_DISPATCH_LIMITS, pb.SetDispatchLimits, client, Kind.OK, False),
+        (Kind.PAUSE, pb.Pause, client, Kind.OK, False),
+        (Kind.SEEK_SUBSCRIPTION, pb.SeekSubscription, client, Kind.OK, False),
+        (Kind.SKIP, pb.Skip, client, Kind.OK, False),
+        (Kind.MARK_DONE, pb.MarkDone, client, Kind.OK, False),
         (Kind.FETCH, pb.Fetch, client, Kind.FETCH_END, False),
         (Kind.FETCHED, None, broker, None, False),
         (Kind.FETCH_END, pb.FetchEnd, broker, None, False),
         (Kind.MOVED, pb.Moved, broker, None, True),
+        (Kind.CREATE_NAMESPACE, pb.CreateNamespace, client, Kind.OK, False),
+        (Kind.DELETE_NAMESPACE, pb.DeleteNamespace, client, Kind.OK, False),
+        (Kind.LIST_NAMESPACES, pb.ListNamespaces, client, Kind.NAMESPACES, False),
+        (Kind.NAMESPACES, pb.Namespaces, broker, None, False),
+        (
+            Kind.DESCRIBE_NAMESPACE,
+            pb.DescribeNamespace,
+            client,
+            Kind.NAMESPACE_DESCRIPTION,
+            False,
+        ),
+        (Kind.NAMESPACE_DESCRIPTION, pb.NamespaceDescription, broker, None, False),
+        (Kind.SET_NAMESPACE_POLICY, pb.SetNamespacePolicy, client, Kind.OK, False),
+        (
+            Kind.REGISTER_SCHEMA,
+            pb.RegisterSchema,
+            client,
+            Kind.SCHEMA_REGISTERED,
+            False,
+        ),
+        (Kind.SCHEMA_REGISTERED, pb.SchemaRegistered, broker, None, False),
+        (Kind.GET_SCHEMA, pb.GetSchema, client, Kind.SCHEMA_VERSION, False),
+        (Kind.SCHEMA_VERSION, pb.SchemaVersion, broker, None, False),
+        (
+            Kind.LIST_SCHEMA_VERSIONS,
+            pb.ListSchemaVersions,
+            client,
+            Kind.SCHEMA_VERSIONS,
+            False,
+        ),
+        (Kind.SCHEMA_VERSIONS, pb.SchemaVersions, broker, None, False),
+        (Kind.LIST_SUBJECTS, pb.ListSubjects, client, Kind.SUBJECTS, False),
+        (Kind.SUBJECTS, pb.Subjects, broker, None, False),
+        (
+            Kind.DESCRIBE_SUBJECT,
+            pb.DescribeSubject,
+            client,
+            Kind.SUBJECT_DESCRIPTION,
+            False,
+        ),
+        (Kind.SUBJECT_DESCRIPTION, pb.SubjectDescription, broker, None, False),
+        (Kind.CHECK_SCHEMA, pb.CheckSchema, client, Kind.SCHEMA_CHECKED, False),
+        (Kind.SCHEMA_CHECKED, pb.SchemaChecked, broker, None, False),
+        (Kind.SET_COMPATIBILITY, pb.SetCompatibility, client, Kind.OK, False),
+        (Kind.DELETE_SCHEMA, pb.DeleteSchema, client, Kind.OK, False),
+        (Kind.BIND_SCHEMA, pb.BindSchema, client, Kind.OK, False),
+        (Kind.GET_TOPIC_SCHEMA, pb.GetTopicSchema, client, Kind.TOPIC_SCHEMA, False),
+        (Kind.TOPIC_SCHEMA, pb.TopicSchemaAnswer, broker, None, False),
     ]
     return {
         kind: KindRule(
-            kind=kind, body=body, sender=sender, answer=answer, on_channel=on_channel
+            kind=kind,
+            body=body,
+            sender=sender,
+            answer=answer,
+            on_channel=on_channel,
+            revision=_revision_of(kind),
         )
         for kind, body, sender, answer, on_channel in rows
     }
+
+
+def _revision_of(kind: Kind) -> int:
+    """In which revision *kind* was added."""
+    if kind >= Kind.REGISTER_SCHEMA:
+        return 2
+    return 1 if kind in _REVISION_1 else 0
+
+
+_REVISION_1 = {
+    *range(Kind.SET_TOPIC_LIMITS, Kind.PARTITIONS + 1),
+    *range(Kind.DESCRIBE_SETTINGS, Kind.MARK_DONE + 1),
+    *range(Kind.CREATE_NAMESPACE, Kind.SET_NAMESPACE_POLICY + 1),
+}
 
 
 KINDS: dict[Kind, KindRule] = _rules()

@@ -2,38 +2,66 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydanube.model.descriptions import (
+    NamespaceDescription,
     Segment,
     Segments,
+    SubscriptionCounts,
     SubscriptionDescription,
     TopicDescription,
 )
-from pydanube.model.errors import BrokerError, error_of
+from pydanube.model.errors import BrokerError, InvalidRequest, error_of
 from pydanube.model.policy import (
+    AtTime,
+    Backoff,
+    DispatchLimits,
     DispatchMode,
     Durability,
+    FailurePolicy,
+    NamespacePolicy,
+    PoisonPolicy,
+    ProducerAccess,
     Retention,
     Start,
+    SubscriptionSettings,
     SubscriptionType,
     TopicPolicy,
 )
 from pydanube.wire.pb import stream_pb2 as pb
+from pydanube.wire.schema_messages import topic_schema_from_wire, topic_schema_to_wire
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
+    from pydanube.model.policy import Position
     from pydanube.model.ranges import Range
+
+T = TypeVar("T")
 
 _TYPES = {
     SubscriptionType.EXCLUSIVE: pb.EXCLUSIVE,
     SubscriptionType.SHARED: pb.SHARED,
     SubscriptionType.FAILOVER: pb.FAILOVER,
+    SubscriptionType.KEY_SHARED: pb.KEY_SHARED,
 }
-_TYPES_BACK = {number: type_ for type_, number in _TYPES.items()}
 _STARTS = {Start.LATEST: pb.LATEST, Start.EARLIEST: pb.EARLIEST}
-_STARTS_BACK = {number: start for start, number in _STARTS.items()}
+_ACCESS = {
+    ProducerAccess.SHARED: pb.ACCESS_SHARED,
+    ProducerAccess.EXCLUSIVE: pb.ACCESS_EXCLUSIVE,
+    ProducerAccess.EXCLUSIVE_WAIT: pb.ACCESS_EXCLUSIVE_WAIT,
+    ProducerAccess.EXCLUSIVE_FENCE: pb.ACCESS_EXCLUSIVE_FENCE,
+}
+_BACKOFFS = {
+    Backoff.EXPONENTIAL: pb.BACKOFF_EXPONENTIAL,
+    Backoff.FIXED: pb.BACKOFF_FIXED,
+}
+_POISON = {
+    PoisonPolicy.BLOCK: pb.POISON_BLOCK,
+    PoisonPolicy.DEAD_LETTER: pb.POISON_DEAD_LETTER,
+    PoisonPolicy.DROP: pb.POISON_DROP,
+}
 
 
 def error_to_wire(error: BrokerError) -> pb.Error:
@@ -53,6 +81,7 @@ def policy_to_wire(policy: TopicPolicy) -> pb.TopicPolicy:
         written_is_enough=policy.durability is Durability.WRITTEN,
         retention_age_s=policy.retention.age_s or 0,
         retention_bytes_max=policy.retention.bytes_max or 0,
+        ttl_s=policy.ttl_s or 0,
     )
 
 
@@ -66,9 +95,36 @@ def policy_from_wire(message: pb.TopicPolicy) -> TopicPolicy:
             Durability.WRITTEN if message.written_is_enough else Durability.DURABLE
         ),
         retention=Retention(
-            age_s=message.retention_age_s or None,
+            age_s=seconds_from_wire("retention age", message.retention_age_s),
             bytes_max=message.retention_bytes_max or None,
         ),
+        ttl_s=seconds_from_wire("time to live", message.ttl_s),
+    )
+
+
+def limits_to_wire(limits: NamespacePolicy) -> pb.NamespacePolicy:
+    """The limits of topics as they are sent."""
+    return pb.NamespacePolicy(
+        max_producers_per_topic=limits.max_producers_per_topic,
+        max_subscriptions_per_topic=limits.max_subscriptions_per_topic,
+        max_consumers_per_topic=limits.max_consumers_per_topic,
+        max_consumers_per_subscription=limits.max_consumers_per_subscription,
+        max_publish_rate=limits.max_publish_rate,
+        max_subscription_dispatch_rate=limits.max_subscription_dispatch_rate,
+        max_message_size=limits.max_message_size,
+    )
+
+
+def limits_from_wire(message: pb.NamespacePolicy) -> NamespacePolicy:
+    """The limits of topics as they were sent."""
+    return NamespacePolicy(
+        max_producers_per_topic=message.max_producers_per_topic,
+        max_subscriptions_per_topic=message.max_subscriptions_per_topic,
+        max_consumers_per_topic=message.max_consumers_per_topic,
+        max_consumers_per_subscription=message.max_consumers_per_subscription,
+        max_publish_rate=message.max_publish_rate,
+        max_subscription_dispatch_rate=message.max_subscription_dispatch_rate,
+        max_message_size=message.max_message_size,
     )
 
 
@@ -78,27 +134,136 @@ def type_to_wire(type_: SubscriptionType) -> pb.SubscriptionType:
 
 
 def type_from_wire(number: int) -> SubscriptionType:
-    """A subscription's type; one that we do not know is taken as exclusive."""
-    return _TYPES_BACK.get(number, SubscriptionType.EXCLUSIVE)  # type: ignore[call-overload, no-any-return]
+    """
+    A subscription's type as it was sent.
+
+    Raises:
+        InvalidRequest: It is none that we know; so for all of these functions.
+    """
+    return _known("subscription type", number, _TYPES)
 
 
 def start_to_wire(start: Start) -> pb.Start:
-    """A start position as it is sent."""
+    """One of a topic's ends as it is sent."""
     return _STARTS[start]
 
 
 def start_from_wire(number: int) -> Start:
-    """A start position; one that we do not know is taken as latest."""
-    return _STARTS_BACK.get(number, Start.LATEST)  # type: ignore[call-overload, no-any-return]
+    """One of a topic's ends as it was sent."""
+    return _known("start", number, _STARTS)
+
+
+def position_to_wire(position: Position) -> pb.Position:
+    """A place in a topic as it is sent."""
+    if isinstance(position, AtTime):
+        return pb.Position(publish_time=position.publish_time)
+    if isinstance(position, Start):
+        return pb.Position(start=start_to_wire(position))
+    return pb.Position(offset=position)
+
+
+def position_from_wire(message: pb.Position | pb.Seek) -> Position:
+    """A place in a topic as it was sent."""
+    match message.WhichOneof("to"):
+        case "offset":
+            return message.offset
+        case "publish_time":
+            return AtTime(message.publish_time)
+        case _:
+            return start_from_wire(message.start)
+
+
+def access_to_wire(access: ProducerAccess) -> pb.ProducerAccess:
+    """Whether a producer tolerates others, as it is sent."""
+    return _ACCESS[access]
+
+
+def access_from_wire(number: int) -> ProducerAccess:
+    """Whether a producer tolerates others, as it was sent."""
+    return _known("producer access", number, _ACCESS)
+
+
+def failure_policy_to_wire(policy: FailurePolicy) -> pb.FailurePolicy:
+    """A subscription's failure policy as it is sent."""
+    return pb.FailurePolicy(
+        redeliveries_max=policy.redeliveries_max,
+        ack_timeout_s=policy.ack_timeout_s or 0,
+        redelivery_delay_s=policy.redelivery_delay_s,
+        redelivery_delay_s_max=policy.redelivery_delay_s_max,
+        backoff=_BACKOFFS[policy.backoff],
+        poison=_POISON[policy.poison],
+        dead_letter_topic=policy.dead_letter_topic or "",
+        dead_letter_expired=policy.dead_letter_expired,
+    )
+
+
+def failure_policy_from_wire(message: pb.FailurePolicy) -> FailurePolicy:
+    """A subscription's failure policy as it was sent."""
+    return FailurePolicy(
+        redeliveries_max=message.redeliveries_max,
+        ack_timeout_s=seconds_from_wire("ack timeout", message.ack_timeout_s),
+        redelivery_delay_s=message.redelivery_delay_s,
+        redelivery_delay_s_max=message.redelivery_delay_s_max,
+        backoff=_known("backoff", message.backoff, _BACKOFFS),
+        poison=_known("poison policy", message.poison, _POISON),
+        dead_letter_topic=message.dead_letter_topic or None,
+        dead_letter_expired=message.dead_letter_expired,
+    )
+
+
+def dispatch_limits_to_wire(limits: DispatchLimits) -> pb.DispatchLimits:
+    """How much may be unacknowledged, as it is sent."""
+    return pb.DispatchLimits(
+        unacked_messages_max=limits.unacked_messages_max or 0,
+        unacked_messages_max_per_consumer=(
+            limits.unacked_messages_max_per_consumer or 0
+        ),
+    )
+
+
+def dispatch_limits_from_wire(message: pb.DispatchLimits) -> DispatchLimits:
+    """How much may be unacknowledged, as it was sent."""
+    return DispatchLimits(
+        unacked_messages_max=message.unacked_messages_max or None,
+        unacked_messages_max_per_consumer=(
+            message.unacked_messages_max_per_consumer or None
+        ),
+    )
+
+
+def settings_to_wire(settings: SubscriptionSettings) -> pb.Settings:
+    """What was decided about a subscription, as it is sent."""
+    policy, limits = settings.failure_policy, settings.limits
+    return pb.Settings(
+        failure_policy=None if policy is None else failure_policy_to_wire(policy),
+        limits=None if limits is None else dispatch_limits_to_wire(limits),
+        is_paused=settings.is_paused,
+    )
+
+
+def settings_from_wire(message: pb.Settings) -> SubscriptionSettings:
+    """What was decided about a subscription, as it was sent."""
+    return SubscriptionSettings(
+        failure_policy=(
+            failure_policy_from_wire(message.failure_policy)
+            if message.HasField("failure_policy")
+            else None
+        ),
+        limits=(
+            dispatch_limits_from_wire(message.limits)
+            if message.HasField("limits")
+            else None
+        ),
+        is_paused=message.is_paused,
+    )
 
 
 def ranges_to_wire(ranges: Iterable[Range]) -> pb.OffsetRanges:
     """Offset ranges as they are sent."""
-    message = pb.OffsetRanges()
-    for base, end in ranges:
-        message.base.append(base)
-        message.end.append(end)
-    return message
+    pairs = list(ranges)
+    return pb.OffsetRanges(
+        base=[base for base, _ in pairs], end=[end for _, end in pairs]
+    )
 
 
 def ranges_from_wire(message: pb.OffsetRanges) -> list[Range]:
@@ -110,6 +275,7 @@ def subscription_to_wire(
     description: SubscriptionDescription,
 ) -> pb.SubscriptionDescription:
     """A description as it is sent."""
+    counts = description.counts
     return pb.SubscriptionDescription(
         subscription=description.subscription,
         type=type_to_wire(description.type),
@@ -118,6 +284,23 @@ def subscription_to_wire(
         in_flight=description.in_flight,
         consumers=description.consumers,
         done=ranges_to_wire(description.done),
+        backlog_bytes=description.backlog_bytes,
+        oldest_publish_time=description.oldest_publish_time,
+        delayed=description.delayed,
+        blocked=ranges_to_wire(description.blocked),
+        parked=description.parked,
+        dead_letter_error=description.dead_letter_error or "",
+        is_paused=description.is_paused,
+        settings=settings_to_wire(description.settings),
+        counts=pb.SubscriptionCounts(
+            delivered=counts.delivered,
+            redelivered=counts.redelivered,
+            nacked=counts.nacked,
+            timed_out=counts.timed_out,
+            expired=counts.expired,
+            dead_lettered=counts.dead_lettered,
+            given_up=counts.given_up,
+        ),
     )
 
 
@@ -125,6 +308,7 @@ def subscription_from_wire(
     message: pb.SubscriptionDescription,
 ) -> SubscriptionDescription:
     """A description as it was sent."""
+    counts = message.counts
     return SubscriptionDescription(
         subscription=message.subscription,
         type=type_from_wire(message.type),
@@ -133,11 +317,33 @@ def subscription_from_wire(
         backlog=message.backlog,
         in_flight=message.in_flight,
         consumers=tuple(message.consumers),
+        backlog_bytes=message.backlog_bytes,
+        oldest_publish_time=(
+            message.oldest_publish_time
+            if message.HasField("oldest_publish_time")
+            else None
+        ),
+        delayed=message.delayed,
+        blocked=tuple(ranges_from_wire(message.blocked)),
+        parked=message.parked,
+        dead_letter_error=message.dead_letter_error or None,
+        is_paused=message.is_paused,
+        settings=settings_from_wire(message.settings),
+        counts=SubscriptionCounts(
+            delivered=counts.delivered,
+            redelivered=counts.redelivered,
+            nacked=counts.nacked,
+            timed_out=counts.timed_out,
+            expired=counts.expired,
+            dead_lettered=counts.dead_lettered,
+            given_up=counts.given_up,
+        ),
     )
 
 
 def topic_to_wire(description: TopicDescription) -> pb.TopicDescription:
     """A description as it is sent."""
+    own = description.own_limits
     return pb.TopicDescription(
         topic=description.topic,
         topic_id=description.topic_id,
@@ -152,6 +358,13 @@ def topic_to_wire(description: TopicDescription) -> pb.TopicDescription:
         producers=description.producers,
         subscriptions=[subscription_to_wire(s) for s in description.subscriptions],
         dropped=description.dropped,
+        limits=limits_to_wire(description.limits),
+        own_limits=None if own is None else limits_to_wire(own),
+        schema=(
+            None
+            if description.schema is None
+            else topic_schema_to_wire(description.schema)
+        ),
     )
 
 
@@ -171,6 +384,35 @@ def topic_from_wire(message: pb.TopicDescription) -> TopicDescription:
         producers=tuple(message.producers),
         subscriptions=tuple(map(subscription_from_wire, message.subscriptions)),
         dropped=message.dropped,
+        limits=limits_from_wire(message.limits),
+        own_limits=(
+            limits_from_wire(message.own_limits)
+            if message.HasField("own_limits")
+            else None
+        ),
+        schema=(
+            topic_schema_from_wire(message.schema)
+            if message.HasField("schema")
+            else None
+        ),
+    )
+
+
+def namespace_to_wire(description: NamespaceDescription) -> pb.NamespaceDescription:
+    """A description as it is sent."""
+    return pb.NamespaceDescription(
+        namespace=description.namespace,
+        policy=limits_to_wire(description.policy),
+        topic_count=description.topic_count,
+    )
+
+
+def namespace_from_wire(message: pb.NamespaceDescription) -> NamespaceDescription:
+    """A description as it was sent."""
+    return NamespaceDescription(
+        namespace=message.namespace,
+        policy=limits_from_wire(message.policy),
+        topic_count=message.topic_count,
     )
 
 
@@ -213,4 +455,25 @@ def segments_from_wire(message: pb.Segments) -> Segments:
             )
             for segment in message.segments
         ),
+    )
+
+
+def seconds_from_wire(what: str, seconds: float) -> float | None:
+    """
+    A duration as it was sent; 0 stands for none.
+
+    Raises:
+        InvalidRequest: It is negative, infinite, or not a number.
+    """
+    if not 0 <= seconds < float("inf"):
+        raise InvalidRequest(f"{what} must be a number of seconds, not {seconds}")
+    return seconds or None
+
+
+def _known(what: str, number: int, numbers: Mapping[T, Any]) -> T:
+    for word, known in numbers.items():
+        if known == number:
+            return word
+    raise InvalidRequest(
+        f"a {what} of number {number} is unknown to this version of pydanube"
     )

@@ -135,6 +135,13 @@ def test_variables_of_clients_are_let_pass() -> None:
             "log: {level: loud}",
             "config.log.level: expected one of debug, info, warning, error",
         ),
+        (
+            "listen: {advertised_url: 'broker:6650'}",
+            (
+                "config.listen.advertised_url: expected a URL with a scheme, a host "
+                "and a port, such as http://broker.example:6650, got 'broker:6650'"
+            ),
+        ),
         ("listen: 5", "config.listen: expected settings by name, got int"),
         ("data_dir: 5", "config.data_dir: expected str that names a path, got int"),
         ("data_dir: ''", "config.data_dir: expected str that names a path, got str"),
@@ -144,6 +151,22 @@ def test_a_mistake_in_the_file_is_named_with_its_path(
     file: str, said: str, tmp_path: Path
 ) -> None:
     assert refusal(file, tmp_path=tmp_path) == said
+
+
+@pytest.mark.parametrize(
+    "url", ["http://broker", "broker.example:6650", "http://a:1/x", "ftp://a:1"]
+)
+def test_clients_are_told_only_urls_with_a_scheme_and_a_port(url: str) -> None:
+    for setting in ("listen.advertised_url", "listen.connect_url"):
+        said = refusal(flags={setting: url})
+        assert said.startswith(f"config.{setting}: expected a URL")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://broker:6650", "https://broker.example:443", "http://[::1]:6650"]
+)
+def test_urls_that_all_clients_understand_are_taken(url: str) -> None:
+    assert load(flags={"listen.advertised_url": url}).listen.advertised_url == url
 
 
 def test_what_a_group_checks_itself_is_named_with_its_path_too(tmp_path: Path) -> None:

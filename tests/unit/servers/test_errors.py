@@ -13,18 +13,34 @@ from pydanube.model.errors import (
     Draining,
     InvalidName,
     OffsetDropped,
+    ProducerFenced,
+    QuotaExceeded,
     Remedy,
+    TopicFenced,
     TopicNotFound,
 )
-from pydanube.servers.errors import EXIT_CODE, HTTP_STATUS, exit_code_of, http_status_of
+from pydanube.servers.errors import (
+    EXIT_CODE,
+    GRPC_STATUS,
+    GRPC_STATUS_OF_PUBLISH,
+    HTTP_STATUS,
+    exit_code_of,
+    grpc_status_of,
+    grpc_status_of_publish,
+    http_status_of,
+)
 
 LEAVES = [cls for cls in ERRORS.values() if not cls.__subclasses__()]
 
 
 @pytest.mark.parametrize("leaf", LEAVES)
-@pytest.mark.parametrize("table", [HTTP_STATUS, EXIT_CODE], ids=["http", "exit"])
+@pytest.mark.parametrize(
+    "table",
+    [HTTP_STATUS, GRPC_STATUS, GRPC_STATUS_OF_PUBLISH, EXIT_CODE],
+    ids=["http", "grpc", "publish", "exit"],
+)
 def test_every_leaf_is_in_each_table_by_itself_or_by_an_ancestor(
-    leaf: type[BrokerError], table: dict[type[BrokerError], int]
+    leaf: type[BrokerError], table: dict[type[BrokerError], object]
 ) -> None:
     named = [cls for cls in leaf.__mro__ if cls in table]
     assert named[0] is not BrokerError
@@ -35,6 +51,37 @@ def test_a_status_says_whose_doing_it_is(leaf: type[BrokerError]) -> None:
     may_be_repeated = leaf.remedy is not Remedy.GIVE_UP
     assert (http_status_of(leaf) in {503, 504, 507}) == may_be_repeated
     assert (exit_code_of(leaf) in {7, 8, 9}) == may_be_repeated
+    repeated = {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
+    assert (grpc_status_of(leaf).name in repeated) == may_be_repeated
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_no_client_sends_for_ever_what_is_never_taken(leaf: type[BrokerError]) -> None:
+    status = grpc_status_of_publish(leaf("x")).name
+    # After these the Java client tries again without end and without a pause.
+    endless = {"ABORTED", "FAILED_PRECONDITION", "NOT_FOUND"}
+    assert status not in endless
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "status_of_publish"),
+    [
+        (InvalidName("x"), "INVALID_ARGUMENT", "INVALID_ARGUMENT"),
+        (TopicNotFound("x"), "NOT_FOUND", "UNAVAILABLE"),
+        (QuotaExceeded("x"), "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED"),
+        (ProducerFenced("x"), "FAILED_PRECONDITION", "INVALID_ARGUMENT"),
+        (TopicFenced("x"), "FAILED_PRECONDITION", "UNAVAILABLE"),
+        (AlreadyExists("x"), "ALREADY_EXISTS", "ALREADY_EXISTS"),
+        (Draining("x"), "UNAVAILABLE", "UNAVAILABLE"),
+        (CorruptJournal("x"), "DATA_LOSS", "DATA_LOSS"),
+        (BrokerError("x"), "INTERNAL", "INTERNAL"),
+    ],
+)
+def test_clients_of_danube_are_told_what_they_can_do(
+    error: BrokerError, status: str, status_of_publish: str
+) -> None:
+    assert grpc_status_of(error).name == status
+    assert grpc_status_of_publish(error).name == status_of_publish
 
 
 def test_codes_are_unique() -> None:

@@ -23,6 +23,7 @@ from pydanube.servers.http import open_http
 from pydanube.servers.http.app import PLACES, make_app
 
 if TYPE_CHECKING:
+    from pydanube.broker.broker import Broker
     from pydanube.model.metrics import Sample
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -40,6 +41,9 @@ class State:
 
     def samples(self) -> list[Sample]:
         return self.counted
+
+    def broker(self) -> Broker:
+        raise self.reason or Unavailable("there is no broker here")
 
 
 def get(path: str, state: State | None = None, **headers: str) -> httpx.Response:

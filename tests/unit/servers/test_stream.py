@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 import pydanube
+from pydanube.model.policy import NamespacePolicy
 from pydanube.servers import stream
 from pydanube.servers.in_process import PipeEnd
 from pydanube.wire.connection import StreamConnection
@@ -246,5 +247,217 @@ def test_of_a_boundless_credit_only_a_part_is_passed_on_at_a_time(monkeypatch):
         door.resume_writing()
         await kinds_that_come(peer)
         assert len(sent) == 20
+
+    with_broker(test)
+
+
+async def opened_producer(peer, channel=1, **options):
+    answer = await peer.ask(
+        Kind.OPEN_PRODUCER,
+        pb.OpenProducer(
+            topic=TOPIC,
+            name=f"p{channel}",
+            policy=pb.TopicPolicy(reliable=True),
+            **options,
+        ),
+        channel,
+    )
+    assert answer.kind is Kind.PRODUCER_OPENED
+    return answer.message
+
+
+def publish(peer, opened, sequence, *payloads, channel=1):
+    batch = batch_frame(
+        *payloads,
+        producer=f"p{channel}",
+        producer_id=opened.producer_id,
+        producer_epoch=opened.producer_epoch,
+        base_sequence=sequence,
+    )
+    peer.transport.writelines(peer.machine.send_batch(Kind.PUBLISH, batch, channel))
+
+
+def test_who_is_faster_than_the_topics_rate_is_slowed_down_and_loses_nothing():
+    async def test(broker):
+        async with broker.connect() as client, client.producer(TOPIC) as producer:
+            await client.set_topic_limits(TOPIC, NamespacePolicy(max_publish_rate=200))
+            async with asyncio.timeout(10):
+                for n in range(50):
+                    await producer.send_batch([str(n)])
+            payloads = [p async for b in client.read(TOPIC) for p in b.payloads]
+            assert payloads == [str(n).encode() for n in range(50)]
+
+    with_broker(test)
+
+
+def test_what_has_to_wait_holds_up_nobody_else_on_its_connection(monkeypatch):
+    monkeypatch.setattr(stream, "SIGN_INTERVAL_S", 0.01)
+
+    async def test(broker):
+        async with broker.connect() as client:
+            await client.create_topic(TOPIC)
+            await client.set_topic_limits(TOPIC, NamespacePolicy(max_publish_rate=1))
+        peer = await connected(broker)
+        opened = await opened_producer(peer)
+        # The first may be as long as it likes; those behind it wait long.
+        publish(peer, opened, 0, *[b"x"] * 1000)
+        for sequence in range(1000, 1003):
+            publish(peer, opened, sequence, b"y")
+        receipt = await peer.received.get()
+        assert list(receipt.message.base_sequence) == [0]
+        # Signs of life, in which nothing is acknowledged.
+        for _ in range(3):
+            sign = await peer.received.get()
+            assert (sign.kind, len(sign.message.base_sequence)) == (Kind.RECEIPT, 0)
+        peer.transport.write(peer.machine.request(Kind.PING, pb.Ping())[1])
+        while (await peer.received.get()).kind is not Kind.PONG:
+            pass
+        # Closing drops what waits.
+        peer.transport.write(
+            peer.machine.request(Kind.CLOSE_PRODUCER, pb.CloseProducer(), 1)[1]
+        )
+        while (await peer.received.get()).kind is not Kind.OK:
+            pass
+        described = await peer.ask(Kind.DESCRIBE_TOPIC, pb.DescribeTopic(topic=TOPIC))
+        assert described.message.end_offset == 1000
+
+    with_broker(test)
+
+
+def test_a_connection_with_too_much_that_waits_is_not_read_from(monkeypatch):
+    monkeypatch.setattr(stream, "HELD_BYTES_MAX", 1000)
+
+    async def test(broker):
+        async with broker.connect() as client:
+            await client.create_topic(TOPIC)
+            await client.set_topic_limits(TOPIC, NamespacePolicy(max_publish_rate=20))
+        peer = await connected(broker)
+        opened = await opened_producer(peer)
+        [door] = broker.server.doors
+        for sequence in range(10):
+            publish(peer, opened, sequence, bytes(200))
+        acknowledged = []
+        while len(acknowledged) < 10:
+            assert door.held_bytes < 1000 + 10 * 600
+            receipt = await peer.received.get()
+            acknowledged += receipt.message.base_sequence
+        assert acknowledged == list(range(10))
+        assert door.held_bytes == 0
+
+    with_broker(test)
+
+
+def test_an_opening_that_waits_can_be_given_up():
+    async def test(broker):
+        peer = await connected(broker)
+        first = await opened_producer(peer)
+        open_second = pb.OpenProducer(
+            topic=TOPIC, name="second", access=pb.ACCESS_EXCLUSIVE_WAIT
+        )
+        peer.transport.write(
+            peer.machine.request(Kind.OPEN_PRODUCER, open_second, 2)[1]
+        )
+        assert await kinds_that_come(peer) == []
+        refused = await peer.ask(Kind.CLOSE_PRODUCER, pb.CloseProducer(), 2)
+        assert (refused.kind, refused.message.code) == (Kind.ERROR, "closed")
+        assert (await peer.received.get()).kind is Kind.OK
+        # The channel is free, and the first producer has not noticed anything.
+        publish(peer, first, 0, b"m")
+        assert (await peer.received.get()).kind is Kind.RECEIPT
+        await peer.ask(Kind.CLOSE_PRODUCER, pb.CloseProducer(), 1)
+        opened = await peer.ask(Kind.OPEN_PRODUCER, open_second, 2)
+        assert opened.kind is Kind.PRODUCER_OPENED
+
+    with_broker(test)
+
+
+def test_a_consumer_that_is_closed_while_it_opens_is_gone():
+    async def test(broker):
+        async with broker.connect() as client:
+            await published(client, b"m")
+            peer = await connected(broker)
+            opening = pb.OpenConsumer(topic=TOPIC, subscription="s", name="c")
+            asked = peer.machine.request(Kind.OPEN_CONSUMER, opening, 1)[1]
+            closed = peer.machine.request(Kind.CLOSE_CONSUMER, pb.CloseConsumer(), 1)[1]
+            peer.transport.write(asked + closed)
+            assert (await peer.received.get()).kind is Kind.CONSUMER_OPENED
+            assert (await peer.received.get()).kind is Kind.OK
+            facts = await client.describe_subscription(TOPIC, "s")
+            assert facts.consumers == ()
+
+    with_broker(test)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "channel"),
+    [
+        (Kind.OPEN_CONSUMER, pb.OpenConsumer(type=9), 1),
+        (Kind.OPEN_CONSUMER, pb.OpenConsumer(start=9), 1),
+        (Kind.OPEN_CONSUMER, pb.OpenConsumer(ack_timeout_s=float("nan")), 1),
+        (Kind.OPEN_PRODUCER, pb.OpenProducer(access=9), 1),
+        (Kind.CREATE_SUBSCRIPTION, pb.CreateSubscription(type=9), 0),
+        (
+            Kind.SET_FAILURE_POLICY,
+            pb.SetFailurePolicy(policy=pb.FailurePolicy(poison=9)),
+            0,
+        ),
+    ],
+)
+def test_a_number_that_the_broker_does_not_know_is_refused(kind, message, channel):
+    async def test(broker):
+        async with broker.connect() as client:
+            await client.create_topic(TOPIC)
+        peer = await connected(broker)
+        sent = type(message)()
+        sent.CopyFrom(message)
+        sent.topic = TOPIC
+        for field in ("subscription", "name"):
+            if field in sent.DESCRIPTOR.fields_by_name:
+                setattr(sent, field, "n")
+        answer = await peer.ask(kind, sent, channel)
+        assert answer.kind is Kind.ERROR
+        assert answer.message.code == "invalid_request"
+
+    with_broker(test)
+
+
+def test_an_older_client_gets_batches_that_it_can_read():
+    async def test(broker):
+        async with broker.connect() as client, client.producer(TOPIC) as producer:
+            await producer.send(b"m", ttl_s=3600, key="k")
+        for revision, names in ((0, ["key", "payload"]), (1, None)):
+            peer = Peer()
+            PipeEnd.connect(peer, broker.server.new_door())
+            greeting = hello()
+            greeting.revision = revision
+            await peer.ask(Kind.HELLO, greeting)
+            name = f"s{revision}"
+            opening = pb.OpenConsumer(
+                topic=TOPIC, subscription=name, name="c", start=pb.EARLIEST
+            )
+            await peer.ask(Kind.OPEN_CONSUMER, opening, 1)
+            give_credit(peer, 1, 1000)
+            delivered = (await peer.received.get()).batch
+            fetched = (await peer.ask(Kind.FETCH, pb.Fetch(topic=TOPIC))).batch
+            expected = names or ["key", "payload", "expires_at"]
+            assert delivered.check().schema.names == expected
+            assert fetched.check().schema.names == expected
+
+    with_broker(test)
+
+
+def test_a_producer_that_loses_its_place_is_told_at_once():
+    async def test(broker):
+        peer = await connected(broker)
+        opened = await opened_producer(peer)
+        publish(peer, opened, 0, b"m")
+        assert (await peer.received.get()).kind is Kind.RECEIPT
+        other = pb.OpenProducer(
+            topic=TOPIC, name="other", access=pb.ACCESS_EXCLUSIVE_FENCE
+        )
+        told = await peer.ask(Kind.OPEN_PRODUCER, other, 2)
+        assert (told.kind, told.channel) == (Kind.ERROR, 1)
+        assert told.message.code == "producer_fenced"
+        assert (await peer.received.get()).kind is Kind.PRODUCER_OPENED
 
     with_broker(test)

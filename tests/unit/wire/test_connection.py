@@ -126,6 +126,44 @@ def test_an_open_that_fails_leaves_the_channel_free():
     opened(client, broker, Kind.OPEN_PRODUCER)
 
 
+def test_a_channel_may_be_closed_while_it_is_being_opened():
+    client, broker = greeted()
+    _, opening = client.request(Kind.OPEN_PRODUCER, pb.OpenProducer(), 1)
+    _, closing = client.request(Kind.CLOSE_PRODUCER, pb.CloseProducer(), 1)
+    asked, closed = broker.feed(opening + closing)
+    client.feed(broker.answer(asked, Kind.ERROR, pb.Error(code="closed")))
+    client.feed(broker.answer(closed, Kind.OK, pb.Ok()))
+
+    opened(client, broker, Kind.OPEN_CONSUMER)
+
+
+def test_an_opening_is_not_closed_as_something_else():
+    client, broker = greeted()
+    _, opening = client.request(Kind.OPEN_PRODUCER, pb.OpenProducer(), 1)
+    broker.feed(opening)
+
+    with pytest.raises(ProtocolViolation, match="being opened"):
+        broker.feed(client.request(Kind.CLOSE_CONSUMER, pb.CloseConsumer(), 1)[1])
+
+
+def test_nothing_is_published_before_the_opening_is_answered():
+    client, broker = greeted()
+    broker.feed(client.request(Kind.OPEN_PRODUCER, pb.OpenProducer(), 1)[1])
+
+    with pytest.raises(ProtocolViolation, match="being opened"):
+        broker.feed(publish(client))
+
+
+@pytest.mark.parametrize("revision", [0, 1, 7])
+def test_each_side_knows_how_much_the_other_knows(revision):
+    client, broker = StreamConnection(Side.CLIENT), StreamConnection(Side.BROKER)
+    [asked] = broker.feed(client.request(Kind.HELLO, hello())[1])
+    broker.welcome(FRAME_BYTES_MAX, revision)
+    client.feed(broker.answer(asked, Kind.WELCOME, pb.Welcome(revision=revision)))
+
+    assert (client.peer_revision, broker.peer_revision) == (revision, revision)
+
+
 def test_a_closed_channel_is_free_again():
     client, broker = greeted()
     opened(client, broker, Kind.OPEN_PRODUCER)

@@ -11,12 +11,14 @@ from starlette.routing import Route
 
 from pydanube.model.version import __version__
 from pydanube.servers.errors import http_status_of
+from pydanube.servers.http.api import api
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from starlette.requests import Request
 
+    from pydanube.broker.broker import Broker
     from pydanube.model.errors import BrokerError
     from pydanube.model.metrics import Sample
 
@@ -29,6 +31,14 @@ class BrokerState(Protocol):
 
     def samples(self) -> Iterable[Sample]:
         """What the broker counts, at this moment and without waiting."""
+
+    def broker(self) -> Broker:
+        """
+        The broker.
+
+        Raises:
+            Unavailable: There is none yet.
+        """
 
 
 PLACES = {
@@ -71,6 +81,7 @@ def make_app(state: BrokerState) -> Starlette:
             Route("/healthz", healthz),
             Route("/readyz", readyz),
             Route("/metrics", metrics),
+            api(state.broker),
         ]
     )
 
@@ -90,6 +101,7 @@ native protocol, 6651 unless the broker was told otherwise.</p>
 <dl>
 {rows}
 </dl>
+<p>Administrators find a JSON API below <code>/api/v1</code>.</p>
 </body>
 </html>
 """

@@ -25,7 +25,7 @@ SHUTDOWN_S = 1
 @asynccontextmanager
 async def open_http(host: str, port: int, state: BrokerState) -> AsyncIterator[int]:
     """
-    Serve health, readiness and metrics for the body; gives the port, free if 0.
+    Serve health, metrics and the JSON API for the body; gives the port, free if 0.
 
     Requests are answered from when the body begins until it ends, so ``/readyz`` can
     say that the broker is starting or draining.  Signals are left to the process.

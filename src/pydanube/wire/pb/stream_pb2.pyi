@@ -7,47 +7,80 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class ProducerAccess(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ACCESS_SHARED: _ClassVar[ProducerAccess]
+    ACCESS_EXCLUSIVE: _ClassVar[ProducerAccess]
+    ACCESS_EXCLUSIVE_WAIT: _ClassVar[ProducerAccess]
+    ACCESS_EXCLUSIVE_FENCE: _ClassVar[ProducerAccess]
+
 class SubscriptionType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     EXCLUSIVE: _ClassVar[SubscriptionType]
     SHARED: _ClassVar[SubscriptionType]
     FAILOVER: _ClassVar[SubscriptionType]
+    KEY_SHARED: _ClassVar[SubscriptionType]
 
 class Start(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     LATEST: _ClassVar[Start]
     EARLIEST: _ClassVar[Start]
+
+class Backoff(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BACKOFF_EXPONENTIAL: _ClassVar[Backoff]
+    BACKOFF_FIXED: _ClassVar[Backoff]
+
+class PoisonPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    POISON_BLOCK: _ClassVar[PoisonPolicy]
+    POISON_DEAD_LETTER: _ClassVar[PoisonPolicy]
+    POISON_DROP: _ClassVar[PoisonPolicy]
+ACCESS_SHARED: ProducerAccess
+ACCESS_EXCLUSIVE: ProducerAccess
+ACCESS_EXCLUSIVE_WAIT: ProducerAccess
+ACCESS_EXCLUSIVE_FENCE: ProducerAccess
 EXCLUSIVE: SubscriptionType
 SHARED: SubscriptionType
 FAILOVER: SubscriptionType
+KEY_SHARED: SubscriptionType
 LATEST: Start
 EARLIEST: Start
+BACKOFF_EXPONENTIAL: Backoff
+BACKOFF_FIXED: Backoff
+POISON_BLOCK: PoisonPolicy
+POISON_DEAD_LETTER: PoisonPolicy
+POISON_DROP: PoisonPolicy
 
 class Hello(_message.Message):
-    __slots__ = ("version_min", "version_max", "client", "token", "frame_bytes_max")
+    __slots__ = ("version_min", "version_max", "client", "token", "frame_bytes_max", "revision")
     VERSION_MIN_FIELD_NUMBER: _ClassVar[int]
     VERSION_MAX_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     FRAME_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
     version_min: int
     version_max: int
     client: str
     token: str
     frame_bytes_max: int
-    def __init__(self, version_min: _Optional[int] = ..., version_max: _Optional[int] = ..., client: _Optional[str] = ..., token: _Optional[str] = ..., frame_bytes_max: _Optional[int] = ...) -> None: ...
+    revision: int
+    def __init__(self, version_min: _Optional[int] = ..., version_max: _Optional[int] = ..., client: _Optional[str] = ..., token: _Optional[str] = ..., frame_bytes_max: _Optional[int] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("version", "broker", "broker_id", "frame_bytes_max")
+    __slots__ = ("version", "broker", "broker_id", "frame_bytes_max", "revision")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     FRAME_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
     version: int
     broker: str
     broker_id: str
     frame_bytes_max: int
-    def __init__(self, version: _Optional[int] = ..., broker: _Optional[str] = ..., broker_id: _Optional[str] = ..., frame_bytes_max: _Optional[int] = ...) -> None: ...
+    revision: int
+    def __init__(self, version: _Optional[int] = ..., broker: _Optional[str] = ..., broker_id: _Optional[str] = ..., frame_bytes_max: _Optional[int] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("code", "message")
@@ -88,26 +121,48 @@ class Location(_message.Message):
     def __init__(self, url: _Optional[str] = ...) -> None: ...
 
 class TopicPolicy(_message.Message):
-    __slots__ = ("reliable", "written_is_enough", "retention_age_s", "retention_bytes_max")
+    __slots__ = ("reliable", "written_is_enough", "retention_age_s", "retention_bytes_max", "ttl_s")
     RELIABLE_FIELD_NUMBER: _ClassVar[int]
     WRITTEN_IS_ENOUGH_FIELD_NUMBER: _ClassVar[int]
     RETENTION_AGE_S_FIELD_NUMBER: _ClassVar[int]
     RETENTION_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    TTL_S_FIELD_NUMBER: _ClassVar[int]
     reliable: bool
     written_is_enough: bool
     retention_age_s: float
     retention_bytes_max: int
-    def __init__(self, reliable: bool = ..., written_is_enough: bool = ..., retention_age_s: _Optional[float] = ..., retention_bytes_max: _Optional[int] = ...) -> None: ...
+    ttl_s: float
+    def __init__(self, reliable: bool = ..., written_is_enough: bool = ..., retention_age_s: _Optional[float] = ..., retention_bytes_max: _Optional[int] = ..., ttl_s: _Optional[float] = ...) -> None: ...
+
+class NamespacePolicy(_message.Message):
+    __slots__ = ("max_producers_per_topic", "max_subscriptions_per_topic", "max_consumers_per_topic", "max_consumers_per_subscription", "max_publish_rate", "max_subscription_dispatch_rate", "max_message_size")
+    MAX_PRODUCERS_PER_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MAX_SUBSCRIPTIONS_PER_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MAX_CONSUMERS_PER_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MAX_CONSUMERS_PER_SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    MAX_PUBLISH_RATE_FIELD_NUMBER: _ClassVar[int]
+    MAX_SUBSCRIPTION_DISPATCH_RATE_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    max_producers_per_topic: int
+    max_subscriptions_per_topic: int
+    max_consumers_per_topic: int
+    max_consumers_per_subscription: int
+    max_publish_rate: int
+    max_subscription_dispatch_rate: int
+    max_message_size: int
+    def __init__(self, max_producers_per_topic: _Optional[int] = ..., max_subscriptions_per_topic: _Optional[int] = ..., max_consumers_per_topic: _Optional[int] = ..., max_consumers_per_subscription: _Optional[int] = ..., max_publish_rate: _Optional[int] = ..., max_subscription_dispatch_rate: _Optional[int] = ..., max_message_size: _Optional[int] = ...) -> None: ...
 
 class CreateTopic(_message.Message):
-    __slots__ = ("topic", "policy", "exist_ok")
+    __slots__ = ("topic", "policy", "exist_ok", "partitions")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     EXIST_OK_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     policy: TopicPolicy
     exist_ok: bool
-    def __init__(self, topic: _Optional[str] = ..., policy: _Optional[_Union[TopicPolicy, _Mapping]] = ..., exist_ok: bool = ...) -> None: ...
+    partitions: int
+    def __init__(self, topic: _Optional[str] = ..., policy: _Optional[_Union[TopicPolicy, _Mapping]] = ..., exist_ok: bool = ..., partitions: _Optional[int] = ...) -> None: ...
 
 class DeleteTopic(_message.Message):
     __slots__ = ("topic", "force")
@@ -136,7 +191,7 @@ class DescribeTopic(_message.Message):
     def __init__(self, topic: _Optional[str] = ...) -> None: ...
 
 class TopicDescription(_message.Message):
-    __slots__ = ("topic", "topic_id", "policy", "epoch", "base_offset", "end_offset", "sealed_offset", "tail_bytes", "segment_bytes", "segment_count", "producers", "subscriptions", "dropped")
+    __slots__ = ("topic", "topic_id", "policy", "epoch", "base_offset", "end_offset", "sealed_offset", "tail_bytes", "segment_bytes", "segment_count", "producers", "subscriptions", "dropped", "limits", "own_limits", "schema")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
@@ -150,6 +205,9 @@ class TopicDescription(_message.Message):
     PRODUCERS_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    OWN_LIMITS_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: int
     policy: TopicPolicy
@@ -163,7 +221,40 @@ class TopicDescription(_message.Message):
     producers: _containers.RepeatedScalarFieldContainer[str]
     subscriptions: _containers.RepeatedCompositeFieldContainer[SubscriptionDescription]
     dropped: int
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., policy: _Optional[_Union[TopicPolicy, _Mapping]] = ..., epoch: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., sealed_offset: _Optional[int] = ..., tail_bytes: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., producers: _Optional[_Iterable[str]] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionDescription, _Mapping]]] = ..., dropped: _Optional[int] = ...) -> None: ...
+    limits: NamespacePolicy
+    own_limits: NamespacePolicy
+    schema: TopicSchema
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., policy: _Optional[_Union[TopicPolicy, _Mapping]] = ..., epoch: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., sealed_offset: _Optional[int] = ..., tail_bytes: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., producers: _Optional[_Iterable[str]] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionDescription, _Mapping]]] = ..., dropped: _Optional[int] = ..., limits: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., own_limits: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., schema: _Optional[_Union[TopicSchema, _Mapping]] = ...) -> None: ...
+
+class SetTopicLimits(_message.Message):
+    __slots__ = ("topic", "limits")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    limits: NamespacePolicy
+    def __init__(self, topic: _Optional[str] = ..., limits: _Optional[_Union[NamespacePolicy, _Mapping]] = ...) -> None: ...
+
+class AddPartitions(_message.Message):
+    __slots__ = ("topic", "partitions")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partitions: int
+    def __init__(self, topic: _Optional[str] = ..., partitions: _Optional[int] = ...) -> None: ...
+
+class ListPartitions(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+
+class Partitions(_message.Message):
+    __slots__ = ("topics", "is_partitioned")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    IS_PARTITIONED_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    is_partitioned: bool
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., is_partitioned: bool = ...) -> None: ...
 
 class ListSegments(_message.Message):
     __slots__ = ("topic", "base_offset", "end_offset")
@@ -205,8 +296,268 @@ class Segments(_message.Message):
     end_offset: int
     def __init__(self, topic_id: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., base_offset: _Optional[int] = ..., sealed_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
 
+class CreateNamespace(_message.Message):
+    __slots__ = ("namespace", "policy", "exist_ok")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    EXIST_OK_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    policy: NamespacePolicy
+    exist_ok: bool
+    def __init__(self, namespace: _Optional[str] = ..., policy: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., exist_ok: bool = ...) -> None: ...
+
+class DeleteNamespace(_message.Message):
+    __slots__ = ("namespace",)
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    def __init__(self, namespace: _Optional[str] = ...) -> None: ...
+
+class ListNamespaces(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Namespaces(_message.Message):
+    __slots__ = ("namespaces",)
+    NAMESPACES_FIELD_NUMBER: _ClassVar[int]
+    namespaces: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, namespaces: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DescribeNamespace(_message.Message):
+    __slots__ = ("namespace",)
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    def __init__(self, namespace: _Optional[str] = ...) -> None: ...
+
+class NamespaceDescription(_message.Message):
+    __slots__ = ("namespace", "policy", "topic_count")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_COUNT_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    policy: NamespacePolicy
+    topic_count: int
+    def __init__(self, namespace: _Optional[str] = ..., policy: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., topic_count: _Optional[int] = ...) -> None: ...
+
+class SetNamespacePolicy(_message.Message):
+    __slots__ = ("namespace", "policy")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    policy: NamespacePolicy
+    def __init__(self, namespace: _Optional[str] = ..., policy: _Optional[_Union[NamespacePolicy, _Mapping]] = ...) -> None: ...
+
+class NewSchema(_message.Message):
+    __slots__ = ("type", "definition", "message", "description", "created_by", "tags")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    DEFINITION_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    definition: bytes
+    message: str
+    description: str
+    created_by: str
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, type: _Optional[str] = ..., definition: _Optional[bytes] = ..., message: _Optional[str] = ..., description: _Optional[str] = ..., created_by: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RegisterSchema(_message.Message):
+    __slots__ = ("subject", "schema")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    schema: NewSchema
+    def __init__(self, subject: _Optional[str] = ..., schema: _Optional[_Union[NewSchema, _Mapping]] = ...) -> None: ...
+
+class SchemaRegistered(_message.Message):
+    __slots__ = ("version", "is_new")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    IS_NEW_FIELD_NUMBER: _ClassVar[int]
+    version: SchemaVersion
+    is_new: bool
+    def __init__(self, version: _Optional[_Union[SchemaVersion, _Mapping]] = ..., is_new: bool = ...) -> None: ...
+
+class SchemaVersion(_message.Message):
+    __slots__ = ("subject", "schema_id", "version", "type", "definition", "message", "fingerprint", "description", "created_at", "created_by", "tags")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    DEFINITION_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    schema_id: int
+    version: int
+    type: str
+    definition: bytes
+    message: str
+    fingerprint: str
+    description: str
+    created_at: int
+    created_by: str
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, subject: _Optional[str] = ..., schema_id: _Optional[int] = ..., version: _Optional[int] = ..., type: _Optional[str] = ..., definition: _Optional[bytes] = ..., message: _Optional[str] = ..., fingerprint: _Optional[str] = ..., description: _Optional[str] = ..., created_at: _Optional[int] = ..., created_by: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GetSchema(_message.Message):
+    __slots__ = ("subject", "schema_id", "version")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    schema_id: int
+    version: int
+    def __init__(self, subject: _Optional[str] = ..., schema_id: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
+
+class ListSchemaVersions(_message.Message):
+    __slots__ = ("subject", "after")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    after: int
+    def __init__(self, subject: _Optional[str] = ..., after: _Optional[int] = ...) -> None: ...
+
+class SchemaVersions(_message.Message):
+    __slots__ = ("versions", "has_more")
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    versions: _containers.RepeatedCompositeFieldContainer[SchemaVersion]
+    has_more: bool
+    def __init__(self, versions: _Optional[_Iterable[_Union[SchemaVersion, _Mapping]]] = ..., has_more: bool = ...) -> None: ...
+
+class ListSubjects(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Subjects(_message.Message):
+    __slots__ = ("subjects",)
+    SUBJECTS_FIELD_NUMBER: _ClassVar[int]
+    subjects: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, subjects: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DescribeSubject(_message.Message):
+    __slots__ = ("subject",)
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    def __init__(self, subject: _Optional[str] = ...) -> None: ...
+
+class SubjectDescription(_message.Message):
+    __slots__ = ("subject", "schema_id", "type", "compatibility", "versions", "tags")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    COMPATIBILITY_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    schema_id: int
+    type: str
+    compatibility: str
+    versions: _containers.RepeatedScalarFieldContainer[int]
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, subject: _Optional[str] = ..., schema_id: _Optional[int] = ..., type: _Optional[str] = ..., compatibility: _Optional[str] = ..., versions: _Optional[_Iterable[int]] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class CheckSchema(_message.Message):
+    __slots__ = ("subject", "schema", "compatibility")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    COMPATIBILITY_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    schema: NewSchema
+    compatibility: str
+    def __init__(self, subject: _Optional[str] = ..., schema: _Optional[_Union[NewSchema, _Mapping]] = ..., compatibility: _Optional[str] = ...) -> None: ...
+
+class SchemaViolation(_message.Message):
+    __slots__ = ("version", "direction", "path", "rule", "text")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    DIRECTION_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    direction: str
+    path: str
+    rule: str
+    text: str
+    def __init__(self, version: _Optional[int] = ..., direction: _Optional[str] = ..., path: _Optional[str] = ..., rule: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+
+class SchemaChecked(_message.Message):
+    __slots__ = ("violations", "has_more")
+    VIOLATIONS_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    violations: _containers.RepeatedCompositeFieldContainer[SchemaViolation]
+    has_more: bool
+    def __init__(self, violations: _Optional[_Iterable[_Union[SchemaViolation, _Mapping]]] = ..., has_more: bool = ...) -> None: ...
+
+class SetCompatibility(_message.Message):
+    __slots__ = ("subject", "compatibility")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    COMPATIBILITY_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    compatibility: str
+    def __init__(self, subject: _Optional[str] = ..., compatibility: _Optional[str] = ...) -> None: ...
+
+class DeleteSchema(_message.Message):
+    __slots__ = ("subject", "version", "force")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    version: int
+    force: bool
+    def __init__(self, subject: _Optional[str] = ..., version: _Optional[int] = ..., force: bool = ...) -> None: ...
+
+class TopicSchema(_message.Message):
+    __slots__ = ("subject", "policy", "validates_payload", "version", "version_min")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    VALIDATES_PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    VERSION_MIN_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    policy: str
+    validates_payload: bool
+    version: int
+    version_min: int
+    def __init__(self, subject: _Optional[str] = ..., policy: _Optional[str] = ..., validates_payload: bool = ..., version: _Optional[int] = ..., version_min: _Optional[int] = ...) -> None: ...
+
+class BindSchema(_message.Message):
+    __slots__ = ("topic", "schema")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    schema: TopicSchema
+    def __init__(self, topic: _Optional[str] = ..., schema: _Optional[_Union[TopicSchema, _Mapping]] = ...) -> None: ...
+
+class GetTopicSchema(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+
+class TopicSchemaAnswer(_message.Message):
+    __slots__ = ("schema",)
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    schema: TopicSchema
+    def __init__(self, schema: _Optional[_Union[TopicSchema, _Mapping]] = ...) -> None: ...
+
+class SchemaReference(_message.Message):
+    __slots__ = ("subject", "version", "version_min")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    VERSION_MIN_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    version: int
+    version_min: int
+    def __init__(self, subject: _Optional[str] = ..., version: _Optional[int] = ..., version_min: _Optional[int] = ...) -> None: ...
+
 class OpenProducer(_message.Message):
-    __slots__ = ("topic", "name", "policy", "producer_id", "producer_epoch", "is_anonymous", "takes_any_kind")
+    __slots__ = ("topic", "name", "policy", "producer_id", "producer_epoch", "is_anonymous", "takes_any_kind", "access", "schema")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
@@ -214,6 +565,8 @@ class OpenProducer(_message.Message):
     PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     IS_ANONYMOUS_FIELD_NUMBER: _ClassVar[int]
     TAKES_ANY_KIND_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
     topic: str
     name: str
     policy: TopicPolicy
@@ -221,21 +574,27 @@ class OpenProducer(_message.Message):
     producer_epoch: int
     is_anonymous: bool
     takes_any_kind: bool
-    def __init__(self, topic: _Optional[str] = ..., name: _Optional[str] = ..., policy: _Optional[_Union[TopicPolicy, _Mapping]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., is_anonymous: bool = ..., takes_any_kind: bool = ...) -> None: ...
+    access: ProducerAccess
+    schema: SchemaReference
+    def __init__(self, topic: _Optional[str] = ..., name: _Optional[str] = ..., policy: _Optional[_Union[TopicPolicy, _Mapping]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., is_anonymous: bool = ..., takes_any_kind: bool = ..., access: _Optional[_Union[ProducerAccess, str]] = ..., schema: _Optional[_Union[SchemaReference, _Mapping]] = ...) -> None: ...
 
 class ProducerOpened(_message.Message):
-    __slots__ = ("producer_id", "producer_epoch", "next_sequence", "reliable", "batch_bytes_max")
+    __slots__ = ("producer_id", "producer_epoch", "next_sequence", "reliable", "batch_bytes_max", "schema_id", "schema_version")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     RELIABLE_FIELD_NUMBER: _ClassVar[int]
     BATCH_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     producer_id: int
     producer_epoch: int
     next_sequence: int
     reliable: bool
     batch_bytes_max: int
-    def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., next_sequence: _Optional[int] = ..., reliable: bool = ..., batch_bytes_max: _Optional[int] = ...) -> None: ...
+    schema_id: int
+    schema_version: int
+    def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., next_sequence: _Optional[int] = ..., reliable: bool = ..., batch_bytes_max: _Optional[int] = ..., schema_id: _Optional[int] = ..., schema_version: _Optional[int] = ...) -> None: ...
 
 class CloseProducer(_message.Message):
     __slots__ = ()
@@ -249,21 +608,37 @@ class Receipt(_message.Message):
     base_offset: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, base_sequence: _Optional[_Iterable[int]] = ..., base_offset: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class Position(_message.Message):
+    __slots__ = ("offset", "start", "publish_time")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_TIME_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    start: Start
+    publish_time: int
+    def __init__(self, offset: _Optional[int] = ..., start: _Optional[_Union[Start, str]] = ..., publish_time: _Optional[int] = ...) -> None: ...
+
 class OpenConsumer(_message.Message):
-    __slots__ = ("topic", "subscription", "name", "type", "start", "ack_timeout_s")
+    __slots__ = ("topic", "subscription", "name", "type", "start", "ack_timeout_s", "position", "key_filters", "priority")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     ACK_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    KEY_FILTERS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     subscription: str
     name: str
     type: SubscriptionType
     start: Start
     ack_timeout_s: float
-    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., name: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., start: _Optional[_Union[Start, str]] = ..., ack_timeout_s: _Optional[float] = ...) -> None: ...
+    position: Position
+    key_filters: _containers.RepeatedScalarFieldContainer[str]
+    priority: int
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., name: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., start: _Optional[_Union[Start, str]] = ..., ack_timeout_s: _Optional[float] = ..., position: _Optional[_Union[Position, _Mapping]] = ..., key_filters: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class ConsumerOpened(_message.Message):
     __slots__ = ("reliable", "cursor")
@@ -308,30 +683,38 @@ class Ack(_message.Message):
     def __init__(self, ranges: _Optional[_Union[OffsetRanges, _Mapping]] = ..., through: _Optional[int] = ...) -> None: ...
 
 class Nack(_message.Message):
-    __slots__ = ("ranges",)
+    __slots__ = ("ranges", "delay_s", "reason")
     RANGES_FIELD_NUMBER: _ClassVar[int]
+    DELAY_S_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     ranges: OffsetRanges
-    def __init__(self, ranges: _Optional[_Union[OffsetRanges, _Mapping]] = ...) -> None: ...
+    delay_s: float
+    reason: str
+    def __init__(self, ranges: _Optional[_Union[OffsetRanges, _Mapping]] = ..., delay_s: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Seek(_message.Message):
-    __slots__ = ("offset", "start")
+    __slots__ = ("offset", "start", "publish_time")
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_TIME_FIELD_NUMBER: _ClassVar[int]
     offset: int
     start: Start
-    def __init__(self, offset: _Optional[int] = ..., start: _Optional[_Union[Start, str]] = ...) -> None: ...
+    publish_time: int
+    def __init__(self, offset: _Optional[int] = ..., start: _Optional[_Union[Start, str]] = ..., publish_time: _Optional[int] = ...) -> None: ...
 
 class CreateSubscription(_message.Message):
-    __slots__ = ("topic", "subscription", "type", "start")
+    __slots__ = ("topic", "subscription", "type", "start", "position")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
     topic: str
     subscription: str
     type: SubscriptionType
     start: Start
-    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., start: _Optional[_Union[Start, str]] = ...) -> None: ...
+    position: Position
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., start: _Optional[_Union[Start, str]] = ..., position: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...
 
 class DeleteSubscription(_message.Message):
     __slots__ = ("topic", "subscription", "force")
@@ -352,7 +735,7 @@ class DescribeSubscription(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ...) -> None: ...
 
 class SubscriptionDescription(_message.Message):
-    __slots__ = ("subscription", "type", "cursor", "backlog", "in_flight", "consumers", "done")
+    __slots__ = ("subscription", "type", "cursor", "backlog", "in_flight", "consumers", "done", "backlog_bytes", "oldest_publish_time", "delayed", "blocked", "parked", "dead_letter_error", "is_paused", "settings", "counts")
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     CURSOR_FIELD_NUMBER: _ClassVar[int]
@@ -360,6 +743,15 @@ class SubscriptionDescription(_message.Message):
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_PUBLISH_TIME_FIELD_NUMBER: _ClassVar[int]
+    DELAYED_FIELD_NUMBER: _ClassVar[int]
+    BLOCKED_FIELD_NUMBER: _ClassVar[int]
+    PARKED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTER_ERROR_FIELD_NUMBER: _ClassVar[int]
+    IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
     subscription: str
     type: SubscriptionType
     cursor: int
@@ -367,7 +759,140 @@ class SubscriptionDescription(_message.Message):
     in_flight: int
     consumers: _containers.RepeatedScalarFieldContainer[str]
     done: OffsetRanges
-    def __init__(self, subscription: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., cursor: _Optional[int] = ..., backlog: _Optional[int] = ..., in_flight: _Optional[int] = ..., consumers: _Optional[_Iterable[str]] = ..., done: _Optional[_Union[OffsetRanges, _Mapping]] = ...) -> None: ...
+    backlog_bytes: int
+    oldest_publish_time: int
+    delayed: int
+    blocked: OffsetRanges
+    parked: int
+    dead_letter_error: str
+    is_paused: bool
+    settings: Settings
+    counts: SubscriptionCounts
+    def __init__(self, subscription: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., cursor: _Optional[int] = ..., backlog: _Optional[int] = ..., in_flight: _Optional[int] = ..., consumers: _Optional[_Iterable[str]] = ..., done: _Optional[_Union[OffsetRanges, _Mapping]] = ..., backlog_bytes: _Optional[int] = ..., oldest_publish_time: _Optional[int] = ..., delayed: _Optional[int] = ..., blocked: _Optional[_Union[OffsetRanges, _Mapping]] = ..., parked: _Optional[int] = ..., dead_letter_error: _Optional[str] = ..., is_paused: bool = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., counts: _Optional[_Union[SubscriptionCounts, _Mapping]] = ...) -> None: ...
+
+class SubscriptionCounts(_message.Message):
+    __slots__ = ("delivered", "redelivered", "nacked", "timed_out", "expired", "dead_lettered", "given_up")
+    DELIVERED_FIELD_NUMBER: _ClassVar[int]
+    REDELIVERED_FIELD_NUMBER: _ClassVar[int]
+    NACKED_FIELD_NUMBER: _ClassVar[int]
+    TIMED_OUT_FIELD_NUMBER: _ClassVar[int]
+    EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERED_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_UP_FIELD_NUMBER: _ClassVar[int]
+    delivered: int
+    redelivered: int
+    nacked: int
+    timed_out: int
+    expired: int
+    dead_lettered: int
+    given_up: int
+    def __init__(self, delivered: _Optional[int] = ..., redelivered: _Optional[int] = ..., nacked: _Optional[int] = ..., timed_out: _Optional[int] = ..., expired: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., given_up: _Optional[int] = ...) -> None: ...
+
+class FailurePolicy(_message.Message):
+    __slots__ = ("redeliveries_max", "ack_timeout_s", "redelivery_delay_s", "redelivery_delay_s_max", "backoff", "poison", "dead_letter_topic", "dead_letter_expired")
+    REDELIVERIES_MAX_FIELD_NUMBER: _ClassVar[int]
+    ACK_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    REDELIVERY_DELAY_S_FIELD_NUMBER: _ClassVar[int]
+    REDELIVERY_DELAY_S_MAX_FIELD_NUMBER: _ClassVar[int]
+    BACKOFF_FIELD_NUMBER: _ClassVar[int]
+    POISON_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTER_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTER_EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    redeliveries_max: int
+    ack_timeout_s: float
+    redelivery_delay_s: float
+    redelivery_delay_s_max: float
+    backoff: Backoff
+    poison: PoisonPolicy
+    dead_letter_topic: str
+    dead_letter_expired: bool
+    def __init__(self, redeliveries_max: _Optional[int] = ..., ack_timeout_s: _Optional[float] = ..., redelivery_delay_s: _Optional[float] = ..., redelivery_delay_s_max: _Optional[float] = ..., backoff: _Optional[_Union[Backoff, str]] = ..., poison: _Optional[_Union[PoisonPolicy, str]] = ..., dead_letter_topic: _Optional[str] = ..., dead_letter_expired: bool = ...) -> None: ...
+
+class DispatchLimits(_message.Message):
+    __slots__ = ("unacked_messages_max", "unacked_messages_max_per_consumer")
+    UNACKED_MESSAGES_MAX_FIELD_NUMBER: _ClassVar[int]
+    UNACKED_MESSAGES_MAX_PER_CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    unacked_messages_max: int
+    unacked_messages_max_per_consumer: int
+    def __init__(self, unacked_messages_max: _Optional[int] = ..., unacked_messages_max_per_consumer: _Optional[int] = ...) -> None: ...
+
+class DescribeSettings(_message.Message):
+    __slots__ = ("topic", "subscription")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    subscription: str
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ...) -> None: ...
+
+class Settings(_message.Message):
+    __slots__ = ("failure_policy", "limits", "is_paused")
+    FAILURE_POLICY_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
+    failure_policy: FailurePolicy
+    limits: DispatchLimits
+    is_paused: bool
+    def __init__(self, failure_policy: _Optional[_Union[FailurePolicy, _Mapping]] = ..., limits: _Optional[_Union[DispatchLimits, _Mapping]] = ..., is_paused: bool = ...) -> None: ...
+
+class SetFailurePolicy(_message.Message):
+    __slots__ = ("topic", "subscription", "policy")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    subscription: str
+    policy: FailurePolicy
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., policy: _Optional[_Union[FailurePolicy, _Mapping]] = ...) -> None: ...
+
+class SetDispatchLimits(_message.Message):
+    __slots__ = ("topic", "subscription", "limits")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    subscription: str
+    limits: DispatchLimits
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., limits: _Optional[_Union[DispatchLimits, _Mapping]] = ...) -> None: ...
+
+class Pause(_message.Message):
+    __slots__ = ("topic", "subscription", "is_paused")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    subscription: str
+    is_paused: bool
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., is_paused: bool = ...) -> None: ...
+
+class SeekSubscription(_message.Message):
+    __slots__ = ("topic", "subscription", "to")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    subscription: str
+    to: Position
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., to: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...
+
+class Skip(_message.Message):
+    __slots__ = ("topic", "subscription", "count")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    subscription: str
+    count: int
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+
+class MarkDone(_message.Message):
+    __slots__ = ("topic", "subscription", "ranges")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    subscription: str
+    ranges: OffsetRanges
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., ranges: _Optional[_Union[OffsetRanges, _Mapping]] = ...) -> None: ...
 
 class ReportProgress(_message.Message):
     __slots__ = ("topic", "subscription", "offset")
@@ -380,18 +905,20 @@ class ReportProgress(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class Fetch(_message.Message):
-    __slots__ = ("topic", "base_offset", "end_offset", "bytes_max", "wait_s")
+    __slots__ = ("topic", "base_offset", "end_offset", "bytes_max", "wait_s", "publish_time")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_TIME_FIELD_NUMBER: _ClassVar[int]
     topic: str
     base_offset: int
     end_offset: int
     bytes_max: int
     wait_s: float
-    def __init__(self, topic: _Optional[str] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., bytes_max: _Optional[int] = ..., wait_s: _Optional[float] = ...) -> None: ...
+    publish_time: int
+    def __init__(self, topic: _Optional[str] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., bytes_max: _Optional[int] = ..., wait_s: _Optional[float] = ..., publish_time: _Optional[int] = ...) -> None: ...
 
 class FetchEnd(_message.Message):
     __slots__ = ("next_offset", "base_offset", "end_offset")

@@ -1,0 +1,33 @@
+"""The admin door: the services of ``danube_admin`` over one broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydanube.model.ids import number_of
+from pydanube.servers.grpc.admin_brokers import NO_CLUSTER, BrokerAdmin
+from pydanube.servers.grpc.admin_namespaces import NamespaceAdmin
+from pydanube.servers.grpc.admin_topics import TopicAdmin
+from pydanube.servers.grpc.services import Service, Unserved
+from pydanube.wire.pb import danube_admin_pb2 as pb
+
+if TYPE_CHECKING:
+    from pydanube.broker.broker import Broker
+    from pydanube.servers.grpc.admin_brokers import BrokerAddresses
+
+NO_SECURITY = "this broker has no roles: whoever reaches it may do everything"
+
+
+def admin_services(broker: Broker, addresses: BrokerAddresses) -> list[Service]:
+    """Everything that administrators can ask of *broker*."""
+    # The original's tools expect the number of a broker.
+    broker_id = str(number_of(("broker", broker.broker_id)))
+    services = pb.DESCRIPTOR.services_by_name
+    cluster, security = services["ClusterAdmin"], services["SecurityAdmin"]
+    return [
+        Service(services["BrokerAdmin"], BrokerAdmin(broker, broker_id, addresses)),
+        Service(services["NamespaceAdmin"], NamespaceAdmin(broker)),
+        Service(services["TopicAdmin"], TopicAdmin(broker, broker_id)),
+        Service(cluster, Unserved(cluster, NO_CLUSTER)),
+        Service(security, Unserved(security, NO_SECURITY)),
+    ]

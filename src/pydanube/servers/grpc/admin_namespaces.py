@@ -1,0 +1,80 @@
+"""The service ``danube_admin.NamespaceAdmin``: namespaces and their limits."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pydanube.model.errors import AlreadyExists, NamespaceInUse
+from pydanube.model.names import parse_namespace
+from pydanube.servers.grpc.services import StatusError
+from pydanube.wire.danube_admin_api import (
+    bare_name,
+    parse_policy_document,
+    policy_document,
+)
+from pydanube.wire.grpc import StatusCode
+from pydanube.wire.pb import danube_admin_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydanube.broker.broker import Broker
+    from pydanube.servers.grpc.services import Context
+
+
+class NamespaceAdmin:
+    """Answers for a broker's namespaces."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def get_namespace_topics(
+        self, request: pb.NamespaceRequest, _: Context
+    ) -> pb.TopicListResponse:
+        """The names of its topics, partitions among them."""
+        name = parse_namespace(request.name)
+        await self._broker.namespace_policy(name)
+        topics = await self._broker.topic_names(name)
+        return pb.TopicListResponse(topics=map(bare_name, topics))
+
+    async def get_namespace_policies(
+        self, request: pb.NamespaceRequest, _: Context
+    ) -> pb.PolicyResponse:
+        """Its limits as a JSON document."""
+        policy = await self._broker.namespace_policy(parse_namespace(request.name))
+        return pb.PolicyResponse(policies=policy_document(policy))
+
+    async def set_namespace_policies(
+        self, request: pb.SetNamespacePoliciesRequest, _: Context
+    ) -> pb.NamespaceResponse:
+        """Other limits, which hold at once."""
+        await self._broker.set_namespace_policy(
+            parse_namespace(request.name), parse_policy_document(request.policies)
+        )
+        return pb.NamespaceResponse(success=True)
+
+    async def create_namespace(
+        self, request: pb.NamespaceRequest, _: Context
+    ) -> pb.NamespaceResponse:
+        """A new namespace without limits."""
+        with _as_tools_know_it():
+            await self._broker.create_namespace(parse_namespace(request.name))
+        return pb.NamespaceResponse(success=True)
+
+    async def delete_namespace(
+        self, request: pb.NamespaceRequest, _: Context
+    ) -> pb.NamespaceResponse:
+        """No longer there, if it has no topics."""
+        with _as_tools_know_it():
+            await self._broker.delete_namespace(parse_namespace(request.name))
+        return pb.NamespaceResponse(success=True)
+
+
+@contextmanager
+def _as_tools_know_it() -> Iterator[None]:
+    """What the original's tools are told of a conflict: NOT_FOUND, and why."""
+    try:
+        yield
+    except (AlreadyExists, NamespaceInUse) as error:
+        raise StatusError(StatusCode.NOT_FOUND, str(error)) from error

@@ -1,0 +1,130 @@
+"""The door for clients of Danube: their services over one broker."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pydanube.servers.addresses import addresses_of
+from pydanube.servers.grpc.auth import AuthService
+from pydanube.servers.grpc.consumers import REFUSAL_PAUSE_S, Consumers
+from pydanube.servers.grpc.discovery import Discovery
+from pydanube.servers.grpc.health import HealthCheck
+from pydanube.servers.grpc.producers import Producers
+from pydanube.servers.grpc.schemas import SchemaRegistryService
+from pydanube.servers.grpc.segments import StorageService
+from pydanube.servers.grpc.server import open_listener
+from pydanube.servers.grpc.services import Service
+from pydanube.wire.pb import danube_api_pb2, schema_registry_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+    from pydanube.broker.broker import Broker
+    from pydanube.servers.addresses import Addresses
+
+SWEEP_S = 1.0
+"""How often producers and consumers that are gone are looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientDoor:
+    """Where clients of Danube come in."""
+
+    port: int
+    addresses: Addresses
+    services: Sequence[Service]
+    producers: Producers
+    consumers: Consumers
+
+
+@asynccontextmanager
+async def open_client_door(
+    broker: Broker,
+    host: str,
+    port: int,
+    *,
+    wall_clock_us: Callable[[], int],
+    window_messages_max: int,
+    advertised_url: str = "",
+    connect_url: str = "",
+    refusal_pause_s: float = REFUSAL_PAUSE_S,
+) -> AsyncIterator[ClientDoor]:
+    """
+    Serve the clients of Danube for the body.
+
+    On leaving, their streams end with UNAVAILABLE, after which they look for the
+    broker again.
+
+    Raises:
+        InvalidConfig: Nobody can listen there.
+    """
+    async with open_listener(
+        host, port, name="clients of Danube", flag="--grpc-port"
+    ) as listener:
+        addresses = addresses_of(
+            host, listener.port, advertised_url=advertised_url, connect_url=connect_url
+        )
+        clock = asyncio.get_running_loop().time
+        producers = Producers(broker, clock, wall_clock_us)
+        consumers = Consumers(
+            broker,
+            clock,
+            broker_url=addresses.broker_url,
+            window_messages_max=window_messages_max,
+            refusal_pause_s=refusal_pause_s,
+        )
+        await consumers.load()
+        implementations = {
+            "ProducerService": producers,
+            "ConsumerService": consumers,
+            "Discovery": Discovery(broker, addresses),
+            "HealthCheck": HealthCheck(producers, consumers),
+            "StorageService": StorageService(broker),
+            "AuthService": AuthService(),
+        }
+        descriptors = danube_api_pb2.DESCRIPTOR.services_by_name
+        services = [
+            *(Service(descriptors[name], it) for name, it in implementations.items()),
+            schema_registry(broker),
+        ]
+        async with listener.serving(services):
+            with (
+                _every(SWEEP_S, producers.sweep),
+                _every(SWEEP_S, consumers.sweep),
+                closing(producers),
+                closing(consumers),
+            ):
+                yield ClientDoor(
+                    port=listener.port,
+                    addresses=addresses,
+                    services=services,
+                    producers=producers,
+                    consumers=consumers,
+                )
+
+
+def schema_registry(broker: Broker) -> Service:
+    """The schema registry, which is behind both gRPC doors."""
+    descriptor = schema_registry_pb2.DESCRIPTOR.services_by_name["SchemaRegistry"]
+    return Service(descriptor, SchemaRegistryService(broker))
+
+
+@contextmanager
+def _every(interval_s: float, work: Callable[[], None]) -> Iterator[None]:
+    """Do *work* again and again as long as the body runs."""
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
+
+    def do() -> None:
+        nonlocal timer
+        timer = loop.call_later(interval_s, do)
+        work()
+
+    timer = loop.call_later(interval_s, do)
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,581 @@
+"""
+The service ``danube.ConsumerService``: consumers come, get messages, acknowledge.
+
+A consumer subscribes in one call and opens its stream in another, so the door keeps
+what lies between them.  A *subscriber* is a consumer that subscribed, by name; it has
+a *seat* as long as it is attached to its subscription: from the call to Subscribe
+until its stream ends, or until it gives no sign of life.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+
+from pydanube.broker.topic import ReliableTopic
+from pydanube.metadata.records import ConsumerRecord
+from pydanube.model.errors import (
+    BrokerError,
+    ConsumerBusy,
+    ConsumerReplaced,
+    Draining,
+    InvalidRequest,
+    NotFound,
+    QuotaExceeded,
+    SubscriptionNotFound,
+    Unavailable,
+)
+from pydanube.model.ids import producer_id_of
+from pydanube.model.names import (
+    SubscriptionName,
+    TopicName,
+    parse_client_name,
+    parse_subscription,
+)
+from pydanube.model.policy import Start, SubscriptionType
+from pydanube.servers.grpc.ids import Register
+from pydanube.servers.grpc.pace import Pace
+from pydanube.servers.grpc.services import StatusError
+from pydanube.storage.journal import settle
+from pydanube.wire.danube_api import messages_to_wire, type_from_wire
+from pydanube.wire.grpc import StatusCode
+from pydanube.wire.pb import danube_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pydanube.broker.broker import Broker
+    from pydanube.broker.consumers import Consumer
+    from pydanube.broker.subscription import Subscription
+    from pydanube.broker.topic import Topic
+    from pydanube.servers.grpc.services import Context
+    from pydanube.wire.batches import BatchFrame
+
+SILENT_AFTER_S = 15.0
+"""A consumer without a stream that says nothing for so long loses its seat.  Clients
+check their health every 5 s."""
+
+FORGOTTEN_AFTER_S = 600.0
+"""So long a consumer without a seat may open its stream again without subscribing,
+also if the broker was started again meanwhile."""
+
+SUBSCRIBERS_MAX = 100_000
+"""So many are known; of more, those that were silent longest are forgotten early."""
+
+REPLACED_PEERS_MAX = 16
+
+REFUSAL_PAUSE_S = 1.0
+"""How long somebody waits for being refused a stream: there are clients that ask
+again at once, without end, whatever they are told."""
+
+DIRECT_WINDOW = 4096
+"""Of a non-reliable topic: so many messages may wait for a stream before more are
+dropped."""
+
+WINDOW_BYTES = 4 * 1024 * 1024
+"""So much may wait for one stream; who reads slowly is sent no more."""
+
+_parse_topic = lru_cache(maxsize=4096)(TopicName.parse)
+
+
+class Subscriber:
+    """A consumer as this door knows it."""
+
+    __slots__ = (
+        *("key", "key_filters", "last_seen", "name", "number", "replaced", "seat"),
+        *("stored", "subscription", "topic", "type"),
+    )
+
+    def __init__(
+        self,
+        topic: TopicName,
+        subscription: SubscriptionName,
+        name: str,
+        type_: SubscriptionType,
+        key_filters: Sequence[str],
+    ) -> None:
+        self.topic = topic
+        self.subscription = subscription
+        self.name = name
+        self.type = type_
+        self.key_filters = key_filters
+        self.key = (str(topic), subscription, name)
+        self.number = 0
+        self.seat: Seat | None = None
+        self.stored: ConsumerRecord | None = None
+        """What the broker would know of it after a restart."""
+        self.last_seen = 0.0
+        # Connections whose consumer lost its place to another of the same name.
+        # Clients open a stream that ended again at once; these must not, or the two
+        # would take the place from each other for ever.
+        self.replaced: dict[str, None] = {}
+
+    @classmethod
+    def restored(cls, number: int, record: ConsumerRecord) -> Subscriber:
+        """The subscriber of before a restart."""
+        subscriber = cls(
+            TopicName.parse(record.topic),
+            SubscriptionName(record.subscription),
+            record.consumer,
+            record.type,
+            record.key_filters,
+        )
+        subscriber.number = number
+        subscriber.stored = record
+        return subscriber
+
+    def record(self) -> ConsumerRecord:
+        """What is to be known after a restart."""
+        return ConsumerRecord(
+            topic=str(self.topic),
+            subscription=self.subscription,
+            consumer=self.name,
+            type=self.type,
+            key_filters=tuple(self.key_filters),
+        )
+
+
+class Seat:
+    """A subscriber's consumer in its subscription, and what waits for its stream."""
+
+    def __init__(
+        self,
+        subscriber: Subscriber,
+        topic: Topic,
+        subscription: Subscription,
+        *,
+        peer: str,
+        broker_url: str,
+        window_messages_max: int,
+        clock: Callable[[], float],
+        on_lost: Callable[[Seat], None],
+    ) -> None:
+        self.subscriber = subscriber
+        self.topic = topic
+        self.subscription = subscription
+        self.peer = peer
+        """The connection it belongs to, as gRPC names it."""
+        self.successor = ""
+        """The connection of who is about to take this place."""
+        self.has_stream = False
+        self.consumer: Consumer
+        self.reason: BrokerError | None = None
+        """Why the seat is lost."""
+        self._broker_url = broker_url
+        self._clock = clock
+        self._on_lost = on_lost
+        # A non-reliable topic has no acknowledgements that could show the pace.
+        self._pace = (
+            Pace(window_messages_max) if isinstance(topic, ReliableTopic) else None
+        )
+        self._queue: deque[BatchFrame] = deque()
+        self._delivered = 0
+        self._unwritten = 0
+        self._unwritten_bytes = 0
+        self._wake = asyncio.Event()
+
+    # What the subscription sees of it.
+
+    def deliver(self, frame: BatchFrame, attempt: int) -> None:
+        """See ConsumerPort."""
+        self._queue.append(frame)
+        self._delivered += frame.count
+        self._unwritten += frame.count
+        self._unwritten_bytes += frame.byte_count
+        self._wake.set()
+
+    def set_active(self, *, is_active: bool) -> None:
+        """See ConsumerPort; the interface of Danube cannot tell it."""
+
+    def close(self, reason: BrokerError) -> None:
+        """See ConsumerPort."""
+        self.reason = reason
+        self._queue.clear()
+        self._wake.set()
+        subscriber = self.subscriber
+        if isinstance(reason, ConsumerReplaced) and self.successor != self.peer:
+            subscriber.replaced[self.peer] = None
+            if len(subscriber.replaced) > REPLACED_PEERS_MAX:
+                del subscriber.replaced[next(iter(subscriber.replaced))]
+        self._on_lost(self)
+
+    # The stream.
+
+    async def send(self, context: Context) -> None:
+        """
+        Send what comes, until the seat is lost or the client ends it.
+
+        Raises:
+            StatusError, Unavailable: Why it is lost, as the client is told.
+        """
+        topic = str(self.topic.name)
+        self.grant()
+        while self.reason is None:
+            if not self._queue:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            frame = self._queue.popleft()
+            for message in messages_to_wire(
+                frame,
+                topic=topic,
+                broker_url=self._broker_url,
+                producer_id_of=partial(producer_id_of, topic),
+            ):
+                await context.write(message)
+                self._unwritten -= 1
+                if self.reason is not None:
+                    break
+            self._unwritten_bytes -= frame.byte_count
+            self.grant()
+        if not isinstance(self.reason, ConsumerReplaced):
+            raise Unavailable(f"The stream ended: {self.reason}") from self.reason
+        if self.successor != self.peer:
+            # Not UNAVAILABLE, after which clients come back at once.
+            raise StatusError(StatusCode.ALREADY_EXISTS, str(self.reason))
+
+    def grant(self) -> None:
+        """Let the subscription deliver as much as may be with the client."""
+        if not self.has_stream or self.reason is not None:
+            return
+        in_flight, messages, byte_count = self.subscription.flow_of(self.consumer)
+        if self._pace is None:
+            room = DIRECT_WINDOW - self._unwritten - messages
+        else:
+            self._pace.on_progress(
+                self._delivered - in_flight, in_flight, self._clock()
+            )
+            room = self._pace.window - in_flight - messages
+        room_bytes = WINDOW_BYTES - self._unwritten_bytes - byte_count
+        if room > 0 or room_bytes * 2 > WINDOW_BYTES:
+            self.subscription.credit(self.consumer, max(0, room), max(0, room_bytes))
+
+
+class Consumers:
+    """The service, and the consumers that it knows."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        clock: Callable[[], float],
+        *,
+        broker_url: str,
+        window_messages_max: int,
+        refusal_pause_s: float = REFUSAL_PAUSE_S,
+    ) -> None:
+        self._broker = broker
+        self._broker_url = broker_url
+        self._refusal_pause_s = refusal_pause_s
+        self._window_messages_max = window_messages_max
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._known: Register[Subscriber] = Register("consumer")
+        self._seats: defaultdict[Subscription, dict[Seat, None]] = defaultdict(dict)
+        # Subscriptions of which something was acknowledged in this turn of the loop.
+        self._progressed: dict[Subscription, None] = {}
+        # Who is not known any more, and is still in the broker's list.
+        self._forgotten: list[int] = []
+        self._is_closed = False
+
+    async def load(self) -> None:
+        """Take up whom the broker knew before it was started."""
+        now = self._clock()
+        for number, record in (await self._broker.known_consumers.load()).items():
+            subscriber = Subscriber.restored(number, record)
+            subscriber.last_seen = now
+            self._known.restore(subscriber.key, number, subscriber)
+
+    # The service.
+
+    async def subscribe(
+        self, request: pb.ConsumerRequest, context: Context
+    ) -> pb.ConsumerResponse:
+        """
+        Attach a consumer; one of the same name loses its place to it.
+
+        Durability: On return it is on disk which consumer has the number.
+        """
+        topic_name = _parse_topic(request.topic_name)
+        name = parse_subscription(request.subscription)
+        consumer_name = parse_client_name("consumer", request.consumer_name)
+        type_ = type_from_wire(request.subscription_type)
+        self._refuse_when_closed()
+        try:
+            topic, subscription = await self._broker.open_subscription(
+                topic_name, name, type_, Start.LATEST
+            )
+        except QuotaExceeded as error:
+            raise StatusError(StatusCode.PERMISSION_DENIED, str(error)) from error
+        key = (str(topic_name), name, consumer_name)
+        subscriber = self._known.find(key)
+        if subscriber is None:
+            subscriber = Subscriber(topic_name, name, consumer_name, type_, ())
+        subscriber.type = type_
+        if subscriber.seat is None:
+            subscriber.key_filters = (
+                tuple(request.key_filters)
+                if type_ is SubscriptionType.KEY_SHARED
+                else ()
+            )
+        self._attach_new(subscriber, topic, subscription, context.peer())
+        if not subscriber.number:
+            subscriber.number = self._known.add(key, subscriber)
+        await self._store(subscriber)
+        return pb.ConsumerResponse(
+            request_id=request.request_id,
+            consumer_id=subscriber.number,
+            consumer_name=consumer_name,
+        )
+
+    async def receive_messages(
+        self, request: pb.ReceiveRequest, context: Context
+    ) -> None:
+        """
+        The messages for one consumer, as long as it wants them.
+
+        When it ends, what the consumer has not acknowledged is delivered again at
+        once, to another one or to the next stream of this one.
+        """
+        try:
+            seat = await self._seat_for_stream(request.consumer_id, context.peer())
+        except (StatusError, BrokerError):
+            await asyncio.sleep(self._refusal_pause_s)
+            raise
+        try:
+            # Some clients wait for it before they believe that there is a stream.
+            await context.send_initial_metadata()
+            await seat.send(context)
+        finally:
+            self._leave(seat)
+
+    async def ack(self, request: pb.AckRequest, context: Context) -> pb.AckResponse:
+        """
+        One message is done, whoever says so.
+
+        Durability: On return that is on disk.
+        """
+        subscription, offset = await self._message_of(request, "acknowledging")
+        if offset is not None:
+            subscription.ack([(offset, offset + 1)], 0)
+            saved: asyncio.Future[None] = self._loop.create_future()
+            subscription.save_cursor_now(partial(settle, saved))
+            self._grant_soon(subscription)
+            await saved
+        return pb.AckResponse(request_id=request.request_id)
+
+    async def nack(self, request: pb.NackRequest, context: Context) -> pb.NackResponse:
+        """One message failed and shall come again."""
+        subscription, offset = await self._message_of(
+            request, "negatively acknowledging"
+        )
+        if offset is not None:
+            subscription.nack(
+                [(offset, offset + 1)],
+                delay_s=request.delay_ms / 1000,
+                reason=request.reason,
+            )
+            self._grant_soon(subscription)
+        return pb.NackResponse(request_id=request.request_id)
+
+    # What others ask.
+
+    @property
+    def stream_count(self) -> int:
+        """How many consumers are being sent to."""
+        seats = (seat for seats in self._seats.values() for seat in seats)
+        return sum(seat.has_stream for seat in seats)
+
+    def is_healthy(self, number: int) -> bool:
+        """Whether a consumer may go on as it is; asking is a sign of its life."""
+        subscriber = self._known.get(number)
+        if subscriber is None or subscriber.seat is None:
+            return False
+        subscriber.last_seen = self._clock()
+        return True
+
+    def sweep(self) -> None:
+        """Let those go that are gone, and forget who has been silent for very long."""
+        now = self._clock()
+        known = self._known.values()
+        for subscriber in known:
+            seat = subscriber.seat
+            if seat is None:
+                continue
+            if seat.has_stream:
+                # Other doors and timeouts make room as well.
+                seat.grant()
+            elif now - subscriber.last_seen >= SILENT_AFTER_S:
+                self._leave(seat)
+        silent = [each for each in known if each.seat is None]
+        silent.sort(key=lambda subscriber: subscriber.last_seen)
+        excess = len(known) - SUBSCRIBERS_MAX
+        for at, subscriber in enumerate(silent):
+            if at < excess or now - subscriber.last_seen >= FORGOTTEN_AFTER_S:
+                self._known.remove(subscriber.key)
+                self._forgotten.append(subscriber.number)
+
+    def close(self) -> None:
+        """End every stream; the broker is stopping."""
+        self._is_closed = True
+        for subscriber in self._known.values():
+            seat = subscriber.seat
+            if seat is not None:
+                self._leave(seat)
+                seat.close(Draining("the broker is stopping (draining)"))
+
+    # What follows.
+
+    def _attach_new(
+        self,
+        subscriber: Subscriber,
+        topic: Topic,
+        subscription: Subscription,
+        peer: str,
+    ) -> Seat:
+        """A seat for somebody who subscribes."""
+        try:
+            seat = self._attach(subscriber, topic, subscription, peer)
+        except ConsumerBusy as error:
+            raise StatusError(
+                StatusCode.PERMISSION_DENIED,
+                f"Not able to subscribe to the topic {topic.name} due to Not allowed "
+                f"to add the Consumer: {subscriber.name}, the Exclusive subscription "
+                "can't be shared with other consumers",
+            ) from error
+        except QuotaExceeded as error:
+            limit = topic.limits.max_consumers_per_subscription
+            if 0 < limit <= subscription.consumer_count:
+                raise StatusError(
+                    StatusCode.PERMISSION_DENIED,
+                    f"Not able to subscribe to the topic {topic.name} due to {error}",
+                ) from error
+            raise
+        subscriber.replaced.pop(peer, None)
+        return seat
+
+    async def _seat_for_stream(self, number: int, peer: str) -> Seat:
+        """The seat to which a stream is about to be opened."""
+        self._refuse_when_closed()
+        subscriber = self._known.get(number)
+        if subscriber is None:
+            # Not NOT_FOUND, after which some clients never come back.
+            raise Unavailable(
+                f"The consumer with the id {number} does not exist; subscribe again"
+            )
+        if peer in subscriber.replaced:
+            raise StatusError(
+                StatusCode.NOT_FOUND,
+                f"The consumer with the id {number} is another one now, which "
+                f"subscribed under the same name {subscriber.name}",
+            )
+        seat = subscriber.seat
+        if seat is None or seat.has_stream:
+            seat = await self._attach_again(subscriber, peer)
+        seat.has_stream = True
+        seat.peer = peer
+        return seat
+
+    async def _store(self, subscriber: Subscriber) -> None:
+        record = subscriber.record()
+        if record == subscriber.stored:
+            return
+        forgotten, self._forgotten = self._forgotten, []
+        gone = [number for number in forgotten if self._known.get(number) is None]
+        await self._broker.known_consumers.change({subscriber.number: record}, gone)
+        subscriber.stored = record
+
+    async def _attach_again(self, subscriber: Subscriber, peer: str) -> Seat:
+        """A seat for somebody who opens a stream again without subscribing."""
+        try:
+            topic = await self._broker.topic(subscriber.topic)
+            subscription = topic.find_subscription(subscriber.subscription)
+            if subscription.type is not subscriber.type:
+                raise SubscriptionNotFound(
+                    f"{subscription.name} is {subscription.type.value} now"
+                )
+            return self._attach(subscriber, topic, subscription, peer)
+        except BrokerError as error:
+            # The next call to Subscribe has the answer that fits.
+            raise Unavailable(
+                f"The consumer with the id {subscriber.number} has lost its place: "
+                f"{error}; subscribe again"
+            ) from error
+
+    def _attach(
+        self,
+        subscriber: Subscriber,
+        topic: Topic,
+        subscription: Subscription,
+        peer: str,
+    ) -> Seat:
+        seat = Seat(
+            subscriber,
+            topic,
+            subscription,
+            peer=peer,
+            broker_url=self._broker_url,
+            window_messages_max=self._window_messages_max,
+            clock=self._clock,
+            on_lost=self._on_lost,
+        )
+        before = subscriber.seat
+        if before is not None:
+            before.successor = peer
+        seat.consumer = subscription.attach(
+            subscriber.name, seat, key_filters=subscriber.key_filters
+        )
+        subscriber.seat = seat
+        subscriber.last_seen = self._clock()
+        self._seats[subscription][seat] = None
+        return seat
+
+    def _leave(self, seat: Seat) -> None:
+        """The consumer is gone; what it had is delivered again."""
+        seat.subscription.detach(seat.consumer)
+        self._on_lost(seat)
+
+    def _on_lost(self, seat: Seat) -> None:
+        seats = self._seats.get(seat.subscription)
+        if seats is not None:
+            seats.pop(seat, None)
+            if not seats:
+                del self._seats[seat.subscription]
+        subscriber = seat.subscriber
+        if subscriber.seat is seat:
+            subscriber.seat = None
+            subscriber.last_seen = self._clock()
+
+    async def _message_of(
+        self, request: pb.AckRequest | pb.NackRequest, doing: str
+    ) -> tuple[Subscription, int | None]:
+        """The subscription and offset of a message; None if there is no such."""
+        if not request.HasField("msg_id"):
+            raise InvalidRequest(f"Error {doing} message: it has no msg_id")
+        msg_id = request.msg_id
+        try:
+            topic = await self._broker.topic(_parse_topic(msg_id.topic_name))
+            subscription = topic.find_subscription(
+                SubscriptionName(request.subscription_name)
+            )
+        except NotFound as error:
+            raise type(error)(f"Error {doing} message: {error}") from error
+        offset = msg_id.topic_offset
+        return subscription, offset if offset < topic.end_offset else None
+
+    def _grant_soon(self, subscription: Subscription) -> None:
+        """At the end of this turn, fill the windows of who got room in it."""
+        if not self._progressed:
+            self._loop.call_soon(self._grant)
+        self._progressed[subscription] = None
+
+    def _grant(self) -> None:
+        progressed, self._progressed = self._progressed, {}
+        for subscription in progressed:
+            for seat in list(self._seats.get(subscription, ())):
+                seat.grant()
+
+    def _refuse_when_closed(self) -> None:
+        if self._is_closed:
+            raise Draining("the broker is stopping (draining)")

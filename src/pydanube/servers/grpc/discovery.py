@@ -1,0 +1,51 @@
+"""The service ``danube.Discovery``: where a topic is, and what stands behind a name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydanube.model.errors import TopicNotFound
+from pydanube.model.names import TopicName
+from pydanube.wire.pb import danube_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from pydanube.broker.broker import Broker
+    from pydanube.servers.addresses import Addresses
+    from pydanube.servers.grpc.services import Context
+
+
+class Discovery:
+    """The service."""
+
+    def __init__(self, broker: Broker, addresses: Addresses) -> None:
+        self._broker = broker
+        self._addresses = addresses
+
+    async def topic_lookup(
+        self, request: pb.TopicLookupRequest, context: Context
+    ) -> pb.TopicLookupResponse:
+        """Where a topic is served: here, if it exists."""
+        name = TopicName.parse(request.topic)
+        try:
+            await self._broker.topic(name)
+        except TopicNotFound as error:
+            raise TopicNotFound(
+                f"Unable to find the requested topic: {name}"
+            ) from error
+        addresses = self._addresses
+        return pb.TopicLookupResponse(
+            request_id=request.request_id,
+            response_type=pb.TopicLookupResponse.Connect,
+            connect_url=addresses.connect_url,
+            broker_url=addresses.broker_url,
+            proxy=addresses.is_behind_proxy,
+        )
+
+    async def topic_partitions(
+        self, request: pb.TopicLookupRequest, context: Context
+    ) -> pb.TopicPartitionsResponse:
+        """The topic itself, its partitions by number, or nothing at all."""
+        partitions = await self._broker.partitions_of(TopicName.parse(request.topic))
+        return pb.TopicPartitionsResponse(
+            request_id=request.request_id, partitions=map(str, partitions)
+        )

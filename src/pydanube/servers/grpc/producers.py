@@ -1,0 +1,278 @@
+"""The service ``danube.ProducerService``: producers come, and messages one by one."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pydanube.broker.gathering import SingleMessage
+from pydanube.model.errors import (
+    BrokerError,
+    InvalidRequest,
+    NamespaceNotFound,
+    ProducerBusy,
+    SchemaNotFound,
+    TopicNotFound,
+    Unavailable,
+)
+from pydanube.model.names import TopicName, parse_client_name
+from pydanube.model.policy import TopicPolicy
+from pydanube.servers.errors import grpc_status_of_publish
+from pydanube.servers.grpc.ids import Register
+from pydanube.servers.grpc.services import StatusError
+from pydanube.wire.danube_api import (
+    access_from_wire,
+    dispatch_from_wire,
+    key_from_wire,
+    publish_time_from_wire,
+)
+from pydanube.wire.danube_schema_api import reference_from_wire
+from pydanube.wire.grpc import StatusCode
+from pydanube.wire.pb import danube_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydanube.broker.broker import Broker
+    from pydanube.broker.places import Place
+    from pydanube.broker.topic import Topic
+    from pydanube.model.policy import ProducerAccess
+    from pydanube.model.schemas import SchemaReference
+    from pydanube.servers.grpc.services import Context
+
+GONE_AFTER_S = 30.0
+"""A producer that neither sends nor checks its health for so long is gone: it counts
+no more, nor is it anybody's rival.  Clients check every 5 s."""
+
+FORGOTTEN_AFTER_S = 3600.0
+"""So long a producer that is gone may send again as if nothing had been.  After that
+it is told to be created again, which clients do by themselves."""
+
+PRODUCERS_MAX = 100_000
+"""So many are known; of more, those that were silent longest are forgotten early."""
+
+
+class Producer:
+    """A producer that was created through this door."""
+
+    __slots__ = (
+        "access",
+        "key",
+        "last_seen",
+        "name",
+        "number",
+        "place",
+        "schema",
+        "topic",
+    )
+
+    def __init__(
+        self, topic: Topic, name: str, access: ProducerAccess, now: float
+    ) -> None:
+        self.topic = topic
+        self.name = name
+        self.access = access
+        self.key = (str(topic.name), name)
+        self.number = 0
+        self.place: Place | None = None
+        """Its right to publish; None while it is gone."""
+        self.schema: SchemaReference | None = None
+        """What it means to write."""
+        self.last_seen = now
+
+
+class Producers:
+    """The service, and the producers that it knows."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        clock: Callable[[], float],
+        wall_clock_us: Callable[[], int],
+    ) -> None:
+        self._broker = broker
+        self._gathering = broker.gathering
+        self._clock = clock
+        self._wall_clock_us = wall_clock_us
+        self._loop = asyncio.get_running_loop()
+        self._known: Register[Producer] = Register("producer")
+
+    # The service.
+
+    async def create_producer(
+        self, request: pb.ProducerRequest, context: Context
+    ) -> pb.ProducerResponse:
+        """Attach a producer; one that exists under this name is found again."""
+        name = TopicName.parse(request.topic_name)
+        producer_name = parse_client_name("producer", request.producer_name)
+        policy = TopicPolicy(dispatch=dispatch_from_wire(request.dispatch_strategy))
+        access = access_from_wire(request.producer_access_mode)
+        schema = reference_from_wire(request)
+        await self._refuse_other_dispatch(name, policy)
+        try:
+            topic, place = await self._broker.attach_producer(
+                name, producer_name, policy=policy, access=access, schema=schema
+            )
+        except SchemaNotFound as error:
+            raise StatusError(StatusCode.FAILED_PRECONDITION, str(error)) from error
+        except NamespaceNotFound as error:
+            raise StatusError(StatusCode.UNAVAILABLE, str(error)) from error
+        except ProducerBusy as error:
+            raise StatusError(
+                StatusCode.PERMISSION_DENIED,
+                f"Not able to create the Producer: {error}",
+            ) from error
+        producer = self._known.find((str(name), producer_name))
+        if producer is None:
+            producer = Producer(topic, producer_name, access, self._clock())
+            producer.number = self._known.add(producer.key, producer)
+        elif producer.place is not place and producer.place is not None:
+            self._broker.detach_producer(producer.topic, producer.place)
+        producer.topic, producer.access, producer.place = topic, access, place
+        producer.schema = schema
+        producer.last_seen = self._clock()
+        return pb.ProducerResponse(
+            request_id=request.request_id,
+            producer_id=producer.number,
+            producer_name=producer_name,
+        )
+
+    async def send_message(
+        self, request: pb.StreamMessage, context: Context
+    ) -> pb.MessageResponse:
+        """
+        Publish one message.
+
+        Durability: The answer comes when the message is as safe as its topic
+            promises, by default on disk.
+
+        Cancellation: The message may or may not have been stored.
+        """
+        if not request.HasField("msg_id"):
+            raise InvalidRequest("Unable to publish the message: it has no msg_id")
+        msg_id = request.msg_id
+        producer = self._known.get(msg_id.producer_id)
+        if producer is None:
+            # Clients heal it by creating the producer again.
+            raise Unavailable(
+                f"The producer with id {msg_id.producer_id} does not exist"
+            )
+        if msg_id.topic_name != producer.key[0]:
+            raise InvalidRequest(
+                f"Unable to publish the message: the producer {producer.name} belongs "
+                f"to {producer.key[0]}, not to {msg_id.topic_name}"
+            )
+        try:
+            await self._publish(producer, request)
+        except BrokerError as error:
+            raise StatusError(
+                grpc_status_of_publish(error), f"Unable to publish the message: {error}"
+            ) from error
+        return pb.MessageResponse(request_id=request.request_id)
+
+    # What others ask.
+
+    def is_healthy(self, number: int) -> bool:
+        """Whether a producer may go on as it is; asking is a sign of its life."""
+        producer = self._known.get(number)
+        if producer is None:
+            return False
+        producer.last_seen = self._clock()
+        return producer.place is None or producer.place.is_held
+
+    def sweep(self) -> None:
+        """Let those go that are gone, and forget who has been silent for very long."""
+        now = self._clock()
+        known = self._known.values()
+        for producer in known:
+            if now - producer.last_seen >= GONE_AFTER_S:
+                self._let_go(producer)
+        silent = [each for each in known if each.place is None]
+        excess = len(known) - PRODUCERS_MAX
+        silent.sort(key=lambda producer: producer.last_seen)
+        for at, producer in enumerate(silent):
+            if at < excess or now - producer.last_seen >= FORGOTTEN_AFTER_S:
+                self._known.remove(producer.key)
+
+    def close(self) -> None:
+        """Let all of them go."""
+        for producer in self._known.values():
+            self._let_go(producer)
+
+    # What follows.
+
+    async def _refuse_other_dispatch(
+        self, name: TopicName, policy: TopicPolicy
+    ) -> None:
+        try:
+            topic = await self._broker.topic(name)
+        except TopicNotFound:
+            return
+        if topic.policy.dispatch is not policy.dispatch:
+            raise StatusError(
+                StatusCode.FAILED_PRECONDITION,
+                "Producer requested dispatch strategy does not match topic strategy: "
+                f"{name} is {topic.policy.dispatch.value}",
+            )
+
+    async def _publish(self, producer: Producer, request: pb.StreamMessage) -> None:
+        now = self._clock()
+        producer.last_seen = now
+        if producer.place is None:
+            # It was silent and counted as gone; it need not know.
+            producer.place = await self._attach_again(producer)
+        else:
+            producer.place.check()
+        topic = producer.topic
+        while (delay_s := topic.publish_delay_s(now)) > 0:
+            await asyncio.sleep(delay_s)
+            now = self._clock()
+        if not self._broker.has_room:
+            await self._broker.room()
+        schema_id = request.schema_id
+        chosen = producer.place.schema
+        if chosen is not None and topic.gate is not None:
+            topic.gate.check_choice(chosen, schema_id, request.schema_version)
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._gathering.publish(
+            topic,
+            SingleMessage(
+                producer.name,
+                request.payload,
+                publish_time_from_wire(request, self._wall_clock_us()),
+                key_from_wire(request),
+                request.attributes,
+                schema_id,
+                request.schema_version if schema_id else 0,
+            ),
+            partial(_settle, done),
+        )
+        await done
+
+    async def _attach_again(self, producer: Producer) -> Place:
+        topic, place = await self._broker.attach_producer(
+            producer.topic.name,
+            producer.name,
+            policy=None,
+            takes_any_kind=True,
+            access=producer.access,
+            schema=producer.schema,
+        )
+        producer.topic = topic
+        return place
+
+    def _let_go(self, producer: Producer) -> None:
+        if producer.place is not None:
+            self._broker.detach_producer(producer.topic, producer.place)
+            producer.place = None
+
+
+def _settle(done: asyncio.Future[None], offset: int, error: BrokerError | None) -> None:
+    if done.done():
+        # The client did not wait for it.
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)

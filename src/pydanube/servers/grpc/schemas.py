@@ -1,0 +1,230 @@
+"""
+The service ``danube_schema.SchemaRegistry``: subjects, versions, schemas of topics.
+
+The texts are those that the original's tools and tests look for.  The statuses are
+not: a mistake of the caller's is INVALID_ARGUMENT, NOT_FOUND or, where it depends on
+what is registered already, FAILED_PRECONDITION.  Clients repeat none of these.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pydanube.model.errors import BrokerError, SchemaNotFound
+from pydanube.model.names import TopicName
+from pydanube.model.schemas import (
+    Compatibility,
+    SchemaPolicy,
+    SchemaType,
+    TopicSchema,
+)
+from pydanube.schemas.registry import NewSchema
+from pydanube.servers.errors import grpc_status_of
+from pydanube.servers.grpc.services import StatusError
+from pydanube.wire.danube_schema_api import (
+    definition_from_wire,
+    subject_to_wire,
+    version_info_to_wire,
+    version_to_wire,
+)
+from pydanube.wire.grpc import StatusCode
+from pydanube.wire.pb import schema_registry_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydanube.broker.broker import Broker
+    from pydanube.servers.grpc.services import Context
+
+
+class SchemaRegistryService:
+    """Answers for a broker's registry."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._registry = broker.registry
+
+    # Subjects and versions.
+
+    async def register_schema(
+        self, request: pb.RegisterSchemaRequest, _: Context
+    ) -> pb.RegisterSchemaResponse:
+        """A new version, or the one that is the same schema."""
+        with _refused_as("Failed to register schema"):
+            type_ = SchemaType.parse(request.schema_type)
+            new = NewSchema(
+                type=type_,
+                definition=definition_from_wire(request, type_),
+                description=request.description,
+                created_by=request.created_by,
+                tags=tuple(request.tags),
+            )
+            found, is_new = await self._registry.register(request.subject, new)
+        return pb.RegisterSchemaResponse(
+            schema_id=found.schema_id,
+            version=found.version,
+            is_new_version=is_new,
+            fingerprint=found.fingerprint,
+        )
+
+    async def get_schema(
+        self, request: pb.GetSchemaRequest, _: Context
+    ) -> pb.GetSchemaResponse:
+        """One version of the subject with that id, by default the latest."""
+        version = request.version if request.HasField("version") else None
+        try:
+            found = await self._registry.by_id(request.schema_id, version)
+        except SchemaNotFound as error:
+            text = f"Schema not found for ID: {request.schema_id}"
+            if version is not None:
+                text += f", version {version}"
+            raise SchemaNotFound(text) from error
+        mode = (await self._registry.describe(found.subject)).compatibility
+        return version_to_wire(found, mode)
+
+    async def get_latest_schema(
+        self, request: pb.GetLatestSchemaRequest, _: Context
+    ) -> pb.GetSchemaResponse:
+        """The latest version of a subject."""
+        found = await self._registry.latest(request.subject)
+        mode = (await self._registry.describe(request.subject)).compatibility
+        return version_to_wire(found, mode)
+
+    async def list_versions(
+        self, request: pb.ListVersionsRequest, _: Context
+    ) -> pb.ListVersionsResponse:
+        """All versions of a subject that were not deleted, in order."""
+        versions = await self._registry.versions(request.subject)
+        return pb.ListVersionsResponse(versions=map(version_info_to_wire, versions))
+
+    async def list_subjects(
+        self, _: pb.ListSubjectsRequest, __: Context
+    ) -> pb.ListSubjectsResponse:
+        """All subjects, by name."""
+        summaries = []
+        for subject in await self._registry.subjects():
+            # It may be deleted meanwhile.
+            with suppress(SchemaNotFound):
+                described = await self._registry.describe(subject)
+                summaries.append(subject_to_wire(described))
+        return pb.ListSubjectsResponse(subjects=summaries)
+
+    async def delete_schema_version(
+        self, request: pb.DeleteSchemaVersionRequest, _: Context
+    ) -> pb.DeleteSchemaVersionResponse:
+        """The version is gone, unless a topic takes only this one."""
+        with _refused_as("Failed to delete schema version"):
+            await self._broker.delete_schema_version(request.subject, request.version)
+        return pb.DeleteSchemaVersionResponse(
+            success=True,
+            message=f"Deleted version {request.version} for subject {request.subject}",
+        )
+
+    # Compatibility.
+
+    async def check_compatibility(
+        self, request: pb.CheckCompatibilityRequest, _: Context
+    ) -> pb.CheckCompatibilityResponse:
+        """Whether a schema may become the next version, and what speaks against it."""
+        with _refused_as("Failed to check compatibility"):
+            override = request.compatibility_mode
+            violations = await self._registry.check(
+                request.subject,
+                NewSchema(
+                    type=SchemaType.parse(request.schema_type),
+                    definition=request.new_schema_definition,
+                ),
+                Compatibility.parse(override) if override else None,
+            )
+        return pb.CheckCompatibilityResponse(
+            is_compatible=not violations, errors=map(str, violations)
+        )
+
+    async def set_compatibility_mode(
+        self, request: pb.SetCompatibilityModeRequest, _: Context
+    ) -> pb.SetCompatibilityModeResponse:
+        """Another mode for the versions to come."""
+        subject, mode = request.subject, request.compatibility_mode
+        parsed = Compatibility.parse(mode)
+        with _refused_as("Failed to set compatibility mode"):
+            await self._registry.set_compatibility(subject, parsed)
+        return pb.SetCompatibilityModeResponse(
+            success=True,
+            message=f"Set compatibility mode to {mode} for subject {subject}",
+        )
+
+    # Schemas of topics.
+
+    async def configure_topic_schema(
+        self, request: pb.ConfigureTopicSchemaRequest, _: Context
+    ) -> pb.ConfigureTopicSchemaResponse:
+        """The topic is bound to the subject; what is pinned of it stays so."""
+        policy = SchemaPolicy.parse(request.validation_policy)
+        name, subject = TopicName.parse(request.topic_name), request.schema_subject
+        known = await self._broker.topic_schema(name)
+        if known is None or known.subject != subject:
+            known = TopicSchema(subject=subject)
+        await self._bind(name, known, policy, request.enable_payload_validation)
+        return pb.ConfigureTopicSchemaResponse(
+            success=True,
+            message=f"Schema configuration set for topic '{name}': subject "
+            f"'{subject}', validation policy {policy.value}",
+        )
+
+    async def update_topic_validation_policy(
+        self, request: pb.UpdateTopicValidationPolicyRequest, _: Context
+    ) -> pb.UpdateTopicValidationPolicyResponse:
+        """Another policy for a topic that is bound to a subject."""
+        policy = SchemaPolicy.parse(request.validation_policy)
+        name = TopicName.parse(request.topic_name)
+        known = await self._broker.topic_schema(name)
+        if known is None:
+            raise StatusError(
+                StatusCode.FAILED_PRECONDITION,
+                f"Topic '{name}' has no schema subject: configure one first",
+            )
+        await self._bind(name, known, policy, request.enable_payload_validation)
+        return pb.UpdateTopicValidationPolicyResponse(
+            success=True,
+            message=f"Validation policy of topic '{name}' is {policy.value}",
+        )
+
+    async def get_topic_schema_config(
+        self, request: pb.GetTopicSchemaConfigRequest, _: Context
+    ) -> pb.GetTopicSchemaConfigResponse:
+        """What the topic is bound to; an empty subject says to nothing."""
+        schema = await self._broker.topic_schema(TopicName.parse(request.topic_name))
+        if schema is None:
+            return pb.GetTopicSchemaConfigResponse(
+                validation_policy=SchemaPolicy.NONE.value
+            )
+        schema_id = 0
+        with suppress(SchemaNotFound):
+            schema_id = (await self._registry.describe(schema.subject)).schema_id
+        return pb.GetTopicSchemaConfigResponse(
+            schema_subject=schema.subject,
+            validation_policy=schema.policy.value,
+            enable_payload_validation=schema.validates_payload,
+            schema_id=schema_id,
+        )
+
+    async def _bind(
+        self,
+        name: TopicName,
+        known: TopicSchema,
+        policy: SchemaPolicy,
+        validates_payload: bool,
+    ) -> None:
+        schema = replace(known, policy=policy, validates_payload=validates_payload)
+        await self._broker.bind_topic_schema(name, schema)
+
+
+@contextmanager
+def _refused_as(what: str) -> Iterator[None]:
+    """What goes wrong, with the words that the original puts before it."""
+    try:
+        yield
+    except BrokerError as error:
+        raise StatusError(grpc_status_of(error), f"{what}: {error}") from error

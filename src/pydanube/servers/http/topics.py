@@ -1,0 +1,159 @@
+"""Topics, partitions and their limits in the JSON API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from starlette.routing import Route
+
+from pydanube.model.names import TopicName, parse_namespace
+from pydanube.model.policy import NamespacePolicy, TopicPolicy
+from pydanube.model.schemas import TopicSchema
+from pydanube.servers.http.answers import (
+    all_topics,
+    answering,
+    body_of,
+    created,
+    done,
+    one_topic,
+    topic_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from starlette.requests import Request
+
+    from pydanube.broker.broker import Broker
+
+TOPIC = "/topics/{namespace}/{topic}"
+
+RELIABLE = TopicPolicy()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """What ``POST /topics`` takes."""
+
+    name: str
+    partitions: int | None = None
+    policy: TopicPolicy = RELIABLE
+    limits: NamespacePolicy | None = None
+    schema: TopicSchema | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partitions:
+    """What ``PUT …/partitions`` takes."""
+
+    count: int
+
+
+class TopicApi:
+    """The endpoints; each says what it answers."""
+
+    def __init__(self, broker: Callable[[], Broker]) -> None:
+        self._broker = broker
+
+    def routes(self) -> Iterator[Route]:
+        """Where they are."""
+        for path, method, call in (
+            ("/topics", "GET", self.list),
+            ("/topics", "POST", self.create),
+            (TOPIC, "GET", self.describe),
+            (TOPIC, "DELETE", self.delete),
+            (f"{TOPIC}/partitions", "GET", self.partitions),
+            (f"{TOPIC}/partitions", "PUT", self.set_partitions),
+            (f"{TOPIC}/limits", "GET", self.limits),
+            (f"{TOPIC}/limits", "PUT", self.set_limits),
+            (f"{TOPIC}/limits", "DELETE", self.clear_limits),
+        ):
+            yield Route(path, answering(call), methods=[method])
+
+    async def list(self, request: Request) -> object:
+        """Every topic, or those of ``?namespace=``, partitions among them."""
+        broker = self._broker()
+        text = request.query_params.get("namespace")
+        namespace = None if text is None else parse_namespace(text)
+        if namespace is not None:
+            await broker.namespace_policy(namespace)
+        policies = await broker.topic_policies(namespace)
+        partitioned = await broker.partitioned_topics(namespace)
+        return {
+            "topics": [{"name": str(n), "policy": p} for n, p in policies.items()],
+            "partitioned_topics": [
+                {"name": str(name), "partitions": count}
+                for name, count in partitioned.items()
+            ],
+        }
+
+    async def create(self, request: Request) -> object:
+        """The names of the new topic, or of its partitions."""
+        broker = self._broker()
+        body = await body_of(request, NewTopic)
+        name = TopicName.parse(body.name)
+        if body.partitions is None:
+            await broker.create_topic(name, body.policy, body.schema)
+        else:
+            await broker.create_partitioned_topic(
+                name, body.partitions, body.policy, body.schema
+            )
+        if body.limits is not None:
+            await broker.set_topic_limits(name, body.limits)
+        return created(await self._partitions(name))
+
+    async def describe(self, request: Request) -> object:
+        """One topic or partition, with its subscriptions."""
+        broker = self._broker()
+        topic = await broker.topic(await one_topic(broker, topic_of(request)))
+        return topic.describe()
+
+    async def delete(self, request: Request) -> object:
+        """Nothing; ``?force=true`` if somebody may use it."""
+        is_forced = request.query_params.get("force") == "true"
+        await self._broker().delete_topic(topic_of(request), force=is_forced)
+        return done()
+
+    async def partitions(self, request: Request) -> object:
+        """How many partitions a name has, and the topics that it stands for."""
+        return await self._partitions(topic_of(request))
+
+    async def set_partitions(self, request: Request) -> object:
+        """The same, with more partitions."""
+        name = topic_of(request)
+        body = await body_of(request, Partitions)
+        await self._broker().add_partitions(name, body.count)
+        return await self._partitions(name)
+
+    async def limits(self, request: Request) -> object:
+        """The limits that hold, and those that the topic has of its own."""
+        return await self._limits(topic_of(request))
+
+    async def set_limits(self, request: Request) -> object:
+        """The same, with other limits of its own."""
+        name = topic_of(request)
+        limits = await body_of(request, NamespacePolicy)
+        await self._broker().set_topic_limits(name, limits)
+        return await self._limits(name)
+
+    async def clear_limits(self, request: Request) -> object:
+        """The same: those of the namespace hold."""
+        name = topic_of(request)
+        await self._broker().set_topic_limits(name, None)
+        return await self._limits(name)
+
+    async def _partitions(self, name: TopicName) -> object:
+        broker = self._broker()
+        topics = await all_topics(broker, name)
+        return {
+            "name": str(name),
+            "partitions": await broker.partition_count(name),
+            "topics": [str(each) for each in topics],
+        }
+
+    async def _limits(self, name: TopicName) -> object:
+        broker = self._broker()
+        own = await broker.topic_limits(name)
+        namespace = await broker.namespace_policy(name.namespace)
+        return {"limits": own or namespace, "own": own}

@@ -1,0 +1,206 @@
+"""
+Danube's admin messages and the words of the model, in both directions.
+
+This file knows what the original calls things: its policy documents are JSON with
+the names of ``NamespacePolicy``, its times are milliseconds, and its enums number
+what ours name.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields, replace
+from typing import TYPE_CHECKING
+
+from pydanube.model.errors import InvalidRequest
+from pydanube.model.policy import (
+    Backoff,
+    DispatchLimits,
+    DispatchMode,
+    FailurePolicy,
+    NamespacePolicy,
+    PoisonPolicy,
+    SubscriptionType,
+    TopicPolicy,
+)
+from pydanube.wire.pb import danube_admin_pb2 as pb
+
+if TYPE_CHECKING:
+    from pydanube.model.names import TopicName
+
+UNACKED_MESSAGES_MAX = 10_000
+
+_DELIVERY = {
+    DispatchMode.RELIABLE: "Reliable",
+    DispatchMode.NON_RELIABLE: "NonReliable",
+}
+
+_MODES: dict[int, DispatchMode] = {
+    pb.Reliable: DispatchMode.RELIABLE,
+    pb.NonReliable: DispatchMode.NON_RELIABLE,
+}
+
+_BACKOFF_NUMBERS = {Backoff.FIXED: pb.Fixed, Backoff.EXPONENTIAL: pb.Exponential}
+
+_POISON_NUMBERS = {
+    PoisonPolicy.DEAD_LETTER: pb.DeadLetter,
+    PoisonPolicy.BLOCK: pb.Block,
+    PoisonPolicy.DROP: pb.Drop,
+}
+
+_BACKOFFS: dict[int, Backoff] = {n: ours for ours, n in _BACKOFF_NUMBERS.items()}
+_POISONS: dict[int, PoisonPolicy] = {n: ours for ours, n in _POISON_NUMBERS.items()}
+
+# The numbers of danube.ConsumerRequest.SubscriptionType.
+_TYPE_NUMBERS = {
+    SubscriptionType.EXCLUSIVE: 0,
+    SubscriptionType.SHARED: 1,
+    SubscriptionType.FAILOVER: 2,
+    SubscriptionType.KEY_SHARED: 3,
+}
+
+
+# Topics.
+
+
+def topic_policy(strategy: int) -> TopicPolicy:
+    """
+    What a new topic with this dispatch strategy is.
+
+    Raises:
+        InvalidRequest: There is no such strategy.
+    """
+    mode = _MODES.get(strategy)
+    if mode is None:
+        raise InvalidRequest(f"there is no dispatch strategy {strategy}")
+    return TopicPolicy(dispatch=mode)
+
+
+def delivery(policy: TopicPolicy) -> str:
+    """How the original's lists call it."""
+    return _DELIVERY[policy.dispatch]
+
+
+def bare_name(name: TopicName) -> str:
+    """Without the leading slash, as one of the original's lists has it."""
+    return f"{name.namespace}/{name.topic}"
+
+
+# Namespaces.
+
+
+def policy_document(policy: NamespacePolicy) -> str:
+    """The JSON that the original's tools print."""
+    return json.dumps(asdict(policy))
+
+
+def parse_policy_document(text: str) -> NamespacePolicy:
+    """
+    The limits that a JSON object names; what is missing is no limit.
+
+    Raises:
+        InvalidRequest: It is no such document.
+    """
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"the policies are not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise InvalidRequest("the policies must be a JSON object of limits by name")
+    known = {field.name for field in fields(NamespacePolicy)}
+    if unknown := sorted(document.keys() - known):
+        raise InvalidRequest(
+            f"there is no policy {unknown[0]!r}; there are {', '.join(sorted(known))}"
+        )
+    for name, limit in document.items():
+        if type(limit) is not int:
+            raise InvalidRequest(f"{name} must be a number; 0 is no limit")
+    return NamespacePolicy(**document)
+
+
+# Subscriptions.
+
+
+def failure_policy_from_wire(
+    policy: pb.SubscriptionFailurePolicy, known: FailurePolicy | None
+) -> FailurePolicy:
+    """
+    The policy; what the message has no field for stays as in the *known* one.
+
+    Raises:
+        InvalidRequest: It has an unknown number, or lacks the dead-letter topic.
+    """
+    backoff = _BACKOFFS.get(policy.backoff_strategy)
+    if backoff is None:
+        raise InvalidRequest(f"there is no backoff strategy {policy.backoff_strategy}")
+    poison = _POISONS.get(policy.poison_policy)
+    if poison is None:
+        raise InvalidRequest(f"there is no poison policy {policy.poison_policy}")
+    if poison is PoisonPolicy.DEAD_LETTER and not policy.dead_letter_topic:
+        raise InvalidRequest(
+            "dead_letter_topic must be configured when poison_policy is DeadLetter"
+        )
+    return replace(
+        known or FailurePolicy(),
+        redeliveries_max=policy.max_redelivery_count,
+        ack_timeout_s=policy.ack_timeout_ms / 1000 or None,
+        redelivery_delay_s=policy.base_redelivery_delay_ms / 1000,
+        redelivery_delay_s_max=policy.max_redelivery_delay_ms / 1000,
+        backoff=backoff,
+        poison=poison,
+        dead_letter_topic=policy.dead_letter_topic or None,
+    )
+
+
+def failure_policy_to_wire(policy: FailurePolicy) -> pb.SubscriptionFailurePolicy:
+    """The policy in milliseconds and numbers."""
+    return pb.SubscriptionFailurePolicy(
+        max_redelivery_count=policy.redeliveries_max,
+        ack_timeout_ms=(
+            0 if policy.ack_timeout_s is None else max(1, _ms(policy.ack_timeout_s))
+        ),
+        base_redelivery_delay_ms=_ms(policy.redelivery_delay_s),
+        max_redelivery_delay_ms=_ms(policy.redelivery_delay_s_max),
+        backoff_strategy=_BACKOFF_NUMBERS[policy.backoff],
+        dead_letter_topic=policy.dead_letter_topic,
+        poison_policy=_POISON_NUMBERS[policy.poison],
+    )
+
+
+def dispatch_limits_from_wire(
+    config: pb.SubscriptionDispatchConfig, known: DispatchLimits | None
+) -> DispatchLimits:
+    """
+    The limits; what the message has no field for stays as in the *known* ones.
+
+    Raises:
+        InvalidRequest: The number is out of range.
+    """
+    if not 1 <= config.max_unacked_messages <= UNACKED_MESSAGES_MAX:
+        raise InvalidRequest(
+            f"max_unacked_messages must be from 1 to {UNACKED_MESSAGES_MAX}, not "
+            f"{config.max_unacked_messages}"
+        )
+    return replace(
+        known or DispatchLimits(), unacked_messages_max=config.max_unacked_messages
+    )
+
+
+def dispatch_limits_to_wire(
+    limits: DispatchLimits | None,
+) -> pb.SubscriptionDispatchConfig | None:
+    """The limit of a subscription; None if it has none."""
+    if limits is None or limits.unacked_messages_max is None:
+        return None
+    return pb.SubscriptionDispatchConfig(
+        max_unacked_messages=limits.unacked_messages_max
+    )
+
+
+def subscription_type_number(type_: SubscriptionType | None) -> int:
+    """The number of *type_* in ``danube.ConsumerRequest``; 0 if it is not known."""
+    return 0 if type_ is None else _TYPE_NUMBERS[type_]
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

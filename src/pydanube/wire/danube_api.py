@@ -1,0 +1,187 @@
+"""Messages of Danube's client services ↔ the words of the model; pure translation."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pydanube.model.batch import Column, attributes_of
+from pydanube.model.errors import InvalidRequest
+from pydanube.model.policy import DispatchMode, ProducerAccess, SubscriptionType
+from pydanube.wire.pb import danube_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pydanube.wire.batches import BatchFrame, BatchHeader
+
+BINARY_KEY_ATTRIBUTE = "x-routing-key-base64"
+"""
+Stands in for a routing key that is not UTF-8.
+
+Keys are bytes, and the interface of Danube has only text for them.  Replacing what
+does not fit would make different keys look alike, so such a key travels beside.
+"""
+
+_TYPES: dict[int, SubscriptionType] = {
+    pb.ConsumerRequest.Exclusive: SubscriptionType.EXCLUSIVE,
+    pb.ConsumerRequest.Shared: SubscriptionType.SHARED,
+    pb.ConsumerRequest.Failover: SubscriptionType.FAILOVER,
+    pb.ConsumerRequest.KeyShared: SubscriptionType.KEY_SHARED,
+}
+_MODES: dict[int, DispatchMode] = {
+    pb.NonReliable: DispatchMode.NON_RELIABLE,
+    pb.Reliable: DispatchMode.RELIABLE,
+}
+_ACCESS: dict[int, ProducerAccess] = {
+    pb.Shared: ProducerAccess.SHARED,
+    pb.Exclusive: ProducerAccess.EXCLUSIVE,
+}
+
+
+# What comes in.
+
+
+def type_from_wire(number: int) -> SubscriptionType:
+    """
+    The subscription type that a consumer asks for.
+
+    Raises:
+        InvalidRequest: There is no such number; also below.
+    """
+    found = _TYPES.get(number)
+    if found is None:
+        raise InvalidRequest(f"Unknown subscription type: {number}")
+    return found
+
+
+def dispatch_from_wire(number: int) -> DispatchMode:
+    """The dispatch mode that a producer asks for."""
+    found = _MODES.get(number)
+    if found is None:
+        raise InvalidRequest(f"Unknown dispatch strategy: {number}")
+    return found
+
+
+def access_from_wire(number: int) -> ProducerAccess:
+    """Whether a producer wants to be the only one."""
+    found = _ACCESS.get(number)
+    if found is None:
+        raise InvalidRequest(f"Unknown producer access mode: {number}")
+    return found
+
+
+def publish_time_from_wire(message: pb.StreamMessage, now_us: int) -> int:
+    """When *message* was published, in microseconds; now if it does not say so."""
+    return message.publish_time * 1000 or now_us
+
+
+def key_from_wire(message: pb.StreamMessage) -> bytes | None:
+    """The routing key of *message*."""
+    return message.routing_key.encode() if message.HasField("routing_key") else None
+
+
+# What goes out.
+
+
+def messages_to_wire(
+    frame: BatchFrame,
+    *,
+    topic: str,
+    broker_url: str,
+    producer_id_of: Callable[[str], int],
+) -> Iterator[pb.StreamMessage]:
+    """
+    The messages of *frame*, one by one.
+
+    They are made as they are asked for: a frame may hold many more than a slow
+    consumer has been sent when it leaves.
+    """
+    header = frame.header
+    payload = frame.find_single()
+    if payload is not None:
+        # A message alone, with nothing but a payload, needs no Arrow.
+        yield _message(
+            header,
+            payload=payload.tobytes(),
+            publish_time=header.first_publish_time,
+            producer=header.producer,
+            msg_id=pb.MsgID(
+                producer_id=producer_id_of(header.producer),
+                topic_name=topic,
+                broker_addr=broker_url,
+                topic_offset=header.base_offset,
+            ),
+        )
+        return
+    batch = frame.arrow()
+    columns = header.columns
+    count = header.count
+
+    def values(column: Column, name: str) -> Sequence[Any] | None:
+        return batch.column(name).to_pylist() if columns & column else None
+
+    offsets = values(Column.OFFSET, "offset") or range(
+        header.base_offset, header.base_offset + count
+    )
+    producers = values(Column.PRODUCER, "producer")
+    keys = values(Column.KEY, "key")
+    attributes = values(Column.ATTRIBUTES, "attributes")
+    payloads = batch.column("payload")
+    times = (
+        batch.column("publish_time").cast(pa.int64()).to_pylist()
+        if columns & Column.PUBLISH_TIME
+        else None
+    )
+    for at, offset in enumerate(offsets):
+        name = header.producer if producers is None else producers[at] or ""
+        message = _message(
+            header,
+            payload=payloads[at].as_py(),
+            publish_time=header.first_publish_time if times is None else times[at],
+            producer=name,
+            msg_id=pb.MsgID(
+                producer_id=producer_id_of(name),
+                topic_name=topic,
+                broker_addr=broker_url,
+                topic_offset=offset,
+            ),
+        )
+        if attributes is not None:
+            message.attributes.update(attributes_of(attributes[at]))
+        if keys is not None and keys[at] is not None:
+            _add_key(message, keys[at])
+        yield message
+
+
+def _message(
+    header: BatchHeader,
+    *,
+    payload: bytes,
+    publish_time: int,
+    producer: str,
+    msg_id: pb.MsgID,
+) -> pb.StreamMessage:
+    message = pb.StreamMessage(
+        # Whatever the producer counted is not kept; the offset is as good a number.
+        request_id=msg_id.topic_offset,
+        msg_id=msg_id,
+        payload=payload,
+        publish_time=max(0, publish_time // 1000),
+        producer_name=producer,
+    )
+    # Clients look whether these are there, so none of them may be a zero.
+    if header.schema_id:
+        message.schema_id = header.schema_id
+    if header.schema_version:
+        message.schema_version = header.schema_version
+    return message
+
+
+def _add_key(message: pb.StreamMessage, key: bytes) -> None:
+    try:
+        message.routing_key = key.decode()
+    except UnicodeDecodeError:
+        message.attributes[BINARY_KEY_ATTRIBUTE] = b64encode(key).decode()

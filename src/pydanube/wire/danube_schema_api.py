@@ -1,0 +1,102 @@
+"""Messages of Danube's schema registry ↔ the words of the model; pure translation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydanube.model.errors import InvalidRequest
+from pydanube.model.schemas import SchemaReference, SchemaType
+from pydanube.wire.pb import schema_registry_pb2 as pb
+
+if TYPE_CHECKING:
+    from pydanube.model.schemas import (
+        Compatibility,
+        SchemaVersion,
+        SubjectDescription,
+    )
+    from pydanube.wire.pb import danube_api_pb2
+
+_US_PER_S = 1_000_000
+
+
+def reference_from_wire(
+    request: danube_api_pb2.ProducerRequest,
+) -> SchemaReference | None:
+    """
+    What a producer means to write, if it says so.
+
+    Raises:
+        InvalidRequest: A version is 0.
+    """
+    if not request.HasField("schema_ref"):
+        return None
+    reference = request.schema_ref
+    which = reference.WhichOneof("version_ref")
+    if which == "pinned_version":
+        if not reference.pinned_version:
+            raise InvalidRequest("the pinned schema version is 0; versions are from 1")
+        return SchemaReference(
+            subject=reference.subject, version=reference.pinned_version
+        )
+    return SchemaReference(
+        subject=reference.subject, version_min=reference.min_version or None
+    )
+
+
+def definition_from_wire(request: pb.RegisterSchemaRequest, type_: SchemaType) -> bytes:
+    """
+    The text of a schema that is registered.
+
+    Some clients insist on a text where there is nothing to say; it is left out.  And
+    the name of the type may say which numbers are meant.
+    """
+    text = request.schema_definition
+    if type_ in {SchemaType.STRING, SchemaType.BYTES}:
+        return b""
+    if type_ is SchemaType.NUMBER and text not in {b"int64", b"float64"}:
+        is_float = request.schema_type.strip().lower() in {"float", "double"}
+        return b"float64" if is_float else b""
+    return text
+
+
+def version_to_wire(
+    found: SchemaVersion, compatibility: Compatibility
+) -> pb.GetSchemaResponse:
+    """One version, with the text as it was registered."""
+    return pb.GetSchemaResponse(
+        schema_id=found.schema_id,
+        version=found.version,
+        subject=found.subject,
+        schema_type=found.type.value,
+        schema_definition=found.definition.encode(),
+        description=found.description,
+        created_at=found.created_at // _US_PER_S,
+        created_by=found.created_by,
+        tags=found.tags,
+        fingerprint=found.fingerprint,
+        compatibility_mode=compatibility.value,
+    )
+
+
+def version_info_to_wire(found: SchemaVersion) -> pb.SchemaVersionInfo:
+    """The same as a line of a list."""
+    return pb.SchemaVersionInfo(
+        version=found.version,
+        created_at=found.created_at // _US_PER_S,
+        created_by=found.created_by,
+        description=found.description,
+        fingerprint=found.fingerprint,
+        schema_id=found.schema_id,
+    )
+
+
+def subject_to_wire(subject: SubjectDescription) -> pb.SubjectSummary:
+    """One subject; a latest version of 0 says that all are deleted."""
+    return pb.SubjectSummary(
+        subject=subject.subject,
+        schema_type=subject.type.value,
+        latest_version=max(subject.versions, default=0),
+        compatibility_mode=subject.compatibility.value,
+        schema_id=subject.schema_id,
+        tags=subject.tags,
+    )

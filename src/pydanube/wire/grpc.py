@@ -1,0 +1,351 @@
+"""
+gRPC over HTTP/2 as a server speaks it, as a machine without I/O.
+
+A call is a stream: a path that names the method, messages with their lengths before
+them, and in the end a status.  Messages are not compressed here, which clients only
+do when they are told to.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from pydanube.wire.hpack import encode_headers
+from pydanube.wire.http2 import (
+    EXPECTED_BYTES_MAX,
+    STREAM_WINDOW,
+    Code,
+    Data,
+    Http2Connection,
+    Opened,
+    Reset,
+    Sent,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydanube.wire.hpack import Headers
+
+    _Request = tuple[str, Mapping[str, str], float | None]
+
+PREFIX_BYTES = 5
+STATUS_TEXT_MAX = 4096
+"""Characters of what a caller is told; longer texts are cut."""
+
+UNDERSTOOD_MAX = 64
+"""So many different headers of a connection are remembered with what they say."""
+
+_PREFIX = struct.Struct(">BI")
+_TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
+_TIMEOUT_UNITS_S = {
+    b"H": 3600.0,
+    b"M": 60.0,
+    b"S": 1.0,
+    b"m": 1e-3,
+    b"u": 1e-6,
+    b"n": 1e-9,
+}
+
+
+class StatusCode(IntEnum):
+    """How a call ended."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+_HEADERS = (
+    (b":status", b"200"),
+    (b"content-type", b"application/grpc"),
+    (b"grpc-accept-encoding", b"identity"),
+)
+_HEADERS_BLOCK = encode_headers(_HEADERS)
+_OK_BLOCK = encode_headers([(b"grpc-status", b"0")])
+_NOT_GRPC_BLOCK = encode_headers(
+    [
+        (b":status", b"415"),
+        (b"grpc-status", b"2"),
+        (b"grpc-message", b"this port speaks gRPC"),
+    ]
+)
+
+
+# What has happened.
+
+
+@dataclass(slots=True)
+class Started:
+    """A call begins."""
+
+    call: int
+    method: str
+    """``/package.Service/Method``"""
+    metadata: Mapping[str, str]
+    """The request's headers that are text, by name in lower case."""
+    timeout_s: float | None
+    """After so long the caller waits no more."""
+
+
+@dataclass(slots=True)
+class Message:
+    """The caller has sent a message."""
+
+    call: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class Finished:
+    """The caller will send no more messages."""
+
+    call: int
+
+
+@dataclass(slots=True)
+class Cancelled:
+    """The call is gone, and needs no answer."""
+
+    call: int
+
+
+@dataclass(slots=True)
+class Written:
+    """All messages of an answer have been handed over."""
+
+    call: int
+
+
+Event = Started | Message | Finished | Cancelled | Written
+
+
+class _Call:
+    __slots__ = ("has_headers", "missing", "received")
+
+    def __init__(self) -> None:
+        self.received: list[bytes] = []
+        """What has come of a message that is not complete."""
+        self.missing = 0
+        """How much of that has still to come; 0 if it is not known yet."""
+        self.has_headers = False
+        """Whether the answer has begun."""
+
+
+class GrpcConnection:
+    """One connection of a client."""
+
+    def __init__(self, message_bytes_max: int) -> None:
+        """Take messages of up to *message_bytes_max*."""
+        assert message_bytes_max + PREFIX_BYTES <= EXPECTED_BYTES_MAX
+        self.http2 = Http2Connection()
+        self._message_bytes_max = message_bytes_max
+        self._calls: dict[int, _Call] = {}
+        self._events: list[Event] = []
+        # What headers said: a client sends the same ones again and again.
+        self._understood: dict[Headers, _Request | None] = {}
+
+    # What is received.
+
+    def receive(self, data: bytes) -> list[Event]:
+        """
+        Take bytes from the peer; what has happened.
+
+        Raises:
+            Broken: See ``Http2Connection.receive``.
+        """
+        self._events = events = list[Event]()
+        for event in self.http2.receive(data):
+            match event:
+                case Data(number, part, is_last):
+                    self._take_data(number, part, is_last=is_last)
+                case Opened():
+                    self._open(event)
+                case Reset(number):
+                    if self._calls.pop(number, None) is not None:
+                        events.append(Cancelled(number))
+                case Sent(number):
+                    events.append(Written(number))
+        return events
+
+    def _open(self, event: Opened) -> None:
+        number, headers = event.stream, event.headers
+        understood = self._understood
+        if headers not in understood:
+            if len(understood) >= UNDERSTOOD_MAX:
+                understood.clear()
+            understood[headers] = _request_of(headers)
+        request = understood[headers]
+        if request is None:
+            self.http2.send_end(number, _NOT_GRPC_BLOCK)
+            return
+        self._calls[number] = _Call()
+        self._events.append(Started(number, *request))
+        if event.is_whole:
+            self._events.append(Finished(number))
+
+    def _take_data(self, number: int, part: bytes, *, is_last: bool) -> None:
+        call = self._calls.get(number)
+        if call is None:
+            return
+        if call.received:
+            call.received.append(part)
+            call.missing -= len(part)
+            if call.missing > 0 and not is_last:
+                return
+            part = b"".join(call.received)
+            call.received.clear()
+        rest = self._take_messages(number, call, part, is_last=is_last)
+        if rest is not None and is_last:
+            if rest:
+                self._refuse(number, StatusCode.INTERNAL, "a message is cut short")
+            else:
+                self._events.append(Finished(number))
+
+    def _take_messages(
+        self, number: int, call: _Call, received: bytes, *, is_last: bool
+    ) -> bytes | None:
+        """Take the messages that are complete; what is left, or None if refused."""
+        call.missing = 0
+        while len(received) >= PREFIX_BYTES:
+            is_compressed, size = _PREFIX.unpack_from(received)
+            if is_compressed:
+                self._refuse(
+                    *(number, StatusCode.UNIMPLEMENTED),
+                    "compressed messages are not taken here",
+                )
+                return None
+            if size > self._message_bytes_max:
+                self._refuse(
+                    *(number, StatusCode.INVALID_ARGUMENT),
+                    f"Message size {size} exceeds maximum allowed "
+                    f"{self._message_bytes_max}",
+                )
+                return None
+            end = PREFIX_BYTES + size
+            if len(received) < end:
+                call.missing = end - len(received)
+                if end > STREAM_WINDOW:
+                    self.http2.expect(number, end)
+                break
+            self._events.append(Message(number, received[PREFIX_BYTES:end]))
+            received = received[end:]
+        if received and not is_last:
+            call.received.append(received)
+        return received
+
+    def _refuse(self, number: int, status: StatusCode, text: str) -> None:
+        self.finish(number, status, text)
+        self._events.append(Cancelled(number))
+
+    def consumed(self, number: int, message: bytes) -> None:
+        """A message was dealt with, and the caller may send as much again."""
+        if number in self._calls:
+            self.http2.release(number, PREFIX_BYTES + len(message))
+
+    # What is sent.
+
+    def answer(self, number: int, message: bytes) -> None:
+        """Answer a call with one message, and end it well."""
+        call = self._calls.pop(number, None)
+        if call is None:
+            return
+        http2 = self.http2
+        http2.send_headers(number, _HEADERS_BLOCK)
+        http2.send_data(number, _PREFIX.pack(0, len(message)) + message)
+        http2.send_end(number, _OK_BLOCK)
+
+    def begin(self, number: int) -> None:
+        """Let the caller know that its call has been taken."""
+        call = self._calls.get(number)
+        if call is not None and not call.has_headers:
+            call.has_headers = True
+            self.http2.send_headers(number, _HEADERS_BLOCK)
+
+    def write(self, number: int, message: bytes) -> bool:
+        """
+        Send one of several messages; whether it could be handed over.
+
+        If not, a ``Written`` will tell when it has been.
+        """
+        self.begin(number)
+        return self.http2.send_data(number, _PREFIX.pack(0, len(message)) + message)
+
+    def finish(self, number: int, status: StatusCode, text: str = "") -> None:
+        """End a call, behind everything that was written."""
+        call = self._calls.pop(number, None)
+        if call is None:
+            return
+        if status is StatusCode.OK:
+            if not call.has_headers:
+                self.http2.send_headers(number, _HEADERS_BLOCK)
+            self.http2.send_end(number, _OK_BLOCK)
+            return
+        trailers = [
+            (b"grpc-status", str(int(status)).encode()),
+            (b"grpc-message", _encode_text(text[:STATUS_TEXT_MAX])),
+        ]
+        if not call.has_headers:
+            trailers = [*_HEADERS, *trailers]
+        self.http2.send_end(number, encode_headers(trailers))
+
+    def cancel(self, number: int) -> None:
+        """End a call without an answer."""
+        if self._calls.pop(number, None) is not None:
+            self.http2.reset(number, Code.CANCEL)
+
+    # What is known.
+
+    @property
+    def call_count(self) -> int:
+        """How many calls wait for an answer."""
+        return len(self._calls)
+
+
+def _request_of(headers: Headers) -> _Request | None:
+    """What the headers of a call say; None if they are not those of a call."""
+    method = kind = timeout = b""
+    metadata = {}
+    for name, value in headers:
+        if name == b":path":
+            method = value
+        elif name == b"content-type":
+            kind = value
+        elif name == b"grpc-timeout":
+            timeout = value
+        elif not name.startswith(b":") and not name.endswith(b"-bin"):
+            metadata[name.decode("latin-1")] = value.decode("latin-1")
+    if not kind.startswith(b"application/grpc"):
+        return None
+    return method.decode("latin-1"), metadata, _timeout_s_of(timeout)
+
+
+def _encode_text(text: str) -> bytes:
+    """*text* as a header may hold it: as in a URL, but with spaces."""
+    return b"".join(
+        bytes((byte,)) if 0x20 <= byte < 0x7F and byte != 0x25 else b"%%%02X" % byte
+        for byte in text.encode(errors="replace")
+    )
+
+
+def _timeout_s_of(text: bytes) -> float | None:
+    found = _TIMEOUT.fullmatch(text)
+    return None if found is None else int(found[1]) * _TIMEOUT_UNITS_S[found[2]]

@@ -1,0 +1,398 @@
+"""
+HPACK, the compression of headers in HTTP/2 (RFC 7541); both tables, Huffman codes.
+
+The decoder follows the peer's dynamic table.  A client repeats itself: after its
+first requests a block of headers is a few indexes, and the same few each time, so
+what they stand for is remembered until the table changes.  The encoder keeps no
+table, because what we answer is nearly always one of a few blocks made in advance.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from pydanube.model.errors import ProtocolViolation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Header = tuple[bytes, bytes]
+Headers = tuple[Header, ...]
+
+TABLE_BYTES_MAX = 4096
+"""Of the dynamic table; what a peer may use unless it is told otherwise."""
+LIST_BYTES_MAX = 32 * 1024
+"""Of the headers of one request, as RFC 9113 counts them."""
+REMEMBERED_MAX = 64
+REMEMBERED_BYTES_MAX = 128
+"""So many blocks, each no longer than that, are remembered with what they mean."""
+ENTRY_OVERHEAD_BYTES = 32
+
+_TABLE: tuple[Header, ...] = (
+    (b":authority", b""),
+    (b":method", b"GET"),
+    (b":method", b"POST"),
+    (b":path", b"/"),
+    (b":path", b"/index.html"),
+    (b":scheme", b"http"),
+    (b":scheme", b"https"),
+    (b":status", b"200"),
+    (b":status", b"204"),
+    (b":status", b"206"),
+    (b":status", b"304"),
+    (b":status", b"400"),
+    (b":status", b"404"),
+    (b":status", b"500"),
+    (b"accept-charset", b""),
+    (b"accept-encoding", b"gzip, deflate"),
+    (b"accept-language", b""),
+    (b"accept-ranges", b""),
+    (b"accept", b""),
+    (b"access-control-allow-origin", b""),
+    (b"age", b""),
+    (b"allow", b""),
+    (b"authorization", b""),
+    (b"cache-control", b""),
+    (b"content-disposition", b""),
+    (b"content-encoding", b""),
+    (b"content-language", b""),
+    (b"content-length", b""),
+    (b"content-location", b""),
+    (b"content-range", b""),
+    (b"content-type", b""),
+    (b"cookie", b""),
+    (b"date", b""),
+    (b"etag", b""),
+    (b"expect", b""),
+    (b"expires", b""),
+    (b"from", b""),
+    (b"host", b""),
+    (b"if-match", b""),
+    (b"if-modified-since", b""),
+    (b"if-none-match", b""),
+    (b"if-range", b""),
+    (b"if-unmodified-since", b""),
+    (b"last-modified", b""),
+    (b"link", b""),
+    (b"location", b""),
+    (b"max-forwards", b""),
+    (b"proxy-authenticate", b""),
+    (b"proxy-authorization", b""),
+    (b"range", b""),
+    (b"referer", b""),
+    (b"refresh", b""),
+    (b"retry-after", b""),
+    (b"server", b""),
+    (b"set-cookie", b""),
+    (b"strict-transport-security", b""),
+    (b"transfer-encoding", b""),
+    (b"user-agent", b""),
+    (b"vary", b""),
+    (b"via", b""),
+    (b"www-authenticate", b""),
+)
+_INDEX_OF_NAME = {
+    name: index for index, (name, _) in reversed(list(enumerate(_TABLE, 1)))
+}
+_INDEX_OF = {header: index for index, header in enumerate(_TABLE, 1) if header[1]}
+
+_LENGTHS = (
+    (5, "012aceiost"),
+    (6, " %-./3456789=A_bdfghlmnpru"),
+    (7, ":BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz"),
+    (8, "&*,;XZ"),
+    (10, '!"()?'),
+    (11, "'+|"),
+    (12, "#>"),
+    (13, "\x00$@[]~"),
+    (14, "^}"),
+    (15, "<`{"),
+    (19, "\\\xc3\xd0"),
+    (20, "\x80\x82\x83\xa2\xb8\xc2\xe0\xe2"),
+    (21, "\x99\xa1\xa7\xac\xb0\xb1\xb3\xd1\xd8\xd9\xe3\xe5\xe6"),
+    (
+        22,
+        (
+            "\x81\x84\x85\x86\x88\x92\x9a\x9c\xa0\xa3\xa4\xa9\xaa\xad\xb2\xb5\xb9\xba\xbb"
+            "\xbd\xbe\xc4\xc6\xe4\xe8\xe9"
+        ),
+    ),
+    (
+        23,
+        (
+            "\x01\x87\x89\x8a\x8b\x8c\x8d\x8f\x93\x95\x96\x97\x98\x9b\x9d\x9e\xa5\xa6\xa8"
+            "\xae\xaf\xb4\xb6\xb7\xbc\xbf\xc5\xe7\xef"
+        ),
+    ),
+    (24, "\t\x8e\x90\x91\x94\x9f\xab\xce\xd7\xe1\xec\xed"),
+    (25, "\xc7\xcf\xea\xeb"),
+    (26, "\xc0\xc1\xc8\xc9\xca\xcd\xd2\xd5\xda\xdb\xee\xf0\xf2\xf3\xff"),
+    (
+        27,
+        "\xcb\xcc\xd3\xd4\xd6\xdd\xde\xdf\xf1\xf4\xf5\xf6\xf7\xf8\xfa\xfb\xfc\xfd\xfe",
+    ),
+    (
+        28,
+        (
+            "\x02\x03\x04\x05\x06\x07\x08\x0b\x0c\x0e\x0f\x10\x11\x12\x13\x14\x15\x17\x18"
+            "\x19\x1a\x1b\x1c\x1d\x1e\x1f\x7f\xdc\xf9"
+        ),
+    ),
+    (30, "\n\r\x16"),
+)
+"""How many bits the code of a character has.  The codes are canonical: in order of
+length and then of the character, each is the last one's successor."""
+
+
+class HeaderDecoder:
+    """What one peer's header blocks mean."""
+
+    def __init__(self, *, list_bytes_max: int = LIST_BYTES_MAX) -> None:
+        self._list_bytes_max = list_bytes_max
+        # The newest entry first, as they are counted.
+        self._table: deque[Header] = deque()
+        self._table_bytes = 0
+        self._table_bytes_max = TABLE_BYTES_MAX
+        self._remembered: dict[bytes, Headers] = {}
+
+    def decode(self, block: bytes) -> Headers:
+        """
+        The headers that *block*, all of it, stands for.
+
+        Raises:
+            ProtocolViolation: It is malformed, or stands for too much; the peer's
+                table and ours may differ from here on.
+        """
+        known = self._remembered.get(block)
+        if known is not None:
+            return known
+        try:
+            headers, is_settled = self._decode(block)
+        except IndexError as error:
+            raise ProtocolViolation("a header block ends in the middle") from error
+        if (
+            is_settled
+            and len(block) <= REMEMBERED_BYTES_MAX
+            and len(self._remembered) < REMEMBERED_MAX
+        ):
+            self._remembered[block] = headers
+        return headers
+
+    def _decode(self, block: bytes) -> tuple[Headers, bool]:
+        """The headers, and whether the block would mean the same again."""
+        headers: list[Header] = []
+        is_settled = True
+        size = at = 0
+        while at < len(block):
+            first = block[at]
+            if first & 0x80:
+                index, at = _integer(block, at, 7)
+                header = self._entry(index)
+            elif first & 0xE0 == 0x20:
+                if headers:
+                    raise ProtocolViolation("a table's size changes behind a header")
+                table_bytes, at = _integer(block, at, 5)
+                self._resize(table_bytes)
+                is_settled = False
+                continue
+            else:
+                is_added = bool(first & 0x40)
+                index, at = _integer(block, at, 6 if is_added else 4)
+                if index:
+                    name = self._entry(index)[0]
+                else:
+                    name, at = _string(block, at)
+                value, at = _string(block, at)
+                header = (name, value)
+                if is_added:
+                    self._add(header)
+                    is_settled = False
+            size += len(header[0]) + len(header[1]) + ENTRY_OVERHEAD_BYTES
+            if size > self._list_bytes_max:
+                raise ProtocolViolation(
+                    f"the headers of a request are longer than {self._list_bytes_max}"
+                )
+            headers.append(header)
+        return tuple(headers), is_settled
+
+    def _entry(self, index: int) -> Header:
+        if 0 < index <= len(_TABLE):
+            return _TABLE[index - 1]
+        at = index - len(_TABLE) - 1
+        if not 0 <= at < len(self._table):
+            raise ProtocolViolation(f"there is no header {index} in the table")
+        return self._table[at]
+
+    def _add(self, header: Header) -> None:
+        self._remembered.clear()
+        byte_count = len(header[0]) + len(header[1]) + ENTRY_OVERHEAD_BYTES
+        self._shrink_to(self._table_bytes_max - byte_count)
+        # One that is too long for the table only empties it.
+        if byte_count <= self._table_bytes_max:
+            self._table.appendleft(header)
+            self._table_bytes += byte_count
+
+    def _resize(self, table_bytes_max: int) -> None:
+        if table_bytes_max > TABLE_BYTES_MAX:
+            raise ProtocolViolation(
+                f"a header table of {table_bytes_max} bytes; {TABLE_BYTES_MAX} are "
+                "allowed"
+            )
+        self._remembered.clear()
+        self._table_bytes_max = table_bytes_max
+        self._shrink_to(table_bytes_max)
+
+    def _shrink_to(self, table_bytes: int) -> None:
+        while self._table and self._table_bytes > table_bytes:
+            name, value = self._table.pop()
+            self._table_bytes -= len(name) + len(value) + ENTRY_OVERHEAD_BYTES
+
+
+def encode_headers(headers: Iterable[Header]) -> bytes:
+    """A block that means *headers* to any decoder, whatever is in its table."""
+    block = bytearray()
+    for header in headers:
+        index = _INDEX_OF.get(header)
+        if index is not None:
+            block += _encode_integer(index, 7, 0x80)
+            continue
+        name, value = header
+        index = _INDEX_OF_NAME.get(name, 0)
+        block += _encode_integer(index, 4, 0x00)
+        for text in (value,) if index else (name, value):
+            block += _encode_integer(len(text), 7, 0x00)
+            block += text
+    return bytes(block)
+
+
+def _integer(block: bytes, at: int, bits: int) -> tuple[int, int]:
+    """The number that begins in the last *bits* of a byte, and where it ends."""
+    most = (1 << bits) - 1
+    value = block[at] & most
+    at += 1
+    if value < most:
+        return value, at
+    shift = 0
+    while True:
+        byte = block[at]
+        at += 1
+        value += (byte & 0x7F) << shift
+        if not byte & 0x80:
+            return value, at
+        shift += 7
+        if shift > 28:
+            raise ProtocolViolation("a number in a header block has no end")
+
+
+def _encode_integer(value: int, bits: int, flags: int) -> bytes:
+    most = (1 << bits) - 1
+    if value < most:
+        return bytes((flags | value,))
+    encoded = bytearray((flags | most,))
+    value -= most
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _string(block: bytes, at: int) -> tuple[bytes, int]:
+    is_huffman = bool(block[at] & 0x80)
+    length, at = _integer(block, at, 7)
+    end = at + length
+    if end > len(block):
+        raise ProtocolViolation("a header block ends in the middle of a text")
+    text = block[at:end]
+    return (_huffman.decode(text) if is_huffman else text), end
+
+
+class _Huffman:
+    """
+    Decodes half a byte at a time.
+
+    A state is an inner node of the tree of codes.  No code is shorter than five
+    bits, so half a byte completes one character at most.
+    """
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[int, int]] = []
+        self._may_end: list[bool] = []
+
+    def decode(self, text: bytes) -> bytes:
+        """
+        What *text* stands for.
+
+        Raises:
+            ProtocolViolation: It is no sequence of codes.
+        """
+        if not self._steps:
+            self._build()
+        steps = self._steps
+        decoded = bytearray()
+        state = 0
+        for byte in text:
+            for half in (byte >> 4, byte & 15):
+                state, character = steps[state << 4 | half]
+                if character >= 0:
+                    decoded.append(character)
+                elif state < 0:
+                    raise ProtocolViolation("a header holds no valid Huffman code")
+        if not self._may_end[state]:
+            raise ProtocolViolation("a Huffman code in a header has no end")
+        return bytes(decoded)
+
+    def _build(self) -> None:
+        # A leaf is the complement of its character, so inner nodes are the numbers
+        # from 0 on; the code of all ones, "end of text", has no leaf.
+        nodes: list[list[int | None]] = [[None, None]]
+        code = width = 0
+        for length, characters in _LENGTHS:
+            code <<= length - width
+            width = length
+            for character in characters:
+                self._place(nodes, code, length, ord(character))
+                code += 1
+        self._steps = [
+            self._step(nodes, node, half)
+            for node in range(len(nodes))
+            for half in range(16)
+        ]
+        # A text is filled up with ones to a whole byte.
+        self._may_end = [False] * len(nodes)
+        node: int | None = 0
+        for _ in range(8):
+            assert node is not None
+            self._may_end[node] = True
+            node = nodes[node][1]
+
+    @staticmethod
+    def _place(
+        nodes: list[list[int | None]], code: int, length: int, character: int
+    ) -> None:
+        node = 0
+        for bit in range(length - 1, 0, -1):
+            following = nodes[node][code >> bit & 1]
+            if following is None:
+                following = len(nodes)
+                nodes[node][code >> bit & 1] = following
+                nodes.append([None, None])
+            node = following
+        nodes[node][code & 1] = ~character
+
+    @staticmethod
+    def _step(nodes: list[list[int | None]], node: int, half: int) -> tuple[int, int]:
+        """Where half a byte leads from *node*, and the character on the way or -1."""
+        found = -1
+        for bit in (8, 4, 2, 1):
+            following = nodes[node][1 if half & bit else 0]
+            if following is None:
+                return -1, -1
+            if following < 0:
+                found, following = ~following, 0
+            node = following
+        return node, found
+
+
+_huffman = _Huffman()

@@ -1,0 +1,694 @@
+"""
+HTTP/2 as a server speaks it (RFC 9113), as a machine without I/O.
+
+Received bytes go in, events come out; what is to be sent piles up as frames until it
+is taken.  It does what gRPC needs and refuses the rest: no upgrade from HTTP/1, no
+push, no priorities.
+
+What a peer may make us keep is bounded.  A stream's window lets it send
+``STREAM_WINDOW`` bytes; more only when the machine's user asks for it with ``expect``,
+and at most ``EXPECTED_BYTES_MAX`` on a connection at a time, first come, first
+served.  The connection's own window never matters: it is refilled at once.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from pydanube.model.errors import ProtocolViolation
+from pydanube.wire.hpack import HeaderDecoder
+
+if TYPE_CHECKING:
+    from pydanube.wire.hpack import Headers
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+FRAME_BYTES_MAX = 16_384
+"""The longest frame body that either side sends."""
+STREAM_WINDOW = 65_535
+"""What a peer may send on a stream before it is granted more."""
+CONNECTION_WINDOW = 16 * 1024 * 1024
+"""What a peer may send on all streams before the window is refilled."""
+EXPECTED_BYTES_MAX = 64 * 1024 * 1024
+"""What may be granted to streams, beyond their first window, at a time."""
+STREAMS_MAX = 1000
+"""So many requests of one connection are answered at a time."""
+BLOCK_BYTES_MAX = 64 * 1024
+"""The longest block of headers, in however many frames."""
+CONTROL_MAX = 10_000
+"""A peer may make us answer so many control frames, or take back so many requests,
+more than it is given answers, before some time has passed."""
+WINDOW_MAX = 2**31 - 1
+VALID_MAX = 64
+"""So many headers are remembered to be good."""
+
+_HEADER = struct.Struct(">HBBBI")
+_U32 = struct.Struct(">I")
+_SETTING = struct.Struct(">HI")
+HEADER_BYTES = 9
+
+
+class Frame(IntEnum):
+    """What a frame is."""
+
+    DATA = 0
+    HEADERS = 1
+    PRIORITY = 2
+    RST_STREAM = 3
+    SETTINGS = 4
+    PUSH_PROMISE = 5
+    PING = 6
+    GOAWAY = 7
+    WINDOW_UPDATE = 8
+    CONTINUATION = 9
+
+
+class Code(IntEnum):
+    """Why a stream or connection ends."""
+
+    NO_ERROR = 0
+    PROTOCOL_ERROR = 1
+    INTERNAL_ERROR = 2
+    FLOW_CONTROL_ERROR = 3
+    STREAM_CLOSED = 5
+    FRAME_SIZE_ERROR = 6
+    REFUSED_STREAM = 7
+    CANCEL = 8
+    COMPRESSION_ERROR = 9
+    ENHANCE_YOUR_CALM = 11
+
+
+class Setting(IntEnum):
+    """What a SETTINGS frame sets."""
+
+    HEADER_TABLE_SIZE = 1
+    ENABLE_PUSH = 2
+    MAX_CONCURRENT_STREAMS = 3
+    INITIAL_WINDOW_SIZE = 4
+    MAX_FRAME_SIZE = 5
+    MAX_HEADER_LIST_SIZE = 6
+
+
+_SETTING_BOUNDS: dict[int, tuple[int, int]] = {
+    Setting.ENABLE_PUSH: (0, 1),
+    Setting.INITIAL_WINDOW_SIZE: (0, WINDOW_MAX),
+    Setting.MAX_FRAME_SIZE: (FRAME_BYTES_MAX, 2**24 - 1),
+}
+
+# What a request says about itself, once each; the first three it must say.
+_PSEUDO_HEADERS = (b":method", b":scheme", b":path", b":authority")
+# What belongs to HTTP/1.
+_CONNECTION_HEADERS = {
+    b"connection",
+    b"keep-alive",
+    b"proxy-connection",
+    b"transfer-encoding",
+    b"upgrade",
+}
+
+_ACK = 0x1
+_END_STREAM = 0x1
+_END_HEADERS = 0x4
+_PADDED = 0x8
+_PRIORITY = 0x20
+_PRIORITY_BYTES = 5
+
+
+class Broken(Exception):
+    """The peer broke the protocol; nothing it sends any more can be trusted."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+# What has happened.
+
+
+@dataclass(slots=True)
+class Opened:
+    """A request begins."""
+
+    stream: int
+    headers: Headers
+    is_whole: bool
+    """Whether nothing follows."""
+
+
+@dataclass(slots=True)
+class Data:
+    """A part of a request's body."""
+
+    stream: int
+    data: bytes
+    is_last: bool
+
+
+@dataclass(slots=True)
+class Reset:
+    """The peer wants no answer any more; the stream is gone."""
+
+    stream: int
+
+
+@dataclass(slots=True)
+class Sent:
+    """All that was to be sent on a stream has been handed over."""
+
+    stream: int
+
+
+Event = Opened | Data | Reset | Sent
+
+
+class _Stream:
+    __slots__ = (
+        *("closing", "expected", "is_closed_by_peer", "is_told", "pending"),
+        *("receivable", "sendable"),
+    )
+
+    def __init__(self, sendable: int) -> None:
+        self.sendable = sendable
+        """What the peer's window still takes."""
+        self.receivable = STREAM_WINDOW
+        """What the peer may still send."""
+        self.expected = 0
+        """Of what it may send, so much was granted beyond the first window."""
+        self.pending: deque[memoryview] = deque()
+        """Data that the windows do not take yet."""
+        self.closing: bytes | None = None
+        """The frames that come behind the data and end the stream."""
+        self.is_closed_by_peer = False
+        self.is_told = True
+        """Whether the user knows that nothing is pending."""
+
+
+class Http2Connection:
+    """One connection, seen from the server."""
+
+    def __init__(self) -> None:
+        # What has come of a frame that is not complete.
+        self._rest = b""
+        self._has_preface = False
+        self._has_settings = False
+        self._decoder = HeaderDecoder()
+        # Headers that were found good, by their identity.
+        self._valid: dict[int, Headers] = {}
+        self._streams: dict[int, _Stream] = {}
+        self._last_stream = 0
+        # Streams that we ended before the peer did: what comes of them was on its
+        # way, and does not matter.
+        self._abandoned: dict[int, None] = {}
+        # A block of headers that goes on in the next frame: stream, flags, block.
+        self._block: tuple[int, int, bytearray] | None = None
+        self._output: list[bytes] = []
+        self._sendable = STREAM_WINDOW
+        self._first_sendable = STREAM_WINDOW
+        self._receivable = CONNECTION_WINDOW
+        self._expected_bytes = 0
+        # Streams that wait for being granted more: stream, how much.
+        self._expecting: deque[tuple[int, int]] = deque()
+        # Streams with pending data, in the order in which they are served.
+        self._blocked: dict[int, None] = {}
+        self._control = 0
+        self._events: list[Event] = []
+        self.is_going_away = False
+        """Whether no more requests are taken."""
+        self._write(
+            Frame.SETTINGS,
+            0,
+            0,
+            _SETTING.pack(Setting.MAX_CONCURRENT_STREAMS, STREAMS_MAX)
+            + _SETTING.pack(Setting.MAX_HEADER_LIST_SIZE, BLOCK_BYTES_MAX),
+        )
+        self._write(
+            Frame.WINDOW_UPDATE, 0, 0, _U32.pack(CONNECTION_WINDOW - STREAM_WINDOW)
+        )
+
+    # What is received.
+
+    def receive(self, data: bytes) -> list[Event]:
+        """
+        Take bytes from the peer; what has happened.
+
+        Raises:
+            Broken: They are not HTTP/2, or do what a peer must not do.  The output
+                then tells the peer so, and the connection is to be closed.
+        """
+        events: list[Event] = []
+        self._events = events
+        try:
+            self._rest = self._take_frames(self._rest + data if self._rest else data)
+        except Broken as error:
+            self.go_away(error.code, str(error))
+            raise
+        return events
+
+    def _take_frames(self, received: bytes) -> bytes:
+        """Take the frames that are complete; what is left over."""
+        at, end = 0, len(received)
+        if not self._has_preface:
+            if received[: len(PREFACE)] != PREFACE[:end]:
+                raise Broken(Code.PROTOCOL_ERROR, "the peer does not speak HTTP/2")
+            if end < len(PREFACE):
+                return received
+            self._has_preface = True
+            at = len(PREFACE)
+        while end - at >= HEADER_BYTES:
+            high, low, kind, flags, stream = _HEADER.unpack_from(received, at)
+            length = high << 8 | low
+            if length > FRAME_BYTES_MAX:
+                raise Broken(Code.FRAME_SIZE_ERROR, f"a frame of {length} bytes")
+            body_at = at + HEADER_BYTES
+            if end - body_at < length:
+                break
+            at = body_at + length
+            self._take(kind, flags, stream & WINDOW_MAX, received[body_at:at])
+        return received[at:]
+
+    def _take(self, kind: int, flags: int, stream: int, body: bytes) -> None:
+        if self._block is not None and kind != Frame.CONTINUATION:
+            raise Broken(Code.PROTOCOL_ERROR, "headers do not go on")
+        if not self._has_settings and kind != Frame.SETTINGS:
+            raise Broken(Code.PROTOCOL_ERROR, "the first frame is not SETTINGS")
+        take = _TAKE.get(kind)
+        # What is unknown is to be ignored.
+        if take is not None:
+            take(self, flags, stream, body)
+
+    def _take_headers(self, flags: int, stream: int, body: bytes) -> None:
+        if flags & (_PADDED | _PRIORITY):
+            body = _without_padding(flags, body)
+            if flags & _PRIORITY:
+                if len(body) < _PRIORITY_BYTES:
+                    raise Broken(Code.FRAME_SIZE_ERROR, "headers without a priority")
+                body = body[_PRIORITY_BYTES:]
+        if flags & _END_HEADERS:
+            self._open(stream, flags, body)
+        else:
+            self._block = (stream, flags, bytearray(body))
+
+    def _take_continuation(self, flags: int, stream: int, body: bytes) -> None:
+        if self._block is None or self._block[0] != stream:
+            raise Broken(Code.PROTOCOL_ERROR, "no headers go on here")
+        _, first_flags, block = self._block
+        block += body
+        if len(block) > BLOCK_BYTES_MAX or not body:
+            raise Broken(
+                Code.ENHANCE_YOUR_CALM, f"headers of more than {BLOCK_BYTES_MAX} bytes"
+            )
+        if flags & _END_HEADERS:
+            self._block = None
+            self._open(stream, first_flags, bytes(block))
+
+    def _open(self, number: int, flags: int, block: bytes) -> None:
+        # Also those of a request that is refused: they change the table.
+        try:
+            headers = self._decoder.decode(block)
+        except ProtocolViolation as error:
+            raise Broken(Code.COMPRESSION_ERROR, str(error)) from error
+        is_whole = bool(flags & _END_STREAM)
+        stream = self._streams.get(number)
+        if stream is not None:
+            # Trailers: gRPC has none in requests, but they end one.
+            if not is_whole or stream.is_closed_by_peer:
+                raise Broken(Code.PROTOCOL_ERROR, "headers behind a request")
+            stream.is_closed_by_peer = True
+            self._events.append(Data(number, b"", is_last=True))
+            return
+        if not number & 1:
+            raise Broken(Code.PROTOCOL_ERROR, f"a request on stream {number}")
+        if number <= self._last_stream:
+            if number in self._abandoned:
+                return
+            raise Broken(Code.STREAM_CLOSED, f"a request on the old stream {number}")
+        self._last_stream = number
+        if self.is_going_away or len(self._streams) >= STREAMS_MAX:
+            self._refuse(number, Code.REFUSED_STREAM)
+            return
+        if not self._is_request(headers):
+            self._refuse(number, Code.PROTOCOL_ERROR)
+            return
+        stream = self._streams[number] = _Stream(self._first_sendable)
+        stream.is_closed_by_peer = is_whole
+        self._events.append(Opened(number, headers, is_whole))
+
+    def _is_request(self, headers: Headers) -> bool:
+        # The decoder gives the same object for the same block.
+        valid = self._valid
+        if id(headers) in valid:
+            return True
+        if not _is_request(headers):
+            return False
+        if len(valid) >= VALID_MAX:
+            valid.clear()
+        valid[id(headers)] = headers
+        return True
+
+    def _refuse(self, number: int, code: Code) -> None:
+        self._count_control()
+        self._abandon(number)
+        self._write(Frame.RST_STREAM, 0, number, _U32.pack(code))
+
+    def _take_data(self, flags: int, number: int, body: bytes) -> None:
+        size = len(body)
+        if number > self._last_stream or not number:
+            raise Broken(Code.PROTOCOL_ERROR, f"data on stream {number}")
+        self._receivable -= size
+        if self._receivable < 0:
+            raise Broken(Code.FLOW_CONTROL_ERROR, "more data than the window takes")
+        if self._receivable * 2 < CONNECTION_WINDOW:
+            self._write(
+                *(Frame.WINDOW_UPDATE, 0, 0),
+                _U32.pack(CONNECTION_WINDOW - self._receivable),
+            )
+            self._receivable = CONNECTION_WINDOW
+        stream = self._streams.get(number)
+        if stream is None:
+            if number not in self._abandoned:
+                self._refuse(number, Code.STREAM_CLOSED)
+            return
+        if stream.is_closed_by_peer:
+            raise Broken(Code.STREAM_CLOSED, "data behind the end of a request")
+        stream.receivable -= size
+        if stream.receivable < 0:
+            raise Broken(Code.FLOW_CONTROL_ERROR, "more data than a stream takes")
+        if flags & _PADDED:
+            body = _without_padding(flags, body)
+            self.release(number, size - len(body))
+        stream.is_closed_by_peer = bool(flags & _END_STREAM)
+        self._events.append(Data(number, body, is_last=stream.is_closed_by_peer))
+
+    def _take_window_update(self, _: int, number: int, body: bytes) -> None:
+        if len(body) != 4:
+            raise Broken(Code.FRAME_SIZE_ERROR, "a WINDOW_UPDATE of another size")
+        increment = _U32.unpack(body)[0] & WINDOW_MAX
+        if not increment:
+            raise Broken(Code.PROTOCOL_ERROR, "a window grows by nothing")
+        if number:
+            if number > self._last_stream:
+                raise Broken(Code.PROTOCOL_ERROR, f"a window of stream {number}")
+            stream = self._streams.get(number)
+            if stream is None:
+                return
+            stream.sendable += increment
+            if stream.sendable > WINDOW_MAX:
+                self._refuse(number, Code.FLOW_CONTROL_ERROR)
+                self._forget(number)
+                self._events.append(Reset(number))
+                return
+        else:
+            self._sendable += increment
+            if self._sendable > WINDOW_MAX:
+                raise Broken(Code.FLOW_CONTROL_ERROR, "the window grows too large")
+        self._send_blocked()
+
+    def _take_reset(self, _: int, number: int, body: bytes) -> None:
+        if len(body) != 4:
+            raise Broken(Code.FRAME_SIZE_ERROR, "a RST_STREAM of another size")
+        if not number or number > self._last_stream:
+            raise Broken(Code.PROTOCOL_ERROR, f"stream {number} was never there")
+        if number in self._streams:
+            # Requests that are taken back at once cost us more than their sender.
+            self._count_control()
+            self._forget(number)
+            self._events.append(Reset(number))
+
+    def _take_settings(self, flags: int, stream: int, body: bytes) -> None:
+        if stream:
+            raise Broken(Code.PROTOCOL_ERROR, "settings of a stream")
+        if flags & _ACK:
+            if body:
+                raise Broken(Code.FRAME_SIZE_ERROR, "settings in an acknowledgement")
+            return
+        if len(body) % _SETTING.size:
+            raise Broken(Code.FRAME_SIZE_ERROR, "settings that are cut")
+        for number, value in _SETTING.iter_unpack(body):
+            low, high = _SETTING_BOUNDS.get(number, (0, 2**32 - 1))
+            if not low <= value <= high:
+                code = Code.PROTOCOL_ERROR
+                if number == Setting.INITIAL_WINDOW_SIZE:
+                    code = Code.FLOW_CONTROL_ERROR
+                raise Broken(code, f"the setting {number} is {value}")
+            # That frames may be longer does not matter: they would only let one
+            # stream keep the others waiting.
+            if number == Setting.INITIAL_WINDOW_SIZE:
+                self._set_first_window(value)
+        self._has_settings = True
+        self._count_control()
+        self._write(Frame.SETTINGS, _ACK, 0, b"")
+        self._send_blocked()
+
+    def _set_first_window(self, window: int) -> None:
+        change = window - self._first_sendable
+        self._first_sendable = window
+        for stream in self._streams.values():
+            stream.sendable += change
+            if stream.sendable > WINDOW_MAX:
+                raise Broken(Code.FLOW_CONTROL_ERROR, "a window grows too large")
+
+    def _take_ping(self, flags: int, stream: int, body: bytes) -> None:
+        if stream or len(body) != 8:
+            raise Broken(Code.FRAME_SIZE_ERROR, "a PING of another size")
+        if not flags & _ACK:
+            self._count_control()
+            self._write(Frame.PING, _ACK, 0, body)
+
+    def _take_priority(self, _: int, stream: int, body: bytes) -> None:
+        # It has no meaning any more, but a form.
+        if not stream:
+            raise Broken(Code.PROTOCOL_ERROR, "a priority of no stream")
+        if len(body) != _PRIORITY_BYTES:
+            raise Broken(Code.FRAME_SIZE_ERROR, "a PRIORITY of another size")
+
+    def _take_goaway(self, _: int, stream: int, __: bytes) -> None:
+        # That the peer will send no more requests, we shall see.
+        if stream:
+            raise Broken(Code.PROTOCOL_ERROR, "a GOAWAY of a stream")
+
+    def _take_push(self, _: int, __: int, ___: bytes) -> None:
+        raise Broken(Code.PROTOCOL_ERROR, "a client does not push")
+
+    # What is sent.
+
+    def take_output(self) -> list[bytes]:
+        """What is to be sent, in order; it is forgotten here."""
+        output, self._output = self._output, []
+        return output
+
+    def send_headers(self, number: int, block: bytes) -> None:
+        """Begin the answer to a request, with a block made by ``encode_headers``."""
+        if number in self._streams:
+            self._write(Frame.HEADERS, _END_HEADERS, number, block)
+
+    def send_data(self, number: int, data: bytes) -> bool:
+        """
+        Go on with the answer; whether all of it could be handed over.
+
+        If not, a ``Sent`` will tell when it has been; more may be given before.
+        """
+        stream = self._streams.get(number)
+        if stream is None:
+            return True
+        if (
+            not stream.pending
+            and len(data) <= FRAME_BYTES_MAX
+            and len(data) <= min(stream.sendable, self._sendable)
+        ):
+            # As most are.
+            stream.sendable -= len(data)
+            self._sendable -= len(data)
+            self._write(Frame.DATA, 0, number, data)
+            return True
+        stream.pending.append(memoryview(data))
+        self._blocked.setdefault(number)
+        stream.is_told = True
+        self._send_pending(number, stream)
+        stream.is_told = not stream.pending
+        return stream.is_told
+
+    def send_end(self, number: int, block: bytes) -> None:
+        """End the answer with trailers; the stream is gone when they are sent."""
+        stream = self._streams.get(number)
+        if stream is None:
+            return
+        end = _frame(Frame.HEADERS, _END_HEADERS | _END_STREAM, number, block)
+        if not stream.is_closed_by_peer:
+            # The rest of the request does not matter, and need not be sent.
+            self._abandon(number)
+            end += _frame(Frame.RST_STREAM, 0, number, _U32.pack(Code.NO_ERROR))
+        if stream.pending:
+            stream.closing = end
+            return
+        self._output.append(end)
+        self._finish(number)
+
+    def reset(self, number: int, code: Code) -> None:
+        """End a stream without an answer."""
+        if number in self._streams:
+            self._abandon(number)
+            self._write(Frame.RST_STREAM, 0, number, _U32.pack(code))
+            self._forget(number)
+
+    def expect(self, number: int, byte_count: int) -> None:
+        """
+        Let the peer send *byte_count* in all on a stream that has just been opened.
+
+        It is granted when there is room; see the module.
+        """
+        stream = self._streams.get(number)
+        if stream is not None and byte_count > STREAM_WINDOW:
+            assert byte_count <= EXPECTED_BYTES_MAX
+            self._expecting.append((number, byte_count - STREAM_WINDOW))
+            self._grant()
+
+    def release(self, number: int, byte_count: int) -> None:
+        """Let the peer send so much more, for what has been dealt with."""
+        stream = self._streams.get(number)
+        if stream is not None and not stream.is_closed_by_peer and byte_count:
+            stream.receivable += byte_count
+            self._write(Frame.WINDOW_UPDATE, 0, number, _U32.pack(byte_count))
+
+    def relax(self) -> None:
+        """Some time has passed: the peer may have control frames answered again."""
+        self._control = 0
+
+    def ping(self) -> None:
+        """Ask the peer for a sign of life; anything that comes is one."""
+        self._write(Frame.PING, 0, 0, b"pydanube")
+
+    def go_away(self, code: Code = Code.NO_ERROR, why: str = "") -> None:
+        """Take no more requests; those that are being answered go on."""
+        self.is_going_away = True
+        self._write(
+            *(Frame.GOAWAY, 0, 0),
+            _U32.pack(self._last_stream) + _U32.pack(code) + why.encode()[:1000],
+        )
+
+    # What is known.
+
+    @property
+    def stream_count(self) -> int:
+        """How many requests are not answered completely."""
+        return len(self._streams)
+
+    # What follows.
+
+    def _grant(self) -> None:
+        while self._expecting:
+            number, byte_count = self._expecting[0]
+            stream = self._streams.get(number)
+            if stream is not None:
+                if self._expected_bytes + byte_count > EXPECTED_BYTES_MAX:
+                    return
+                self._expected_bytes += byte_count
+                stream.expected = byte_count
+                stream.receivable += byte_count
+                self._write(Frame.WINDOW_UPDATE, 0, number, _U32.pack(byte_count))
+            self._expecting.popleft()
+
+    def _send_blocked(self) -> None:
+        for number in list(self._blocked):
+            if self._sendable <= 0:
+                return
+            stream = self._streams[number]
+            self._send_pending(number, stream)
+            if not stream.pending and number in self._streams and not stream.is_told:
+                stream.is_told = True
+                self._events.append(Sent(number))
+
+    def _send_pending(self, number: int, stream: _Stream) -> None:
+        """Send what the windows take, and the end if that is all."""
+        while stream.pending:
+            data = stream.pending[0]
+            size = min(len(data), stream.sendable, self._sendable, FRAME_BYTES_MAX)
+            if size <= 0 and data:
+                # Whoever is served next is somebody else.
+                self._blocked[number] = self._blocked.pop(number, None)
+                return
+            stream.sendable -= size
+            self._sendable -= size
+            self._write(Frame.DATA, 0, number, bytes(data[:size]))
+            if size < len(data):
+                stream.pending[0] = data[size:]
+            else:
+                stream.pending.popleft()
+        self._blocked.pop(number, None)
+        if stream.closing is not None:
+            self._output.append(stream.closing)
+            self._finish(number)
+
+    def _finish(self, number: int) -> None:
+        self._control = max(0, self._control - 1)
+        self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        stream = self._streams.pop(number)
+        self._blocked.pop(number, None)
+        if stream.expected:
+            self._expected_bytes -= stream.expected
+        if self._expecting:
+            self._grant()
+
+    def _abandon(self, number: int) -> None:
+        self._abandoned[number] = None
+        if len(self._abandoned) > STREAMS_MAX:
+            del self._abandoned[next(iter(self._abandoned))]
+
+    def _count_control(self) -> None:
+        self._control += 1
+        if self._control > CONTROL_MAX:
+            raise Broken(Code.ENHANCE_YOUR_CALM, "nothing but control frames")
+
+    def _write(self, kind: Frame, flags: int, stream: int, body: bytes) -> None:
+        self._output.append(_frame(kind, flags, stream, body))
+
+
+_TAKE: dict[int, Callable[[Http2Connection, int, int, bytes], None]] = {
+    Frame.DATA: Http2Connection._take_data,  # noqa: SLF001  # The table of this class.
+    Frame.HEADERS: Http2Connection._take_headers,  # noqa: SLF001
+    Frame.PRIORITY: Http2Connection._take_priority,  # noqa: SLF001
+    Frame.RST_STREAM: Http2Connection._take_reset,  # noqa: SLF001
+    Frame.SETTINGS: Http2Connection._take_settings,  # noqa: SLF001
+    Frame.PUSH_PROMISE: Http2Connection._take_push,  # noqa: SLF001
+    Frame.PING: Http2Connection._take_ping,  # noqa: SLF001
+    Frame.GOAWAY: Http2Connection._take_goaway,  # noqa: SLF001
+    Frame.WINDOW_UPDATE: Http2Connection._take_window_update,  # noqa: SLF001
+    Frame.CONTINUATION: Http2Connection._take_continuation,  # noqa: SLF001
+}
+
+
+def _frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
+    length = len(body)
+    return _HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream) + body
+
+
+def _is_request(headers: Headers) -> bool:
+    """Whether *headers* are those of a request, as RFC 9113 wants them."""
+    pseudo: dict[bytes, bytes] = {}
+    names: set[bytes] = set()
+    for name, value in headers:
+        if name[:1] == b":":
+            if names or name in pseudo or name not in _PSEUDO_HEADERS:
+                return False
+            pseudo[name] = value
+            continue
+        if not name or name != name.lower() or name in _CONNECTION_HEADERS:
+            return False
+        if name == b"te" and value != b"trailers":
+            return False
+        names.add(name)
+    return all(pseudo.get(name) for name in _PSEUDO_HEADERS[:3])
+
+
+def _without_padding(flags: int, body: bytes) -> bytes:
+    if not flags & _PADDED:
+        return body
+    if not body or body[0] >= len(body):
+        raise Broken(Code.PROTOCOL_ERROR, "more padding than there is room for")
+    return body[1 : len(body) - body[0]]

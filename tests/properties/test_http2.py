@@ -1,0 +1,155 @@
+"""Whatever a peer sends: no loss, no disorder, no surprise."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pydanube.model.errors import ProtocolViolation
+from pydanube.wire.grpc import GrpcConnection
+from pydanube.wire.hpack import HeaderDecoder, encode_headers
+from pydanube.wire.http2 import FRAME_BYTES_MAX, PREFACE, Broken, Data, Frame
+from support.http2_frames import (
+    data,
+    frame,
+    greeted,
+    greeting,
+    request,
+    reset,
+    sent,
+    window,
+)
+
+pytestmark = pytest.mark.slow
+
+SOME = st.integers(1, 90)
+TEXT = st.binary(max_size=40)
+HEADERS = st.lists(st.tuples(TEXT, TEXT), max_size=8)
+
+
+@given(HEADERS)
+def test_headers_come_out_as_they_were_put_in(headers):
+    assert HeaderDecoder().decode(encode_headers(headers)) == tuple(headers)
+
+
+@given(st.lists(st.binary(max_size=60), max_size=6))
+def test_no_block_makes_the_decoder_stumble(blocks):
+    decoder = HeaderDecoder()
+    for block in blocks:
+        try:
+            decoder.decode(block)
+        except ProtocolViolation:
+            return
+
+
+FRAMES = st.one_of(
+    st.builds(
+        frame,
+        st.integers(0, 11),
+        st.integers(0, 255),
+        st.integers(0, 9),
+        st.binary(max_size=50),
+    ),
+    st.builds(request, st.sampled_from([1, 3, 5, 7, 9]), ends=st.booleans()),
+    st.builds(
+        data, st.sampled_from([1, 3, 5]), st.binary(max_size=50), ends=st.booleans()
+    ),
+    st.builds(window, st.sampled_from([0, 1, 3]), st.integers(0, 2**31)),
+    st.builds(reset, st.sampled_from([1, 3, 5])),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(FRAMES, max_size=20), st.binary(max_size=30), st.data())
+def test_no_peer_makes_the_server_stumble(frames, rest, choices):
+    """It answers, ignores, or breaks the connection and says so."""
+    grpc = GrpcConnection(1000)
+    received = PREFACE + greeting()[len(PREFACE) :] + b"".join(frames) + rest
+    while received:
+        size = choices.draw(st.integers(1, len(received)))
+        part, received = received[:size], received[size:]
+        try:
+            events = grpc.receive(part)
+        except Broken:
+            assert sent(grpc.http2)[-1].kind is Frame.GOAWAY
+            return
+        for event in events:
+            if choices.draw(st.booleans()):
+                grpc.write(event.call, b"x" * 100)
+            if choices.draw(st.booleans()):
+                grpc.answer(event.call, b"y")
+    assert grpc.http2.stream_count <= 5
+
+
+@given(st.lists(st.binary(max_size=300), max_size=5), st.data())
+def test_pieces_of_any_size_mean_the_same(bodies, choices):
+    received = greeting()
+    for number, body in enumerate(bodies):
+        stream = 2 * number + 1
+        received += request(stream) + data(stream, body, ends=True)
+    whole = greeted()
+    expected = whole.receive(received[len(greeting()) :])
+    pieces = GrpcConnection(1000).http2
+    events = []
+    while received:
+        size = choices.draw(st.integers(1, len(received)))
+        events += pieces.receive(received[:size])
+        received = received[size:]
+    assert events == expected
+    got = {each.stream: each.data for each in events if isinstance(each, Data)}
+    assert got == {2 * number + 1: body for number, body in enumerate(bodies)}
+
+
+@settings(max_examples=200)
+@given(
+    st.integers(0, 100),
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("send"), st.sampled_from([1, 3]), st.integers(0, 200)),
+            st.tuples(
+                st.just("window"), st.sampled_from([0, 1, 3]), st.integers(1, 90)
+            ),
+            st.tuples(st.just("first"), st.just(0), st.integers(0, 150)),
+        ),
+        max_size=30,
+    ),
+)
+def test_data_is_sent_once_in_order_and_never_beyond_a_window(first, steps):
+    connection = greeted(window=first)
+    connection.receive(request(1, ends=True) + request(3, ends=True))
+    allowed = {0: 65_535, 1: first, 3: first}
+    given_, got = {1: b"", 3: b""}, {1: b"", 3: b""}
+
+    def take():
+        for each in sent(connection):
+            if each.kind is Frame.DATA:
+                assert len(each.body) <= FRAME_BYTES_MAX
+                got[each.stream] += each.body
+                allowed[each.stream] -= len(each.body)
+                allowed[0] -= len(each.body)
+                assert allowed[each.stream] >= 0
+                assert allowed[0] >= 0
+
+    for what, stream, size in steps:
+        if what == "send":
+            payload = struct.pack(">I", len(given_[stream])) * (size // 4)
+            given_[stream] += payload
+            connection.send_data(stream, payload)
+        elif what == "window":
+            connection.receive(window(stream, size))
+            allowed[stream] += size
+        else:
+            connection.receive(frame(Frame.SETTINGS, 0, 0, struct.pack(">HI", 4, size)))
+            for each in (1, 3):
+                allowed[each] += size - first
+            first = size
+        take()
+    for stream in (1, 3):
+        assert given_[stream].startswith(got[stream])
+        connection.receive(window(stream, 100_000))
+        allowed[stream] += 100_000
+    take()
+    assert got == given_

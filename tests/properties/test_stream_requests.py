@@ -1,0 +1,138 @@
+"""Whatever a client asks for, it gets an answer, and the broker lives on."""
+
+import asyncio
+
+import pytest
+from google.protobuf.descriptor import FieldDescriptor
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pydanube.servers.in_process import PipeEnd
+from pydanube.servers.stream_requests import REQUESTS
+from pydanube.wire.connection import REVISION, StreamConnection
+from pydanube.wire.frames import KINDS, Kind, Side
+from pydanube.wire.pb import stream_pb2 as pb
+from support.running import with_broker
+from support.streams import hello
+
+pytestmark = pytest.mark.slow
+
+TOPICS = ["/default/t", "/default/p", "/default/p-part-1", "/ns/t", "/none/t"]
+TEXTS = [*TOPICS, "", "s", "ns", "default", "no slash", "a/b", "-part-0", "é" * 300]
+CHANNELS = {Kind.OPEN_PRODUCER, Kind.OPEN_CONSUMER}
+ASKED = sorted({*REQUESTS, *CHANNELS, Kind.FETCH})
+
+USUAL = {
+    "topic": TOPICS[:4],
+    "subscription": ["s", "t"],
+    "namespace": ["ns", "default"],
+    "name": ["n", "m"],
+    "subject": ["orders", "default-orders"],
+    "type": ["avro", "string", "json", "number"],
+}
+SCALARS = {
+    FieldDescriptor.TYPE_STRING: st.sampled_from(TEXTS),
+    FieldDescriptor.TYPE_BYTES: st.sampled_from([b"", b'"int"', b"{}", b"\xff"]),
+    FieldDescriptor.TYPE_BOOL: st.booleans(),
+    FieldDescriptor.TYPE_UINT32: st.sampled_from([0, 1, 2, 5, 2**31, 2**32 - 1]),
+    FieldDescriptor.TYPE_SINT32: st.sampled_from([0, 1, -1, 2**31 - 1, -(2**31)]),
+    FieldDescriptor.TYPE_UINT64: st.sampled_from([0, 1, 3, 2**63, 2**64 - 1]),
+    FieldDescriptor.TYPE_INT64: st.sampled_from([0, 1, -1, 2**63 - 1, -(2**63)]),
+    FieldDescriptor.TYPE_DOUBLE: st.sampled_from(
+        [0.0, 0.001, 1.0, -1.0, 1e300, float("inf"), float("nan")]
+    ),
+    FieldDescriptor.TYPE_ENUM: st.integers(0, 5),
+}
+
+
+def set_field(message, field, draw):
+    if field.type == FieldDescriptor.TYPE_MESSAGE:
+        getattr(message, field.name).CopyFrom(draw(messages(field.message_type)))
+    elif field.is_repeated:
+        getattr(message, field.name).extend(
+            draw(st.lists(SCALARS[field.type], max_size=3))
+        )
+    else:
+        setattr(message, field.name, draw(SCALARS[field.type]))
+
+
+@st.composite
+def messages(draw, descriptor):
+    message = getattr(pb, descriptor.name)()
+    for field in descriptor.fields:
+        if draw(st.integers(0, 3)):
+            set_field(message, field, draw)
+    # Most of them about something that is there.
+    for name, usual in USUAL.items():
+        field = descriptor.fields_by_name.get(name)
+        is_text = field is not None and field.type == FieldDescriptor.TYPE_STRING
+        if is_text and draw(st.integers(0, 9)):
+            setattr(message, name, draw(st.sampled_from(usual)))
+    if "wait_s" in descriptor.fields_by_name:
+        message.wait_s = 0
+    # Waiting for its turn is the right answer to one.
+    if getattr(message, "access", None) == pb.ACCESS_EXCLUSIVE_WAIT:
+        message.access = pb.ACCESS_EXCLUSIVE
+    return message
+
+
+@st.composite
+def requests(draw):
+    kind = draw(st.sampled_from(ASKED))
+    return kind, draw(messages(KINDS[kind].body.DESCRIPTOR))
+
+
+class Peer(asyncio.BufferedProtocol):
+    """A client that waits for every answer."""
+
+    def __init__(self):
+        self.machine = StreamConnection(Side.CLIENT)
+        self.answers = asyncio.Queue()
+        self.is_closed = False
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def get_buffer(self, sizehint):
+        return self.machine.reader.get_buffer()
+
+    def buffer_updated(self, nbytes):
+        for frame in self.machine.received(nbytes):
+            if frame.correlation and frame.kind is not Kind.FETCHED:
+                self.answers.put_nowait(frame)
+
+    def connection_lost(self, exc):
+        self.is_closed = True
+
+    async def ask(self, kind, message, channel=0):
+        self.transport.write(self.machine.request(kind, message, channel)[1])
+        return await self.answers.get()
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(requests(), min_size=20, max_size=20))
+def test_any_request_is_answered_by_what_it_asks_for_or_by_a_reason(asked):
+    async def test(broker):
+        async with broker.connect() as client:
+            await client.create_topic("/default/t")
+            await client.create_topic("/default/p", partitions=2)
+            await client.create_namespace("ns")
+            await client.create_subscription("/default/t", "s")
+        peer = Peer()
+        PipeEnd.connect(peer, broker.server.new_door())
+        greeting = hello()
+        greeting.revision = REVISION
+        await peer.ask(Kind.HELLO, greeting)
+        for number, (kind, message) in enumerate(asked, 1):
+            channel = number if kind in CHANNELS else 0
+            answer = await peer.ask(kind, message, channel)
+            assert not peer.is_closed
+            if answer.kind is Kind.ERROR:
+                # What is not one of our errors is a bug of ours.
+                assert answer.message.code != "broker_error", (message, answer.message)
+            else:
+                assert answer.kind is KINDS[kind].answer
+        async with broker.connect() as client:
+            assert await client.namespaces()
+
+    with_broker(test)

@@ -1,0 +1,168 @@
+"""
+Golden transcripts of the admin door: ``admin/*.txt``.
+
+A line at the margin is a request, the indented lines under it are the answer: the
+message, in which what is 0 is left out, or the status and its text.  ``#`` begins a
+comment.  What is not asked of the admin door, such as consuming, begins with ``@``.
+To accept changed answers: ``pytest tests/scenarios --rewrite``, and read the diff.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf import text_format
+from google.protobuf.message_factory import GetMessageClass
+
+from pydanube.model.errors import BrokerError
+from pydanube.servers.grpc.admin import admin_services
+from pydanube.servers.grpc.admin_brokers import BrokerAddresses
+from pydanube.servers.grpc.client_door import schema_registry
+from pydanube.servers.grpc.ids import number_of
+from pydanube.servers.grpc.server import open_door
+from pydanube.testing import memory_broker
+from pydanube.wire.pb import danube_admin_pb2 as pb
+from pydanube.wire.pb import schema_registry_pb2
+
+pytestmark = pytest.mark.e2e
+
+SCENARIOS = sorted((Path(__file__).parent / "admin").glob("*.txt"))
+TIMEOUT_S = 30
+
+ADDRESSES = BrokerAddresses(
+    broker_url="http://127.0.0.1:6650",
+    admin_url="http://127.0.0.1:50051",
+    metrics_address="127.0.0.1:8080",
+)
+
+
+SERVICES = {
+    **pb.DESCRIPTOR.services_by_name,
+    **schema_registry_pb2.DESCRIPTOR.services_by_name,
+}
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_admin_door_answers_as_written(path, is_rewriting):
+    written = path.read_text()
+    played = asyncio.run(play(written))
+    if is_rewriting:
+        path.write_text(played)
+    assert played == written or is_rewriting
+
+
+async def play(text):
+    """The transcript with the answers that the door gives now."""
+    lines = []
+    async with (
+        asyncio.timeout(TIMEOUT_S),
+        memory_broker() as broker,
+        open_door(
+            "127.0.0.1",
+            0,
+            [*admin_services(broker.broker, ADDRESSES), schema_registry(broker.broker)],
+            name="administrators",
+            flag="--admin-port",
+        ) as port,
+        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+        broker.connect() as client,
+        AsyncExitStack() as stack,
+    ):
+        transcript = Transcript(channel, client, stack)
+        broker_id = str(number_of(("broker", broker.broker.broker_id)))
+        for line in text.splitlines():
+            if line.startswith("  "):
+                continue
+            lines.append(line)
+            if line.partition("#")[0].strip():
+                asked = line.replace("BROKER", broker_id)
+                answers = await transcript.play(asked)
+                lines += [f"  {each.replace(broker_id, 'BROKER')}" for each in answers]
+    return "\n".join(lines) + "\n"
+
+
+class Transcript:
+    """Asks what the lines say."""
+
+    def __init__(self, channel, client, stack):
+        self.channel = channel
+        self.client = client
+        self.stack = stack
+        self.consumers = {}
+        self.leaving = {}
+        self.received = {}
+
+    async def play(self, line):
+        command, _, rest = line.partition(" ")
+        if not command.startswith("@"):
+            return await self.ask(command, rest)
+        try:
+            return await getattr(self, f"do_{command[1:]}")(*rest.split())
+        except BrokerError as error:
+            return [f"error {error.code}: {error}"]
+
+    async def ask(self, command, rest):
+        """Service.Method FIELD: VALUE …, as protobuf writes messages."""
+        service, _, method = command.partition(".")
+        shape = SERVICES[service].methods_by_name[method]
+        request = text_format.Parse(rest, GetMessageClass(shape.input_type)())
+        call = self.channel.unary_unary(
+            f"/{SERVICES[service].full_name}/{method}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=GetMessageClass(shape.output_type).FromString,
+        )
+        try:
+            answer = await call(request)
+        except grpc.aio.AioRpcError as error:
+            return [f"{error.code().name} {error.details()}"]
+        said = text_format.MessageToString(answer, as_utf8=True).splitlines()
+        return said or ["(nothing)"]
+
+    # What else happens.
+
+    async def do_consume(self, topic, subscription, kind="exclusive", name="anna"):
+        """@consume TOPIC SUBSCRIPTION [TYPE [CONSUMER]]"""
+        own = await self.stack.enter_async_context(AsyncExitStack())
+        self.consumers[name] = await own.enter_async_context(
+            self.client.consumer(
+                topic, subscription=subscription, type=kind, name=name, start="earliest"
+            )
+        )
+        self.leaving[name] = own.aclose
+        return []
+
+    async def do_leave(self, name="anna"):
+        """@leave [CONSUMER]"""
+        await self.leaving.pop(name)()
+        return []
+
+    async def do_publish(self, topic, *payloads):
+        """@publish TOPIC PAYLOAD…"""
+        async with self.client.producer(topic) as producer:
+            await producer.send_batch([payload.encode() for payload in payloads])
+        return []
+
+    async def do_receive(self, name="anna"):
+        """@receive [CONSUMER]: what it is given, which may take its time"""
+        batch = await self.consumers[name].receive_batch(timeout_s=10)
+        self.received[name] = batch
+        return [payload.decode() for payload in batch.payloads] or ["(nothing)"]
+
+    async def do_wait(self, name="anna"):
+        """@wait [CONSUMER]: what it is given within a moment"""
+        batch = await self.consumers[name].receive_batch(timeout_s=0.1)
+        return [payload.decode() for payload in batch.payloads] or ["(nothing)"]
+
+    async def do_nack(self, name="anna"):
+        """@nack [CONSUMER]: the messages that it received last"""
+        await self.consumers[name].nack(self.received[name])
+        return []
+
+    async def do_ack(self, name="anna"):
+        """@ack [CONSUMER]: the messages that it received last"""
+        await self.consumers[name].ack(self.received[name])
+        return []

@@ -1,0 +1,59 @@
+"""Calls through a bare gRPC channel, without any client in between."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+from google.protobuf.message_factory import GetMessageClass
+
+from pydanube.wire.pb import POOL
+
+
+class Caller:
+    """Every method of the services in our pool, by ``package.Service/Method``."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._channel = channel
+        self._calls: dict[str, Any] = {}
+
+    def __call__(self, method: str, request: Any, **options: Any) -> Any:
+        """Start a call: await it, or iterate over it if it streams."""
+        call = self._calls.get(method)
+        if call is None:
+            call = self._calls[method] = self._new_call(method)
+        return call(request, **options)
+
+    async def refusal(self, method: str, request: Any) -> tuple[str, str]:
+        """The status and text with which a request is refused."""
+        try:
+            call = self(method, request)
+            answer = await (call.read() if hasattr(call, "read") else call)
+        except grpc.aio.AioRpcError as error:
+            return error.code().name, error.details() or ""
+        raise AssertionError(f"{method} answered {answer!r}")
+
+    def _new_call(self, method: str) -> Any:
+        service, _, name = method.partition("/")
+        descriptor = POOL.FindServiceByName(service).methods_by_name[name]
+        make = (
+            self._channel.unary_stream
+            if descriptor.server_streaming
+            else self._channel.unary_unary
+        )
+        return make(
+            f"/{method}",
+            request_serializer=GetMessageClass(descriptor.input_type).SerializeToString,
+            response_deserializer=GetMessageClass(descriptor.output_type).FromString,
+        )
+
+
+@asynccontextmanager
+async def connected(port: int, **options: Any):
+    """A caller with a connection of its own to *port* of this machine."""
+    arguments = [("grpc.use_local_subchannel_pool", 1), *options.items()]
+    async with grpc.aio.insecure_channel(
+        f"127.0.0.1:{port}", options=arguments
+    ) as channel:
+        yield Caller(channel)

@@ -1,0 +1,109 @@
+"""Frames of HTTP/2 as a client sends them, and as it reads them."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from pydanube.wire.hpack import HeaderDecoder, encode_headers
+from pydanube.wire.http2 import PREFACE, Code, Frame, Http2Connection
+
+END_STREAM, END_HEADERS, ACK, PADDED = 0x1, 0x4, 0x1, 0x8
+REQUEST = (
+    (b":method", b"POST"),
+    (b":scheme", b"http"),
+    (b":path", b"/danube.Discovery/TopicLookup"),
+    (b":authority", b"127.0.0.1:6650"),
+    (b"te", b"trailers"),
+    (b"content-type", b"application/grpc"),
+)
+
+
+def frame(kind: int, flags: int = 0, stream: int = 0, body: bytes = b"") -> bytes:
+    length = struct.pack(">I", len(body))[1:]
+    return length + struct.pack(">BBI", kind, flags, stream) + body
+
+
+def settings(**values: int) -> bytes:
+    numbers = {"window": 4, "push": 2, "frame": 5}
+    body = b"".join(
+        struct.pack(">HI", numbers[name], value) for name, value in values.items()
+    )
+    return frame(Frame.SETTINGS, 0, 0, body)
+
+
+def greeting(**values: int) -> bytes:
+    return PREFACE + settings(**values)
+
+
+def request(stream: int, *, ends: bool = False, headers=REQUEST) -> bytes:
+    flags = END_HEADERS | (END_STREAM if ends else 0)
+    return frame(Frame.HEADERS, flags, stream, encode_headers(headers))
+
+
+def data(stream: int, body: bytes, *, ends: bool = False) -> bytes:
+    return frame(Frame.DATA, END_STREAM if ends else 0, stream, body)
+
+
+def window(stream: int, increment: int) -> bytes:
+    return frame(Frame.WINDOW_UPDATE, 0, stream, struct.pack(">I", increment))
+
+
+def reset(stream: int) -> bytes:
+    return frame(Frame.RST_STREAM, 0, stream, struct.pack(">I", Code.CANCEL))
+
+
+@dataclass
+class Seen:
+    """A frame that the server sent."""
+
+    kind: Frame
+    flags: int
+    stream: int
+    body: bytes
+
+    @property
+    def number(self) -> int:
+        """The number that is all there is in some frames."""
+        return struct.unpack(">I", self.body[:4])[0]
+
+
+def seen(output) -> list[Seen]:
+    """The frames in what the server sent."""
+    text = b"".join(output)
+    frames = []
+    while text:
+        length = int.from_bytes(text[:3], "big")
+        kind, flags, stream = struct.unpack_from(">BBI", text, 3)
+        frames.append(Seen(Frame(kind), flags, stream, text[9 : 9 + length]))
+        text = text[9 + length :]
+    return frames
+
+
+def sent(connection: Http2Connection) -> list[Seen]:
+    """What *connection* sends, but for acknowledged settings and its window."""
+    return [
+        each
+        for each in seen(connection.take_output())
+        if each.kind is not Frame.SETTINGS
+        and not (each.kind is Frame.WINDOW_UPDATE and not each.stream)
+    ]
+
+
+def headers_of(frames) -> dict[str, str]:
+    """All headers and trailers in *frames*, by name."""
+    decoder = HeaderDecoder()
+    return {
+        name.decode(): value.decode()
+        for each in frames
+        if each.kind is Frame.HEADERS
+        for name, value in decoder.decode(each.body)
+    }
+
+
+def greeted(**values: int) -> Http2Connection:
+    """A connection behind the exchange of settings."""
+    connection = Http2Connection()
+    assert connection.receive(greeting(**values)) == []
+    connection.take_output()
+    return connection

@@ -1,0 +1,53 @@
+"""What the original's tools are told when a topic cannot be changed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from pydanube.model.errors import (
+    AlreadyExists,
+    BrokerError,
+    Draining,
+    JournalFailed,
+    NamespaceNotFound,
+)
+from pydanube.servers.grpc.admin_topics import TopicAdmin
+from pydanube.servers.grpc.services import StatusError
+from pydanube.wire.grpc import StatusCode
+from pydanube.wire.pb import danube_admin_pb2 as pb
+
+
+class Refusing:
+    """A broker that does nothing for one reason."""
+
+    def __init__(self, reason: BrokerError) -> None:
+        self._reason = reason
+
+    async def create_topic(self, *_: object) -> None:
+        raise self._reason
+
+
+def create(reason: BrokerError) -> None:
+    broker: Any = Refusing(reason)
+    context: Any = None
+    request = pb.NewTopicRequest(name="/default/orders")
+    asyncio.run(TopicAdmin(broker, "7").create_topic(request, context))
+
+
+@pytest.mark.parametrize("reason", [AlreadyExists("is there"), NamespaceNotFound("x")])
+def test_what_will_fail_again_is_not_found_with_the_reason(reason):
+    with pytest.raises(StatusError) as caught:
+        create(reason)
+    assert caught.value.status is StatusCode.NOT_FOUND
+    assert str(caught.value) == (
+        f"Unable to create the topic /default/orders due to {reason}"
+    )
+
+
+@pytest.mark.parametrize("reason", [Draining("stopping"), JournalFailed("disk")])
+def test_what_may_succeed_later_is_not_called_not_found(reason):
+    with pytest.raises(type(reason)):
+        create(reason)

@@ -1,0 +1,339 @@
+"""
+What the original did wrong, done right through the same door.
+
+``WEAK_SPOTS`` says which test answers for which weakness: loss, messages that never
+come, or wrong behaviour that clients of the original may have met.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pydanube.model.names import NamespaceName, SubscriptionName, TopicName
+from pydanube.model.policy import (
+    DispatchLimits,
+    FailurePolicy,
+    NamespacePolicy,
+    PoisonPolicy,
+)
+from pydanube.wire.pb import danube_api_pb2 as pb
+from support.danube_calls import TOPIC, Type, with_danube
+
+NAME = TopicName.parse(TOPIC)
+SUBSCRIPTION = SubscriptionName("s")
+DEFAULT = NamespaceName("default")
+
+
+def test_acks_and_newcomers_do_not_wait_for_messages():
+    async def test(world, client):
+        await client.create_producer()
+        first = await client.consume("one")
+        await client.send("a", "b")
+        a, b = await first.read(2)
+        # Nothing more is there to be sent; none of this may wait for it.
+        await client.ack(b)
+        await client.ack(a)
+        second = await client.consume("two")
+        await client.send("c", "d")
+        assert await first.payloads(1) == ["c"]
+        assert await second.payloads(1) == ["d"]
+
+    with_danube(test)
+
+
+def test_a_limited_rate_delays_messages_and_loses_none():
+    async def test(world, client):
+        await client.create_producer()
+        policy = NamespacePolicy(max_subscription_dispatch_rate=50)
+        await world.broker.set_namespace_policy(DEFAULT, policy)
+        stream = await client.consume()
+        sent = [str(number) for number in range(60)]
+        await client.send(*sent)
+        for payload in sent:
+            [message] = await stream.read(1)
+            assert message.payload.decode() == payload
+            await client.ack(message)
+
+    with_danube(test)
+
+
+def test_standbys_take_over_one_after_the_other():
+    async def test(world, client):
+        await client.create_producer()
+        streams = [
+            await client.consume(name, type_=Type.Failover)
+            for name in ("one", "two", "three")
+        ]
+        await client.send("a")
+        for count, stream in zip((2, 1, 0), streams, strict=True):
+            assert await stream.payloads(1) == ["a"]
+            stream.hang_up()
+            await world.until_streams(count)
+
+    with_danube(test)
+
+
+def test_an_exclusive_subscription_is_free_when_its_consumer_is_gone():
+    async def test(world, client):
+        await client.create_producer()
+        stream = await client.consume("one", type_=Type.Exclusive)
+        await client.send("a")
+        assert await stream.payloads(1) == ["a"]
+        stream.hang_up()
+        await world.until_streams(0)
+        other = await client.consume("two", type_=Type.Exclusive)
+        assert await other.payloads(1) == ["a"]
+
+    with_danube(test)
+
+
+def test_what_a_lost_owner_of_a_key_had_goes_to_another():
+    async def test(world, client):
+        await client.create_producer()
+        streams = {
+            name: await client.consume(name, type_=Type.KeyShared)
+            for name in ("one", "two")
+        }
+        keys = [f"key{number}" for number in range(16)]
+        for key in keys:
+            await client.send(key, routing_key=key)
+        first = {(await streams["one"].payloads(1))[0]}
+        streams["one"].hang_up()
+        await world.until_streams(1)
+        # All of them, though some had been sent to the one that is gone.
+        got = set(await streams["two"].payloads(len(keys)))
+        assert got == set(keys)
+        assert first <= got
+
+    with_danube(test)
+
+
+def test_a_message_that_nobody_may_have_waits_for_somebody_who_may():
+    async def test(world, client):
+        await client.create_producer()
+        stream = await client.consume("eu", type_=Type.KeyShared, key_filters=("eu-*",))
+        await client.send("us", routing_key="us-1")
+        await client.send("eu", routing_key="eu-1")
+        assert await stream.payloads(1) == ["eu"]
+        other = await client.consume("us", type_=Type.KeyShared, key_filters=("us-*",))
+        assert await other.payloads(1) == ["us"]
+
+    with_danube(test)
+
+
+def test_a_slow_key_stops_no_other_key():
+    async def test(world, client):
+        await client.create_producer()
+        stream = await client.consume(type_=Type.KeyShared)
+        limits = DispatchLimits(unacked_messages_max=100)
+        await world.broker.set_dispatch_limits(NAME, SUBSCRIPTION, limits)
+        await client.send(*["slow"] * 12, routing_key="slow")
+        await client.send(*["quick"] * 3, routing_key="quick")
+        assert sorted(await stream.payloads(15)) == ["quick"] * 3 + ["slow"] * 12
+
+    with_danube(test)
+
+
+def test_a_key_changes_hands_only_when_the_old_owner_is_done():
+    async def test(world, client):
+        await client.create_producer()
+        old = await client.consume("old", type_=Type.KeyShared)
+        keys = [f"key{number}" for number in range(12)]
+        for key in keys:
+            await client.send(f"{key} first", routing_key=key)
+        first = await old.read(len(keys))
+        new = await client.consume("new", type_=Type.KeyShared)
+        for key in keys:
+            await client.send(f"{key} second", routing_key=key)
+        seconds = []
+        all_came = asyncio.Event()
+
+        async def read(stream):
+            while not all_came.is_set():
+                [message] = await stream.read(1)
+                key, which = message.payload.decode().split()
+                # What moved to the newcomer waits for what the old owner has of it.
+                assert stream is old or key in done
+                assert which == "second"
+                seconds.append(key)
+                await client.ack(message)
+                if len(seconds) == len(keys):
+                    all_came.set()
+
+        done = set()
+        async with asyncio.TaskGroup() as tasks:
+            reading = [tasks.create_task(read(stream)) for stream in (old, new)]
+            for key, message in zip(keys, first, strict=True):
+                done.add(key)
+                await client.ack(message)
+            await all_came.wait()
+            for task in reading:
+                task.cancel()
+        assert sorted(seconds) == sorted(keys)
+
+    with_danube(test)
+
+
+def test_the_limit_of_unacknowledged_messages_holds_at_once():
+    async def test(world, client):
+        await client.create_producer()
+        stream = await client.consume()
+        limits = DispatchLimits(unacked_messages_max=2)
+        await world.broker.set_dispatch_limits(NAME, SUBSCRIPTION, limits)
+        await client.send("a", "b", "c")
+        a, b = await stream.read(2)
+        subscription = world.broker.topics[NAME].subscriptions[SUBSCRIPTION]
+        assert subscription.describe(3).in_flight == 2
+        await client.ack(a, b)
+        assert await stream.payloads(1) == ["c"]
+
+    with_danube(test)
+
+
+def test_a_new_failure_policy_holds_for_messages_that_have_failed_already():
+    async def test(world, client):
+        await client.create_producer()
+        stream = await client.consume()
+        policy = FailurePolicy(redeliveries_max=0, poison=PoisonPolicy.BLOCK)
+        await world.broker.set_failure_policy(NAME, SUBSCRIPTION, policy)
+        await client.send("bad", "good")
+        bad, good = await stream.read(2)
+        await client.nack(bad)
+        await client.ack(good)
+        await client.send("next")
+        dropping = FailurePolicy(redeliveries_max=0, poison=PoisonPolicy.DROP)
+        await world.broker.set_failure_policy(NAME, SUBSCRIPTION, dropping)
+        assert await stream.payloads(1) == ["next"]
+
+    with_danube(test)
+
+
+def test_a_subscription_is_not_joined_as_another_type():
+    async def test(world, client):
+        await client.create_producer()
+        await client.subscribe("one", type_=Type.Shared)
+        request = pb.ConsumerRequest(
+            topic_name=TOPIC,
+            consumer_name="two",
+            subscription="s",
+            subscription_type=Type.Exclusive,
+        )
+        status, text = await client.call.refusal(
+            "danube.ConsumerService/Subscribe", request
+        )
+        assert status == "INVALID_ARGUMENT"
+        assert "shared, not exclusive" in text
+
+    with_danube(test)
+
+
+def test_a_limited_publish_rate_slows_producers_down_and_refuses_nothing():
+    async def test(world, client):
+        await client.create_producer()
+        policy = NamespacePolicy(max_publish_rate=100)
+        await world.broker.set_namespace_policy(DEFAULT, policy)
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(130):
+                tasks.create_task(client.send(str(number)))
+        assert world.broker.topics[NAME].end_offset == 130
+
+    with_danube(test)
+
+
+@pytest.mark.parametrize(
+    ("size", "size_max", "is_taken"),
+    [(5_000_000, 0, True), (5_000_000, 4_999_999, False), (9_000_000, 0, False)],
+)
+def test_the_size_of_a_message_is_limited_by_policy_not_by_the_transport(
+    size, size_max, is_taken
+):
+    async def test(world, client):
+        await client.create_producer()
+        policy = NamespacePolicy(max_message_size=size_max)
+        await world.broker.set_namespace_policy(DEFAULT, policy)
+        message = client.message(bytes(size))
+        if is_taken:
+            await client.call("danube.ProducerService/SendMessage", message)
+            return
+        status, text = await client.call.refusal(
+            "danube.ProducerService/SendMessage", message
+        )
+        assert status == "INVALID_ARGUMENT"
+        assert f"Message size {size} exceeds maximum allowed" in text
+
+    with_danube(test)
+
+
+@pytest.mark.parametrize(
+    ("method", "request_type"),
+    [
+        ("ProducerService/SendMessage", pb.StreamMessage),
+        ("ConsumerService/Ack", pb.AckRequest),
+        ("ConsumerService/Nack", pb.NackRequest),
+    ],
+)
+def test_a_message_without_an_identity_is_refused(method, request_type):
+    async def test(world, client):
+        await client.create_producer()
+        status, _ = await client.call.refusal(f"danube.{method}", request_type())
+        assert status == "INVALID_ARGUMENT"
+        await client.send("and the door goes on")
+
+    with_danube(test)
+
+
+def test_names_that_begin_alike_have_nothing_to_do_with_each_other():
+    async def test(world, client):
+        await client.create_producer(topic="/default/foobar")
+        await client.create_producer(topic="/default/foo")
+        request = pb.TopicLookupRequest(topic="/default/foo")
+        answer = await client.call("danube.Discovery/TopicPartitions", request)
+        assert list(answer.partitions) == ["/default/foo"]
+        request = pb.TopicLookupRequest(topic="/default/fo")
+        answer = await client.call("danube.Discovery/TopicPartitions", request)
+        assert list(answer.partitions) == []
+
+    with_danube(test)
+
+
+def test_no_refused_message_makes_a_client_go_on_for_ever():
+    async def test(world, client):
+        await client.create_producer()
+        unknown = client.message("x")
+        unknown.msg_id.producer_id = 4711
+        foreign = client.message("x")
+        foreign.msg_id.topic_name = "/default/others"
+        too_late = client.message("x", publish_time=2**63)
+        statuses = [
+            (await client.call.refusal("danube.ProducerService/SendMessage", each))[0]
+            for each in (unknown, foreign, too_late)
+        ]
+        assert statuses == ["UNAVAILABLE", "INVALID_ARGUMENT", "INVALID_ARGUMENT"]
+
+    with_danube(test)
+
+
+WEAK_SPOTS = {
+    "2.1": [test_acks_and_newcomers_do_not_wait_for_messages],
+    "2.2": [test_a_limited_rate_delays_messages_and_loses_none],
+    "2.3": [test_standbys_take_over_one_after_the_other],
+    "2.4": [test_an_exclusive_subscription_is_free_when_its_consumer_is_gone],
+    "2.5": [
+        test_what_a_lost_owner_of_a_key_had_goes_to_another,
+        test_a_message_that_nobody_may_have_waits_for_somebody_who_may,
+        test_a_slow_key_stops_no_other_key,
+    ],
+    "2.6": [test_a_key_changes_hands_only_when_the_old_owner_is_done],
+    "2.7": [test_the_limit_of_unacknowledged_messages_holds_at_once],
+    "2.8": [test_a_new_failure_policy_holds_for_messages_that_have_failed_already],
+    "2.9": [test_a_subscription_is_not_joined_as_another_type],
+    "2.14": [
+        test_a_limited_publish_rate_slows_producers_down_and_refuses_nothing,
+        test_the_size_of_a_message_is_limited_by_policy_not_by_the_transport,
+    ],
+    "2.16": [test_a_message_without_an_identity_is_refused],
+    "3.2": [test_names_that_begin_alike_have_nothing_to_do_with_each_other],
+    "6": [test_no_refused_message_makes_a_client_go_on_for_ever],
+}

@@ -1,0 +1,279 @@
+"""Consumers of the gRPC door: their seats, and what waits for their streams."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from pydanube.model.errors import BrokerError, Draining, Unavailable
+from pydanube.model.names import SubscriptionName, TopicName
+from pydanube.servers.grpc.consumers import (
+    DIRECT_WINDOW,
+    FORGOTTEN_AFTER_S,
+    SILENT_AFTER_S,
+    WINDOW_BYTES,
+    Consumers,
+)
+from pydanube.servers.grpc.pace import WINDOW_FIRST
+from pydanube.testing import memory_broker
+from pydanube.wire.pb import danube_api_pb2 as pb
+from support.grpc_contexts import CallContext, Clock
+from support.running import published
+
+TOPIC = "/default/orders"
+NAME = TopicName.parse(TOPIC)
+SUBSCRIPTION = SubscriptionName("s")
+
+
+class World:
+    """The service over a broker, with a clock of its own."""
+
+    def __init__(self, broker, client, tasks) -> None:
+        self.broker = broker
+        self.client = client
+        self.clock = Clock()
+        self.consumers = self.new_consumers()
+        self._tasks = tasks
+
+    def new_consumers(self, pause_s=0.0) -> Consumers:
+        """The service as it is after a start."""
+        return Consumers(
+            self.broker,
+            self.clock,
+            broker_url="http://broker:6650",
+            window_messages_max=1000,
+            refusal_pause_s=pause_s,
+        )
+
+    async def subscribe(self, name="c", type_=pb.ConsumerRequest.Shared) -> int:
+        request = pb.ConsumerRequest(
+            topic_name=TOPIC,
+            consumer_name=name,
+            subscription="s",
+            subscription_type=type_,
+        )
+        answer = await self.consumers.subscribe(request, CallContext())
+        return answer.consumer_id
+
+    def stream(self, number, context) -> asyncio.Task[BaseException | None]:
+        """The task of a stream; it gives the error with which that ended."""
+
+        async def run():
+            request = pb.ReceiveRequest(consumer_id=number)
+            try:
+                await self.consumers.receive_messages(request, context)
+            except BrokerError as error:
+                return error
+
+        return self._tasks.create_task(run())
+
+    async def ack(self, offset) -> None:
+        request = pb.AckRequest(
+            msg_id=pb.MsgID(topic_name=TOPIC, topic_offset=offset),
+            subscription_name="s",
+        )
+        await self.consumers.ack(request, CallContext())
+
+    def wait(self, seconds) -> None:
+        self.clock.now += seconds
+        self.consumers.sweep()
+
+    @property
+    def subscription(self):
+        return self.broker.topics[NAME].subscriptions[SUBSCRIPTION]
+
+
+def with_world(test, *, reliable=True):
+    @asynccontextmanager
+    async def world():
+        async with (
+            memory_broker() as memory,
+            memory.connect() as client,
+            asyncio.TaskGroup() as tasks,
+        ):
+            await client.create_topic(TOPIC, reliable=reliable)
+            world = World(memory.broker, client, tasks)
+            yield world
+            world.consumers.close()
+
+    async def run():
+        async with asyncio.timeout(30), world() as opened:
+            await test(opened)
+
+    asyncio.run(run())
+
+
+def test_a_seat_without_a_stream_is_kept_by_health_checks_alone():
+    async def test(world):
+        number = await world.subscribe()
+        world.wait(SILENT_AFTER_S - 1)
+        assert world.consumers.is_healthy(number)
+        world.wait(SILENT_AFTER_S - 1)
+        assert world.subscription.consumer_count == 1
+        world.wait(1)
+        assert world.subscription.consumer_count == 0
+        assert not world.consumers.is_healthy(number)
+
+    with_world(test)
+
+
+def test_a_seat_with_a_stream_needs_no_health_checks():
+    async def test(world):
+        number = await world.subscribe()
+        context = CallContext()
+        stream = world.stream(number, context)
+        await context.has_metadata.wait()
+        world.wait(10 * SILENT_AFTER_S)
+        assert world.subscription.consumer_count == 1
+        stream.cancel()
+        with suppress(asyncio.CancelledError):
+            await stream
+        assert world.subscription.consumer_count == 0
+
+    with_world(test)
+
+
+def test_who_is_gone_for_long_has_to_subscribe_again():
+    async def test(world):
+        number = await world.subscribe()
+        world.wait(SILENT_AFTER_S)
+        world.wait(FORGOTTEN_AFTER_S)
+        refusal = await world.stream(number, CallContext())
+        assert isinstance(refusal, Unavailable)
+        assert "subscribe again" in str(refusal)
+        # And is not remembered for ever.
+        await world.subscribe("other")
+        known = await world.broker.known_consumers.load()
+        assert [record.consumer for record in known.values()] == ["other"]
+
+    with_world(test)
+
+
+def test_who_subscribed_is_known_after_a_restart():
+    async def test(world):
+        number = await world.subscribe("c")
+        world.consumers.close()
+        world.consumers = world.new_consumers()
+        await world.consumers.load()
+        assert not world.consumers.is_healthy(number)
+        context = CallContext()
+        world.stream(number, context)
+        await context.has_metadata.wait()
+        assert world.consumers.is_healthy(number)
+        await published(world.client, b"hello")
+        await context.until_written(1)
+        assert context.written[0].payload == b"hello"
+
+    with_world(test)
+
+
+def test_a_consumer_is_sent_more_only_when_it_has_done_something():
+    async def test(world):
+        number = await world.subscribe()
+        await published(world.client, *[b"x"] * 100)
+        context = CallContext()
+        world.stream(number, context)
+        await context.until_written(WINDOW_FIRST)
+        assert world.subscription.describe(100).in_flight == WINDOW_FIRST
+        await world.ack(0)
+        await world.ack(5)
+        await context.until_written(WINDOW_FIRST + 2)
+        assert world.subscription.describe(100).in_flight == WINDOW_FIRST
+        offsets = [each.msg_id.topic_offset for each in context.written]
+        assert offsets == list(range(WINDOW_FIRST + 2))
+
+    with_world(test)
+
+
+@pytest.mark.slow
+def test_a_quick_consumer_is_sent_more_and_more():
+    async def test(world):
+        number = await world.subscribe()
+        await published(world.client, *[b"x"] * 3000)
+        context = CallContext()
+        world.stream(number, context)
+        done = most = 0
+        while done < 2000:
+            await context.until_written(done + 1)
+            most = max(most, len(context.written) - done)
+            world.clock.now += 0.0001
+            await world.ack(done)
+            done += 1
+        assert most > 100
+
+    with_world(test)
+
+
+def test_acks_through_another_door_make_room_as_well():
+    async def test(world):
+        number = await world.subscribe()
+        await published(world.client, *[b"x"] * 100)
+        context = CallContext()
+        world.stream(number, context)
+        await context.until_written(WINDOW_FIRST)
+        world.subscription.ack([(0, 10)], 0)
+        world.wait(1)
+        await context.until_written(WINDOW_FIRST + 10)
+
+    with_world(test)
+
+
+def test_a_slow_reader_holds_little_and_stops_nobody():
+    async def test(world):
+        size = WINDOW_BYTES // 4
+        slow, quick = CallContext("slow", reads=False), CallContext("quick")
+        world.stream(await world.subscribe("slow"), slow)
+        await slow.has_metadata.wait()
+        world.stream(await world.subscribe("quick"), quick)
+        for _ in range(40):
+            await published(world.client, bytes(size))
+        # The slow one is given what fits into its window, and one that does not.
+        for count in range(1, 40 - 5 + 1):
+            await quick.until_written(count)
+            await world.ack(quick.written[-1].msg_id.topic_offset)
+        assert len(slow.written) == 1
+        slow.read()
+
+    with_world(test)
+
+
+def test_what_waits_for_a_stream_of_a_non_reliable_topic_is_bounded():
+    async def test(world):
+        context = CallContext(reads=False)
+        world.stream(await world.subscribe(), context)
+        await context.has_metadata.wait()
+        async with world.client.producer(TOPIC, reliable=False) as producer:
+            for _ in range(3):
+                await producer.send_batch([b"x"] * DIRECT_WINDOW)
+        assert world.broker.counts.dropped == 2 * DIRECT_WINDOW
+        context.read()
+        await context.until_written(DIRECT_WINDOW)
+
+    with_world(test, reliable=False)
+
+
+def test_who_is_refused_a_stream_waits_for_that():
+    async def test(world):
+        consumers = world.new_consumers(pause_s=3600.0)
+        request = pb.ReceiveRequest(consumer_id=4711)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await consumers.receive_messages(request, CallContext())
+
+    with_world(test)
+
+
+def test_after_the_end_there_are_no_streams():
+    async def test(world):
+        number = await world.subscribe()
+        world.consumers.close()
+        with pytest.raises(Draining):
+            await world.consumers.receive_messages(
+                pb.ReceiveRequest(consumer_id=number), CallContext()
+            )
+        with pytest.raises(Draining):
+            await world.subscribe("other")
+
+    with_world(test)

@@ -1,0 +1,191 @@
+"""Producers of the gRPC door: who counts, and who is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pydanube.model.errors import InvalidRequest, QuotaExceeded, Unavailable
+from pydanube.model.names import NamespaceName, TopicName
+from pydanube.model.policy import NamespacePolicy, ProducerAccess, TopicPolicy
+from pydanube.servers.grpc.producers import (
+    FORGOTTEN_AFTER_S,
+    GONE_AFTER_S,
+    Producers,
+)
+from pydanube.servers.grpc.services import StatusError
+from pydanube.testing import memory_broker
+from pydanube.wire.pb import danube_api_pb2 as pb
+from support.grpc_contexts import CallContext, Clock
+
+TOPIC = "/default/orders"
+NAME = TopicName.parse(TOPIC)
+
+
+class World:
+    """The service over a broker, with a clock of its own."""
+
+    def __init__(self, broker) -> None:
+        self.broker = broker
+        self.clock = Clock()
+        self.producers = Producers(broker, self.clock, lambda: 1_000_000)
+
+    async def create(self, name="p", **fields) -> int:
+        request = pb.ProducerRequest(
+            producer_name=name,
+            topic_name=TOPIC,
+            dispatch_strategy=pb.Reliable,
+            **fields,
+        )
+        return (
+            await self.producers.create_producer(request, CallContext())
+        ).producer_id
+
+    async def send(self, number, payload=b"x") -> None:
+        message = pb.StreamMessage(
+            msg_id=pb.MsgID(producer_id=number, topic_name=TOPIC), payload=payload
+        )
+        await self.producers.send_message(message, CallContext())
+
+    def wait(self, seconds) -> None:
+        self.clock.now += seconds
+        self.producers.sweep()
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.broker.topics[NAME].open_producers)
+
+
+def with_world(test):
+    async def run():
+        async with asyncio.timeout(30), memory_broker() as memory:
+            await test(World(memory.broker))
+
+    asyncio.run(run())
+
+
+def test_who_is_silent_for_long_counts_no_more():
+    async def test(world):
+        await world.create("one")
+        two = await world.create("two")
+        world.wait(GONE_AFTER_S - 1)
+        assert world.producers.is_healthy(two)
+        world.wait(1)
+        assert world.names == ["two"]
+        await world.send(two)
+        world.wait(GONE_AFTER_S - 1)
+        assert world.names == ["two"]
+
+    with_world(test)
+
+
+def test_who_was_gone_may_send_again_and_need_not_know():
+    async def test(world):
+        number = await world.create()
+        world.wait(GONE_AFTER_S)
+        assert world.names == []
+        assert world.producers.is_healthy(number)
+        await world.send(number)
+        assert world.names == ["p"]
+        assert world.broker.topics[NAME].end_offset == 1
+
+    with_world(test)
+
+
+def test_who_was_gone_finds_its_place_taken():
+    async def test(world):
+        limit = NamespacePolicy(max_producers_per_topic=1)
+        await world.broker.set_namespace_policy(NamespaceName("default"), limit)
+        one = await world.create("one")
+        with pytest.raises(QuotaExceeded):
+            await world.create("two")
+        world.wait(GONE_AFTER_S)
+        await world.create("two")
+        with pytest.raises(StatusError, match="limit") as caught:
+            await world.send(one)
+        assert caught.value.status.name == "RESOURCE_EXHAUSTED"
+
+    with_world(test)
+
+
+def test_who_is_silent_for_very_long_has_to_be_created_again():
+    async def test(world):
+        number = await world.create()
+        world.wait(FORGOTTEN_AFTER_S)
+        assert not world.producers.is_healthy(number)
+        with pytest.raises(Unavailable, match="does not exist"):
+            await world.send(number)
+        assert await world.create() == number
+        await world.send(number)
+
+    with_world(test)
+
+
+def test_who_was_fenced_is_told_in_a_way_that_it_does_not_repeat():
+    async def test(world):
+        number = await world.create()
+        await world.broker.open_producer(
+            NAME,
+            "native",
+            policy=TopicPolicy(),
+            access=ProducerAccess.EXCLUSIVE_FENCE,
+        )
+        assert not world.producers.is_healthy(number)
+        with pytest.raises(StatusError, match="for itself alone") as caught:
+            await world.send(number)
+        assert caught.value.status.name == "INVALID_ARGUMENT"
+        with pytest.raises(StatusError, match="exclusive") as caught:
+            await world.create()
+        assert caught.value.status.name == "PERMISSION_DENIED"
+
+    with_world(test)
+
+
+def test_a_client_that_does_not_wait_for_its_answer_harms_nobody():
+    async def test(world):
+        number = await world.create()
+        async with asyncio.TaskGroup() as tasks:
+            impatient = tasks.create_task(world.send(number))
+            await asyncio.sleep(0)
+            impatient.cancel()
+        await world.send(number)
+        # It was handed over before; whoever cancels may find it stored.
+        assert world.broker.topics[NAME].end_offset == 2
+
+    with_world(test)
+
+
+def test_all_that_is_sent_in_one_turn_is_stored_together():
+    async def test(world):
+        one, two = await world.create("one"), await world.create("two")
+        commits = world.broker.storage.stats.journal_commit_count
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(50):
+                tasks.create_task(world.send(one if number % 2 else two))
+        assert world.broker.topics[NAME].end_offset == 50
+        assert world.broker.storage.stats.journal_commit_count == commits + 1
+
+    with_world(test)
+
+
+def test_a_producer_belongs_to_its_topic():
+    async def test(world):
+        number = await world.create()
+        message = pb.StreamMessage(
+            msg_id=pb.MsgID(producer_id=number, topic_name="/default/others")
+        )
+        with pytest.raises(InvalidRequest, match="belongs to /default/orders"):
+            await world.producers.send_message(message, CallContext())
+
+    with_world(test)
+
+
+def test_at_the_end_all_of_them_go():
+    async def test(world):
+        await world.create("one")
+        await world.create("two")
+        world.producers.close()
+        assert world.names == []
+
+    with_world(test)

@@ -1,0 +1,100 @@
+"""A gRPC server: where it listens, what it says about itself, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import AsyncExitStack
+
+import pytest
+
+from pydanube.model.errors import InvalidConfig
+from pydanube.servers.grpc.connection import MESSAGE_BYTES_MAX
+from pydanube.servers.grpc.server import open_door
+from pydanube.servers.grpc.services import Service
+from pydanube.wire.pb import danube_api_pb2 as pb
+from support.grpc_calls import connected
+
+DISCOVERY = pb.DESCRIPTOR.services_by_name["Discovery"]
+
+
+class Patient:
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.was_asked = asyncio.Event()
+        self.may_answer = asyncio.Event()
+
+    async def topic_lookup(self, request, context):
+        self.was_asked.set()
+        await self.may_answer.wait()
+        return pb.TopicLookupResponse(request_id=request.request_id)
+
+    async def topic_partitions(self, request, context):
+        return pb.TopicPartitionsResponse(partitions=[request.topic])
+
+
+def open_patient(service: Patient, port: int = 0):
+    return open_door(
+        *("127.0.0.1", port, [Service(DISCOVERY, service)]),
+        name="tests",
+        flag="--test-port",
+    )
+
+
+def test_a_port_that_is_taken_is_refused_with_advice():
+    async def run():
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            with pytest.raises(InvalidConfig, match=r"in use.*--test-port") as caught:
+                async with open_patient(Patient(), port):
+                    pass
+            assert f"127.0.0.1:{port} for tests" in str(caught.value)
+
+    asyncio.run(run())
+
+
+def test_two_doors_do_not_share_a_port():
+    async def run():
+        async with open_patient(Patient()) as port:
+            with pytest.raises(InvalidConfig, match="in use"):
+                async with open_patient(Patient(), port):
+                    pass
+
+    asyncio.run(run())
+
+
+@pytest.mark.slow
+def test_a_large_request_comes_to_the_service_and_one_that_is_too_large_does_not():
+    async def run():
+        async with open_patient(Patient()) as port:
+            options = {"grpc.max_receive_message_length": -1}
+            async with connected(port, **options) as call:
+                request = pb.TopicLookupRequest(topic="x" * 5_000_000)
+                answer = await call("danube.Discovery/TopicPartitions", request)
+                assert len(answer.partitions[0]) == 5_000_000
+                request.topic = "x" * MESSAGE_BYTES_MAX
+                status, text = await call.refusal(
+                    "danube.Discovery/TopicPartitions", request
+                )
+        assert status == "INVALID_ARGUMENT"
+        size = request.ByteSize()
+        assert (
+            text == f"Message size {size} exceeds maximum allowed {MESSAGE_BYTES_MAX}"
+        )
+
+    asyncio.run(run())
+
+
+def test_what_is_being_answered_at_the_end_is_answered():
+    async def run():
+        service = Patient()
+        async with AsyncExitStack() as client:
+            async with open_patient(service) as port:
+                call = await client.enter_async_context(connected(port))
+                asked = call("danube.Discovery/TopicLookup", pb.TopicLookupRequest())
+                await service.was_asked.wait()
+                asyncio.get_running_loop().call_soon(service.may_answer.set)
+            assert await asked == pb.TopicLookupResponse()
+
+    asyncio.run(run())

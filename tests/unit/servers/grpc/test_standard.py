@@ -1,0 +1,103 @@
+"""A server tells tools how it is and what it offers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+from pydanube.servers.grpc.server import open_door
+from pydanube.servers.grpc.services import Service
+from pydanube.servers.grpc.standard import Health, Reflection
+from pydanube.wire.pb import (
+    danube_api_pb2,
+    health_pb2,
+    reflection_v1_pb2,
+    reflection_v1alpha_pb2,
+)
+from support.grpc_calls import connected
+from support.grpc_contexts import CallContext
+
+DISCOVERY = danube_api_pb2.DESCRIPTOR.services_by_name["Discovery"]
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+class Silent:
+    async def topic_lookup(self, request, context): ...
+    async def topic_partitions(self, request, context): ...
+
+
+def test_health_is_told_of_the_whole_and_of_each_service():
+    async def run():
+        async with (
+            open_door(
+                *("127.0.0.1", 0, [Service(DISCOVERY, Silent())]),
+                name="tests",
+                flag="--x",
+            ) as port,
+            connected(port) as call,
+        ):
+            check = "grpc.health.v1.Health/Check"
+            for name in ("", "danube.Discovery", "grpc.health.v1.Health"):
+                request = health_pb2.HealthCheckRequest(service=name)
+                assert (await call(check, request)).status == SERVING
+            request = health_pb2.HealthCheckRequest(service="danube.Nothing")
+            status, _ = await call.refusal(check, request)
+            assert status == "NOT_FOUND"
+
+    asyncio.run(run())
+
+
+def test_who_watches_learns_of_the_end():
+    async def run():
+        health = Health(["danube.Discovery"])
+        context = CallContext()
+        async with asyncio.TaskGroup() as tasks:
+            request = health_pb2.HealthCheckRequest(service="danube.Discovery")
+            tasks.create_task(health.watch(request, context))
+            await context.until_written(1)
+            health.close()
+        assert [each.status for each in context.written] == [SERVING, NOT_SERVING]
+
+    asyncio.run(run())
+
+
+def test_who_watches_what_is_not_there_is_told_so():
+    async def run():
+        health = Health([])
+        health.close()
+        context = CallContext()
+        request = health_pb2.HealthCheckRequest(service="danube.Nothing")
+        await health.watch(request, context)
+        unknown = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        assert [each.status for each in context.written] == [unknown]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("pb", [reflection_v1_pb2, reflection_v1alpha_pb2])
+def test_reflection_describes_what_is_served(pb):
+    async def run():
+        async def requests():
+            ask = pb.ServerReflectionRequest
+            yield ask(list_services="")
+            yield ask(file_containing_symbol="danube.Discovery")
+            yield ask(file_by_filename="pydanube/wire/pb/health.proto")
+            yield ask(file_containing_symbol="danube.Nothing")
+            yield ask(all_extension_numbers_of_type="danube.MsgID")
+
+        context = CallContext()
+        reflection = Reflection(pb, ["danube.Discovery", "b", "a"])
+        await reflection.server_reflection_info(requests(), context)
+        return context.written
+
+    names, discovery, health, unknown, extensions = asyncio.run(run())
+    listed = [each.name for each in names.list_services_response.service]
+    assert listed == ["a", "b", "danube.Discovery"]
+    for answer, package in ((discovery, "danube"), (health, "grpc.health.v1")):
+        [file] = answer.file_descriptor_response.file_descriptor_proto
+        assert FileDescriptorProto.FromString(file).package == package
+    assert unknown.error_response.error_code == 5
+    assert extensions.error_response.error_code == 5

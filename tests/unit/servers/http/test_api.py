@@ -1,0 +1,393 @@
+"""The JSON API over a whole broker of this process."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pydanube.servers.http.answers import BODY_BYTES_MAX
+from support.http_api import State, http_of, with_api
+
+NO_LIMITS = {
+    "max_producers_per_topic": 0,
+    "max_subscriptions_per_topic": 0,
+    "max_consumers_per_topic": 0,
+    "max_consumers_per_subscription": 0,
+    "max_publish_rate": 0,
+    "max_subscription_dispatch_rate": 0,
+    "max_message_size": 0,
+}
+
+
+# Namespaces.
+
+
+def test_namespaces_come_are_listed_and_go():
+    async def test(api):
+        created = await api.post("/namespaces", {"name": "shop"})
+        assert created == {"name": "shop", "policy": NO_LIMITS}
+        listed = await api.get("/namespaces")
+        assert listed == {"namespaces": ["default", "shop", "system"]}
+        assert await api.get("/namespaces/shop") == created
+        assert await api.delete("/namespaces/shop") is None
+        error = await api.get("/namespaces/shop", 404)
+        assert error["code"] == "namespace_not_found"
+
+    with_api(test)
+
+
+def test_a_namespace_is_made_once_and_goes_when_it_is_empty():
+    async def test(api):
+        await api.post("/namespaces", {"name": "shop"})
+        error = await api.post("/namespaces", {"name": "shop"}, 409)
+        assert error == {
+            "code": "already_exists",
+            "message": "Namespace shop already exists.",
+        }
+        await api.post("/topics", {"name": "/shop/orders"})
+        error = await api.delete("/namespaces/shop", 409)
+        assert error["code"] == "namespace_in_use"
+
+    with_api(test)
+
+
+def test_policies_are_replaced_and_hold_at_once():
+    async def test(api):
+        await api.published("/default/orders", b"four")
+        path = "/namespaces/default/policy"
+        small = NO_LIMITS | {"max_message_size": 4}
+        assert await api.put(path, {"max_message_size": 4}) == small
+        assert await api.get(path) == small
+        with pytest.raises(Exception, match="exceeds maximum allowed 4"):
+            await api.published("/default/orders", b"five!")
+        assert await api.put(path, {}) == NO_LIMITS
+        await api.published("/default/orders", b"five!")
+
+    with_api(test)
+
+
+# Topics.
+
+
+def test_a_topic_is_created_as_it_is_wanted():
+    async def test(api):
+        policy = {
+            "dispatch": "reliable",
+            "durability": "written",
+            "retention": {"age_s": 60, "bytes_max": None},
+            "ttl_s": 5.5,
+        }
+        created = await api.post(
+            "/topics",
+            {
+                "name": "/default/orders",
+                "policy": policy,
+                "limits": {"max_publish_rate": 9},
+            },
+        )
+        assert created == {
+            "name": "/default/orders",
+            "partitions": None,
+            "topics": ["/default/orders"],
+        }
+        described = await api.get("/topics/default/orders")
+        assert described["policy"] == policy
+        assert described["limits"]["max_publish_rate"] == 9
+        assert await api.get("/topics?namespace=default") == {
+            "topics": [{"name": "/default/orders", "policy": policy}],
+            "partitioned_topics": [],
+        }
+        assert (await api.get("/topics?namespace=system"))["topics"] == []
+        await api.get("/topics?namespace=nobody", 404)
+
+    with_api(test)
+
+
+def test_partitions_come_grow_and_go_together():
+    async def test(api):
+        await api.post("/topics", {"name": "/default/clicks", "partitions": 2})
+        grown = await api.put("/topics/default/clicks/partitions", {"count": 3})
+        names = [f"/default/clicks-part-{number}" for number in range(3)]
+        assert grown == {"name": "/default/clicks", "partitions": 3, "topics": names}
+        assert await api.get("/topics/default/clicks/partitions") == grown
+        listed = await api.get("/topics")
+        assert [each["name"] for each in listed["topics"]] == names
+        assert listed["partitioned_topics"] == [
+            {"name": "/default/clicks", "partitions": 3}
+        ]
+        await api.put("/topics/default/clicks/partitions", {"count": 3}, 400)
+        error = await api.get("/topics/default/clicks", 404)
+        assert "3 partitions" in error["message"]
+        await api.delete("/topics/default/clicks-part-0", 400)
+        await api.delete("/topics/default/clicks")
+        assert (await api.get("/topics"))["topics"] == []
+
+    with_api(test)
+
+
+def test_a_topic_in_use_goes_by_force():
+    async def test(api):
+        await api.post("/topics", {"name": "/default/orders"})
+        async with api.client.producer("/default/orders"):
+            error = await api.delete("/topics/default/orders", 409)
+            assert error["code"] == "subscription_in_use"
+            await api.delete("/topics/default/orders?force=true")
+        error = await api.delete("/topics/default/orders", 404)
+        assert error["code"] == "topic_not_found"
+
+    with_api(test)
+
+
+def test_limits_of_a_topic_go_before_those_of_its_namespace():
+    async def test(api):
+        await api.put("/namespaces/default/policy", {"max_message_size": 4})
+        await api.post("/topics", {"name": "/default/orders"})
+        path = "/topics/default/orders/limits"
+        small = NO_LIMITS | {"max_message_size": 4}
+        assert await api.get(path) == {"limits": small, "own": None}
+        fast = NO_LIMITS | {"max_publish_rate": 7}
+        answer = await api.put(path, {"max_publish_rate": 7})
+        assert answer == {"limits": fast, "own": fast}
+        cleared = await api.ask("DELETE", path)
+        assert cleared == {"limits": small, "own": None}
+        await api.put(path, {"max_publish_rate": -7}, 400)
+        await api.put("/topics/default/nothing/limits", {}, 404)
+
+    with_api(test)
+
+
+# Subscriptions.
+
+
+def test_subscriptions_come_are_described_and_go():
+    async def test(api):
+        await api.published("/default/orders", b"1", b"2")
+        path = "/topics/default/orders/subscriptions"
+        new = {"name": "billing", "type": "shared", "start": "earliest"}
+        created = await api.post(path, new)
+        assert created == {"name": "billing", "topics": ["/default/orders"]}
+        described = await api.get(f"{path}/billing")
+        assert (described["type"], described["backlog"]) == ("shared", 2)
+        listed = await api.get(path)
+        assert listed == {"subscriptions": [described]}
+        error = await api.post(path, new, 409)
+        assert error["code"] == "already_exists"
+        await api.delete(f"{path}/billing")
+        error = await api.get(f"{path}/billing", 404)
+        assert error["code"] == "subscription_not_found"
+
+    with_api(test)
+
+
+def test_a_subscription_with_consumers_goes_by_force():
+    async def test(api):
+        await api.post("/topics", {"name": "/default/orders"})
+        path = "/topics/default/orders/subscriptions/billing"
+        async with api.client.consumer("/default/orders", subscription="billing"):
+            await api.delete(path, 409)
+            await api.delete(f"{path}?force=true")
+
+    with_api(test)
+
+
+def test_what_is_decided_about_a_name_is_decided_about_all_its_partitions():
+    async def test(api):
+        await api.post("/topics", {"name": "/default/clicks", "partitions": 2})
+        path = "/topics/default/clicks/subscriptions"
+        created = await api.post(path, {"name": "billing"})
+        names = ["/default/clicks-part-0", "/default/clicks-part-1"]
+        assert created["topics"] == names
+        await api.post(f"{path}/billing/pause", {}, 204)
+        for name in names:
+            described = await api.get(f"/topics{name}/subscriptions/billing")
+            assert described["is_paused"]
+        await api.get(f"{path}/billing", 404)
+        await api.delete(f"{path}/billing")
+        assert await api.get(f"/topics{names[1]}/subscriptions") == {
+            "subscriptions": []
+        }
+
+    with_api(test)
+
+
+def test_settings_are_a_document_that_is_replaced():
+    async def test(api):
+        await api.post("/topics", {"name": "/default/orders"})
+        path = "/topics/default/orders/subscriptions/later/settings"
+        usual = {"failure_policy": None, "limits": None, "is_paused": False}
+        assert await api.get(path) == usual
+        wanted = {
+            "failure_policy": {"redeliveries_max": 3, "poison": "drop"},
+            "limits": {"unacked_messages_max": 5},
+        }
+        answer = await api.put(path, wanted)
+        assert answer == await api.get(path)
+        assert answer["failure_policy"]["redeliveries_max"] == 3
+        assert answer["failure_policy"]["ack_timeout_s"] == 30.0
+        assert answer["limits"]["unacked_messages_max"] == 5
+        assert await api.put(path, {}) == usual
+        assert await api.get(path) == usual
+
+    with_api(test)
+
+
+def test_a_pause_leaves_other_settings_alone():
+    async def test(api):
+        await api.post("/topics", {"name": "/default/orders"})
+        path = "/topics/default/orders/subscriptions/billing"
+        limits = {"limits": {"unacked_messages_max": 5}}
+        await api.put(f"{path}/settings", limits)
+        for action, is_paused in (("pause", True), ("resume", False)):
+            await api.post(f"{path}/{action}", {}, 204)
+            settings = await api.get(f"{path}/settings")
+            assert settings["is_paused"] is is_paused
+            assert settings["limits"]["unacked_messages_max"] == 5
+
+    with_api(test)
+
+
+def test_a_subscription_goes_on_where_it_is_told():
+    async def test(api):
+        await api.published("/default/orders", b"1", b"2", b"3")
+        path = "/topics/default/orders/subscriptions"
+        await api.post(path, {"name": "billing", "start": 1})
+        assert (await api.get(f"{path}/billing"))["cursor"] == 1
+
+        async def cursor_after(action, body):
+            answer = await api.post(f"{path}/billing/{action}", body, 200)
+            return answer["cursor"]
+
+        assert await cursor_after("seek", {"to": "latest"}) == 3
+        assert await cursor_after("seek", {"to": 0}) == 0
+        assert await cursor_after("skip", {"count": 2}) == 2
+        assert await cursor_after("seek", {"to": "2001-01-01T00:00:00Z"}) == 0
+        assert await cursor_after("seek", {"to": "2200-01-01T00:00:00Z"}) == 3
+        await api.post(f"{path}/billing/seek", {"to": 9}, 400)
+        await api.post(f"{path}/billing/seek", {"to": "newest"}, 400)
+        await api.post(f"{path}/billing/seek", {"to": "2001-13-01"}, 400)
+        await api.post(f"{path}/nobody/seek", {"to": 0}, 404)
+
+    with_api(test)
+
+
+def test_what_is_not_stored_has_no_settings():
+    async def test(api):
+        policy = {"dispatch": "non_reliable"}
+        await api.post("/topics", {"name": "/default/ticks", "policy": policy})
+        path = "/topics/default/ticks/subscriptions/billing/settings"
+        error = await api.put(path, {"failure_policy": {"poison": "drop"}}, 400)
+        assert "reliable topics" in error["message"]
+
+    with_api(test)
+
+
+# Every request.
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("/namespaces", {}, "missing required field name"),
+        ("/namespaces", {"name": 5}, "request.name"),
+        ("/namespaces", {"name": "two words"}, "two words"),
+        ("/namespaces", {"name": "x", "polcy": {}}, "request: unknown field 'polcy'"),
+        (
+            "/namespaces",
+            {"name": "x", "policy": {"max": 1}},
+            "request.policy: unknown field 'max'",
+        ),
+        ("/namespaces", [], "Expected object, got array"),
+        ("/topics", {"name": "orders"}, "invalid format"),
+        ("/topics", {"name": "/default/x", "policy": {"dispatch": "?"}}, "dispatch"),
+        ("/topics", {"name": "/default/x", "partitions": 0}, "1 to 4096"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused_with_the_place(path, body, said):
+    async def test(api):
+        error = await api.post(path, body, 400)
+        assert error["code"] in {"invalid_request", "invalid_name"}
+        assert said in error["message"]
+
+    with_api(test)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 100_000])
+def test_what_is_no_json_is_refused(content):
+    async def test(api):
+        headers = {"content-type": "application/json; charset=utf-8"}
+        await api.ask("POST", "/topics", status=400, content=content, headers=headers)
+
+    with_api(test)
+
+
+def test_a_request_of_another_kind_is_refused_so_no_page_can_send_one():
+    async def test(api):
+        for kind in ("text/plain", "application/x-www-form-urlencoded"):
+            error = await api.ask(
+                "POST",
+                "/topics",
+                status=400,
+                content=b'{"name": "/default/orders"}',
+                headers={"content-type": kind},
+            )
+            assert "application/json" in error["message"]
+        path = "/topics/default/orders/subscriptions/billing"
+        for action in ("pause", "resume"):
+            await api.ask("POST", f"{path}/{action}", status=400)
+        assert (await api.get("/topics"))["topics"] == []
+
+    with_api(test)
+
+
+def test_a_request_that_is_too_long_is_refused():
+    async def test(api):
+        error = await api.post("/namespaces", {"name": "x" * BODY_BYTES_MAX}, 413)
+        assert error["code"] == "message_too_large"
+
+    with_api(test)
+
+
+def test_a_path_that_leads_nowhere_and_a_method_that_is_not_there_are_json_too():
+    async def test(api):
+        assert (await api.get("/nothing", 404))["code"] == "not_found"
+        assert (await api.put("/topics", {}, 405))["code"] == "invalid_request"
+
+    with_api(test)
+
+
+def test_names_may_hold_what_a_path_may_not():
+    async def test(api):
+        await api.post("/topics", {"name": "/default/Łódź"})
+        path = "/topics/default/%C5%81%C3%B3d%C5%BA/subscriptions"
+        await api.post(path, {"name": "50 % ?"})
+        assert (await api.get(f"{path}/50%20%25%20%3F"))["subscription"] == "50 % ?"
+
+    with_api(test)
+
+
+def test_before_there_is_a_broker_everything_is_unavailable():
+    async def main():
+        async with http_of(State()) as http:
+            answer = await http.get("/api/v1/namespaces")
+        assert answer.status_code == 503
+        assert answer.json() == {
+            "code": "unavailable",
+            "message": "the broker is starting",
+        }
+
+    asyncio.run(main())
+
+
+def test_a_mistake_of_ours_breaks_one_request_only():
+    class Broken:
+        async def namespace_names(self):
+            raise RuntimeError("oops")
+
+    async def main():
+        async with http_of(State(Broken())) as http:
+            answer = await http.get("/api/v1/namespaces")
+        assert answer.status_code == 500
+        assert answer.json()["code"] == "broker_error"
+
+    asyncio.run(main())

@@ -1,0 +1,150 @@
+"""Schemas in the JSON API."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.http_api import with_api
+from support.schemas import order_schema
+
+ORDERS = "/schemas/orders"
+TOPIC = "/topics/default/orders"
+
+
+def an_order(**properties):
+    return {"type": "json_schema", "definition": order_schema(**properties)}
+
+
+def test_versions_come_are_read_and_go():
+    async def test(api):
+        first = an_order() | {
+            "description": "of the shop",
+            "created_by": "anna",
+            "tags": ["shop"],
+        }
+        created = await api.post(f"{ORDERS}/versions", first)
+        assert (created["schema_id"], created["version"]) == (1, 1)
+        again = await api.post(f"{ORDERS}/versions", first, 200)
+        assert again == created
+        second = an_order(note={"type": "string"})
+        await api.post(f"{ORDERS}/versions", second)
+        assert await api.get("/schemas") == {"subjects": ["orders"]}
+        assert await api.get(ORDERS) == {
+            "subject": "orders",
+            "schema_id": 1,
+            "type": "json_schema",
+            "compatibility": "backward",
+            "versions": [1, 2],
+            "tags": [],
+        }
+        assert await api.get(f"{ORDERS}/versions/1") == created
+        assert created["definition"] == first["definition"]
+        latest = await api.get(f"{ORDERS}/versions/latest")
+        assert latest["definition"] == second["definition"]
+        listed = await api.get(f"{ORDERS}/versions")
+        assert listed == {"versions": [created, latest]}
+        assert await api.get("/schema-ids/1") == latest
+        assert await api.get("/schema-ids/1?version=1") == created
+        await api.delete(f"{ORDERS}/versions/1")
+        assert (await api.get(ORDERS))["versions"] == [2]
+        await api.delete(ORDERS)
+        assert (await api.get(ORDERS, 404))["code"] == "schema_not_found"
+
+    with_api(test)
+
+
+def test_whether_a_schema_may_follow_is_said_with_path_and_rule():
+    async def test(api):
+        await api.post(f"{ORDERS}/versions", an_order())
+        other = an_order(id={"type": "string"})
+        checked = await api.post(f"{ORDERS}/check", other, 200)
+        assert checked["is_compatible"] is False
+        [violation] = checked["violations"]
+        assert violation.pop("text")
+        assert violation == {
+            "version": 1,
+            "direction": "backward",
+            "path": "$.properties.id",
+            "rule": "type_changed",
+        }
+        error = await api.post(f"{ORDERS}/versions", other, 409)
+        assert error["code"] == "incompatible_schema"
+        lenient = other | {"compatibility": "none"}
+        assert await api.post(f"{ORDERS}/check", lenient, 200) == {
+            "is_compatible": True,
+            "violations": [],
+        }
+        mode = {"compatibility": "none"}
+        changed = await api.put(f"{ORDERS}/compatibility", mode)
+        assert changed["compatibility"] == "none"
+        await api.post(f"{ORDERS}/versions", other)
+
+    with_api(test)
+
+
+def test_a_topic_is_bound_by_name():
+    async def test(api):
+        await api.post(f"{ORDERS}/versions", an_order())
+        schema = {
+            "subject": "orders",
+            "policy": "enforce",
+            "validates_payload": True,
+            "version": 1,
+            "version_min": None,
+        }
+        await api.post("/topics", {"name": "/default/orders", "schema": schema})
+        assert await api.get(f"{TOPIC}/schema") == {"schema": schema}
+        assert (await api.get(TOPIC))["schema"] == schema
+        error = await api.delete(ORDERS, 409)
+        assert error["code"] == "schema_in_use"
+        error = await api.delete(f"{ORDERS}/versions/1", 409)
+        assert error["code"] == "schema_in_use"
+        bound = await api.put(f"{TOPIC}/schema", {"subject": "orders"})
+        assert bound["schema"]["policy"] == "warn"
+        await api.delete(f"{ORDERS}/versions/1")
+        await api.delete(f"{TOPIC}/schema")
+        assert await api.get(f"{TOPIC}/schema") == {"schema": None}
+        await api.delete(ORDERS)
+
+    with_api(test)
+
+
+def test_partitions_are_bound_together_and_deleted_by_force_is_deleted():
+    async def test(api):
+        await api.post(f"{ORDERS}/versions", {"type": "string"})
+        topic = {"name": "/default/orders", "partitions": 2}
+        await api.post("/topics", topic | {"schema": {"subject": "orders"}})
+        part = await api.get(f"{TOPIC}-part-1/schema")
+        assert part["schema"]["subject"] == "orders"
+        await api.delete(f"{ORDERS}?force=true")
+        assert await api.get(f"{TOPIC}/schema") == part
+
+    with_api(test)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "said"),
+    [
+        ("POST", f"{ORDERS}/versions", {"type": "xml"}, 400, "xml"),
+        ("POST", f"{ORDERS}/versions", {"type": "avro"}, 400, "Avro"),
+        ("POST", f"{ORDERS}/versions", {"definition": ""}, 400, "type"),
+        ("POST", f"{ORDERS}/versions", {"type": "string", "x": 1}, 400, "'x'"),
+        ("GET", f"{ORDERS}/versions/one", None, 400, "'one' is no version"),
+        ("GET", f"{ORDERS}/versions/1", None, 404, "orders"),
+        ("GET", f"{ORDERS}/versions", None, 404, "orders"),
+        ("GET", "/schema-ids/one", None, 400, "'one' is no schema id"),
+        ("GET", "/schema-ids/7", None, 404, "ID: 7"),
+        ("POST", f"{ORDERS}/check", {"type": "string"}, 404, "orders"),
+        ("PUT", f"{ORDERS}/compatibility", {"compatibility": "x"}, 400, "x"),
+        ("PUT", f"{ORDERS}/compatibility", {"compatibility": "full"}, 404, "orders"),
+        ("GET", f"{TOPIC}/schema", None, 404, "/default/orders"),
+        ("PUT", f"{TOPIC}/schema", {"subject": "orders"}, 404, "orders"),
+        ("PUT", f"{TOPIC}/schema", {"policy": "warn"}, 400, "subject"),
+    ],
+)
+def test_what_cannot_be_done_says_why(method, path, body, status, said):
+    async def test(api):
+        error = await api.ask(method, path, body, status)
+        assert said in error["message"]
+
+    with_api(test)

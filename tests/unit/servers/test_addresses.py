@@ -1,0 +1,45 @@
+"""Clients are told URLs that all of them understand."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from pydanube.servers.addresses import addresses_of, url_of
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:6650"),
+        ("broker.example", "http://broker.example:6650"),
+        ("::1", "http://[::1]:6650"),
+        ("0.0.0.0", f"http://{socket.gethostname()}:6650"),
+        ("::", f"http://{socket.gethostname()}:6650"),
+    ],
+)
+def test_a_url_has_a_scheme_a_host_that_others_can_reach_and_a_port(host, url):
+    assert url_of(host, 6650) == url
+
+
+def test_by_default_clients_connect_where_the_broker_listens():
+    found = addresses_of("127.0.0.1", 6650, advertised_url="", connect_url="")
+    assert found.broker_url == found.connect_url == "http://127.0.0.1:6650"
+    assert not found.is_behind_proxy
+
+
+def test_an_advertised_url_is_where_clients_connect():
+    advertised = "https://broker.example:443"
+    found = addresses_of("0.0.0.0", 6650, advertised_url=advertised, connect_url="")
+    assert found.broker_url == found.connect_url == advertised
+    assert not found.is_behind_proxy
+
+
+def test_behind_a_proxy_the_two_differ():
+    found = addresses_of(
+        *("127.0.0.1", 6650), advertised_url="", connect_url="http://proxy:80"
+    )
+    assert found.broker_url == "http://127.0.0.1:6650"
+    assert found.connect_url == "http://proxy:80"
+    assert found.is_behind_proxy

@@ -1,0 +1,31 @@
+"""What a broker counts is reported under the names of the metrics."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pydanube.broker.gathering import SingleMessage
+from pydanube.model import metrics
+from pydanube.servers.samples import samples_of
+from pydanube.testing import memory_broker
+from support.batches import A_TIME
+from support.brokers import A_TOPIC, RELIABLE, Outcome
+from support.schemas import registered, strict
+
+
+def test_what_schemas_refuse_is_counted_by_topic_and_reason():
+    async def main():
+        async with memory_broker() as memory:
+            broker = memory.broker
+            await registered(broker)
+            topic = await broker.create_topic(A_TOPIC, RELIABLE, strict())
+            outcome = Outcome()
+            broker.gathering.publish(topic, SingleMessage("p", b"x", A_TIME), outcome)
+            assert await outcome.error() is not None
+            samples = list(samples_of(broker, memory.server, (), is_ready=True))
+            name = str(A_TOPIC)
+            judged = (metrics.SCHEMA_VALIDATIONS, (name, "enforce"), 1)
+            failed = (metrics.SCHEMA_VALIDATION_FAILURES, (name, "missing"), 1)
+            assert {judged, failed} <= set(samples)
+
+    asyncio.run(main())

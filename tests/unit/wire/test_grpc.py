@@ -1,0 +1,276 @@
+"""Calls, messages and statuses over HTTP/2."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from pydanube.wire.grpc import (
+    UNDERSTOOD_MAX,
+    Cancelled,
+    Finished,
+    GrpcConnection,
+    Message,
+    Started,
+    StatusCode,
+    Written,
+)
+from pydanube.wire.http2 import STREAM_WINDOW, Broken, Frame
+from support.http2_frames import (
+    REQUEST,
+    data,
+    frame,
+    greeting,
+    headers_of,
+    request,
+    reset,
+    sent,
+    window,
+)
+
+METHOD = "/danube.Discovery/TopicLookup"
+
+
+def connection(*, message_bytes_max: int = 1000, **values: int) -> GrpcConnection:
+    connection = GrpcConnection(message_bytes_max)
+    assert connection.receive(greeting(**values)) == []
+    connection.http2.take_output()
+    return connection
+
+
+def message(payload: bytes, *, flag: int = 0) -> bytes:
+    return struct.pack(">BI", flag, len(payload)) + payload
+
+
+def started(number: int = 1, timeout_s: float | None = None, **metadata) -> Started:
+    return Started(number, METHOD, {"te": "trailers", **metadata}, timeout_s)
+
+
+def answer_of(grpc: GrpcConnection) -> tuple[dict[str, str], bytes]:
+    """The headers and the data of what was answered."""
+    frames = sent(grpc.http2)
+    body = b"".join(each.body for each in frames if each.kind is Frame.DATA)
+    return headers_of(frames), body
+
+
+# Requests.
+
+
+def test_a_call_is_a_method_and_its_messages():
+    grpc = connection()
+    body = message(b"one") + message(b"") + message(b"three")
+    assert grpc.receive(request(1) + data(1, body, ends=True)) == [
+        started(),
+        Message(1, b"one"),
+        Message(1, b""),
+        Message(1, b"three"),
+        Finished(1),
+    ]
+
+
+def test_a_message_may_come_in_pieces():
+    grpc = connection()
+    grpc.receive(request(1))
+    body = message(b"hello") + message(b"world")
+    events = [
+        event
+        for at in range(len(body))
+        for event in grpc.receive(data(1, body[at:][:1]))
+    ]
+    assert events == [Message(1, b"hello"), Message(1, b"world")]
+    assert grpc.receive(data(1, b"", ends=True)) == [Finished(1)]
+
+
+def test_a_call_without_a_message_is_told():
+    assert connection().receive(request(1, ends=True)) == [started(), Finished(1)]
+
+
+def test_headers_are_metadata():
+    headers = (
+        *REQUEST,
+        (b"authorization", b"Bearer x"),
+        (b"trace-bin", b"AAE="),
+        (b"grpc-timeout", b"1500m"),
+    )
+    [event] = connection().receive(request(1, headers=headers))
+    assert event == started(timeout_s=1.5, authorization="Bearer x")
+
+
+@pytest.mark.parametrize(
+    ("text", "timeout_s"),
+    [
+        (b"1H", 3600.0),
+        (b"2M", 120.0),
+        (b"3S", 3.0),
+        (b"4m", 0.004),
+        (b"5u", 0.000_005),
+        (b"6n", 6e-9),
+        (b"", None),
+        (b"soon", None),
+        (b"123456789S", None),
+    ],
+)
+def test_a_timeout_is_in_one_of_six_units(text, timeout_s):
+    headers = (*REQUEST, (b"grpc-timeout", text))
+    [event] = connection().receive(request(1, headers=headers))
+    assert event.timeout_s == pytest.approx(timeout_s)
+
+
+def test_headers_of_all_kinds_are_understood_however_many_there_are():
+    grpc = connection()
+    for number in range(2 * UNDERSTOOD_MAX):
+        headers = (*REQUEST, (b"x-number", b"%d" % number))
+        [event] = grpc.receive(request(2 * number + 1, headers=headers))
+        assert event.metadata["x-number"] == str(number)
+
+
+def test_what_is_not_grpc_is_told_what_this_is():
+    grpc = connection()
+    headers = (*REQUEST[:5], (b"content-type", b"text/html"))
+    assert grpc.receive(request(1, headers=headers)) == []
+    headers, _ = answer_of(grpc)
+    assert headers[":status"] == "415"
+    assert headers["grpc-message"] == "this port speaks gRPC"
+
+
+def test_a_call_that_is_taken_back_is_gone():
+    grpc = connection()
+    grpc.receive(request(1))
+    assert grpc.receive(reset(1)) == [Cancelled(1)]
+    assert grpc.call_count == 0
+    grpc.answer(1, b"x")
+    grpc.begin(1)
+    assert grpc.write(1, b"x")
+    grpc.finish(1, StatusCode.OK)
+    assert sent(grpc.http2) == []
+
+
+# Answers.
+
+
+def test_an_answer_is_a_message_and_a_status():
+    grpc = connection()
+    grpc.receive(request(1) + data(1, message(b"x"), ends=True))
+    grpc.answer(1, b"hello")
+    headers, body = answer_of(grpc)
+    assert headers == {
+        ":status": "200",
+        "content-type": "application/grpc",
+        "grpc-accept-encoding": "identity",
+        "grpc-status": "0",
+    }
+    assert body == message(b"hello")
+    assert grpc.call_count == 0
+
+
+def test_a_stream_of_answers_ends_with_a_status():
+    grpc = connection()
+    grpc.receive(request(1) + data(1, message(b"x"), ends=True))
+    grpc.begin(1)
+    assert [each.kind for each in sent(grpc.http2)] == [Frame.HEADERS]
+    assert grpc.write(1, b"one")
+    assert grpc.write(1, b"two")
+    grpc.finish(1, StatusCode.UNAVAILABLE, "stopping")
+    headers, body = answer_of(grpc)
+    assert headers == {"grpc-status": "14", "grpc-message": "stopping"}
+    assert body == message(b"one") + message(b"two")
+
+
+def test_a_refusal_needs_one_frame():
+    grpc = connection()
+    grpc.receive(request(1, ends=True))
+    grpc.finish(1, StatusCode.NOT_FOUND, "no such topic")
+    [only] = sent(grpc.http2)
+    headers = headers_of([only])
+    assert (headers[":status"], headers["grpc-status"]) == ("200", "5")
+
+
+def test_a_stream_may_end_well_without_a_message():
+    grpc = connection()
+    grpc.receive(request(1, ends=True))
+    grpc.finish(1, StatusCode.OK)
+    headers, body = answer_of(grpc)
+    assert (headers["grpc-status"], body) == ("0", b"")
+
+
+def test_any_text_may_be_told():
+    grpc = connection()
+    grpc.receive(request(1, ends=True))
+    grpc.finish(1, StatusCode.INTERNAL, "100% für\nalle \udcff")
+    headers, _ = answer_of(grpc)
+    assert headers["grpc-message"] == "100%25 f%C3%BCr%0Aalle ?"
+
+
+def test_who_waits_is_told_when_all_is_written():
+    grpc = connection(window=8)
+    grpc.receive(request(1, ends=True))
+    assert not grpc.write(1, b"hello")
+    assert grpc.receive(window(1, 100)) == [Written(1)]
+
+
+def test_a_call_may_end_without_a_status():
+    grpc = connection()
+    grpc.receive(request(1))
+    grpc.cancel(1)
+    assert [each.kind for each in sent(grpc.http2)] == [Frame.RST_STREAM]
+
+
+# Limits.
+
+
+def test_a_message_that_is_too_long_is_refused_before_it_comes():
+    grpc = connection(message_bytes_max=1000)
+    grpc.receive(request(1))
+    prefix = struct.pack(">BI", 0, 1001)
+    assert grpc.receive(data(1, prefix)) == [Cancelled(1)]
+    headers, _ = answer_of(grpc)
+    assert headers["grpc-status"] == str(int(StatusCode.INVALID_ARGUMENT))
+    assert headers["grpc-message"] == "Message size 1001 exceeds maximum allowed 1000"
+    # What comes of it all the same does not matter.
+    assert grpc.receive(data(1, bytes(1001), ends=True)) == []
+
+
+def test_a_long_message_is_let_in():
+    size = 3 * STREAM_WINDOW
+    grpc = connection(message_bytes_max=size)
+    grpc.receive(request(1))
+    grpc.receive(data(1, struct.pack(">BI", 0, size)))
+    [grant] = sent(grpc.http2)
+    assert grant.number == size + 5 - STREAM_WINDOW
+    for _ in range(15):
+        assert grpc.receive(data(1, bytes(size // 15))) in (
+            [],
+            [Message(1, bytes(size))],
+        )
+    assert grpc.receive(data(1, b"", ends=True)) == [Finished(1)]
+
+
+def test_who_streams_requests_may_go_on_when_they_were_dealt_with():
+    grpc = connection(message_bytes_max=10_000)
+    grpc.receive(request(1))
+    for _ in range(20):
+        [event] = grpc.receive(data(1, message(bytes(9_000))))
+        grpc.consumed(1, event.data)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (message(b"x", flag=1), StatusCode.UNIMPLEMENTED),
+        (message(b"hello")[:-1], StatusCode.INTERNAL),
+        (b"\x00\x00", StatusCode.INTERNAL),
+    ],
+    ids=["compressed", "cut short", "without a length"],
+)
+def test_a_malformed_body_is_refused(body, status):
+    grpc = connection()
+    events = grpc.receive(request(1) + data(1, body, ends=True))
+    assert events == [started(), Cancelled(1)]
+    headers, _ = answer_of(grpc)
+    assert headers["grpc-status"] == str(int(status))
+
+
+def test_what_is_not_http2_is_refused():
+    with pytest.raises(Broken):
+        connection().receive(frame(Frame.DATA, 0, 0, b"x"))

@@ -1,0 +1,467 @@
+"""The server's side of HTTP/2: what it understands, keeps and refuses."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from pydanube.wire.hpack import encode_headers
+from pydanube.wire.http2 import (
+    CONNECTION_WINDOW,
+    CONTROL_MAX,
+    EXPECTED_BYTES_MAX,
+    FRAME_BYTES_MAX,
+    PREFACE,
+    STREAM_WINDOW,
+    STREAMS_MAX,
+    Broken,
+    Code,
+    Data,
+    Frame,
+    Http2Connection,
+    Opened,
+    Reset,
+    Sent,
+)
+from support.http2_frames import (
+    ACK,
+    END_HEADERS,
+    END_STREAM,
+    PADDED,
+    REQUEST,
+    data,
+    frame,
+    greeted,
+    greeting,
+    headers_of,
+    request,
+    reset,
+    seen,
+    sent,
+    settings,
+    window,
+)
+
+OK = encode_headers([(b":status", b"200")])
+END = encode_headers([(b"grpc-status", b"0")])
+
+
+def refused(connection, received, code) -> None:
+    """The bytes break the connection, and the peer is told so."""
+    with pytest.raises(Broken) as caught:
+        connection.receive(received)
+    assert caught.value.code is code
+    *_, last = sent(connection)
+    assert last.kind is Frame.GOAWAY
+    assert struct.unpack(">I", last.body[4:8])[0] == code
+
+
+# Greeting.
+
+
+def test_the_server_says_what_it_takes_before_anything_else():
+    connection = Http2Connection()
+    first, second = seen(connection.take_output())
+    values = dict(struct.iter_unpack(">HI", first.body))
+    assert (first.kind, values[3]) == (Frame.SETTINGS, STREAMS_MAX)
+    assert second.kind is Frame.WINDOW_UPDATE
+    assert second.number == CONNECTION_WINDOW - STREAM_WINDOW
+
+
+def test_settings_are_acknowledged():
+    connection = Http2Connection()
+    connection.take_output()
+    connection.receive(greeting())
+    [answer] = seen(connection.take_output())
+    assert (answer.kind, answer.flags, answer.body) == (Frame.SETTINGS, ACK, b"")
+
+
+@pytest.mark.parametrize("text", [b"GET / HTTP/1.1\r\n\r\n", PREFACE[:-1] + b"x"])
+def test_who_does_not_speak_http2_is_refused_at_once(text):
+    refused(Http2Connection(), text, Code.PROTOCOL_ERROR)
+
+
+def test_settings_come_first():
+    received = PREFACE + frame(Frame.PING, 0, 0, bytes(8))
+    refused(Http2Connection(), received, Code.PROTOCOL_ERROR)
+
+
+def test_what_comes_in_pieces_means_the_same():
+    received = greeting() + request(1) + data(1, b"hello", ends=True)
+    connection = Http2Connection()
+    events = [
+        event
+        for at in range(len(received))
+        for event in connection.receive(received[at : at + 1])
+    ]
+    assert events == [
+        Opened(1, REQUEST, is_whole=False),
+        Data(1, b"hello", is_last=True),
+    ]
+
+
+# Requests.
+
+
+def test_a_request_is_its_headers_and_its_data():
+    connection = greeted()
+    events = connection.receive(request(1) + data(1, b"a") + data(1, b"b", ends=True))
+    assert events == [
+        Opened(1, REQUEST, is_whole=False),
+        Data(1, b"a", is_last=False),
+        Data(1, b"b", is_last=True),
+    ]
+    assert connection.stream_count == 1
+
+
+def test_headers_may_come_in_several_frames():
+    block = encode_headers(REQUEST)
+    received = frame(Frame.HEADERS, END_STREAM, 1, block[:10])
+    received += frame(Frame.CONTINUATION, 0, 1, block[10:20])
+    received += frame(Frame.CONTINUATION, END_HEADERS, 1, block[20:])
+    assert greeted().receive(received) == [Opened(1, REQUEST, is_whole=True)]
+
+
+def test_padding_and_priorities_are_left_out():
+    block = bytes([3]) + bytes(5) + encode_headers(REQUEST) + bytes(3)
+    received = frame(Frame.HEADERS, END_HEADERS | PADDED | 0x20, 1, block)
+    received += frame(Frame.DATA, END_STREAM | PADDED, 1, b"\x02hello\0\0")
+    assert greeted().receive(received) == [
+        Opened(1, REQUEST, is_whole=False),
+        Data(1, b"hello", is_last=True),
+    ]
+
+
+def test_trailers_end_a_request():
+    trailers = encode_headers([(b"x", b"y")])
+    received = request(1) + frame(Frame.HEADERS, END_HEADERS | END_STREAM, 1, trailers)
+    _, last = greeted().receive(received)
+    assert last == Data(1, b"", is_last=True)
+
+
+def test_unknown_frames_and_flags_are_ignored():
+    received = frame(0xAB, 0xFF, 7, b"x") + frame(Frame.PRIORITY, 0, 9, bytes(5))
+    received += frame(Frame.GOAWAY, 0, 0, bytes(8)) + settings()
+    assert greeted().receive(received) == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        REQUEST[1:],
+        (REQUEST[0], REQUEST[0], *REQUEST[1:]),
+        (*REQUEST, REQUEST[0]),
+        (*REQUEST, (b"X-Upper", b"y")),
+        (*REQUEST, (b"connection", b"close")),
+        (*REQUEST, (b"te", b"gzip")),
+        ((b":status", b"200"), *REQUEST),
+        ((b":method", b"POST"), (b":scheme", b"http"), (b":path", b"")),
+    ],
+)
+def test_what_is_no_request_is_refused_and_the_next_one_is_not(headers):
+    connection = greeted()
+    assert connection.receive(request(1, headers=headers)) == []
+    [answer] = sent(connection)
+    assert (answer.kind, answer.stream) == (Frame.RST_STREAM, 1)
+    assert answer.number == Code.PROTOCOL_ERROR
+    # What was on its way does not matter.
+    assert connection.receive(data(1, b"x") + request(3, ends=True)) == [
+        Opened(3, REQUEST, is_whole=True)
+    ]
+    assert sent(connection) == []
+
+
+def test_a_request_that_is_taken_back_is_gone():
+    connection = greeted()
+    events = connection.receive(request(1) + reset(1) + reset(1))
+    assert events == [Opened(1, REQUEST, is_whole=False), Reset(1)]
+    connection.send_headers(1, OK)
+    connection.send_data(1, b"x")
+    connection.send_end(1, END)
+    assert sent(connection) == []
+
+
+def test_of_too_many_requests_the_last_ones_are_refused():
+    connection = greeted()
+    for number in range(STREAMS_MAX):
+        connection.receive(request(2 * number + 1))
+    assert connection.receive(request(2 * STREAMS_MAX + 1)) == []
+    [answer] = sent(connection)
+    assert answer.number == Code.REFUSED_STREAM
+    connection.send_end(1, END)
+    assert len(connection.receive(request(2 * STREAMS_MAX + 3))) == 1
+
+
+# Answers.
+
+
+def test_an_answer_is_headers_data_and_trailers():
+    connection = greeted()
+    connection.receive(request(1, ends=True))
+    connection.send_headers(1, OK)
+    assert connection.send_data(1, b"hello")
+    connection.send_end(1, END)
+    frames = sent(connection)
+    kinds = [(each.kind, each.flags) for each in frames]
+    assert kinds == [
+        (Frame.HEADERS, END_HEADERS),
+        (Frame.DATA, 0),
+        (Frame.HEADERS, END_HEADERS | END_STREAM),
+    ]
+    assert headers_of(frames) == {":status": "200", "grpc-status": "0"}
+    assert frames[1].body == b"hello"
+    assert connection.stream_count == 0
+
+
+def test_an_answer_before_the_end_of_the_request_stops_the_rest():
+    connection = greeted()
+    connection.receive(request(1))
+    connection.send_end(1, END)
+    end, stop = sent(connection)
+    assert end.flags & END_STREAM
+    assert (stop.kind, stop.number) == (Frame.RST_STREAM, Code.NO_ERROR)
+    assert connection.receive(data(1, b"x" * 1000, ends=True)) == []
+    assert sent(connection) == []
+
+
+def test_long_data_is_cut_into_frames():
+    connection = greeted(window=10 * FRAME_BYTES_MAX)
+    connection.receive(window(0, 10 * FRAME_BYTES_MAX) + request(1, ends=True))
+    connection.send_data(1, bytes(2 * FRAME_BYTES_MAX + 1))
+    assert [len(each.body) for each in sent(connection)] == [
+        FRAME_BYTES_MAX,
+        FRAME_BYTES_MAX,
+        1,
+    ]
+
+
+def test_data_waits_for_the_windows_and_the_end_waits_for_the_data():
+    connection = greeted(window=10)
+    connection.receive(request(1, ends=True))
+    assert not connection.send_data(1, b"0123456789abcdef")
+    connection.send_end(1, END)
+    [first] = sent(connection)
+    assert first.body == b"0123456789"
+    assert connection.receive(window(1, 4)) == []
+    assert [each.body for each in sent(connection)] == [b"abcd"]
+    assert connection.receive(window(1, 100)) == []
+    last, end = sent(connection)
+    assert (last.body, end.flags) == (b"ef", END_HEADERS | END_STREAM)
+    assert connection.stream_count == 0
+
+
+def test_who_waits_is_told_when_all_is_sent():
+    connection = greeted(window=3)
+    connection.receive(request(1, ends=True))
+    assert not connection.send_data(1, b"abcdef")
+    assert not connection.send_data(1, b"g")
+    assert connection.receive(window(1, 3)) == []
+    assert connection.receive(window(1, 3)) == [Sent(1)]
+    assert connection.receive(window(1, 3)) == []
+    assert b"".join(each.body for each in sent(connection)) == b"abcdefg"
+
+
+def test_the_connections_window_is_shared_by_turns():
+    connection = greeted()
+    connection.receive(request(1, ends=True) + request(3, ends=True))
+    connection.send_data(1, bytes(STREAM_WINDOW))
+    assert not connection.send_data(3, b"b" * 20)
+    sent(connection)
+    connection.receive(window(1, 100))
+    assert not connection.send_data(1, b"a" * 20)
+    connection.receive(window(0, 10))
+    connection.receive(window(0, 10))
+    assert [each.body for each in sent(connection)] == [b"b" * 10, b"a" * 10]
+
+
+def test_a_first_window_that_changes_changes_the_open_ones():
+    connection = greeted(window=10)
+    connection.receive(request(1, ends=True))
+    connection.send_data(1, b"0123456789ab")
+    # It is owed five, and may send two when it has had seven more.
+    connection.receive(settings(window=5))
+    connection.receive(window(1, 5))
+    sent(connection)
+    connection.receive(window(1, 2))
+    assert [each.body for each in sent(connection)] == [b"ab"]
+
+
+# Windows of the peer.
+
+
+def test_the_connections_window_is_refilled():
+    connection = greeted()
+    size = FRAME_BYTES_MAX
+    taken = 0
+    for number in range(CONNECTION_WINDOW // STREAM_WINDOW):
+        stream = 2 * number + 1
+        connection.receive(request(stream))
+        for _ in range(STREAM_WINDOW // size):
+            connection.receive(data(stream, bytes(size)))
+            taken += size
+    refills = [
+        each.number
+        for each in seen(connection.take_output())
+        if each.kind is Frame.WINDOW_UPDATE and each.stream == 0
+    ]
+    assert taken - CONNECTION_WINDOW // 2 < sum(refills) <= taken
+
+
+def test_a_stream_may_send_what_is_expected_of_it():
+    connection = greeted()
+    connection.receive(request(1))
+    connection.expect(1, 100_000)
+    [grant] = sent(connection)
+    assert (grant.stream, grant.number) == (1, 100_000 - STREAM_WINDOW)
+    for _ in range(10):
+        connection.receive(data(1, bytes(10_000)))
+    refused(connection, data(1, b"x"), Code.FLOW_CONTROL_ERROR)
+
+
+def test_what_is_expected_of_all_streams_is_bounded_and_comes_in_turn():
+    connection = greeted()
+    large = EXPECTED_BYTES_MAX // 2 + STREAM_WINDOW
+    for stream in (1, 3, 5, 7):
+        connection.receive(request(stream))
+        connection.expect(stream, large)
+    assert [each.stream for each in sent(connection)] == [1, 3]
+    connection.receive(reset(3))
+    assert [each.stream for each in sent(connection)] == [5]
+    connection.receive(reset(7))
+    connection.send_end(1, END)
+    assert Frame.WINDOW_UPDATE not in [each.kind for each in sent(connection)]
+
+
+def test_what_was_dealt_with_may_be_sent_again():
+    connection = greeted()
+    connection.receive(request(1))
+    for _ in range(20):
+        connection.receive(data(1, bytes(10_000)))
+        connection.release(1, 10_000)
+    assert [each.number for each in sent(connection)] == [10_000] * 20
+
+
+# What breaks a connection.
+
+
+@pytest.mark.parametrize(
+    ("received", "code"),
+    [
+        (frame(Frame.DATA, 0, 0, b"x"), Code.PROTOCOL_ERROR),
+        (data(1, b"x"), Code.PROTOCOL_ERROR),
+        (request(2), Code.PROTOCOL_ERROR),
+        (request(3) + request(1), Code.STREAM_CLOSED),
+        (request(1, ends=True) + data(1, b"x"), Code.STREAM_CLOSED),
+        (request(1) + request(1), Code.PROTOCOL_ERROR),
+        (frame(Frame.HEADERS, END_HEADERS, 1, b"\x80"), Code.COMPRESSION_ERROR),
+        (frame(Frame.HEADERS, END_HEADERS | PADDED, 1, b"\x05x"), Code.PROTOCOL_ERROR),
+        (frame(Frame.HEADERS, END_HEADERS | 0x20, 1, b"x"), Code.FRAME_SIZE_ERROR),
+        (frame(Frame.HEADERS, 0, 1, b"x") + settings(), Code.PROTOCOL_ERROR),
+        (frame(Frame.CONTINUATION, 0, 1, b"x"), Code.PROTOCOL_ERROR),
+        (frame(Frame.PUSH_PROMISE, 0, 1, b""), Code.PROTOCOL_ERROR),
+        (frame(Frame.PRIORITY, 0, 0, bytes(5)), Code.PROTOCOL_ERROR),
+        (frame(Frame.PRIORITY, 0, 1, bytes(4)), Code.FRAME_SIZE_ERROR),
+        (frame(Frame.GOAWAY, 0, 1, bytes(8)), Code.PROTOCOL_ERROR),
+        (frame(Frame.PING, 0, 0, b"short"), Code.FRAME_SIZE_ERROR),
+        (frame(Frame.SETTINGS, 0, 1, b""), Code.PROTOCOL_ERROR),
+        (frame(Frame.SETTINGS, 0, 0, b"short"), Code.FRAME_SIZE_ERROR),
+        (frame(Frame.SETTINGS, ACK, 0, bytes(6)), Code.FRAME_SIZE_ERROR),
+        (settings(window=2**31), Code.FLOW_CONTROL_ERROR),
+        (settings(push=2), Code.PROTOCOL_ERROR),
+        (settings(frame=100), Code.PROTOCOL_ERROR),
+        (window(0, 0), Code.PROTOCOL_ERROR),
+        (window(1, 1), Code.PROTOCOL_ERROR),
+        (window(0, 2**31 - 1), Code.FLOW_CONTROL_ERROR),
+        (frame(Frame.WINDOW_UPDATE, 0, 0, b"x"), Code.FRAME_SIZE_ERROR),
+        (frame(Frame.RST_STREAM, 0, 1, bytes(4)), Code.PROTOCOL_ERROR),
+        (frame(Frame.RST_STREAM, 0, 1, b"x"), Code.FRAME_SIZE_ERROR),
+        (b"\xff\xff\xff" + bytes(6), Code.FRAME_SIZE_ERROR),
+    ],
+)
+def test_a_peer_that_breaks_the_protocol_is_told_so(received, code):
+    refused(greeted(), received, code)
+
+
+def test_a_stream_whose_window_grows_too_large_ends_alone():
+    connection = greeted()
+    connection.receive(request(1) + request(3))
+    assert connection.receive(window(1, 2**31 - 1)) == [Reset(1)]
+    [answer] = sent(connection)
+    assert (answer.stream, answer.number) == (1, Code.FLOW_CONTROL_ERROR)
+    assert connection.stream_count == 1
+
+
+def test_headers_without_an_end_are_refused():
+    connection = greeted()
+    connection.receive(frame(Frame.HEADERS, 0, 1, bytes(FRAME_BYTES_MAX)))
+    received = frame(Frame.CONTINUATION, 0, 1, bytes(FRAME_BYTES_MAX)) * 4
+    refused(connection, received, Code.ENHANCE_YOUR_CALM)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "often",
+    [
+        lambda _: frame(Frame.PING, 0, 0, bytes(8)),
+        lambda _: settings(),
+        lambda number: request(2 * number + 1) + reset(2 * number + 1),
+        lambda number: request(2 * number + 1, headers=REQUEST[1:]),
+    ],
+    ids=["pings", "settings", "requests taken back", "bad requests"],
+)
+def test_who_sends_nothing_else_is_refused(often):
+    connection = greeted()
+    for number in range(CONTROL_MAX - 1):
+        connection.receive(often(number))
+        connection.take_output()
+    refused(
+        connection, often(CONTROL_MAX - 1) + often(CONTROL_MAX), Code.ENHANCE_YOUR_CALM
+    )
+
+
+def test_who_does_it_now_and_then_is_not():
+    connection = greeted()
+    for _ in range(3):
+        for _ in range(CONTROL_MAX - 1):
+            connection.receive(frame(Frame.PING, 0, 0, bytes(8)))
+        connection.relax()
+    assert not connection.is_going_away
+
+
+# The end.
+
+
+def test_who_goes_away_takes_no_more_requests_and_answers_those_it_has():
+    connection = greeted()
+    connection.receive(request(1, ends=True))
+    connection.go_away()
+    [goodbye] = sent(connection)
+    assert goodbye.kind is Frame.GOAWAY
+    assert struct.unpack(">II", goodbye.body[:8]) == (1, Code.NO_ERROR)
+    assert connection.receive(request(3, ends=True)) == []
+    [answer] = sent(connection)
+    assert answer.number == Code.REFUSED_STREAM
+    connection.send_headers(1, OK)
+    connection.send_end(1, END)
+    assert [each.stream for each in sent(connection)] == [1, 1]
+
+
+def test_a_stream_may_end_without_an_answer():
+    connection = greeted()
+    connection.receive(request(1))
+    connection.reset(1, Code.INTERNAL_ERROR)
+    [answer] = sent(connection)
+    assert (answer.kind, answer.number) == (Frame.RST_STREAM, Code.INTERNAL_ERROR)
+    assert connection.stream_count == 0
+
+
+def test_a_ping_is_answered_and_an_answer_is_not():
+    connection = greeted()
+    connection.receive(frame(Frame.PING, 0, 0, b"12345678"))
+    [answer] = sent(connection)
+    assert (answer.kind, answer.flags, answer.body) == (Frame.PING, ACK, b"12345678")
+    connection.ping()
+    [ping] = sent(connection)
+    connection.receive(frame(Frame.PING, ACK, 0, ping.body))
+    assert sent(connection) == []
