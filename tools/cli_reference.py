@@ -14,7 +14,11 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
+from pydanube.cli import danube_admin, danube_cli
 from pydanube.cli.failures import SIGNAL_EXIT_CODE
+from pydanube.cli.help_text import unwrap
 from pydanube.cli.main import COMMANDS, app, load
 from pydanube.servers.errors import EXIT_CODE
 
@@ -32,6 +36,18 @@ INTRODUCTION = """\
 and [the guide](../guide/command-line.md) shows how they work together.
 `danube --debug COMMAND` shows where in the program an error arose.
 """
+
+TWINS = {
+    "danube admin topics": "danube topics",
+    "danube admin subscriptions": "danube subscriptions",
+}
+"""Commands that are described under another name."""
+
+SCRIPTS = {
+    "danube-cli": danube_cli.app,
+    "danube-admin": danube_admin.app,
+}
+"""What those who come from Danube know; each is a program of its own."""
 
 MEANINGS = {
     1: "It failed in another way, or was not wanted after all.",
@@ -66,41 +82,56 @@ def page() -> str:
     known = {command.name for command in app.registered_commands}
     entries = [entry for entry in COMMANDS if entry.name in known]
     rows = [(f"[`danube {e.name}`](#danube-{e.name})", e.help) for e in entries]
+    for name, script in SCRIPTS.items():
+        # Headings that become the same anchor are numbered from the second one on.
+        is_second = name.removeprefix("danube-") in known
+        anchor = f"{name}-1" if is_second else name
+        rows.append((f"[`{name}`](#{anchor})", _summary(script)))
     parts = [INTRODUCTION, _table(("Command", ""), rows)]
     for entry in entries:
-        parts += _command(load(entry.name), "danube", level=2)
+        parts += _command(load(entry.name), "danube ", level=2)
+    for name, script in SCRIPTS.items():
+        command = typer.main.get_command(script)
+        command.name = name
+        unwrap(command)
+        parts += _command(command, "", level=2)
     return "\n\n".join(part.strip("\n") for part in [*parts, *_exit_codes()]) + "\n"
 
 
 def _command(command: Any, parent: str, *, level: int) -> Iterator[str]:
     """The sections about *command* and about those it contains."""
-    name = f"{parent} {command.name}"
+    name = f"{parent}{command.name}"
     yield f"{'#' * level} {name}"
+    if name in TWINS:
+        twin = TWINS[name]
+        yield f"The same as [`{twin}`](#{twin.replace(' ', '-')})."
+        return
     yield _escape(command.help)
     contained = list(getattr(command, "commands", {}).values())
-    if contained:
-        for each in contained:
-            yield from _command(each, name, level=level + 1)
-        return
-    arguments = [p for p in command.params if p.param_type_name == "argument"]
-    options = [p for p in command.params if p.param_type_name == "option"]
-    usage = " ".join([name, "[OPTIONS]", *map(_metavar, arguments)])
-    yield f"```\n{usage}\n```"
-    yield (
-        _table(
+    parameters = [each for each in command.params if not each.hidden]
+    if not contained:
+        arguments = [p for p in parameters if p.param_type_name == "argument"]
+        usage = " ".join([name, "[OPTIONS]", *map(_metavar, arguments)])
+        yield f"```\n{usage}\n```"
+    if parameters:
+        yield _table(
             ("Argument or option", "Default", "Meaning"),
-            [
-                (_form(each), _default(each), _escape(each.help))
-                for each in command.params
-            ],
+            [(_form(each), _default(each), _escape(each.help)) for each in parameters],
         )
-        if arguments or options
-        else ""
-    )
+    for each in contained:
+        yield from _command(each, f"{name} ", level=level + 1)
+    if contained:
+        return
     if command.epilog:
         _, *lines = command.epilog.split("\n")
         shown = "\n".join(line.removeprefix("$ ") for line in lines)
         yield f"```bash\n{shown}\n```"
+
+
+def _summary(script: typer.Typer) -> str:
+    command = typer.main.get_command(script)
+    unwrap(command)
+    return str(command.help).split("\n\n", maxsplit=1)[0]
 
 
 def _form(parameter: Any) -> str:

@@ -8,6 +8,22 @@ pydanube without ``await``, for threads and scripts.
 
 from __future__ import annotations
 
-from pydanube.client.sync import Client, Consumer, Pending, Producer, connect
+from pydanube.client.sync import (
+    Client,
+    Consumer,
+    Pending,
+    Producer,
+    Schemas,
+    TypedProducer,
+    connect,
+)
 
-__all__ = ["Client", "Consumer", "Pending", "Producer", "connect"]
+__all__ = [
+    "Client",
+    "Consumer",
+    "Pending",
+    "Producer",
+    "Schemas",
+    "TypedProducer",
+    "connect",
+]

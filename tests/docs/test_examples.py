@@ -20,6 +20,11 @@ PAGES = [
     "docs/guide/start.md",
     "docs/guide/produce.md",
     "docs/guide/consume.md",
+    "docs/guide/partitions.md",
+    "docs/guide/delays.md",
+    "docs/guide/failures.md",
+    "docs/guide/admin.md",
+    "docs/guide/schemas.md",
 ]
 BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 URL = "danube://127.0.0.1:6651"
@@ -28,6 +33,27 @@ TIMEOUT_S = 180
 # The broker of the test stands for the one that the page starts, and the tests
 # do not run themselves.
 NOT_RUN = ("danube broker", "make ", "DANUBE_LISTEN")
+
+
+PROGRAMS = {
+    "danube": [sys.executable, "-m", "pydanube.cli.main"],
+    "danube-admin": [sys.executable, "-m", "pydanube.cli.danube_admin"],
+    "danube-cli": [sys.executable, "-m", "pydanube.cli.danube_cli"],
+    "curl": ["curl", "--fail-with-body", "--silent", "--show-error"],
+}
+
+
+def at(broker, text):
+    """*text* with the addresses of *broker* in it, instead of the usual ones."""
+    addresses = {
+        "http://127.0.0.1:6650": broker.grpc_url,
+        "http://127.0.0.1:8080": broker.http_url,
+    }
+    for usual, own in addresses.items():
+        text = text.replace(usual, own)
+    return text.replace(
+        "danube-admin ", f"danube-admin --endpoint 127.0.0.1:{broker.admin_port} "
+    )
 
 
 # Their blocks build on each other.
@@ -59,7 +85,7 @@ def test_the_examples_of_a_page_run(page, tmp_path):
     with BrokerProcess(tmp_path / "data") as broker:
         for language, code in blocks:
             run = run_python if language == "python" else run_bash
-            run(code, broker.url, tmp_path)
+            run(at(broker, code), broker.url, tmp_path)
 
 
 def run_python(code, url, directory):
@@ -76,10 +102,7 @@ def run_bash(code, url, directory):
     for line in code.splitlines():
         if line and not line.startswith(NOT_RUN):
             program, *arguments = shlex.split(line, comments=True)
-            assert program == "danube", line
-            execute(
-                [sys.executable, "-m", "pydanube.cli.main", *arguments], directory, url
-            )
+            execute([*PROGRAMS[program], *arguments], directory, url)
 
 
 def execute(command, directory, url):

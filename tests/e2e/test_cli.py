@@ -15,6 +15,8 @@ from support.processes import BrokerProcess
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 TOPIC = "/default/orders"
+FREE_PORTS = ("--stream-port", "0", "--grpc-port", "0", "--admin-port", "0")
+FREE_PORTS += ("--http-port", "0")
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +60,13 @@ def published(url, topic, *lines):
 def test_a_broker_says_where_it_is_and_stops_in_good_order(tmp_path, number):
     broker = start_danube(
         *("broker", "--data-dir", str(tmp_path), "--stream-port", "0"),
+        *("--grpc-port", "0", "--admin-port", "0"),
         *("--http-port", "0", "--log-format", "json"),
     )
-    said = "".join(broker.stdout.readline().decode() for _ in range(4))
+    said = "".join(broker.stdout.readline().decode() for _ in range(6))
     code, _, log = end(broker, number)
     assert "danube://127.0.0.1:" in said
-    assert "http://127.0.0.1:" in said
+    assert said.count("http://127.0.0.1:") == 3
     assert str(tmp_path) in said
     assert code == 0
     assert "Traceback" not in log
@@ -84,8 +87,7 @@ def test_messages_and_cursors_survive_a_restart(tmp_path):
 def test_a_second_broker_on_the_same_directory_is_refused(tmp_path):
     with BrokerProcess(tmp_path) as broker:
         second = danube(
-            *("broker", "--data-dir", str(tmp_path)),
-            *("--stream-port", "0", "--http-port", "0"),
+            *("broker", "--data-dir", str(tmp_path), *FREE_PORTS),
         )
         assert second.returncode == 4
         assert second.stderr.startswith("error: the data directory")
@@ -93,14 +95,13 @@ def test_a_second_broker_on_the_same_directory_is_refused(tmp_path):
         assert second.stderr.count("\n") == 1
 
 
-def test_a_port_that_is_taken_is_named(tmp_path, url):
+@pytest.mark.parametrize("flag", FREE_PORTS[::2])
+def test_a_port_that_is_taken_is_named(tmp_path, url, flag):
     port = url.rpartition(":")[2]
-    done = danube(
-        *("broker", "--data-dir", str(tmp_path)),
-        *("--stream-port", port, "--http-port", "0"),
-    )
+    done = danube("broker", "--data-dir", str(tmp_path), *FREE_PORTS, flag, port)
     assert done.returncode == 2
     assert port in done.stderr
+    assert "in use" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -127,11 +128,11 @@ def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path):
     path.write_text("data_dir: from-file\nlisten: {host: 256.0.0.1}\n", "utf-8")
     broker = start_danube(
         *("broker", "--config", str(path), "--data-dir", str(tmp_path / "from-flag")),
-        *("--stream-port", "0", "--http-port", "0"),
+        *FREE_PORTS,
         DANUBE_DATA_DIR=str(tmp_path / "from-environment"),
         DANUBE_LISTEN__HOST="127.0.0.1",
     )
-    said = "".join(broker.stdout.readline().decode() for _ in range(4))
+    said = "".join(broker.stdout.readline().decode() for _ in range(6))
     assert end(broker, signal.SIGTERM)[0] == 0
     assert "from-flag" in said
     assert "danube://127.0.0.1:" in said
@@ -159,10 +160,12 @@ def test_a_message_comes_with_everything_that_was_said_about_it(url, topic):
     message = answer_of(*consume, url=url)
     assert message.pop("publish_time").endswith("Z")
     assert message == {
+        "topic": topic,
         "offset": 0,
         "key": "user-7",
         "attributes": {"source": "web", "kind": "test"},
         "producer": "web-1",
+        "attempt": 1,
         "payload": "x",
     }
 

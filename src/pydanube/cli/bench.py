@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pydanube.bench.machine import Machine, measure_machine
-from pydanube.bench.run import WORKLOADS, Row, Scale, run_bench
+from pydanube.bench.run import GRPC, WORKLOADS, Row, Scale, run_bench
 from pydanube.cli.answers import Format, print_json, print_line, print_table, say
 from pydanube.cli.options import AnswerFormat, examples
-from pydanube.demo.broker_process import running_broker
+from pydanube.demo.broker_process import printed_url, running_broker
 from pydanube.model.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ def bench(
     workload: Annotated[
         str | None,
         typer.Option(
-            metavar="|".join(WORKLOADS), help="Only this one; by default all of them."
+            metavar="|".join([*WORKLOADS, GRPC]),
+            help="Only this one; by default all of them.",
         ),
     ] = None,
     messages: Annotated[
@@ -58,6 +59,14 @@ def bench(
             "a temporary directory.",
         ),
     ] = None,
+    grpc_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where that broker takes clients of the original Danube, as "
+            "http://HOST:PORT; without it that is not measured.",
+        ),
+    ] = None,
     data_dir: Annotated[
         Path | None,
         typer.Option(
@@ -75,19 +84,23 @@ def bench(
     an acknowledgement meant, and every consumer checks that each message came once
     and in order. Topics under /default/bench-… are made for it and deleted.
     """
-    if workload is not None and workload not in WORKLOADS:
+    known = [*WORKLOADS, GRPC]
+    if workload is not None and workload not in known:
         raise InvalidRequest(
-            f"there is no workload {workload!r}; choose from {', '.join(WORKLOADS)}"
+            f"there is no workload {workload!r}; choose from {', '.join(known)}"
         )
+    if workload == GRPC and url is not None and grpc_url is None:
+        raise InvalidRequest("the workload grpc needs --grpc-url beside --url")
     scale = Scale(
         messages=messages, message_bytes=message_bytes, batch_messages=batch_messages
     )
-    with _broker(url, data_dir) as (broker_url, directory):
+    with _broker(url, grpc_url, data_dir) as (broker_url, broker_grpc_url, directory):
         machine = measure_machine(directory)
         if answer_format is Format.TABLE:
             say(_sentence(machine))
         rows = []
-        for row in run_bench(broker_url, scale, workload):
+        measured = run_bench(broker_url, scale, workload, grpc_url=broker_grpc_url)
+        for row in measured:
             rows.append(row)
             if answer_format is Format.TABLE:
                 say(f"  {row.workload}, {row.durability}: {_headline(row)}")
@@ -101,15 +114,18 @@ def bench(
 
 
 @contextmanager
-def _broker(url: str | None, data_dir: Path | None) -> Iterator[tuple[str, Path]]:
-    """A broker's URL, and a directory on the disk that it writes to."""
+def _broker(
+    url: str | None, grpc_url: str | None, data_dir: Path | None
+) -> Iterator[tuple[str, str | None, Path]]:
+    """A broker's URLs, and a directory on the disk that it writes to."""
     with tempfile.TemporaryDirectory(dir=data_dir, prefix="danube-bench-") as name:
         directory = Path(name)
         if url is not None:
-            yield url, directory
+            yield url, grpc_url, directory
             return
-        with running_broker(directory / "data", directory / "log", {}) as started:
-            yield started, directory
+        log_file = directory / "log"
+        with running_broker(directory / "data", log_file, {}) as started:
+            yield started, printed_url(log_file, "grpc"), directory
 
 
 _COLUMNS = (

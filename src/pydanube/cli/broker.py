@@ -37,7 +37,8 @@ class LogFormat(Enum):
         "danube broker",
         "danube broker --data-dir /var/lib/danube --host 0.0.0.0",
         "danube broker --config broker.yaml --log-format json",
-        "danube broker --data-dir /tmp/try --stream-port 0 --http-port 0",
+        "danube broker --data-dir /tmp/try --stream-port 0 --grpc-port 0 "
+        "--admin-port 0 --http-port 0",
     )
 )
 def broker(
@@ -72,12 +73,43 @@ def broker(
             help="The port for clients, by default 6651; 0 takes any free one.",
         ),
     ] = None,
+    grpc_port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            help="The port for clients of the original Danube, by default 6650; 0 "
+            "takes any free one.",
+        ),
+    ] = None,
+    admin_port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            help="The port for its administration tools, by default 50051; 0 takes any "
+            "free one.",
+        ),
+    ] = None,
     http_port: Annotated[
         int | None,
         typer.Option(
             metavar="PORT",
-            help="The port for health and metrics, by default 8080; 0 takes any free "
-            "one.",
+            help="The port for health, metrics and the JSON API, by default 8080; 0 "
+            "takes any free one.",
+        ),
+    ] = None,
+    advertised_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where clients of the original Danube are told that the broker is, as "
+            "http://HOST:PORT; by default where it listens.",
+        ),
+    ] = None,
+    connect_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where they are told to connect, if there is a proxy in between.",
         ),
     ] = None,
     log_level: Annotated[
@@ -106,7 +138,11 @@ def broker(
         "data_dir": data_dir,
         "listen.host": host,
         "listen.stream_port": stream_port,
+        "listen.grpc_port": grpc_port,
+        "listen.admin_port": admin_port,
         "listen.http_port": http_port,
+        "listen.advertised_url": advertised_url,
+        "listen.connect_url": connect_url,
         "log.level": log_level and log_level.value,
         "log.format": log_format and log_format.value,
     }

@@ -13,28 +13,33 @@ import json
 import os
 import stat
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from pydanube.cli import options
 from pydanube.cli.answers import printable, say
 from pydanube.cli.interruption import Interruption, run
 from pydanube.cli.options import examples
-from pydanube.cli.quantities import format_messages
+from pydanube.cli.positions import parse_where
+from pydanube.cli.quantities import format_messages, parse_duration
 from pydanube.cli.streams import Outlet
 from pydanube.client.client import DEFAULT_URL, connect
-from pydanube.model.errors import TimedOut
-from pydanube.model.policy import Start, SubscriptionType
+from pydanube.client.positions import time_of
+from pydanube.model.errors import BrokerError, InvalidRequest, TimedOut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pydanube.client.consumer import Consumer
     from pydanube.client.messages import Message, MessageBatch
+    from pydanube.client.partitioned_consumer import PartitionedConsumer
+    from pydanube.client.positions import Where
 
 BATCH_MESSAGES = 1000
 STANDARD_OUTPUT = 1
@@ -57,6 +62,9 @@ class Output(Enum):
         "danube consume /default/orders -s me -n 10 --timeout 5",
         "danube consume /default/orders -s audit --output json | jq .payload",
         "danube consume /default/orders -s workers --type shared",
+        "danube consume /default/orders -s eu --type key-shared --key-filter 'eu-*'",
+        "danube consume /default/orders -s again --from 2h",
+        "danube consume /default/orders -s me --decode",
     )
 )
 def consume(
@@ -73,25 +81,25 @@ def consume(
             show_default=False,
         ),
     ],
-    type: Annotated[  # noqa: A002  # The option's name.
-        SubscriptionType,
+    type: options.Type = "exclusive",  # noqa: A002  # The option's name.
+    start: options.From = "latest",
+    key_filter: Annotated[
+        list[str] | None,
         typer.Option(
-            "--type",
-            "-t",
-            metavar="exclusive|failover|shared",
-            help="How consumers share a new subscription: only one is let in; one "
-            "works and others stand by; each message goes to one of them.",
+            "--key-filter",
+            metavar="PATTERN",
+            help="Where keys are shared: take only keys that match, with * for any "
+            "text and ? for one character; may be given several times.",
         ),
-    ] = SubscriptionType.EXCLUSIVE,
-    start: Annotated[
-        Start,
+    ] = None,
+    priority: Annotated[
+        int,
         typer.Option(
-            "--from",
-            metavar="earliest|latest",
-            help="Where a new subscription begins: at the oldest message, or with what "
-            "is published from now on.",
+            "--priority",
+            metavar="NUMBER",
+            help="Where consumers share: those with a lower number are served first.",
         ),
-    ] = Start.LATEST,
+    ] = 0,
     count: Annotated[
         int | None,
         typer.Option(
@@ -120,6 +128,23 @@ def consume(
             "messages come again.",
         ),
     ] = True,
+    nack: Annotated[
+        str | None,
+        typer.Option(
+            "--nack",
+            metavar="REASON",
+            help="Give back what was printed, as failed for this reason: it comes "
+            "again, until the subscription's failure policy says otherwise.",
+        ),
+    ] = None,
+    nack_delay: Annotated[
+        str,
+        typer.Option(
+            "--nack-delay",
+            metavar="DURATION",
+            help="With --nack: not sooner than this.",
+        ),
+    ] = "0s",
     output: Annotated[
         Output,
         typer.Option(
@@ -128,10 +153,18 @@ def consume(
             "--format",
             metavar="text|json",
             help="The payload of each message and a newline; or a JSON object a line "
-            "with offset, publish_time, key, attributes, producer and payload, where "
-            "payload_base64 takes its place if it is not UTF-8.",
+            "with topic, offset, publish_time, key, attributes, producer, attempt and "
+            "payload, where payload_base64 takes its place if it is not UTF-8.",
         ),
     ] = Output.TEXT,
+    decode: Annotated[
+        bool,
+        typer.Option(
+            "--decode",
+            help="Print values in JSON, by the schemas that messages were written "
+            "with; a message that has none is printed as it is.",
+        ),
+    ] = False,
     name: Annotated[
         str | None,
         typer.Option(
@@ -149,15 +182,21 @@ def consume(
     What was printed is acknowledged, and that is on disk when the command ends; Ctrl-C
     ends it. Start it again, and it goes on where it ended.
     """
+    if nack is not None and not ack:
+        raise InvalidRequest("either --nack or --no-ack")
     orders = Orders(
         topic=topic,
         subscription=subscription,
-        type=type.value,
-        start=start.value,
+        type=type,
+        start=parse_where(start, time_of(time.time_ns() // 1000)),
+        key_filters=tuple(key_filter or ()),
+        priority=priority,
         count=count,
         timeout_s=timeout,
-        is_acking=ack,
-        render=_as_json if output is Output.JSON else _as_text,
+        is_acking=ack and nack is None,
+        nack_reason=nack,
+        nack_delay_s=parse_duration(nack_delay),
+        render=RENDERERS[output, decode],
         name=name,
         url=url,
     )
@@ -171,10 +210,14 @@ class Orders:
     topic: str
     subscription: str
     type: str
-    start: str
+    start: Where
+    key_filters: tuple[str, ...]
+    priority: int
     count: int | None
     timeout_s: float | None
     is_acking: bool
+    nack_reason: str | None
+    nack_delay_s: float
     render: Callable[[MessageBatch], list[bytes]]
     name: str | None
     url: str
@@ -199,6 +242,8 @@ async def print_messages(orders: Orders, interruption: Interruption) -> None:
             type=orders.type,
             start=orders.start,
             name=orders.name,
+            key_filters=orders.key_filters,
+            priority=orders.priority,
         ) as consumer,
     ):
         if sys.stdout.isatty() and sys.stderr.isatty():
@@ -229,9 +274,12 @@ async def print_messages(orders: Orders, interruption: Interruption) -> None:
 
 
 async def _print(
-    outlet: Outlet, consumer: Consumer, batch: MessageBatch, orders: Orders
+    outlet: Outlet,
+    consumer: Consumer | PartitionedConsumer,
+    batch: MessageBatch,
+    orders: Orders,
 ) -> None:
-    """Print *batch* and acknowledge it, or the part of it that was printed."""
+    """Print *batch* and answer it, or the part of it that was printed."""
     lines = orders.render(batch)
     before = outlet.byte_count
     count = 0
@@ -242,11 +290,16 @@ async def _print(
         count = whole_lines(lines, outlet.byte_count - before)
         raise
     finally:
+        printed = batch if count == len(batch) else batch[:count]
         if orders.is_acking and count:
-            consumer.ack_nowait(batch if count == len(batch) else batch[:count])
+            consumer.ack_nowait(printed)
+        elif orders.nack_reason is not None and count:
+            consumer.nack_nowait(
+                printed, delay_s=orders.nack_delay_s, reason=orders.nack_reason
+            )
 
 
-async def _flush(consumer: Consumer) -> None:
+async def _flush(consumer: Consumer | PartitionedConsumer) -> None:
     try:
         async with asyncio.timeout(FLUSH_TIMEOUT_S):
             await consumer.flush()
@@ -277,21 +330,69 @@ def _shown(payload: bytes) -> bytes:
     return f"{text}\n".encode()
 
 
+def _as_values(batch: MessageBatch) -> list[bytes]:
+    return [_value_line(message) for message in batch]
+
+
+def _value_line(message: Message) -> bytes:
+    try:
+        line = value_in_json(message.value)
+    except BrokerError:
+        line = message.payload
+    return _shown(line) if sys.stdout.isatty() else line + b"\n"
+
+
+def value_in_json(value: Any) -> bytes:
+    """A decoded value as JSON; bytes are base64, times and UUIDs text."""
+    return msgspec.json.encode(value, enc_hook=str)
+
+
 def _as_json(batch: MessageBatch) -> list[bytes]:
     return [json_line(message) for message in batch]
 
 
+def _as_json_with_values(batch: MessageBatch) -> list[bytes]:
+    return [_json_line_with_value(message) for message in batch]
+
+
+def _json_line_with_value(message: Message) -> bytes:
+    """As ``json_line``, with the value, or why there is none."""
+    fields = fields_of(message)
+    fields["schema_id"] = message.schema_id
+    fields["schema_version"] = message.schema_version
+    try:
+        fields["value"] = json.loads(value_in_json(message.value))
+    except BrokerError as error:
+        fields["value_error"] = str(error)
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+
+
+RENDERERS = {
+    (Output.TEXT, False): _as_text,
+    (Output.TEXT, True): _as_values,
+    (Output.JSON, False): _as_json,
+    (Output.JSON, True): _as_json_with_values,
+}
+"""By the format, and whether values are wanted."""
+
+
 def json_line(message: Message) -> bytes:
     """A JSON object with everything about *message*, and a newline."""
-    fields: dict[str, Any] = {
+    return json.dumps(fields_of(message), ensure_ascii=False).encode() + b"\n"
+
+
+def fields_of(message: Message) -> dict[str, Any]:
+    """Everything about *message* in the words of JSON."""
+    return {
+        "topic": message.topic,
         "offset": message.offset,
         "publish_time": message.publish_time.isoformat().replace("+00:00", "Z"),
         **_text_or_base64("key", message.key_bytes),
         "attributes": message.attributes,
         "producer": message.producer,
+        "attempt": message.attempt,
         **_text_or_base64("payload", message.payload),
     }
-    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
 
 
 def _text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:

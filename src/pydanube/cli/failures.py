@@ -21,9 +21,15 @@ from pydanube.model.errors import (
     BrokerError,
     ConnectionLost,
     ConsumerBusy,
+    IncompatibleSchema,
     InvalidName,
     JournalFailed,
+    NamespaceNotFound,
     OffsetDropped,
+    QuotaExceeded,
+    SchemaInUse,
+    SchemaMismatch,
+    SchemaNotFound,
     SubscriptionInUse,
     SubscriptionNotFound,
     TimedOut,
@@ -41,10 +47,22 @@ HINTS: dict[type[BrokerError], str] = {
     ConnectionLost: "--url or the variable DANUBE_URL names a broker elsewhere",
     ConsumerBusy: "'danube subscriptions describe' shows who it is; consumers of a "
     "subscription of type shared or failover do not exclude each other",
+    IncompatibleSchema: "'danube schemas diff SUBJECT --file FILE' shows what differs, "
+    "and by which rules it may follow",
     InvalidName: "a topic is called /NAMESPACE/TOPIC, as in /default/orders",
     JournalFailed: "its log says why; only a restart can tell what was kept",
+    NamespaceNotFound: "'danube admin namespaces list' shows what there is, 'danube "
+    "admin namespaces create' makes one",
     OffsetDropped: "retention removes old messages; consume again to go on with "
     "what is there",
+    QuotaExceeded: "'danube admin topics limits' shows the limits of a topic, and "
+    "changes them",
+    SchemaInUse: "'danube schemas bind' says what a topic keeps to; --force deletes it "
+    "all the same",
+    SchemaMismatch: "'danube produce --schema SUBJECT' writes messages as a subject of "
+    "the schema registry says",
+    SchemaNotFound: "'danube schemas list' shows what there is, 'danube schemas "
+    "register' adds to it",
     SubscriptionInUse: "--force does it all the same",
     SubscriptionNotFound: "'danube subscriptions list TOPIC' shows what there is",
     TopicNotFound: "'danube topics list' shows what there is, 'danube topics create' "

@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from inspect import cleandoc
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from pydanube.cli.failures import reported
+from pydanube.cli.help_text import unwrap
 from pydanube.cli.options import examples
 from pydanube.model.version import __version__
 
@@ -34,7 +34,12 @@ class CommandEntry:
     @property
     def module(self) -> str:
         """Where the command is; its ``app`` is a Typer."""
-        return f"pydanube.cli.{self.name}"
+        return module_of(self.name)
+
+
+def module_of(name: str) -> str:
+    """The module of the command called *name*."""
+    return f"pydanube.cli.{name.replace('-', '_')}"
 
 
 _BROKER, _MESSAGES, _TOPICS, _INSIDE = "Broker", "Messages", "Topics", "Inside"
@@ -50,6 +55,19 @@ COMMANDS = (
     CommandEntry("topics", "Create, list, describe and delete topics.", _TOPICS),
     CommandEntry(
         "subscriptions", "Create, list, describe and delete subscriptions.", _TOPICS
+    ),
+    CommandEntry(
+        "schemas",
+        "Register schemas, see how they change, and bind topics to them.",
+        _TOPICS,
+    ),
+    CommandEntry(
+        "admin", "Decide about brokers, namespaces, topics and subscriptions.", _TOPICS
+    ),
+    CommandEntry(
+        "dead-letters",
+        "List, show, replay and drop what a subscription has given up on.",
+        _TOPICS,
     ),
     CommandEntry("inspect", "Look into the files that a broker writes.", _INSIDE),
     CommandEntry("version", "Say which version this is.", _INSIDE),
@@ -72,17 +90,10 @@ class Commands(TyperGroup):
 
 def load(name: str | None) -> Any:
     """The command called *name*, with all that it imports."""
-    command = typer.main.get_command(import_module(f"pydanube.cli.{name}").app)
+    command = typer.main.get_command(import_module(module_of(name or "")).app)
     command.name = name
-    for each in (command, *getattr(command, "commands", {}).values()):
-        each.help = _unwrapped(each.help or "")
+    unwrap(command)
     return command
-
-
-def _unwrapped(text: str) -> str:
-    """*text* with each paragraph on one line, to be wrapped where it is shown."""
-    paragraphs = cleandoc(text).split("\n\n")
-    return "\n\n".join(" ".join(each.split()) for each in paragraphs)
 
 
 app = typer.Typer(

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from pydanube.cli.answers import Format
+from pydanube.cli.positions import MEANING, METAVAR
 
 Topic = Annotated[
     str,
@@ -14,6 +15,38 @@ Topic = Annotated[
         metavar="TOPIC",
         help="The topic as /NAMESPACE/TOPIC, for example /default/orders.",
         show_default=False,
+    ),
+]
+
+Subscription = Annotated[
+    str,
+    typer.Option(
+        "--subscription",
+        "-s",
+        metavar="NAME",
+        help="The subscription.",
+        show_default=False,
+    ),
+]
+
+Type = Annotated[
+    str,
+    typer.Option(
+        "--type",
+        "-t",
+        metavar="exclusive|failover|shared|key-shared",
+        help="How consumers share a new subscription: only one is let in; one works "
+        "and others stand by; each message goes to one of them; all messages of a key "
+        "go to the same one, in order.",
+    ),
+]
+
+From = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar=METAVAR,
+        help=f"Where a new subscription begins: {MEANING}.",
     ),
 ]
 

@@ -11,11 +11,12 @@ import asyncio
 import os
 import sys
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from pydanube.cli import options
@@ -28,18 +29,30 @@ from pydanube.cli.quantities import (
     format_count,
     format_messages,
     parse_attribute,
+    parse_duration,
     parse_rate,
 )
 from pydanube.cli.streams import LINE_BYTES_MAX, Inlet, read_lines
-from pydanube.client.client import DEFAULT_URL, connect
+from pydanube.client.client import DEFAULT_URL, LATEST, connect
+from pydanube.client.messages import PartitionedIds
+from pydanube.client.typed_producer import TypedProducer
 from pydanube.model.batch import batch_of
-from pydanube.model.errors import BrokerError, InvalidRequest, MessageTooLarge
+from pydanube.model.errors import (
+    BrokerError,
+    InvalidPayload,
+    InvalidRequest,
+    MessageTooLarge,
+)
+from pydanube.model.schemas import SchemaType
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     import pyarrow as pa
 
+    from pydanube.client.envelope import TermOptions
+    from pydanube.client.messages import MessageIds
+    from pydanube.client.partitioned_producer import PartitionedProducer
     from pydanube.client.producer import Producer
 
 GROUP_MESSAGES = 8192
@@ -63,6 +76,8 @@ class Compression(Enum):
         "danube produce /default/orders -f orders.jsonl --key shop-7",
         "tail -f app.log | danube produce /default/logs --attribute host=web-1",
         "danube produce /default/load -m x -n 10000 --rate 500/s",
+        "danube produce /default/reminders -m 'call back' --delay 2h --ttl 1d",
+        "danube produce /default/orders -f orders.jsonl --schema orders",
     )
 )
 def produce(
@@ -114,6 +129,22 @@ def produce(
             help="An attribute of every message; may be given several times.",
         ),
     ] = None,
+    delay: Annotated[
+        str | None,
+        typer.Option(
+            "--delay",
+            metavar="DURATION",
+            help="Consumers get the messages so much later, for example 30s or 2h.",
+        ),
+    ] = None,
+    ttl: Annotated[
+        str | None,
+        typer.Option(
+            "--ttl",
+            metavar="DURATION",
+            help="Who has not got a message after so long does not get it any more.",
+        ),
+    ] = None,
     rate: Annotated[
         str | None,
         typer.Option(
@@ -132,6 +163,24 @@ def produce(
             show_default=False,
         ),
     ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions",
+            min=1,
+            metavar="COUNT",
+            help="Create the topic, if it does not exist, with so many partitions.",
+        ),
+    ] = None,
+    access: Annotated[
+        str,
+        typer.Option(
+            "--access",
+            metavar="shared|exclusive|exclusive-wait|exclusive-fence",
+            help="Whether others may produce to the topic at the same time; if not: be "
+            "refused while there are others, wait until they are gone, or end them.",
+        ),
+    ] = "shared",
     name: Annotated[
         str | None,
         typer.Option(
@@ -148,6 +197,26 @@ def produce(
             help="How messages are compressed on their way and in the journal.",
         ),
     ] = Compression.NONE,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            "--schema",
+            metavar="SUBJECT",
+            help="Write each message as this subject of the schema registry says. A "
+            "message is then a value in JSON, or text if the schema is of type string.",
+            show_default=False,
+        ),
+    ] = None,
+    schema_version: Annotated[
+        int | None,
+        typer.Option(
+            "--schema-version",
+            min=1,
+            metavar="NUMBER",
+            help="With --schema: this version of the subject, rather than the latest.",
+            show_default=False,
+        ),
+    ] = None,
     url: options.Url = DEFAULT_URL,
     answer_format: options.AnswerFormat = Format.TABLE,
 ) -> None:
@@ -158,14 +227,22 @@ def produce(
     command ends. Ctrl-C stops reading, waits for what is on its way, and says how much
     was published; a second Ctrl-C does not wait.
     """
+    if schema_version is not None and schema is None:
+        raise InvalidRequest("--schema-version is of a --schema, and there is none")
     orders = Orders(
         topic=topic,
         key=key,
         attributes=dict(map(parse_attribute, attribute or [])),
+        delay_s=None if delay is None else parse_duration(delay),
+        ttl_s=None if ttl is None else parse_duration(ttl),
         rate=None if rate is None else parse_rate(rate),
         reliable=reliable,
+        partitions=partitions,
+        access=access,
         name=name,
         compression=None if compression is Compression.NONE else compression.value,
+        schema=schema,
+        schema_version=schema_version,
         url=url,
     )
     with ExitStack() as held:
@@ -190,11 +267,24 @@ class Orders:
     topic: str
     key: str | None
     attributes: dict[str, str]
+    delay_s: float | None
+    ttl_s: float | None
     rate: float | None
     reliable: bool | None
+    partitions: int | None
+    access: str
     name: str | None
     compression: str | None
+    schema: str | None = None
+    schema_version: int | None = None
     url: str
+
+    @property
+    def schema_options(self) -> dict[str, Any]:
+        """What a producer is told of schemas."""
+        if self.schema is None:
+            return {}
+        return {"subject": self.schema, "schema_version": self.schema_version or LATEST}
 
     def batch(self, payloads: Sequence[bytes]) -> Sequence[bytes] | pa.RecordBatch:
         """*payloads* with what every message has."""
@@ -218,6 +308,8 @@ class Published:
     byte_count: int = 0
     first_offset: int | None = None
     last_offset: int | None = None
+    partitions: dict[str, int] = field(default_factory=dict)
+    """How many messages went to each, where there are several."""
     seconds: float = 0.0
 
     @property
@@ -225,13 +317,17 @@ class Published:
         """Messages per second."""
         return self.messages / self.seconds if self.seconds else 0.0
 
-    def add(self, payloads: Sequence[bytes], offsets: Sequence[int]) -> None:
+    def add(self, payloads: Sequence[bytes], ids: MessageIds) -> None:
         """These were acknowledged."""
         self.messages += len(payloads)
         self.byte_count += sum(map(len, payloads))
+        if isinstance(ids, PartitionedIds):
+            for name, count in ids.counts().items():
+                self.partitions[name] = self.partitions.get(name, 0) + count
+            return
         if self.first_offset is None:
-            self.first_offset = offsets[0]
-        self.last_offset = offsets[-1]
+            self.first_offset = ids.offsets[0]
+        self.last_offset = ids.offsets[-1]
 
     def report(self, format_: Format) -> None:
         """Say it."""
@@ -245,6 +341,7 @@ class Published:
                     "messages_per_second": round(self.rate, 1),
                     "first_offset": self.first_offset,
                     "last_offset": self.last_offset,
+                    **({"partitions": self.partitions} if self.partitions else {}),
                 }
             )
         else:
@@ -252,6 +349,12 @@ class Published:
 
     def __str__(self) -> str:
         said = f"Published {format_messages(self.messages)} to {self.topic}"
+        pace = f"in {self.seconds:.2f} s, {format_count(self.rate)} messages/s."
+        if self.partitions:
+            spread = "1 partition"
+            if len(self.partitions) > 1:
+                spread = f"{len(self.partitions)} partitions"
+            return f"{said} ({format_bytes(self.byte_count)}), to {spread}, {pace}"
         if self.first_offset == self.last_offset:
             where = (
                 "" if self.first_offset is None else f" at offset {self.last_offset}"
@@ -259,8 +362,7 @@ class Published:
             return f"{said}{where}."
         return (
             f"{said} ({format_bytes(self.byte_count)}) at offsets {self.first_offset} "
-            f"to {self.last_offset} in {self.seconds:.2f} s, "
-            f"{format_count(self.rate)} messages/s."
+            f"to {self.last_offset} {pace}"
         )
 
 
@@ -283,6 +385,9 @@ async def publish(
             name=orders.name,
             reliable=orders.reliable,
             compression=orders.compression,
+            access=orders.access,
+            partitions=orders.partitions,
+            **orders.schema_options,
         ) as producer,
     ):
         pace = None if orders.rate is None else Pace(orders.rate, loop.time())
@@ -295,13 +400,48 @@ async def publish(
 
 
 async def _publish(
-    producer: Producer,
+    producer: Producer | PartitionedProducer | TypedProducer[Any],
     orders: Orders,
     payloads: Sequence[bytes],
     published: Published,
 ) -> None:
-    ids = await producer.send_batch(orders.batch(payloads))
-    published.add(payloads, ids.offsets)
+    terms: TermOptions = {"deliver_after_s": orders.delay_s, "ttl_s": orders.ttl_s}
+    if isinstance(producer, TypedProducer):
+        count = len(payloads)
+        ids = await producer.send_batch(
+            values_of(producer.schema.type, payloads),
+            keys=None if orders.key is None else [orders.key] * count,
+            attributes=[orders.attributes] * count if orders.attributes else None,
+            **terms,
+        )
+    else:
+        ids = await producer.send_batch(orders.batch(payloads), **terms)
+    published.add(payloads, ids)
+
+
+def values_of(type_: SchemaType, payloads: Sequence[bytes]) -> list[Any]:
+    """
+    What was typed or read, as values of a schema of this type.
+
+    Raises:
+        InvalidPayload: It is not JSON, or not text.
+    """
+    values: list[Any] = []
+    try:
+        for payload in payloads:
+            if type_ is SchemaType.BYTES:
+                values.append(payload)
+            elif type_ is SchemaType.STRING:
+                values.append(payload.decode())
+            else:
+                values.append(msgspec.json.decode(payload))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        said = payloads[len(values)][:80].decode(errors="backslashreplace")
+        raise InvalidPayload(
+            f"a message for a schema of type {type_.value} is "
+            f"{'text' if type_ is SchemaType.STRING else 'JSON'}, not {said!r}: {error}"
+        ) from error
+    return values
 
 
 async def _until_it_comes(

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pydanube.cli import options
+from pydanube.cli import delivery, failure_policy, options
 from pydanube.cli.answers import (
     Format,
+    plain,
     print_facts,
     print_json,
     print_line,
     print_table,
 )
-from pydanube.cli.options import examples
+from pydanube.cli.options import Subscription, examples
+from pydanube.cli.positions import parse_where
+from pydanube.cli.quantities import format_bytes, format_count
 from pydanube.cli.session import ask, confirm
 from pydanube.client.client import DEFAULT_URL
-from pydanube.model.policy import Start, SubscriptionType
+from pydanube.client.positions import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pydanube.client.client import Client
     from pydanube.model.descriptions import SubscriptionDescription, TopicDescription
-
-Subscription = Annotated[
-    str,
-    typer.Option(
-        "--subscription",
-        "-s",
-        metavar="NAME",
-        help="The subscription.",
-        show_default=False,
-    ),
-]
+    from pydanube.model.ranges import Range
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -58,25 +52,8 @@ def create(
     topic: options.Topic,
     *,
     subscription: Subscription,
-    type: Annotated[  # noqa: A002  # The option's name.
-        SubscriptionType,
-        typer.Option(
-            "--type",
-            "-t",
-            metavar="exclusive|failover|shared",
-            help="How consumers share it: only one is let in; one works and others "
-            "stand by; each message goes to one of them.",
-        ),
-    ] = SubscriptionType.EXCLUSIVE,
-    start: Annotated[
-        Start,
-        typer.Option(
-            "--from",
-            metavar="earliest|latest",
-            help="Where it begins: at the oldest message, or with what is published "
-            "from now on.",
-        ),
-    ] = Start.LATEST,
+    type: options.Type = "exclusive",  # noqa: A002  # The option's name.
+    start: options.From = "latest",
     url: options.Url = DEFAULT_URL,
     answer_format: options.AnswerFormat = Format.TABLE,
 ) -> None:
@@ -87,17 +64,18 @@ def create(
     subscription by themselves, too.
     """
 
-    async def question(client: Client) -> SubscriptionDescription:
-        await client.create_subscription(
-            topic, subscription, type=type.value, start=start.value
-        )
-        return await client.describe_subscription(topic, subscription)
+    where = parse_where(start, time_of(time.time_ns() // 1000))
 
-    description = ask(url, question)
+    async def question(client: Client) -> dict[str, SubscriptionDescription]:
+        await client.create_subscription(topic, subscription, type=type, start=where)
+        return await _describe(client, topic, subscription)
+
+    described = ask(url, question)
     if answer_format is Format.JSON:
-        print_json(description)
-    else:
-        print_line(f"{subscription} of {topic} begins at offset {description.cursor}.")
+        _print_json(topic, described)
+        return
+    for name, description in described.items():
+        print_line(f"{subscription} of {name} begins at offset {description.cursor}.")
 
 
 @app.command("list", epilog=examples("danube subscriptions list /default/orders"))
@@ -109,14 +87,27 @@ def list_(
 ) -> None:
     """List the subscriptions of a topic, with how far behind they are."""
 
-    async def question(client: Client) -> TopicDescription:
-        return await client.describe_topic(topic)
+    async def question(client: Client) -> dict[str, TopicDescription]:
+        names = await client.existing_partitions(topic)
+        return {name: await client.describe_topic(name) for name in names}
 
-    subscriptions = ask(url, question).subscriptions
+    described = ask(url, question)
+    if list(described) == [topic]:
+        subscriptions = described[topic].subscriptions
+        if answer_format is Format.JSON:
+            print_json(subscriptions)
+        else:
+            print_subscriptions(subscriptions)
+        return
+    rows = [
+        (name, each)
+        for name, facts in described.items()
+        for each in facts.subscriptions
+    ]
     if answer_format is Format.JSON:
-        print_json(subscriptions)
+        print_json([{"topic": name, **plain(each)} for name, each in rows])
     else:
-        print_subscriptions(subscriptions)
+        _print_by_partition(rows)
 
 
 @app.command(
@@ -131,13 +122,25 @@ def describe(
 ) -> None:
     """Describe a subscription: where it stands, and who consumes."""
 
-    async def question(client: Client) -> SubscriptionDescription:
-        return await client.describe_subscription(topic, subscription)
+    async def question(client: Client) -> dict[str, SubscriptionDescription]:
+        return await _describe(client, topic, subscription)
 
-    description = ask(url, question)
+    described = ask(url, question)
     if answer_format is Format.JSON:
-        print_json(description)
-        return
+        _print_json(topic, described)
+    elif list(described) == [topic]:
+        _print_description(described[topic])
+    else:
+        _print_by_partition(described.items())
+        for name, description in described.items():
+            print_line()
+            print_line(f"{name}:")
+            _print_description(description)
+
+
+def _print_description(description: SubscriptionDescription) -> None:
+    counts = description.counts
+    oldest = description.oldest_publish_time
     done_above = sum(end - base for base, end in description.done)
     print_facts(
         [
@@ -145,9 +148,21 @@ def describe(
             ("Type", description.type),
             ("Done up to offset", str(description.cursor)),
             ("Done above it", done_above),
-            ("Backlog", description.backlog),
+            ("Backlog", _backlog(description)),
+            ("Oldest of it", None if oldest is None else _when(oldest)),
             ("In flight", description.in_flight),
+            ("Delayed", description.delayed),
+            ("Blocked by offset", ", ".join(map(_shown, description.blocked))),
+            ("Being dead-lettered", _parked(description)),
+            ("Paused", description.is_paused),
             ("Consumers", ", ".join(description.consumers)),
+            ("Delivered", counts.delivered),
+            ("Delivered again", counts.redelivered),
+            ("Given back", counts.nacked),
+            ("Not acknowledged in time", counts.timed_out),
+            ("Expired", counts.expired),
+            ("Dead-lettered", counts.dead_lettered),
+            ("Given up", counts.given_up),
         ]
     )
 
@@ -179,6 +194,44 @@ def delete(
         print_line(f"{subscription} of {topic} is deleted.")
 
 
+app.command(
+    "policy", epilog=examples("danube subscriptions policy /default/orders -s billing")
+)(failure_policy.policy)
+
+app.command(
+    "set-policy",
+    epilog=examples(
+        "danube subscriptions set-policy /default/orders -s billing --redeliveries 3 "
+        "--dead-letter-topic /default/orders-dead",
+        "danube subscriptions set-policy /default/orders -s billing --ack-timeout 2m "
+        "--unacked-max 1000",
+        "danube subscriptions set-policy /default/orders -s billing --reset",
+    ),
+)(failure_policy.set_policy)
+
+app.command(
+    "pause", epilog=examples("danube subscriptions pause /default/orders -s billing")
+)(delivery.pause)
+
+app.command(
+    "resume", epilog=examples("danube subscriptions resume /default/orders -s billing")
+)(delivery.resume)
+
+app.command(
+    "seek",
+    epilog=examples(
+        "danube subscriptions seek /default/orders -s billing --to earliest",
+        "danube subscriptions seek /default/orders -s billing --to 15m",
+        "danube subscriptions seek /default/orders -s billing "
+        "--to 2025-03-01T09:30:00Z",
+    ),
+)(delivery.seek)
+
+app.command(
+    "skip", epilog=examples("danube subscriptions skip /default/orders -s billing -n 1")
+)(delivery.skip)
+
+
 def print_subscriptions(subscriptions: Iterable[SubscriptionDescription]) -> None:
     """Print a table with a line for each of *subscriptions*."""
     print_table(
@@ -195,3 +248,63 @@ def print_subscriptions(subscriptions: Iterable[SubscriptionDescription]) -> Non
             for each in subscriptions
         ),
     )
+
+
+async def _describe(
+    client: Client, topic: str, subscription: str
+) -> dict[str, SubscriptionDescription]:
+    """The subscription in each partition of *topic*, or in *topic* itself."""
+    names = await client.existing_partitions(topic)
+    return {
+        name: await client.describe_subscription(name, subscription) for name in names
+    }
+
+
+def _print_json(topic: str, described: dict[str, SubscriptionDescription]) -> None:
+    if list(described) == [topic]:
+        print_json(described[topic])
+    else:
+        print_json([{"topic": name, **plain(d)} for name, d in described.items()])
+
+
+def _print_by_partition(
+    rows: Iterable[tuple[str, SubscriptionDescription]],
+) -> None:
+    columns = ("Partition", "Subscription", "Type", "Done up to", "Backlog")
+    print_table(
+        (*columns, "In flight", "Consumers"),
+        (
+            (
+                name,
+                each.subscription,
+                each.type,
+                str(each.cursor),
+                each.backlog,
+                each.in_flight,
+                len(each.consumers),
+            )
+            for name, each in rows
+        ),
+    )
+
+
+def _backlog(description: SubscriptionDescription) -> str:
+    count = format_count(description.backlog)
+    if not description.backlog_bytes:
+        return count
+    return f"{count} (about {format_bytes(description.backlog_bytes)})"
+
+
+def _parked(description: SubscriptionDescription) -> object:
+    if description.dead_letter_error is None:
+        return description.parked
+    return f"{description.parked}, not yet: {description.dead_letter_error}"
+
+
+def _shown(offsets: Range) -> str:
+    base, end = offsets
+    return str(base) if end == base + 1 else f"{base} \u2026 {end}"
+
+
+def _when(publish_time: int) -> str:
+    return time_of(publish_time).isoformat(timespec="seconds").replace("+00:00", "Z")

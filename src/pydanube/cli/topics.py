@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pydanube.cli import options
+from pydanube.cli import partitions as partitions_of
 from pydanube.cli.answers import (
     Format,
     plain,
@@ -22,13 +24,17 @@ from pydanube.cli.quantities import (
     parse_bytes,
     parse_duration,
 )
+from pydanube.cli.schemas import describe_binding
 from pydanube.cli.session import ask, confirm
 from pydanube.cli.subscriptions import print_subscriptions
 from pydanube.client.client import DEFAULT_URL
 from pydanube.model.errors import TopicNotFound
+from pydanube.model.names import TopicName
 from pydanube.model.policy import Durability
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from pydanube.client.client import Client
     from pydanube.model.descriptions import Segments, TopicDescription
     from pydanube.model.policy import Retention
@@ -53,6 +59,7 @@ app = typer.Typer(
         "danube topics create /default/orders --retention-age 7d "
         "--retention-bytes 50GiB",
         "danube topics create /default/ticks --non-reliable --if-not-exists",
+        "danube topics create /default/clicks --partitions 8",
     )
 )
 def create(
@@ -88,6 +95,24 @@ def create(
             "default never.",
         ),
     ] = None,
+    ttl: Annotated[
+        str | None,
+        typer.Option(
+            "--ttl",
+            metavar="DURATION",
+            help="Do not deliver what is older, such as 10m; by default never.",
+        ),
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions",
+            min=1,
+            metavar="COUNT",
+            help="Create so many partitions, over which producers and consumers of the "
+            "name spread.",
+        ),
+    ] = None,
     if_not_exists: Annotated[
         bool,
         typer.Option(
@@ -105,24 +130,29 @@ def create(
     own, which stay as they are.
     """
     age_s = None if retention_age is None else parse_duration(retention_age)
+    ttl_s = None if ttl is None else parse_duration(ttl)
     bytes_max = None if retention_bytes is None else parse_bytes(retention_bytes)
 
-    async def question(client: Client) -> TopicDescription:
+    async def question(client: Client) -> list[TopicDescription]:
         await client.create_topic(
             topic,
+            partitions=partitions,
             reliable=reliable,
             durability=durability.value,
             retention_age_s=age_s,
             retention_bytes_max=bytes_max,
+            ttl_s=ttl_s,
             exist_ok=if_not_exists,
         )
-        return await client.describe_topic(topic)
+        return await _describe(client, topic)
 
-    description = ask(url, question)
+    described = ask(url, question)
     if answer_format is Format.JSON:
-        print_json(description)
+        _print_json(topic, described)
+    elif partitions is None:
+        print_line(f"{topic} is there.")
     else:
-        print_line(f"{description.topic} is there.")
+        print_line(f"{topic} is there, with {_partitions(len(described))}.")
 
 
 @app.command(
@@ -144,7 +174,11 @@ def list_(
     url: options.Url = DEFAULT_URL,
     answer_format: options.AnswerFormat = Format.TABLE,
 ) -> None:
-    """List topics, with what is in them."""
+    """
+    List topics, with what is in them.
+
+    The partitions of a topic are shown together; --names and --format json list each.
+    """
 
     async def name_all(client: Client) -> list[str]:
         return sorted(await client.topics(namespace))
@@ -167,7 +201,7 @@ def list_(
     else:
         print_table(
             ("Topic", "Kind", "Messages", "Size", "Subscriptions", "Backlog"),
-            map(_row, described),
+            map(_row, _by_base(described)),
         )
 
 
@@ -189,34 +223,27 @@ def describe(
 ) -> None:
     """Describe a topic: its settings, its messages, who uses it."""
 
-    async def question(client: Client) -> tuple[TopicDescription, Segments | None]:
-        description = await client.describe_topic(topic)
-        return description, await client.segments(topic) if segments else None
+    async def question(
+        client: Client,
+    ) -> tuple[list[TopicDescription], list[Segments]]:
+        described = await _describe(client, topic)
+        names = [each.topic for each in described] if segments else []
+        return described, [await client.segments(name) for name in names]
 
-    description, listed = ask(url, question)
+    described, listed = ask(url, question)
     if answer_format is Format.JSON:
-        files = {} if listed is None else {"segments": plain(listed.segments)}
-        print_json(plain(description) | files)
+        _print_json(topic, described, listed)
         return
-    _print_description(description)
-    if description.subscriptions:
+    if [each.topic for each in described] == [topic]:
+        _print_description(described[0])
+        if described[0].subscriptions:
+            print_line()
+            print_subscriptions(described[0].subscriptions)
+    else:
+        _print_partitions(topic, described)
+    for each in listed:
         print_line()
-        print_subscriptions(description.subscriptions)
-    if listed is not None:
-        print_line()
-        print_table(
-            ("Base", "End", "Messages", "Size", "File"),
-            (
-                (
-                    str(each.base),
-                    str(each.end),
-                    each.count,
-                    format_bytes(each.byte_count),
-                    each.url,
-                )
-                for each in listed.segments
-            ),
-        )
+        _print_segments(each)
 
 
 @app.command(
@@ -251,6 +278,31 @@ def delete(
         print_line(f"{topic} is deleted.")
 
 
+app.command("partitions", epilog=examples("danube topics partitions /default/orders"))(
+    partitions_of.list_partitions
+)
+
+app.command(
+    "add-partitions",
+    epilog=examples("danube topics add-partitions /default/orders --total 8"),
+)(partitions_of.add_partitions)
+
+app.command(
+    "limits",
+    epilog=examples(
+        "danube topics limits /default/orders",
+        "danube topics limits /default/orders --set max_publish_rate=1000",
+        "danube topics limits /default/orders --clear",
+    ),
+)(partitions_of.topic_limits)
+
+
+async def _describe(client: Client, topic: str) -> list[TopicDescription]:
+    """What *topic* consists of: itself, or its partitions."""
+    names = await client.existing_partitions(topic)
+    return [await client.describe_topic(name) for name in names]
+
+
 async def _find(client: Client, topic: str) -> TopicDescription | None:
     try:
         return await client.describe_topic(topic)
@@ -259,14 +311,92 @@ async def _find(client: Client, topic: str) -> TopicDescription | None:
         return None
 
 
-def _row(topic: TopicDescription) -> tuple[object, ...]:
+def _by_base(
+    described: Iterable[TopicDescription],
+) -> Iterable[tuple[str, list[TopicDescription]]]:
+    """Topics with their names, and the partitions of one topic together."""
+    groups: dict[str, list[TopicDescription]] = {}
+    for each in described:
+        partition = TopicName.parse(each.topic).split_partition()
+        name = each.topic if partition is None else str(partition[0])
+        groups.setdefault(name, []).append(each)
+    return groups.items()
+
+
+def _row(group: tuple[str, list[TopicDescription]]) -> tuple[object, ...]:
+    name, topics = group
+    backlogs: Counter[str] = Counter()
+    for topic in topics:
+        backlogs.update(
+            {each.subscription: each.backlog for each in topic.subscriptions}
+        )
+    is_whole = topics[0].topic == name
     return (
-        topic.topic,
-        _kind(topic),
-        topic.end_offset - topic.base_offset,
-        format_bytes(topic.tail_bytes + topic.segment_bytes),
-        len(topic.subscriptions),
-        max((each.backlog for each in topic.subscriptions), default=0),
+        name,
+        _kind(topics[0]) + ("" if is_whole else f", {_partitions(len(topics))}"),
+        sum(each.end_offset - each.base_offset for each in topics),
+        format_bytes(sum(each.tail_bytes + each.segment_bytes for each in topics)),
+        len(backlogs),
+        max(backlogs.values(), default=0),
+    )
+
+
+def _partitions(count: int) -> str:
+    return "1 partition" if count == 1 else f"{count} partitions"
+
+
+def _print_json(
+    topic: str, described: list[TopicDescription], listed: Sequence[Segments] = ()
+) -> None:
+    facts = [plain(each) for each in described]
+    for each, segments in zip(facts, listed, strict=False):
+        each["segments"] = plain(segments.segments)
+    if [each.topic for each in described] == [topic]:
+        print_json(facts[0])
+    else:
+        print_json({"topic": topic, "partitions": facts})
+
+
+def _print_partitions(topic: str, described: list[TopicDescription]) -> None:
+    messages = sum(each.end_offset - each.base_offset for each in described)
+    print_facts(
+        [
+            ("Topic", topic),
+            ("Kind", _kind(described[0])),
+            ("Partitions", len(described)),
+            ("Messages", messages),
+        ]
+    )
+    print_line()
+    print_table(
+        ("Partition", "Messages", "Offsets", "Size", "Producers", "Subscriptions"),
+        (
+            (
+                each.topic,
+                each.end_offset - each.base_offset,
+                f"{each.base_offset} \u2026 {each.end_offset}",
+                format_bytes(each.tail_bytes + each.segment_bytes),
+                len(each.producers),
+                len(each.subscriptions),
+            )
+            for each in described
+        ),
+    )
+
+
+def _print_segments(listed: Segments) -> None:
+    print_table(
+        ("Base", "End", "Messages", "Size", "File"),
+        (
+            (
+                str(each.base),
+                str(each.end),
+                each.count,
+                format_bytes(each.byte_count),
+                each.url,
+            )
+            for each in listed.segments
+        ),
     )
 
 
@@ -280,6 +410,7 @@ def _print_description(topic: TopicDescription) -> None:
         facts += [
             ("Acknowledged when", _durability(topic.policy.durability)),
             ("Retention", _retention(topic.policy.retention)),
+            ("Time to live", _ttl(topic.policy.ttl_s)),
             ("Messages", topic.end_offset - topic.base_offset),
             ("Offsets", f"{topic.base_offset} \u2026 {topic.end_offset}"),
             ("In segments", _segments(topic)),
@@ -288,7 +419,10 @@ def _print_description(topic: TopicDescription) -> None:
         ]
     else:
         facts += [("Published", topic.end_offset), ("Dropped", topic.dropped)]
-    facts.append(("Producers", ", ".join(topic.producers)))
+    facts += [
+        ("Schema", None if topic.schema is None else describe_binding(topic.schema)),
+        ("Producers", ", ".join(topic.producers)),
+    ]
     print_facts(facts)
 
 
@@ -306,6 +440,10 @@ def _durability(durability: Durability) -> str:
             return "on disk"
         case Durability.WRITTEN:
             return "written, with the operating system"
+
+
+def _ttl(ttl_s: float | None) -> str:
+    return "for ever" if ttl_s is None else format_duration(ttl_s)
 
 
 def _retention(retention: Retention) -> str:

@@ -13,15 +13,27 @@ import socket
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from time import time_ns
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 from urllib.parse import urlsplit
 
 from pydanube.client.backoff import retried
 from pydanube.client.connection import BrokerConnection
-from pydanube.client.consumer import Consumer, open_consumer
-from pydanube.client.producer import Producer, open_producer
+from pydanube.client.consumer import Consumer, ConsumerOptions
+from pydanube.client.dead_letters import DeadLetters
+from pydanube.client.namespaces import NamespaceRequests
+from pydanube.client.partitioned_consumer import PartitionedConsumer, open_consumer
+from pydanube.client.partitioned_producer import PartitionedProducer, open_producer
+from pydanube.client.positions import Where, parse_choice, position_of
+from pydanube.client.producer import Producer, ProducerOptions, codec_of
 from pydanube.client.reader import read
+from pydanube.client.schema import Schema
+from pydanube.client.schemas import Schemas, schema_of
+from pydanube.client.subscriptions import SubscriptionRequests
 from pydanube.client.tasks import TaskScope, task_scope
+from pydanube.client.typed_producer import Wanted, open_typed_producer
+from pydanube.client.written import Reading, WrittenSchemas
+from pydanube.model.descriptions import BrokerDescription
 from pydanube.model.errors import (
     Closed,
     ConnectionLost,
@@ -31,40 +43,25 @@ from pydanube.model.errors import (
 from pydanube.model.names import (
     TopicName,
     parse_client_name,
-    parse_namespace,
+    parse_subject,
     parse_subscription,
 )
 from pydanube.model.policy import (
     DispatchMode,
-    Durability,
-    Retention,
-    Start,
+    ProducerAccess,
     SubscriptionType,
     TopicPolicy,
 )
-from pydanube.wire.frames import Kind
-from pydanube.wire.messages import (
-    policy_to_wire,
-    segments_from_wire,
-    start_to_wire,
-    subscription_from_wire,
-    topic_from_wire,
-    type_to_wire,
-)
-from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
 
     from google.protobuf.message import Message as ControlMessage
 
     from pydanube.client.messages import MessageBatch
-    from pydanube.model.descriptions import (
-        Segments,
-        SubscriptionDescription,
-        TopicDescription,
-    )
+    from pydanube.client.typed_producer import TypedProducer
     from pydanube.wire.batches import BatchFrame
+    from pydanube.wire.frames import Kind
 
 DEFAULT_URL = "danube://127.0.0.1:6651"
 DEFAULT_PORT = 6651
@@ -72,6 +69,10 @@ CONNECT_TIMEOUT_S = 5.0
 REQUEST_RETRY_S = 30.0
 """A request that may be repeated is repeated for so long."""
 
+LATEST = "latest"
+"""The version of a subject that whoever names none means."""
+
+T = TypeVar("T")
 Dial = Callable[[Callable[[], BrokerConnection]], Awaitable[BrokerConnection]]
 """Makes a transport for a new connection."""
 
@@ -116,10 +117,18 @@ async def open_client(
     url: str,
     token: str = "",
     connect_timeout_s: float = CONNECT_TIMEOUT_S,
+    wall_clock_ns: Callable[[], int] = time_ns,
 ) -> AsyncIterator[Client]:
     """A client whose transport *dial* makes; see ``connect``."""
     async with task_scope() as tasks:
-        client = Client(dial, tasks, url, token, connect_timeout_s)
+        client = Client(
+            dial,
+            tasks,
+            url,
+            token,
+            connect_timeout_s=connect_timeout_s,
+            wall_clock_ns=wall_clock_ns,
+        )
         await client.connection()
         try:
             yield client
@@ -144,7 +153,7 @@ def parse_url(url: str) -> tuple[str, int]:
     return parts.hostname, port
 
 
-class Client:
+class Client(NamespaceRequests, SubscriptionRequests):
     """
     A client of one broker; made by ``connect``.
 
@@ -157,9 +166,13 @@ class Client:
         tasks: TaskScope,
         url: str,
         token: str,
+        *,
         connect_timeout_s: float,
+        wall_clock_ns: Callable[[], int],
     ) -> None:
         self.url = url
+        self.wall_clock_ns = wall_clock_ns
+        """Where publish times come from, and what is counted from them."""
         self._dial = dial
         self._tasks = tasks
         self._token = token
@@ -167,9 +180,13 @@ class Client:
         self._connection: BrokerConnection | None = None
         self._connecting = asyncio.Lock()
         self._is_closed = False
+        self.schemas = Schemas(self)
+        """The schema registry."""
+        self._written = WrittenSchemas(self._ask_for_schema, tasks)
 
     # Producing and consuming.
 
+    @overload
     def producer(
         self,
         topic: str,
@@ -177,9 +194,58 @@ class Client:
         name: str | None = None,
         reliable: bool | None = None,
         compression: str | None = None,
-    ) -> AbstractAsyncContextManager[Producer]:
+        access: str = "shared",
+        partitions: int | None = None,
+        schema: Schema[T] | type[T],
+        subject: str | None = None,
+        schema_version: int | str = LATEST,
+        schema_version_min: int | None = None,
+    ) -> AbstractAsyncContextManager[TypedProducer[T]]: ...
+    @overload
+    def producer(
+        self,
+        topic: str,
+        *,
+        name: str | None = None,
+        reliable: bool | None = None,
+        compression: str | None = None,
+        access: str = "shared",
+        partitions: int | None = None,
+        schema: None = None,
+        subject: str,
+        schema_version: int | str = LATEST,
+        schema_version_min: int | None = None,
+    ) -> AbstractAsyncContextManager[TypedProducer[Any]]: ...
+    @overload
+    def producer(
+        self,
+        topic: str,
+        *,
+        name: str | None = None,
+        reliable: bool | None = None,
+        compression: str | None = None,
+        access: str = "shared",
+        partitions: int | None = None,
+    ) -> AbstractAsyncContextManager[Producer | PartitionedProducer]: ...
+    def producer(
+        self,
+        topic: str,
+        *,
+        name: str | None = None,
+        reliable: bool | None = None,
+        compression: str | None = None,
+        access: str = "shared",
+        partitions: int | None = None,
+        schema: Schema[Any] | type | None = None,
+        subject: str | None = None,
+        schema_version: int | str = LATEST,
+        schema_version_min: int | None = None,
+    ) -> AbstractAsyncContextManager[Any]:
         """
-        A producer for *topic*.
+        A producer for *topic*; for all partitions, if it has some.
+
+        With a *schema* or a *subject* it is a ``TypedProducer``, which publishes
+        values and registers what they are if need be.
 
         Args:
             topic: ``/{namespace}/{topic}``.
@@ -189,19 +255,78 @@ class Client:
                 insist on it if it does.  None: a reliable one is created, any
                 is taken.
             compression: ``"lz4"``, ``"zstd"`` or None.
+            access: ``"shared"`` with any others; or the only one of the topic:
+                ``"exclusive"`` is refused while there is another,
+                ``"exclusive_wait"`` waits until the others are gone,
+                ``"exclusive_fence"`` ends the others.
+            partitions: Create the topic, if it does not exist, with so many
+                partitions; None: without.
+            schema: What the values are: a ``Schema``, or a class that one can be made
+                of.  None with a subject: what the subject says they are.
+            subject: Of the schema registry; None: the one that the topic is bound to,
+                or one that is named like the topic, ``default-orders``.
+            schema_version: Which version of the subject is written; ``"latest"``: the
+                one that *schema* is, or without one the latest.
+            schema_version_min: Refuse to write an older version than this.
 
         Raises, when it is entered:
             TopicNotFound: It does not exist and the broker does not create it.
             AlreadyExists: It is not of the kind that *reliable* asks for.
+            ProducerBusy: There is another, and one of both must be the only one.
+            SchemaNotFound: There is no such subject, or not in such a version.
+            IncompatibleSchema: *schema* may not become a version of the subject.
+            OtherSchema: The topic is bound to another subject or version.
         """
-        return open_producer(
+        if partitions is not None and partitions < 1:
+            raise InvalidRequest("a topic has at least one partition")
+        options = ProducerOptions(
+            name=(
+                f"producer-{uuid.uuid4().hex[:12]}"
+                if name is None
+                else parse_client_name("producer", name)
+            ),
+            is_anonymous=name is None,
+            policy=TopicPolicy(
+                dispatch=DispatchMode.NON_RELIABLE
+                if reliable is False
+                else DispatchMode.RELIABLE
+            ),
+            takes_any_kind=reliable is None,
+            codec=codec_of(compression),
+            access=parse_choice("access", access, ProducerAccess),
+        )
+        name_of_topic = str(TopicName.parse(topic))
+        if schema is None and subject is None:
+            if schema_version != LATEST or schema_version_min is not None:
+                raise InvalidRequest("a schema_version is of a subject: name it")
+            return open_producer(self, self._tasks, name_of_topic, options, partitions)
+        wanted = Wanted(
+            schema=None if schema is None else Schema.of(schema),
+            subject=None if subject is None else parse_subject(subject),
+            version=_version_of(schema_version),
+            version_min=schema_version_min,
+        )
+        return open_typed_producer(
             self,
             self._tasks,
-            str(TopicName.parse(topic)),
-            name=None if name is None else parse_client_name("producer", name),
-            reliable=reliable,
-            compression=compression,
+            name_of_topic,
+            options,
+            partitions=partitions,
+            wanted=wanted,
         )
+
+    def dead_letters(
+        self, topic: str, subscription: str, *, dead_letter_topic: str | None = None
+    ) -> DeadLetters:
+        """
+        What *subscription* has given up on, to be looked at, replayed or dropped.
+
+        Args:
+            topic: ``/{namespace}/{topic}``; all its partitions, if it has some.
+            subscription: Whose dead letters.
+            dead_letter_topic: Where they are; None: where its failure policy says.
+        """
+        return DeadLetters(self, topic, subscription, dead_letter_topic)
 
     def consumer(
         self,
@@ -209,44 +334,59 @@ class Client:
         *,
         subscription: str,
         type: str = "exclusive",  # noqa: A002  # It is what users call it.
-        start: str = "latest",
+        start: Where = "latest",
         name: str | None = None,
         ack_timeout_s: float | None = None,
         prefetch_messages: int | None = None,
         prefetch_bytes: int = 16 * 1024 * 1024,
-    ) -> AbstractAsyncContextManager[Consumer]:
+        key_filters: Iterable[str] = (),
+        priority: int = 0,
+        schema: Schema[Any] | type | None = None,
+    ) -> AbstractAsyncContextManager[Consumer | PartitionedConsumer]:
         """
         A consumer of *topic* under *subscription*, which is created if needed.
+
+        Of a topic with partitions, it gets the messages of all.
 
         Args:
             topic: ``/{namespace}/{topic}``; it must exist.
             subscription: Which messages are done is remembered under this name.
-            type: ``"exclusive"``, ``"failover"`` or ``"shared"``.
-            start: Where a new subscription begins: ``"latest"`` or ``"earliest"``.
+            type: ``"exclusive"``, ``"failover"``, ``"shared"`` or ``"key_shared"``.
+            start: Where a new subscription begins: ``"latest"`` or ``"earliest"``,
+                an offset, or a datetime for what was published since then.
             name: A consumer that comes again under its name takes its place.
             ack_timeout_s: What is not acknowledged so long after its delivery is
-                delivered again; None leaves it as it was, by default never.
+                delivered again; None leaves it as it was, by default 30 s.
             prefetch_messages: How many messages the broker may send ahead; by
                 default 10,000, or 1,000 where consumers share.
             prefetch_bytes: The same in bytes.
+            key_filters: Where keys are shared: only keys that match one of these,
+                in which ``*`` stands for any text and ``?`` for one character.
+            priority: Where consumers share: those with a lower number are served
+                first, the others with what these cannot take.
+            schema: What ``message.value`` is built as, a class or a ``Schema`` with
+                one; and what messages without a schema are taken to be.  None: plain
+                values, by the schema that each message was written with.
 
         Raises, when it is entered:
             TopicNotFound: There is no such topic.
             ConsumerBusy: The subscription is exclusive and has a consumer.
         """
-        type_ = _parse_choice("type", type, SubscriptionType)
+        type_ = parse_choice("type", type, SubscriptionType)
         if prefetch_messages is None:
-            is_shared = type_ is SubscriptionType.SHARED
+            is_shared = type_ in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
             prefetch_messages = 1_000 if is_shared else 10_000
         if prefetch_messages < 1 or prefetch_bytes < 1:
             raise InvalidRequest("a consumer must prefetch at least one message")
-        return open_consumer(
-            self,
-            self._tasks,
-            str(TopicName.parse(topic)),
+        if isinstance(key_filters, str):
+            raise InvalidRequest("key_filters are several, for example ['user-*']")
+        filters = tuple(key_filters)
+        if filters and type_ is not SubscriptionType.KEY_SHARED:
+            raise InvalidRequest("only key-shared subscriptions have key filters")
+        options = ConsumerOptions(
             subscription=parse_subscription(subscription),
-            type_=type_,
-            start=_parse_choice("start", start, Start),
+            type=type_,
+            start=position_of(start),
             name=(
                 f"consumer-{uuid.uuid4().hex[:12]}"
                 if name is None
@@ -255,202 +395,54 @@ class Client:
             ack_timeout_s=ack_timeout_s,
             prefetch_messages=prefetch_messages,
             prefetch_bytes=prefetch_bytes,
+            key_filters=filters,
+            priority=priority,
+            reading=self._reading(schema),
         )
+        return open_consumer(self, self._tasks, str(TopicName.parse(topic)), options)
 
     def read(
         self,
         topic: str,
         *,
-        start: int | str = "earliest",
+        start: Where = "earliest",
         end: int | None = None,
         follow: bool = False,
+        schema: Schema[Any] | type | None = None,
     ) -> AsyncIterator[MessageBatch]:
         """
         The messages ``start … end`` of a reliable topic, without a subscription.
 
+        Of a topic with partitions, all of one, then all of the next.
+
         Args:
             topic: ``/{namespace}/{topic}``.
-            start: An offset, ``"earliest"`` or ``"latest"``.
+            start: An offset, ``"earliest"`` or ``"latest"``; or a datetime, for
+                what was published since then.
             end: The first offset that is not wanted; None: what is there now.
             follow: Go on with what is published from now on, until *end* or for ever.
+            schema: As for ``consumer``.
 
         Raises, while it is iterated:
             OffsetDropped: Retention has dropped *start*; the error names the
                 first offset that still exists.
             TopicNotFound: There is no such topic.
+            InvalidRequest: It has partitions, and an offset or *follow* is of one.
         """
         return read(
-            self, str(TopicName.parse(topic)), start=start, end=end, follow=follow
+            self,
+            str(TopicName.parse(topic)),
+            start=start,
+            end=end,
+            follow=follow,
+            reading=self._reading(schema),
         )
 
-    # Topics.
-
-    async def create_topic(
-        self,
-        topic: str,
-        *,
-        reliable: bool = True,
-        durability: str = "durable",
-        retention_age_s: float | None = None,
-        retention_bytes_max: int | None = None,
-        exist_ok: bool = False,
-    ) -> None:
-        """
-        Create *topic*.
-
-        Args:
-            topic: ``/{namespace}/{topic}``.
-            reliable: On disk and replayable, or in memory only.
-            durability: What an acknowledgement means: ``"durable"`` (on disk) or
-                ``"written"`` (with the operating system).
-            retention_age_s: Drop history that is older; None: never.
-            retention_bytes_max: Drop the oldest history beyond this; None: never.
-            exist_ok: Whether it may exist already, with the same settings.
-
-        Raises:
-            AlreadyExists: It exists.
-            NamespaceNotFound: Its namespace does not exist.
-        """
-        policy = TopicPolicy(
-            dispatch=DispatchMode.RELIABLE if reliable else DispatchMode.NON_RELIABLE,
-            durability=_parse_choice("durability", durability, Durability),
-            retention=Retention(age_s=retention_age_s, bytes_max=retention_bytes_max),
-        )
-        await self.request(
-            Kind.CREATE_TOPIC,
-            pb.CreateTopic(
-                topic=str(TopicName.parse(topic)),
-                policy=policy_to_wire(policy),
-                exist_ok=exist_ok,
-            ),
-            is_repeatable=exist_ok,
-        )
-
-    async def delete_topic(self, topic: str, *, force: bool = False) -> None:
-        """
-        Remove *topic* with all its messages and subscriptions.
-
-        Raises:
-            TopicNotFound: There is no such topic.
-            SubscriptionInUse: Somebody produces or consumes, and *force* is false.
-        """
-        await self.request(
-            Kind.DELETE_TOPIC,
-            pb.DeleteTopic(topic=str(TopicName.parse(topic)), force=force),
-        )
-
-    async def topics(self, namespace: str | None = None) -> list[str]:
-        """The names of all topics, or of those of *namespace*."""
-        message = pb.ListTopics(
-            namespace=parse_namespace(namespace) if namespace else ""
-        )
-        answer = await self.request(Kind.LIST_TOPICS, message, is_repeatable=True)
-        return list(answer.topics)
-
-    async def describe_topic(self, topic: str) -> TopicDescription:
-        """
-        What is known of *topic* at the moment.
-
-        Raises:
-            TopicNotFound: There is no such topic.
-        """
-        message = pb.DescribeTopic(topic=str(TopicName.parse(topic)))
-        return topic_from_wire(
-            await self.request(Kind.DESCRIBE_TOPIC, message, is_repeatable=True)
-        )
-
-    async def segments(self, topic: str, base: int = 0, end: int = 0) -> Segments:
-        """
-        The immutable files that hold messages ``base … end`` (0: all) of *topic*.
-
-        Raises:
-            TopicNotFound: There is no such topic.
-        """
-        message = pb.ListSegments(
-            topic=str(TopicName.parse(topic)), base_offset=base, end_offset=end
-        )
-        return segments_from_wire(
-            await self.request(Kind.LIST_SEGMENTS, message, is_repeatable=True)
-        )
-
-    # Subscriptions.
-
-    async def create_subscription(
-        self,
-        topic: str,
-        subscription: str,
-        *,
-        type: str = "exclusive",  # noqa: A002
-        start: str = "latest",
-    ) -> None:
-        """
-        Create a subscription that has no consumer yet.
-
-        Raises:
-            AlreadyExists: There is one of this name.
-            TopicNotFound: There is no such topic.
-        """
-        await self.request(
-            Kind.CREATE_SUBSCRIPTION,
-            pb.CreateSubscription(
-                topic=str(TopicName.parse(topic)),
-                subscription=parse_subscription(subscription),
-                type=type_to_wire(_parse_choice("type", type, SubscriptionType)),
-                start=start_to_wire(_parse_choice("start", start, Start)),
-            ),
-        )
-
-    async def delete_subscription(
-        self, topic: str, subscription: str, *, force: bool = False
-    ) -> None:
-        """
-        Forget a subscription and what it has done.
-
-        Raises:
-            SubscriptionNotFound: There is none.
-            SubscriptionInUse: It has consumers, and *force* is false.
-        """
-        await self.request(
-            Kind.DELETE_SUBSCRIPTION,
-            pb.DeleteSubscription(
-                topic=str(TopicName.parse(topic)),
-                subscription=parse_subscription(subscription),
-                force=force,
-            ),
-        )
-
-    async def describe_subscription(
-        self, topic: str, subscription: str
-    ) -> SubscriptionDescription:
-        """
-        What is known of a subscription at the moment.
-
-        Raises:
-            SubscriptionNotFound: There is none.
-        """
-        message = pb.DescribeSubscription(
-            topic=str(TopicName.parse(topic)),
-            subscription=parse_subscription(subscription),
-        )
-        return subscription_from_wire(
-            await self.request(Kind.DESCRIBE_SUBSCRIPTION, message, is_repeatable=True)
-        )
-
-    async def report_progress(self, topic: str, subscription: str, offset: int) -> None:
-        """
-        Say that a reader with positions of its own has come to *offset*.
-
-        The subscription, created if needed, then shows how far behind it is; its
-        position only rises.
-        """
-        await self.request(
-            Kind.REPORT_PROGRESS,
-            pb.ReportProgress(
-                topic=str(TopicName.parse(topic)),
-                subscription=parse_subscription(subscription),
-                offset=offset,
-            ),
-            is_repeatable=True,
+    async def describe_broker(self) -> BrokerDescription:
+        """Which broker this client is connected to."""
+        welcome = (await self.connection()).welcome
+        return BrokerDescription(
+            broker_id=welcome.broker_id, version=welcome.broker, url=self.url
         )
 
     # Requests and connections; for the parts of the client.
@@ -463,18 +455,18 @@ class Client:
         is_repeatable: bool = False,
         on_batch: Callable[[BatchFrame], None] | None = None,
     ) -> Any:
-        """
-        The answer to a request that belongs to no channel.
-
-        One that *is_repeatable* is sent again for a while if the broker cannot
-        be reached or asks for patience.
-        """
+        """See ``Requests``."""
 
         async def attempt() -> Any:
             connection = await self.connection()
             return await connection.request(kind, message, on_batch=on_batch)
 
         return await (retried(attempt, REQUEST_RETRY_S) if is_repeatable else attempt())
+
+    @property
+    def peer_revision(self) -> int:
+        """See ``Requests``; as the broker was when it was last connected."""
+        return 0 if self._connection is None else self._connection.peer_revision
 
     async def connection(self) -> BrokerConnection:
         """
@@ -499,6 +491,12 @@ class Client:
         if self._connection is not None:
             self._connection.close()
 
+    def _reading(self, schema: Schema[Any] | type | None) -> Reading:
+        return Reading(self._written, None if schema is None else Schema.of(schema))
+
+    async def _ask_for_schema(self, schema_id: int, version: int) -> Schema[Any]:
+        return schema_of(await self.schemas.by_id(schema_id, version))
+
     async def _connect(self) -> BrokerConnection:
         try:
             async with asyncio.timeout(self._connect_timeout_s):
@@ -521,9 +519,17 @@ class Client:
         return connection
 
 
-def _parse_choice(what: str, text: str, choices: type[Any]) -> Any:
-    try:
-        return choices(text)
-    except ValueError:
-        known = ", ".join(repr(choice.value) for choice in choices)
-        raise InvalidRequest(f"{what} must be one of {known}, not {text!r}") from None
+def _version_of(version: int | str) -> int | None:
+    """
+    A version as users say it; None: the latest.
+
+    Raises:
+        InvalidRequest: It is none.
+    """
+    if version == LATEST:
+        return None
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise InvalidRequest(
+            f"schema_version is a number from 1 on, or 'latest', not {version!r}"
+        )
+    return version

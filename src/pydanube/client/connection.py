@@ -9,6 +9,7 @@ from pydanube.model.errors import (
     BrokerError,
     ConnectionLost,
     CorruptBatch,
+    InvalidRequest,
     QuotaExceeded,
     TimedOut,
 )
@@ -16,10 +17,11 @@ from pydanube.wire.batches import BODY_BYTES_MAX
 from pydanube.wire.connection import (
     CHANNEL_MAX,
     PROTOCOL_VERSION,
+    REVISION,
     Received,
     StreamConnection,
 )
-from pydanube.wire.frames import Kind, Side
+from pydanube.wire.frames import KINDS, Kind, Side
 from pydanube.wire.messages import error_from_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -112,6 +114,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             client=client,
             token=token,
             frame_bytes_max=self._protocol.frame_bytes_max,
+            revision=REVISION,
         )
         correlation, data = self._protocol.request(Kind.HELLO, hello)
         self._answers[correlation] = self._welcome
@@ -123,6 +126,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self.close()
             raise TimedOut("the broker does not answer the greeting") from None
         self._keep_alive = self._loop.call_later(KEEP_ALIVE_S, self._check_alive)
+
+    @property
+    def welcome(self) -> pb.Welcome:
+        """What the broker said about itself, after the greeting."""
+        return self._welcome.result()
 
     async def request(
         self,
@@ -153,10 +161,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
         Send a request; its answer comes with the future.
 
         *on_answer* is called between the frames before the answer and those
-        after it, which may be read at once.
+        after it, which may be read at once; not if the answer is an error.
         """
         if self._lost is not None:
             raise self._lost
+        if KINDS[kind].revision > self.peer_revision:
+            raise InvalidRequest(
+                "the broker is older than this client and does not know "
+                f"{kind.name.lower().replace('_', ' ')}"
+            )
         answer: asyncio.Future[Any] = self._loop.create_future()
         correlation, data = self._protocol.request(kind, message, channel)
         self._answers[correlation] = answer
@@ -200,11 +213,33 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """The channel's owner does not want it any more."""
         self._channels.pop(channel, None)
 
+    def give_up(self, kind: Kind, message: Message, channel: int) -> None:
+        """
+        Close a channel, by a request of *kind*, whose opening nobody waits for.
+
+        The opening may take as long as others are there; its answer is dropped.
+        """
+        if self._lost is not None or self.peer_revision < 1:
+            self.free_channel(channel)
+            return
+
+        def end(answer: asyncio.Future[Any]) -> None:
+            if not answer.cancelled():
+                answer.exception()
+            self.free_channel(channel)
+
+        self.request_nowait(kind, message, channel).add_done_callback(end)
+
     def close(self) -> None:
         """Close the connection; what was written is still sent."""
         if self._lost is None:
             self._transport.write(self._protocol.send(Kind.GOODBYE, pb.Goodbye()))
             self._lose(ConnectionLost("the client was closed"))
+
+    @property
+    def peer_revision(self) -> int:
+        """How much of the protocol the broker knows."""
+        return self._protocol.peer_revision
 
     @property
     def is_lost(self) -> bool:
@@ -244,7 +279,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def _settle(self, correlation: int, kind: Kind, message: Any) -> None:
         self._batches.pop(correlation, None)
         answer = self._answers.pop(correlation)
-        if on_answer := self._on_answers.pop(correlation, None):
+        on_answer = self._on_answers.pop(correlation, None)
+        if on_answer is not None and kind is not Kind.ERROR:
             on_answer()
         if answer.done():
             # Whoever asked does not wait any more.

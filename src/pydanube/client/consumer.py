@@ -11,20 +11,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pydanube.client.acks import Acks
 from pydanube.client.backoff import Backoff, retried
-from pydanube.client.messages import (
-    Message,
-    MessageBatch,
-    MessageId,
-    MessageIds,
-    Part,
-    ranges_of_offsets,
-)
+from pydanube.client.messages import Message, MessageBatch, MessageId, Part
+from pydanube.client.offsets import ranges_of
+from pydanube.client.positions import position_of
 from pydanube.model.errors import (
     BrokerError,
     Closed,
@@ -34,9 +30,9 @@ from pydanube.model.errors import (
     Unavailable,
 )
 from pydanube.model.policy import Start, SubscriptionType
-from pydanube.model.ranges import RangeSet
 from pydanube.wire.frames import Kind
 from pydanube.wire.messages import (
+    position_to_wire,
     ranges_to_wire,
     start_to_wire,
     type_to_wire,
@@ -44,9 +40,15 @@ from pydanube.wire.messages import (
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+
     from pydanube.client.client import Client
     from pydanube.client.connection import BrokerConnection
+    from pydanube.client.offsets import Acked
+    from pydanube.client.positions import Where
     from pydanube.client.tasks import TaskScope
+    from pydanube.client.written import Reading
+    from pydanube.model.policy import Position
     from pydanube.model.ranges import Range
     from pydanube.wire.connection import Received
 
@@ -56,6 +58,8 @@ ACK_MESSAGES_MAX = 4096
 OPEN_TIMEOUT_S = 30.0
 FLUSH_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 10.0
+REASON_CHARACTERS_MAX = 1024
+"""Of a nack; what is longer is cut off."""
 CONFIRM_INTERVAL_S = 1.0
 """How often the broker is asked to confirm what it was sent."""
 
@@ -63,8 +67,22 @@ _UNWRITTEN = (
     "the broker cannot be reached, so what was acknowledged last may come again"
 )
 
-Acked = Message | MessageBatch | MessageId | Iterable[Message | MessageId]
-"""What can be acknowledged."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """How to consume."""
+
+    subscription: str
+    type: SubscriptionType
+    start: Position
+    name: str
+    ack_timeout_s: float | None
+    prefetch_messages: int
+    prefetch_bytes: int
+    key_filters: tuple[str, ...]
+    priority: int
+    reading: Reading
+    """What makes values of payloads."""
 
 
 class Consumer:
@@ -78,50 +96,72 @@ class Consumer:
         ``prefetch_bytes``, and not more.
     """
 
+    # What is done for every message looks at some of them.
+    __slots__ = (
+        "_ack_timer",
+        "_acks",
+        "_arrived",
+        "_channel",
+        "_channel_end",
+        "_client",
+        "_confirm_at",
+        "_connection",
+        "_failure",
+        "_is_closing",
+        "_loop",
+        "_on_arrival",
+        "_options",
+        "_part",
+        "_parts",
+        "_position",
+        "_prefetch_bytes",
+        "_prefetch_messages",
+        "_reading",
+        "_unsettled",
+        "_used_bytes",
+        "_used_messages",
+        "is_active",
+        "name",
+        "subscription",
+        "topic",
+    )
+
     def __init__(
         self,
         client: Client,
         topic: str,
-        *,
-        subscription: str,
-        type_: SubscriptionType,
-        start: Start,
-        name: str,
-        ack_timeout_s: float | None,
-        prefetch_messages: int,
-        prefetch_bytes: int,
+        options: ConsumerOptions,
+        on_arrival: Callable[[], None] | None = None,
     ) -> None:
         self.topic = topic
-        self.subscription = subscription
-        self.name = name
+        self.subscription = options.subscription
+        self.name = options.name
         self.is_active = True
         """False while another consumer of a failover subscription is active."""
         self._client = client
-        self._type = type_
-        self._start = start
-        self._ack_timeout_s = ack_timeout_s
-        self._prefetch_messages = prefetch_messages
-        self._prefetch_bytes = prefetch_bytes
+        self._options = options
+        self._prefetch_messages = options.prefetch_messages
+        self._prefetch_bytes = options.prefetch_bytes
+        self._reading = options.reading
         self._loop = asyncio.get_running_loop()
         self._connection: BrokerConnection | None = None
         self._channel = 0
         self._channel_end: asyncio.Future[BrokerError]
         self._failure: BrokerError | None = None
+        self._is_closing = False
         # Parts that came, then the one that is being handed out.
         self._parts: deque[Part] = deque()
         self._part: Part | None = None
+        # Parts that came, behind one whose schema is asked for.
+        self._unsettled: deque[Part] = deque()
         self._position = 0
         self._arrived = asyncio.Event()
+        # Called when messages or the end have come.
+        self._on_arrival = on_arrival or self._arrived.set
         # Handed out, and not yet given back to the broker as credit.
         self._used_messages = 0
         self._used_bytes = 0
-        # The run of acknowledged offsets that grows, and the others.
-        self._ack_base = 0
-        self._ack_end = 0
-        self._acks = RangeSet()
-        # Sent, and not known to have arrived: they are sent again when the
-        # connection breaks.
-        self._unconfirmed = RangeSet()
+        self._acks = Acks()
         self._confirm_at = 0.0
         self._ack_timer: asyncio.TimerHandle | None = None
 
@@ -172,14 +212,32 @@ class Consumer:
         """
         if max_messages < 1:
             raise InvalidRequest("max_messages must be at least 1")
-        taken: list[tuple[Part, int, int]] = []
         part = self._part
         if part is None or self._position >= part.count:
             try:
                 part = self._next_part() or await self._wait_for_part(timeout_s)
             except TimedOut:
-                return MessageBatch(self.topic, taken)
+                return MessageBatch(self.topic, [])
+        return self.batch_nowait(max_messages)
+
+    def next_nowait(self) -> Message | None:
+        """The next message, if there is one."""
+        part = self._part
+        if part is None or self._position >= part.count:
+            part = self._next_part()
+            if part is None:
+                return None
+        index = self._position
+        self._position = index + 1
+        return Message(part, index)
+
+    def batch_nowait(self, max_messages: int) -> MessageBatch:
+        """The messages that are here, at most *max_messages*; maybe none."""
+        taken: list[tuple[Part, int, int]] = []
         left = max_messages
+        part = self._part
+        if part is None or self._position >= part.count:
+            part = self._next_part()
         while part is not None and left:
             base = self._position
             end = min(part.count, base + left)
@@ -201,24 +259,72 @@ class Consumer:
         """
         if type(messages) is Message:
             offset = messages._part.offsets[messages._index]  # noqa: SLF001  # Hot.
-            self._ack(offset, offset + 1)
+            self.ack_range(offset, offset + 1)
             return
         self.ack_nowait(messages)
 
     def ack_nowait(self, messages: Acked) -> None:
         """These messages are done; the same as ``ack``, which does not wait either."""
-        for base, end in _ranges_of(messages):
-            self._ack(base, end)
+        self.ack_ranges(ranges_of(messages))
+
+    def ack_ranges(self, ranges: Iterable[Range]) -> None:
+        """These offsets are done."""
+        add = self._acks.add
+        for base, end in ranges:
+            add(base, end)
+        if self._ack_timer is None:
+            self._ack_timer = self._loop.call_later(ACK_LINGER_S, self._send_acks)
+        elif self._acks.range_count >= ACK_MESSAGES_MAX:
+            self._send_acks()
+
+    def ack_range(self, base: int, end: int) -> None:
+        """The offsets ``base … end`` are done; made for one message after the other."""
+        acks = self._acks
+        if base == acks.end and acks.base < base and self._ack_timer is not None:
+            # The same as ack_ranges.
+            acks.end = end
+            if end - acks.base == ACK_MESSAGES_MAX:
+                self._send_acks()
+        else:
+            self.ack_ranges([(base, end)])
 
     async def ack_cumulative(self, message: Message | MessageId) -> None:
         """This message and all before it are done; see ``ack``."""
-        self._ack(0, message.offset + 1)
+        self.ack_range(0, message.offset + 1)
 
-    async def nack(self, messages: Acked) -> None:
-        """These messages were not processed: they are delivered again."""
+    async def nack(
+        self, messages: Acked, *, delay_s: float = 0.0, reason: str = ""
+    ) -> None:
+        """
+        These messages were not processed: they are delivered again.
+
+        Args:
+            messages: What failed; it counts as a failure of each.
+            delay_s: Not sooner than this, nor than the failure policy says.
+            reason: For people who look at the message later, if it becomes a
+                dead letter.
+        """
+        self.nack_nowait(messages, delay_s=delay_s, reason=reason)
+
+    def nack_nowait(
+        self, messages: Acked, *, delay_s: float = 0.0, reason: str = ""
+    ) -> None:
+        """They have failed; the same as ``nack``, which does not wait either."""
+        self.nack_ranges(ranges_of(messages), delay_s, reason)
+
+    def nack_ranges(self, ranges: Iterable[Range], delay_s: float, reason: str) -> None:
+        """These offsets have failed; see ``nack``."""
+        if not 0 <= delay_s < float("inf"):
+            raise InvalidRequest(f"a delay is not negative: {delay_s}")
+        if delay_s:
+            self._client.require(1, "delays of redelivery")
         if self._connection is not None:
-            ranges = ranges_to_wire(_ranges_of(messages))
-            self._connection.send(Kind.NACK, pb.Nack(ranges=ranges), self._channel)
+            nack = pb.Nack(
+                ranges=ranges_to_wire(ranges),
+                delay_s=delay_s,
+                reason=reason[:REASON_CHARACTERS_MAX],
+            )
+            self._connection.send(Kind.NACK, nack, self._channel)
 
     async def flush(self) -> None:
         """
@@ -236,9 +342,9 @@ class Consumer:
         except TimeoutError:
             raise TimedOut(_UNWRITTEN) from None
 
-    async def seek(self, to: int | str) -> None:
+    async def seek(self, to: Where) -> None:
         """
-        Go on at an offset, at ``"earliest"`` or at ``"latest"``.
+        Go on at an offset, at ``"earliest"``, at ``"latest"``, or at a time.
 
         It holds for the whole subscription, and what had come before is dropped.
 
@@ -247,22 +353,22 @@ class Consumer:
         Raises:
             InvalidRequest: The topic has no such offset yet, or is not reliable.
         """
+        position = position_of(to)
         message = pb.Seek()
-        if isinstance(to, int):
-            message.offset = to
+        if isinstance(position, int):
+            message.offset = position
+        elif isinstance(position, Start):
+            message.start = start_to_wire(position)
         else:
-            try:
-                message.start = start_to_wire(Start(to))
-            except ValueError:
-                raise InvalidRequest(
-                    f"seek to an offset, 'earliest' or 'latest', not {to!r}"
-                ) from None
-        self._take_acks()
+            self._client.require(1, "seeking to a time")
+            message.publish_time = position.publish_time
         if self._connection is None:
             raise TimedOut("the consumer is not connected at the moment")
+        for ranges in self._take_acks():
+            self._connection.send(Kind.ACK, pb.Ack(ranges=ranges), self._channel)
         # What comes before the answer was sent before the seek.
         await self._connection.request_nowait(
-            Kind.SEEK, message, self._channel, on_answer=self._drop_parts
+            Kind.SEEK, message, self._channel, on_answer=self._on_moved
         )
 
     # What the connection tells us.
@@ -271,8 +377,12 @@ class Consumer:
         """See ``connection.Channel``."""
         if frame.kind is Kind.DELIVERY:
             assert frame.batch is not None
-            self._parts.append(Part(frame.batch, self.topic, frame.attempt))
-            self._arrived.set()
+            part = Part(frame.batch, self.topic, frame.attempt)
+            if not self._unsettled and self._reading.settle(part):
+                self._parts.append(part)
+                self._on_arrival()
+            else:
+                self._wait_for_schema(part)
         elif frame.kind is Kind.CONSUMER_STATE:
             message: Any = frame.message
             self.is_active = message.is_active
@@ -313,9 +423,10 @@ class Consumer:
         try:
             if self._failure is None:
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                    if self._has_acks or self._unconfirmed:
+                    if self._acks.are_open:
                         await self.flush()
                     if self._connection is not None:
+                        self._is_closing = True
                         await self._close_channel(self._connection)
         except TimeoutError:
             raise TimedOut(_UNWRITTEN) from None
@@ -326,6 +437,17 @@ class Consumer:
         """Close without waiting, if it is not closed yet."""
         if self._failure is None:
             self._fail(Closed("the consumer is closed"))
+
+    @property
+    def failure(self) -> BrokerError | None:
+        """Why nothing comes any more, if so."""
+        return self._failure
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether there is a message to be handed out."""
+        part = self._part
+        return bool(self._parts) or (part is not None and self._position < part.count)
 
     @property
     def is_connected(self) -> bool:
@@ -344,6 +466,13 @@ class Consumer:
 
     async def _open_channel(self) -> None:
         connection = await self._client.connection()
+        options = self._options
+        if (
+            options.type is SubscriptionType.KEY_SHARED
+            or options.priority
+            or not isinstance(options.start, Start)
+        ):
+            self._client.require(1, "key-shared, priorities and starts by time")
         channel = connection.new_channel(self)
         self._channel_end = self._loop.create_future()
         try:
@@ -353,22 +482,33 @@ class Consumer:
                     topic=self.topic,
                     subscription=self.subscription,
                     name=self.name,
-                    type=type_to_wire(self._type),
-                    start=start_to_wire(self._start),
-                    ack_timeout_s=self._ack_timeout_s or 0,
+                    type=type_to_wire(options.type),
+                    start=(
+                        start_to_wire(options.start)
+                        if isinstance(options.start, Start)
+                        else None
+                    ),
+                    position=position_to_wire(options.start),
+                    ack_timeout_s=options.ack_timeout_s or 0,
+                    key_filters=options.key_filters,
+                    priority=options.priority,
                 ),
                 channel,
             )
+        except asyncio.CancelledError:
+            connection.give_up(Kind.CLOSE_CONSUMER, pb.CloseConsumer(), channel)
+            raise
         except BaseException:
             connection.free_channel(channel)
             raise
         self._connection, self._channel = connection, channel
         self._used_messages = self._used_bytes = 0
-        if self._has_acks or self._unconfirmed:
-            # Before new deliveries: what is done need not come again.
-            for base, end in self._unconfirmed:
-                self._acks.add(base, end)
-            connection.send(Kind.ACK, self._take_acks(), channel)
+        # Before new deliveries: what is done need not come again.
+        if self._acks.are_open:
+            again = self._acks.take_unconfirmed()
+            for ranges in (*again, *self._take_acks()):
+                connection.send(Kind.ACK, pb.Ack(ranges=ranges), channel)
+            self._acks.put_back(again)
         connection.send(
             Kind.CREDIT,
             pb.Credit(messages=self._prefetch_messages, bytes=self._prefetch_bytes),
@@ -382,7 +522,7 @@ class Consumer:
         if self._ack_timer is not None:
             self._ack_timer.cancel()
             self._ack_timer = None
-        self._arrived.set()
+        self._on_arrival()
 
     # From deliveries to messages.
 
@@ -398,12 +538,12 @@ class Consumer:
             self._used_messages * 2 >= self._prefetch_messages
             or self._used_bytes * 2 >= self._prefetch_bytes
         ):
-            self._give_credit()
+            self.give_credit()
         return part
 
     async def _wait_for_part(self, timeout_s: float | None = None) -> Part:
         # What is handed out is used; the broker may wait for just that credit.
-        self._give_credit()
+        self.give_credit()
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
@@ -417,71 +557,78 @@ class Consumer:
         except TimeoutError:
             raise TimedOut(f"no message came in {timeout_s} s") from None
 
-    def _give_credit(self) -> None:
-        if self._connection is not None and self._used_messages:
+    def give_credit(self) -> None:
+        """Let the broker send as much as was handed out."""
+        # Nothing follows the word that the channel is closed.
+        is_open = self._connection is not None and not self._is_closing
+        if is_open and self._used_messages:
+            assert self._connection is not None
             credit = pb.Credit(messages=self._used_messages, bytes=self._used_bytes)
             self._connection.send(Kind.CREDIT, credit, self._channel)
             self._used_messages = self._used_bytes = 0
 
+    def _wait_for_schema(self, part: Part) -> None:
+        """Hand *part* out later, in its turn, when its schema is known."""
+        self._unsettled.append(part)
+        if len(self._unsettled) == 1:
+            self._reading.run(self._settle_parts(), f"schemas of {self.topic}")
+
+    async def _settle_parts(self) -> None:
+        while self._unsettled:
+            part = self._unsettled[0]
+            await self._reading.prepare(part)
+            if self._unsettled and self._unsettled[0] is part:
+                self._parts.append(self._unsettled.popleft())
+                self._on_arrival()
+
+    def _on_moved(self) -> None:
+        """What was done before does not count any more."""
+        self._acks.take_unconfirmed()
+        self._drop_parts()
+
     def _drop_parts(self) -> None:
-        for part in self._parts:
+        for part in (*self._parts, *self._unsettled):
             self._used_messages += part.count
             self._used_bytes += part.frame.byte_count
         self._parts.clear()
+        self._unsettled.clear()
         self._part = None
         self._position = 0
-        self._give_credit()
+        self.give_credit()
 
     # Acknowledgements.
 
-    def _ack(self, base: int, end: int) -> None:
-        if base == self._ack_end and self._ack_base < base:
-            self._ack_end = end
-        else:
-            self._acks.add(self._ack_base, self._ack_end)
-            self._ack_base, self._ack_end = base, end
-        if self._ack_timer is None:
-            self._ack_timer = self._loop.call_later(ACK_LINGER_S, self._send_acks)
-        elif self._ack_end - self._ack_base == ACK_MESSAGES_MAX:
-            self._send_acks()
-
-    @property
-    def _has_acks(self) -> bool:
-        return self._ack_base < self._ack_end or bool(self._acks)
-
-    def _take_acks(self) -> pb.Ack:
+    def _take_acks(self) -> list[pb.OffsetRanges]:
         if self._ack_timer is not None:
             self._ack_timer.cancel()
             self._ack_timer = None
-        self._acks.add(self._ack_base, self._ack_end)
-        self._ack_base = self._ack_end
-        message = pb.Ack(ranges=ranges_to_wire(self._acks))
-        for base, end in self._acks:
-            self._unconfirmed.add(base, end)
-        self._acks.clear()
-        return message
+        return self._acks.take()
 
     def _send_acks(self) -> None:
-        if self._connection is None:
+        if self._connection is None or self._is_closing:
             self._ack_timer = None
         elif self._loop.time() < self._confirm_at:
-            self._connection.send(Kind.ACK, self._take_acks(), self._channel)
+            for ranges in self._take_acks():
+                self._connection.send(Kind.ACK, pb.Ack(ranges=ranges), self._channel)
         else:
             self._confirm_at = self._loop.time() + CONFIRM_INTERVAL_S
             self._request_ack(self._connection).add_done_callback(_retrieve)
 
     def _request_ack(self, connection: BrokerConnection) -> asyncio.Future[Any]:
         """Send the acknowledgements, and hear when they are on the broker's disk."""
-        message = self._take_acks()
-        sent, self._unconfirmed = self._unconfirmed, RangeSet()
-        answer = connection.request_nowait(Kind.ACK, message, self._channel)
+        *before, last = self._take_acks()
+        for ranges in before:
+            connection.send(Kind.ACK, pb.Ack(ranges=ranges), self._channel)
+        sent = self._acks.take_unconfirmed()
+        answer = connection.request_nowait(Kind.ACK, pb.Ack(ranges=last), self._channel)
         answer.add_done_callback(partial(self._on_confirmed, sent))
         return answer
 
-    def _on_confirmed(self, sent: RangeSet, answer: asyncio.Future[Any]) -> None:
+    def _on_confirmed(
+        self, sent: list[pb.OffsetRanges], answer: asyncio.Future[Any]
+    ) -> None:
         if answer.cancelled() or answer.exception() is not None:
-            for base, end in sent:
-                self._unconfirmed.add(base, end)
+            self._acks.put_back(sent)
 
     async def _try_flush(self) -> bool:
         """Have all acknowledgements written; False if the connection broke."""
@@ -495,37 +642,17 @@ class Consumer:
             if error.remedy is Remedy.GIVE_UP:
                 raise
         # What was sent before without waiting may have been lost since.
-        return not self._unconfirmed and not self._has_acks
+        return not self._acks.are_open
 
 
 @asynccontextmanager
 async def open_consumer(
-    client: Client,
-    tasks: TaskScope,
-    topic: str,
-    *,
-    subscription: str,
-    type_: SubscriptionType,
-    start: Start,
-    name: str,
-    ack_timeout_s: float | None,
-    prefetch_messages: int,
-    prefetch_bytes: int,
+    client: Client, tasks: TaskScope, topic: str, options: ConsumerOptions
 ) -> AsyncIterator[Consumer]:
-    """A consumer, open while the body runs; see ``Client.consumer``."""
-    consumer = Consumer(
-        client,
-        topic,
-        subscription=subscription,
-        type_=type_,
-        start=start,
-        name=name,
-        ack_timeout_s=ack_timeout_s,
-        prefetch_messages=prefetch_messages,
-        prefetch_bytes=prefetch_bytes,
-    )
+    """A consumer of *topic* alone, open while the body runs."""
+    consumer = Consumer(client, topic, options)
     await consumer.open()
-    running = tasks.run(consumer.run(), f"consumer {name} of {topic}")
+    running = tasks.run(consumer.run(), f"consumer {consumer.name} of {topic}")
     try:
         yield consumer
     except BaseException:
@@ -545,24 +672,3 @@ def _retrieve(answer: asyncio.Future[Any]) -> None:
     # Nobody waits for it; what went wrong shows when the channel is closed.
     if not answer.cancelled():
         answer.exception()
-
-
-def _ranges_of(messages: Any) -> Iterator[Range]:
-    if isinstance(messages, MessageBatch):
-        yield from messages.ranges()
-    elif isinstance(messages, MessageIds):
-        yield from ranges_of_offsets(messages.offsets)
-    elif isinstance(messages, Message | MessageId):
-        yield messages.offset, messages.offset + 1
-    elif isinstance(messages, Iterable) and not isinstance(messages, str | bytes):
-        yield from ranges_of_offsets(_offset_of(each) for each in messages)
-    else:
-        raise InvalidRequest(
-            f"a message, a batch or several of them, not {type(messages).__name__}"
-        )
-
-
-def _offset_of(message: object) -> int:
-    if not isinstance(message, Message | MessageId):
-        raise InvalidRequest(f"a message, not {type(message).__name__}")
-    return message.offset

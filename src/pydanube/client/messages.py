@@ -7,22 +7,26 @@ one; a ``Message`` is two references into its batch.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import pyarrow as pa
 
+from pydanube.client.positions import time_of
 from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE, Column, attributes_of
+from pydanube.model.errors import InvalidPayload, SchemaNotFound
+from pydanube.schemas.format import reason_alone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
 
     from pydanube.model.ranges import Range
+    from pydanube.schemas.format import Decoder
     from pydanube.wire.batches import BatchFrame
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MessageId(NamedTuple):
@@ -69,6 +73,84 @@ class MessageIds(Sequence[MessageId]):
         return f"MessageIds({self.topic!r}, {self._offsets!r})"
 
 
+class Run(NamedTuple):
+    """Messages of one batch that went to one partition."""
+
+    number: int
+    """Which partition."""
+    places: Sequence[int] | pa.Array
+    """Which messages of the batch, in order."""
+    offsets: Sequence[range]
+
+
+class PartitionedIds(MessageIds):
+    """
+    The ids of messages that were published together to several partitions.
+
+    Many are never looked at; so they are put in order when somebody does.
+    """
+
+    __slots__ = ("_count", "_names", "_numbers", "_runs")
+
+    def __init__(
+        self, topic: str, names: Sequence[str], runs: Sequence[Run], count: int
+    ) -> None:
+        super().__init__(topic, ())
+        self._names = names
+        self._runs = runs
+        self._count = count
+        self._numbers: Sequence[int] = ()
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        """The offset of each message in its partition."""
+        self._put_in_order()
+        return self._offsets
+
+    @overload
+    def __getitem__(self, index: int) -> MessageId: ...
+    @overload
+    def __getitem__(self, index: slice) -> MessageIds: ...
+    def __getitem__(self, index: int | slice) -> MessageId | MessageIds:
+        self._put_in_order()
+        if isinstance(index, slice):
+            numbers, offsets = self._numbers[index], self._offsets[index]
+            runs = [
+                Run(number, (at,), (range(offset, offset + 1),))
+                for at, (number, offset) in enumerate(
+                    zip(numbers, offsets, strict=True)
+                )
+            ]
+            return PartitionedIds(self.topic, self._names, runs, len(runs))
+        return MessageId(self._names[self._numbers[index]], self._offsets[index])
+
+    def counts(self) -> dict[str, int]:
+        """How many messages went to each partition."""
+        counts: Counter[int] = Counter()
+        for run in self._runs:
+            counts[run.number] += len(run.places)
+        return {self._names[number]: counts[number] for number in sorted(counts)}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __repr__(self) -> str:
+        return f"PartitionedIds({self.topic!r}, {len(self)} messages)"
+
+    def _put_in_order(self) -> None:
+        if len(self._numbers) == self._count:
+            return
+        numbers, offsets = [0] * self._count, [0] * self._count
+        for run in self._runs:
+            places = run.places
+            if isinstance(places, pa.Array):
+                places = places.to_pylist()
+            found = (offset for part in run.offsets for offset in part)
+            for at, offset in zip(places, found, strict=True):
+                numbers[at], offsets[at] = run.number, offset
+        self._numbers, self._offsets = numbers, offsets
+
+
 class Part:
     """The messages of one frame, as Python objects once they are looked at."""
 
@@ -78,6 +160,8 @@ class Part:
         self.attempt = attempt
         self.base = frame.base
         self.count = frame.count
+        self.decode: Decoder | None = None
+        """What makes values of payloads; None: the messages have no schema."""
 
     @cached_property
     def arrow(self) -> pa.RecordBatch:
@@ -91,6 +175,42 @@ class Part:
         if single is not None:
             return [bytes(single)]
         return self.arrow.column("payload").to_pylist()  # type: ignore[no-any-return]
+
+    @cached_property
+    def values(self) -> list[Any] | None:
+        """Every value, or None if not every payload is one."""
+        try:
+            return self.decoder_at(0)(self.payloads)
+        except InvalidPayload:
+            return None
+
+    def value_alone(self, index: int) -> Any:
+        """
+        The value of one message, whatever is wrong with the others.
+
+        Raises:
+            InvalidPayload: The payload does not keep to its schema.
+        """
+        try:
+            [value] = self.decoder_at(index)([self.payloads[index]])
+        except InvalidPayload as error:
+            said = f"{self._named(index)}: {reason_alone(error)}"
+            raise InvalidPayload(said) from error
+        return value
+
+    def decoder_at(self, index: int) -> Decoder:
+        """
+        What makes values of payloads, for the message with this number.
+
+        Raises:
+            SchemaNotFound: It was published without a schema.
+        """
+        if self.decode is None:
+            raise SchemaNotFound(
+                f"{self._named(index)} was published without a schema: it has a "
+                "payload and no value"
+            )
+        return self.decode
 
     @cached_property
     def keys(self) -> list[bytes | None] | None:
@@ -109,9 +229,20 @@ class Part:
     @cached_property
     def times(self) -> list[int] | None:
         """Every publish time in microseconds, or None if all are the first."""
-        if not self.frame.header.columns & Column.PUBLISH_TIME:
-            return None
-        return self.arrow.column("publish_time").cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
+        times: list[int] | None = self._times(Column.PUBLISH_TIME, "publish_time")
+        return times
+
+    @cached_property
+    def deliver_at(self) -> list[int | None] | None:
+        """From when on each may be delivered, or None if no producer said so."""
+        times: list[int | None] | None = self._times(Column.DELIVER_AT, "deliver_at")
+        return times
+
+    @cached_property
+    def expires_at(self) -> list[int | None] | None:
+        """From when on each is not delivered, or None if no producer said so."""
+        times: list[int | None] | None = self._times(Column.EXPIRES_AT, "expires_at")
+        return times
 
     @cached_property
     def producers(self) -> list[str] | None:
@@ -154,10 +285,18 @@ class Part:
         whole = pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
         return whole.slice(base, end - base)
 
+    def _named(self, index: int) -> str:
+        return f"message {self.offsets[index]} of {self.topic}"
+
     def _values(self, column: Column, name: str) -> Any:
         if not self.frame.header.columns & column:
             return None
         return self.arrow.column(name).to_pylist()
+
+    def _times(self, column: Column, name: str) -> Any:
+        if not self.frame.header.columns & column:
+            return None
+        return self.arrow.column(name).cast(pa.int64()).to_pylist()
 
 
 class Message:
@@ -178,6 +317,25 @@ class Message:
     def payload(self) -> bytes:
         """What the producer sent."""
         return self._part.payloads[self._index]
+
+    @property
+    def value(self) -> Any:
+        """
+        What the payload says, by the schema that it was written with.
+
+        It is built as the class that the consumer was opened with; without one, it
+        consists of plain values, lists and dicts.
+
+        Raises:
+            SchemaNotFound: The message was published without a schema, or the
+                broker does not have it any more.
+            InvalidPayload: The payload does not keep to its schema, or does not fit
+                the class.
+        """
+        values = self._part.values
+        if values is None:
+            return self._part.value_alone(self._index)
+        return values[self._index]
 
     @property
     def key(self) -> str | None:
@@ -217,9 +375,17 @@ class Message:
         """When the producer's client took the message, in UTC."""
         times = self._part.times
         first = self._part.frame.header.first_publish_time
-        return _EPOCH + timedelta(
-            microseconds=first if times is None else times[self._index]
-        )
+        return time_of(first if times is None else times[self._index])
+
+    @property
+    def deliver_at(self) -> datetime | None:
+        """Until when the producer wanted it held back, if so."""
+        return self._time(self._part.deliver_at)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """From when on the producer does not want it delivered, if so."""
+        return self._time(self._part.expires_at)
 
     @property
     def producer(self) -> str:
@@ -235,6 +401,11 @@ class Message:
         return self._part.attempt
 
     @property
+    def redeliveries(self) -> int:
+        """How often the message had been delivered before."""
+        return self._part.attempt - 1
+
+    @property
     def schema_id(self) -> int:
         """The schema's number, 0 if the message has none."""
         return self._part.frame.header.schema_id
@@ -243,6 +414,10 @@ class Message:
     def schema_version(self) -> int:
         """The schema's version, 0 if the message has none."""
         return self._part.frame.header.schema_version
+
+    def _time(self, times: list[int | None] | None) -> datetime | None:
+        time = None if times is None else times[self._index]
+        return None if time is None else time_of(time)
 
     def __repr__(self) -> str:
         return (
@@ -296,13 +471,33 @@ class MessageBatch(Sequence[Message]):
             for payload in part.payloads[base:end]
         ]
 
+    def values(self) -> list[Any]:
+        """
+        Every value, decoded together; see ``Message.value``.
+
+        Raises:
+            SchemaNotFound: A message has no schema, or the broker does not have it.
+            InvalidPayload: A payload does not keep to its schema; it is named, and
+                the others can be had one by one.
+        """
+        values: list[Any] = []
+        for decode, parts in groupby(self.parts, key=_decoder_of):
+            runs = list(parts)
+            payloads = [p for part, base, end in runs for p in part.payloads[base:end]]
+            try:
+                values += decode(payloads)
+            except InvalidPayload:
+                for part, base, end in runs:
+                    values += map(part.value_alone, range(base, end))
+        return values
+
     def ranges(self) -> Iterator[Range]:
         """The offsets as half-open ranges."""
         for part, base, end in self.parts:
             if isinstance(part.offsets, range):
                 yield part.base + base, part.base + end
             else:
-                yield from ((o, o + 1) for o in part.offsets[base:end])
+                yield from ranges_of_offsets(part.offsets[base:end])
 
     def to_arrow(self) -> pa.RecordBatch:
         """All messages as one Arrow record batch."""
@@ -352,6 +547,10 @@ ARROW_SCHEMA = pa.schema(
     ]
 )
 """What ``MessageBatch.to_arrow`` gives."""
+
+
+def _decoder_of(part: tuple[Part, int, int]) -> Decoder:
+    return part[0].decoder_at(part[1])
 
 
 def ranges_of_offsets(offsets: Iterable[int]) -> list[Range]:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from pydanube.client.messages import MessageId
-from pydanube.model.batch import batch_of
+from pydanube.model.batch import TIME_TYPE, batch_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-    import pyarrow as pa
-
+    from pydanube.client.envelope import Terms
     from pydanube.wire.batches import BatchFrame
+
+_NANOSECONDS = pa.timestamp("ns", tz="UTC")
+NO_EXTRAS = (None, None, None)
+"""Of a message that has nothing but a payload, among others."""
 
 
 class OpenBatch:
@@ -24,60 +29,102 @@ class OpenBatch:
         "byte_count",
         "future",
         "is_awaited",
+        "is_plain",
         "keys",
         "payloads",
-        "times",
+        "terms",
+        "times_ns",
         "topic",
     )
 
     def __init__(self, topic: str, loop: asyncio.AbstractEventLoop) -> None:
         self.topic = topic
         self.payloads: list[bytes] = []
-        self.times: list[int] = []
-        # Only once a message has one.
+        # When each was taken, since 1970; divided by a thousand all together, later.
+        self.times_ns: list[int] = []
+        # Whether no message has anything but a payload; the others only once one has.
+        self.is_plain = True
         self.keys: list[bytes | None] | None = None
         self.attributes: list[Mapping[str, str] | None] | None = None
+        self.terms: list[Terms | None] | None = None
         self.byte_count = 0
         # Whether somebody will see what becomes of it.
         self.is_awaited = False
         self.future: asyncio.Future[int] = loop.create_future()
 
     @property
+    def publish_times(self) -> tuple[int, int]:
+        """Of the first and of the last message, in microseconds since 1970."""
+        return self.times_ns[0] // 1000, self.times_ns[-1] // 1000
+
+    @property
     def is_single(self) -> bool:
         """Whether there is one message that has nothing but a payload."""
-        return len(self.payloads) == 1 and self.keys is None and self.attributes is None
+        return self.is_plain and len(self.payloads) == 1
+
+    def add_extras(
+        self,
+        key: bytes | None,
+        attributes: Mapping[str, str] | None,
+        terms: Terms | None,
+    ) -> None:
+        """What the next message, whose payload follows, has besides it."""
+        self.is_plain = False
+        count = len(self.payloads)
+        if key is not None or self.keys is not None:
+            if self.keys is None:
+                self.keys = [None] * count
+            self.keys.append(key)
+        if attributes is not None or self.attributes is not None:
+            if self.attributes is None:
+                self.attributes = [None] * count
+            self.attributes.append(attributes)
+        if terms is not None or self.terms is not None:
+            if self.terms is None:
+                self.terms = [None] * count
+            self.terms.append(terms)
 
     def to_arrow(self) -> pa.RecordBatch:
         """The messages as a batch of the envelope."""
-        times = self.times
+        first, last = self.publish_times
+        times = None
+        if first != last:
+            times = pa.array(self.times_ns, _NANOSECONDS).cast(TIME_TYPE, safe=False)
         return batch_of(
             self.payloads,
             keys=self.keys,
             attributes=self.attributes,
-            publish_times=None if times[0] == times[-1] else times,
+            publish_times=times,
+            deliver_at=self._terms(0),
+            expires_at=self._terms(1),
         )
 
+    def _terms(self, which: int) -> list[int | None] | None:
+        if self.terms is None:
+            return None
+        times = [None if terms is None else terms[which] for terms in self.terms]
+        return None if times.count(None) == len(times) else times
 
-class Pending:
+
+class Pending(tuple[OpenBatch, int]):
     """A message on its way; await it for its MessageId."""
 
-    __slots__ = ("_batch", "_index")
-
-    def __init__(self, batch: OpenBatch, index: int) -> None:
-        self._batch = batch
-        self._index = index
+    # One is made for every message, and nothing is made faster than a tuple: of its
+    # batch, and of its place there.
+    __slots__ = ()
 
     def __await__(self) -> Generator[Any, None, MessageId]:
-        self._batch.is_awaited = True
-        future = self._batch.future
+        batch, index = self
+        batch.is_awaited = True
+        future = batch.future
         if not future.done():
             # Whoever stops waiting for one message must not fail its batch.
             yield from asyncio.shield(future).__await__()
-        return MessageId(self._batch.topic, future.result() + self._index)
+        return MessageId(batch.topic, future.result() + index)
 
     def done(self) -> bool:
         """Whether the message is acknowledged or has failed."""
-        return self._batch.future.done()
+        return self[0].future.done()
 
 
 class Outgoing:

@@ -14,19 +14,29 @@ acknowledged again; the broker recognises what it has.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections import deque
+from collections.abc import Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
-from time import time_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
 from pydanube.client.backoff import Backoff, retried
+from pydanube.client.envelope import (
+    TERMS_BYTES,
+    batches_of,
+    check_attributes,
+    has_terms,
+    is_delayed,
+    terms_of,
+    times_of,
+    to_bytes,
+)
 from pydanube.client.messages import MessageId, MessageIds
-from pydanube.client.pending import OpenBatch, Outgoing, Pending
-from pydanube.model.batch import Column, batch_of, conform
+from pydanube.client.pending import NO_EXTRAS, OpenBatch, Outgoing, Pending
+from pydanube.model.batch import Column
 from pydanube.model.errors import (
     BrokerError,
     Closed,
@@ -38,7 +48,7 @@ from pydanube.model.errors import (
     TimedOut,
     Unavailable,
 )
-from pydanube.model.policy import DispatchMode, TopicPolicy
+from pydanube.model.policy import ProducerAccess, TopicPolicy
 from pydanube.wire.batches import (
     BatchFrame,
     BatchHeader,
@@ -48,15 +58,19 @@ from pydanube.wire.batches import (
     restamp_producer,
 )
 from pydanube.wire.frames import Kind
-from pydanube.wire.messages import policy_to_wire
+from pydanube.wire.messages import access_to_wire, policy_to_wire
 from pydanube.wire.pb import stream_pb2 as pb
+from pydanube.wire.schema_messages import reference_to_wire
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping
+    from typing import Unpack
 
     from pydanube.client.client import Client
     from pydanube.client.connection import BrokerConnection
+    from pydanube.client.envelope import TermOptions, Terms
     from pydanube.client.tasks import TaskScope
+    from pydanube.model.schemas import ProducerSchema
     from pydanube.wire.connection import Received
 
 BATCH_MESSAGES_MAX = 8192
@@ -71,10 +85,36 @@ PENDING_BYTES_MAX = 64 * 1024 * 1024
 DELIVERY_TIMEOUT_S = 120.0
 """A batch that no broker has taken for so long has failed."""
 OPEN_TIMEOUT_S = 30.0
+STEADY_S = 1.0
+"""A channel that was open for so long is opened again at once when it breaks."""
 CLOSE_TIMEOUT_S = 30.0
+"""Whoever closes a producer waits so long for a word from the broker."""
 MESSAGE_OVERHEAD_BYTES = 16
 
 _CODECS = {None: Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+
+Batched: TypeAlias = "Sequence[bytes | str] | pa.RecordBatch | pa.Table"
+"""What can be published at once."""
+
+
+Shipped: TypeAlias = "tuple[int, asyncio.Future[int]]"
+"""How many messages are on their way, and the future of their first offset."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions:
+    """How to produce."""
+
+    name: str
+    is_anonymous: bool
+    """Whether we made up the name."""
+    policy: TopicPolicy
+    """Of a topic that does not exist yet."""
+    takes_any_kind: bool
+    codec: Codec
+    access: ProducerAccess
+    schema: ProducerSchema | None = None
+    """Which version of which subject the payloads are written with, if any."""
 
 
 class Producer:
@@ -87,23 +127,55 @@ class Producer:
         ``send_batch`` wait for room, ``send_nowait`` raises ``Overloaded``.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        topic: str,
-        name: str | None,
-        policy: TopicPolicy,
-        codec: Codec,
-        *,
-        takes_any_kind: bool,
-    ) -> None:
+    # What is done for every message looks at some of them.
+    __slots__ = (
+        "_access",
+        "_alone_bytes",
+        "_batch_bytes_max",
+        "_channel",
+        "_channel_end",
+        "_client",
+        "_closing",
+        "_codec",
+        "_connection",
+        "_failure",
+        "_full_bytes",
+        "_has_receipt",
+        "_is_reliable",
+        "_loop",
+        "_next_sequence",
+        "_open",
+        "_opened_at",
+        "_options",
+        "_outgoing",
+        "_outgoing_bytes",
+        "_pending_bytes",
+        "_producer_epoch",
+        "_producer_id",
+        "_room",
+        "_schema_id",
+        "_schema_version",
+        "_unseen",
+        "_waiting",
+        "_wall_clock_ns",
+        "_way",
+        "name",
+        "topic",
+    )
+
+    def __init__(self, client: Client, topic: str, options: ProducerOptions) -> None:
         self.topic = topic
-        self.name = name or f"producer-{uuid.uuid4().hex[:12]}"
+        self.name = options.name
         self._client = client
-        self._is_anonymous = name is None
-        self._policy = policy
-        self._takes_any_kind = takes_any_kind
-        self._codec = codec
+        self._options = options
+        self._codec = options.codec
+        self._schema_id = self._schema_version = 0
+        if options.schema is not None:
+            self._schema_id = options.schema.schema_id
+            self._schema_version = options.schema.version
+        self._wall_clock_ns = client.wall_clock_ns
+        self._access = options.access
+        self._is_reliable = True
         self._loop = asyncio.get_running_loop()
         self._connection: BrokerConnection | None = None
         self._channel = 0
@@ -123,9 +195,14 @@ class Producer:
         self._room = asyncio.Event()
         self._room.set()
         self._way = asyncio.Event()
+        # When the channel was opened, and whether something was acknowledged on it.
+        self._opened_at = 0.0
+        self._has_receipt = False
         self._failure: BrokerError | None = None
         # What fire-and-forget messages ran into, until somebody flushes.
         self._unseen: BrokerError | None = None
+        # Of closing; every word from the broker puts it off.
+        self._closing: asyncio.Timeout | None = None
 
     # Sending.
 
@@ -135,9 +212,19 @@ class Producer:
         *,
         key: str | bytes | None = None,
         attributes: Mapping[str, str] | None = None,
+        **terms: Unpack[TermOptions],
     ) -> MessageId:
         """
         Publish one message and return its id.
+
+        Args:
+            payload: What consumers get; text is sent as UTF-8.
+            key: Which messages belong together.
+            attributes: What else there is to say about it.
+            terms: When it may be delivered.  ``deliver_after_s``: consumers get it
+                so much later, on reliable topics; ``deliver_at``: the same as a
+                moment, a datetime or seconds since 1970; ``ttl_s``: who has not
+                got it after so long does not get it any more.
 
         Durability: On return the message is as safe as its topic promises; by
             default it is on disk.
@@ -151,7 +238,12 @@ class Producer:
         """
         if not self._room.is_set():
             await self._room.wait()
-        pending = self.send_nowait(payload, key=key, attributes=attributes)
+        pending = self.send_nowait(
+            payload,
+            key=key,
+            attributes=attributes,
+            **terms,
+        )
         if not self._outgoing and not self._waiting:
             # Nothing is on its way: what others send in this turn of the loop
             # gathers behind this one.
@@ -164,9 +256,12 @@ class Producer:
         *,
         key: str | bytes | None = None,
         attributes: Mapping[str, str] | None = None,
+        **terms: Unpack[TermOptions],
     ) -> Pending:
         """
         Publish one message soon, together with others; await the result for its id.
+
+        Args: As for ``send``.
 
         Raises:
             Overloaded: Too much is not acknowledged yet: await ``flush()``, or
@@ -175,13 +270,16 @@ class Producer:
             Closed: The producer is closed, or has failed before.
         """
         if type(payload) is not bytes:
-            payload = _to_bytes("payload", payload)
+            payload = to_bytes("payload", payload)
         byte_count = len(payload) + MESSAGE_OVERHEAD_BYTES
-        if key is not None:
-            key = _to_bytes("key", key)
-            byte_count += len(key)
-        if attributes is not None:
-            byte_count += _check_attributes(attributes)
+        extras = None
+        if key is not None or attributes is not None or terms:
+            extras = (
+                None if key is None else to_bytes("key", key),
+                attributes,
+                self._terms(terms),
+            )
+            byte_count += _byte_count_of(*extras)
         if byte_count > self._alone_bytes:
             self._check_size(byte_count)
             self._close_open()
@@ -190,54 +288,58 @@ class Producer:
             batch = self._begin()
         payloads = batch.payloads
         index = len(payloads)
-        if key is not None or batch.keys is not None:
-            _add(batch, "keys", index, key)
-        if attributes is not None or batch.attributes is not None:
-            _add(batch, "attributes", index, attributes)
+        if extras is not None or not batch.is_plain:
+            batch.add_extras(*(extras or NO_EXTRAS))
         payloads.append(payload)
-        batch.times.append(time_ns() // 1000)
+        batch.times_ns.append(self._wall_clock_ns())
         batch.byte_count += byte_count
         if batch.byte_count >= self._full_bytes or index + 1 >= BATCH_MESSAGES_MAX:
             self._close_open()
-        return Pending(batch, index)
+        return Pending((batch, index))
 
     async def send_batch(
-        self, messages: Sequence[bytes | str] | pa.RecordBatch | pa.Table
+        self, messages: Batched, **terms: Unpack[TermOptions]
     ) -> MessageIds:
         """
         Publish many messages and return their ids, in their order.
 
         Args:
             messages: Payloads; or Arrow data with the column ``payload`` and, if
-                wanted, ``key``, ``attributes`` and ``publish_time``.
+                wanted, ``key``, ``attributes``, ``publish_time``, ``deliver_at``
+                and ``expires_at``.
+            terms: As for ``send``, for all of them.
 
         Durability, Cancellation, Raises: As ``send``, for all of them; the
             messages may travel, and on an error be stored, in several batches.
         """
-        if isinstance(messages, pa.RecordBatch | pa.Table):
-            batches = conform(messages)
-        elif messages:
-            payloads = [
-                each if type(each) is bytes else _to_bytes("payload", each)
-                for each in messages
-            ]
-            batches = [batch_of(payloads)]
-        else:
-            batches = []
+        shipped = await self.ship(batches_of(messages, self._terms(terms)))
+        return MessageIds(self.topic, joined(await settled(shipped)))
+
+    async def ship(
+        self,
+        batches: Sequence[pa.RecordBatch],
+        schema: tuple[int, int] | None = None,
+    ) -> list[Shipped]:
+        """
+        Put batches of the envelope on their way, as soon as there is one.
+
+        *schema* is the id and the version of theirs, if not the producer's.
+
+        Returns: How many messages are in each piece that travels, and the future
+            of its first offset.
+        """
         self._close_open()
-        futures = []
+        shipped = []
         for batch in batches:
+            if has_terms(batch):
+                self._check_terms(is_delayed=is_delayed(batch))
             for piece in self._cut(batch):
                 while self._waiting or not self._has_way():
                     self._raise_if_failed()
                     self._way.clear()
                     await self._way.wait()
-                futures.append((piece.num_rows, self._ship(piece)))
-        offsets: list[range] = []
-        for count, future in futures:
-            base = await asyncio.shield(future)
-            offsets.append(range(base, base + count))
-        return MessageIds(self.topic, _joined(offsets))
+                shipped.append((piece.num_rows, self._ship(piece, schema)))
+        return shipped
 
     async def flush(self) -> None:
         """
@@ -255,6 +357,11 @@ class Producer:
         unseen, self._unseen = self._unseen, None
         if unseen is not None:
             raise unseen
+
+    @property
+    def is_gathering(self) -> bool:
+        """Whether there is an open batch, which the next message goes to."""
+        return self._open is not None
 
     @property
     def is_connected(self) -> bool:
@@ -286,10 +393,13 @@ class Producer:
         if frame.kind is not Kind.RECEIPT:
             return
         message: Any = frame.message
+        if self._closing is not None:
+            self._closing.reschedule(self._loop.time() + CLOSE_TIMEOUT_S)
         for sequence, offset in zip(
             message.base_sequence, message.base_offset, strict=True
         ):
             self._acknowledge(sequence, offset)
+            self._has_receipt = True
         self._send_waiting()
         self._make_room()
 
@@ -310,23 +420,28 @@ class Producer:
         backoff = Backoff()
         while self._failure is None:
             if self.is_connected:
-                reason = await self._channel_end
-                backoff.reset()
-                self._take_in(reason)
-                continue
-            try:
-                await self._open_channel()
-            except BrokerError as error:
-                self._take_in(error)
-            if not self.is_connected:
-                await asyncio.sleep(backoff.next_s())
+                self._take_in(await self._channel_end)
+                # Not so if it was closed over what we had sent again, as it is
+                # while the broker's disk is full.
+                if self._has_receipt or self._loop.time() > self._opened_at + STEADY_S:
+                    backoff.reset()
+                    continue
+            else:
+                try:
+                    await self._open_channel()
+                    continue
+                except BrokerError as error:
+                    self._take_in(error)
+            await asyncio.sleep(backoff.next_s())
 
     async def aclose(self) -> None:
         """Send what is open, wait for its acknowledgement, and close."""
         try:
             if self._failure is None:
-                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                # Where the broker slows us down, it says so now and then.
+                async with asyncio.timeout(CLOSE_TIMEOUT_S) as self._closing:
                     await self.flush()
+                self._closing = None
                 if self._connection is not None:
                     await self._close_channel(self._connection)
         except TimeoutError:
@@ -335,6 +450,7 @@ class Producer:
                 f"{CLOSE_TIMEOUT_S:.0f} s"
             ) from None
         finally:
+            self._closing = None
             self._fail_all(Closed("the producer is closed"))
 
     async def _close_channel(self, connection: BrokerConnection) -> None:
@@ -358,6 +474,11 @@ class Producer:
 
     async def _open_channel(self) -> None:
         connection = await self._client.connection()
+        options = self._options
+        if self._access is not ProducerAccess.SHARED:
+            self._client.require(1, "exclusive producers")
+        if options.schema is not None:
+            self._client.require(2, "schemas")
         channel = connection.new_channel(self)
         self._channel_end = self._loop.create_future()
         try:
@@ -366,17 +487,31 @@ class Producer:
                 pb.OpenProducer(
                     topic=self.topic,
                     name=self.name,
-                    policy=policy_to_wire(self._policy),
-                    takes_any_kind=self._takes_any_kind,
+                    policy=policy_to_wire(options.policy),
+                    takes_any_kind=options.takes_any_kind,
                     producer_id=self._producer_id,
                     producer_epoch=self._producer_epoch,
-                    is_anonymous=self._is_anonymous,
+                    is_anonymous=options.is_anonymous,
+                    access=access_to_wire(self._access),
+                    schema=(
+                        None
+                        if options.schema is None
+                        else reference_to_wire(options.schema.reference)
+                    ),
                 ),
                 channel,
             )
+        except asyncio.CancelledError:
+            connection.give_up(Kind.CLOSE_PRODUCER, pb.CloseProducer(), channel)
+            raise
         except BaseException:
             connection.free_channel(channel)
             raise
+        self._is_reliable = opened.reliable
+        if self._access is not ProducerAccess.SHARED:
+            # Who loses the place with the connection, and finds another one there,
+            # must hear of it: neither wait in silence nor drive it out.
+            self._access = ProducerAccess.EXCLUSIVE
         self._producer_id = opened.producer_id
         self._producer_epoch = opened.producer_epoch
         self._batch_bytes_max = min(opened.batch_bytes_max, connection.batch_bytes_max)
@@ -391,6 +526,7 @@ class Producer:
     ) -> None:
         """Take the new channel, and send what is not acknowledged on it."""
         self._connection, self._channel = connection, channel
+        self._opened_at, self._has_receipt = self._loop.time(), False
         first = self._outgoing[0].frame.header if self._outgoing else None
         if first is None:
             self._next_sequence = next_sequence
@@ -489,7 +625,7 @@ class Producer:
             self._close_open()
 
     def _ship_open(self, batch: OpenBatch) -> None:
-        header = self._header(batch.times[0], batch.times[-1])
+        header = self._header(*batch.publish_times)
         if batch.is_single and self._codec is Codec.NONE:
             self._dispatch(encode_message(batch.payloads[0], header), batch.future)
             return
@@ -500,11 +636,17 @@ class Producer:
             return
         self._dispatch(encode(arrow, header, self._codec), batch.future)
 
-    def _ship(self, batch: pa.RecordBatch) -> asyncio.Future[int]:
+    def _ship(
+        self, batch: pa.RecordBatch, schema: tuple[int, int] | None
+    ) -> asyncio.Future[int]:
         self._raise_if_failed()
         future: asyncio.Future[int] = self._loop.create_future()
         future.add_done_callback(_retrieve)
-        frame = encode(batch, self._header(*_times_of(batch)), self._codec)
+        times = times_of(batch, self._wall_clock_ns() // 1000)
+        header = self._header(*times)
+        if schema is not None:
+            header.schema_id, header.schema_version = schema
+        frame = encode(batch, header, self._codec)
         self._dispatch(frame, future)
         return future
 
@@ -518,6 +660,8 @@ class Producer:
             base_sequence=self._next_sequence,
             first_publish_time=first_time,
             last_publish_time=last_time,
+            schema_id=self._schema_id,
+            schema_version=self._schema_version,
             producer=self.name,
         )
 
@@ -585,6 +729,19 @@ class Producer:
                 f"{self._batch_bytes_max}"
             )
 
+    def _terms(self, options: TermOptions) -> Terms | None:
+        terms = terms_of(self._wall_clock_ns() // 1000, **options)
+        if terms is not None:
+            self._check_terms(is_delayed=terms.deliver_at is not None)
+        return terms
+
+    def _check_terms(self, *, is_delayed: bool) -> None:
+        self._client.require(1, "delays and times to live")
+        if is_delayed and not self._is_reliable:
+            raise InvalidRequest(
+                f"{self.topic} is not reliable: its messages cannot be delayed"
+            )
+
     def _see(self, batch: OpenBatch, future: asyncio.Future[int]) -> None:
         error = future.exception()
         if isinstance(error, BrokerError) and not batch.is_awaited:
@@ -597,32 +754,10 @@ class Producer:
 
 @asynccontextmanager
 async def open_producer(
-    client: Client,
-    tasks: TaskScope,
-    topic: str,
-    *,
-    name: str | None,
-    reliable: bool | None,
-    compression: str | None,
+    client: Client, tasks: TaskScope, topic: str, options: ProducerOptions
 ) -> AsyncIterator[Producer]:
-    """A producer, open while the body runs; see ``Client.producer``."""
-    if compression not in _CODECS:
-        raise InvalidRequest(
-            f"compression is 'lz4', 'zstd' or None, not {compression!r}"
-        )
-    policy = TopicPolicy(
-        dispatch=DispatchMode.NON_RELIABLE
-        if reliable is False
-        else DispatchMode.RELIABLE
-    )
-    producer = Producer(
-        client,
-        topic,
-        name,
-        policy,
-        _CODECS[compression],
-        takes_any_kind=reliable is None,
-    )
+    """A producer of *topic* alone, open while the body runs."""
+    producer = Producer(client, topic, options)
     await producer.open()
     running = tasks.run(producer.run(), f"producer {producer.name} of {topic}")
     try:
@@ -637,30 +772,49 @@ async def open_producer(
         running.cancel()
 
 
-def _to_bytes(what: str, value: object) -> bytes:
-    if isinstance(value, str):
-        return value.encode(errors="surrogateescape")
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
-    raise InvalidRequest(f"a {what} is bytes or str, not {type(value).__name__}")
+def codec_of(compression: str | None) -> Codec:
+    """
+    How batches are compressed.
+
+    Raises:
+        InvalidRequest: *compression* is none that we know.
+    """
+    if compression not in _CODECS:
+        raise InvalidRequest(
+            f"compression is 'lz4', 'zstd' or None, not {compression!r}"
+        )
+    return _CODECS[compression]
 
 
-def _check_attributes(attributes: Mapping[str, str]) -> int:
-    """How many bytes *attributes* take."""
-    byte_count = 0
-    for name, value in attributes.items():
-        if type(name) is not str or type(value) is not str:
-            raise InvalidRequest("attributes are a mapping of str to str")
-        byte_count += 4 * (len(name) + len(value)) + 8
+async def settled(shipped: Sequence[Shipped]) -> list[range]:
+    """The offsets of batches on their way, when all are acknowledged."""
+    offsets = []
+    for count, future in shipped:
+        # Whoever stops waiting must not fail the batch.
+        base = await asyncio.shield(future)
+        offsets.append(range(base, base + count))
+    return offsets
+
+
+def joined(offsets: Sequence[range]) -> Sequence[int]:
+    """Offsets of pieces as one sequence; a range where there is no gap."""
+    if not offsets:
+        return range(0)
+    first, last = offsets[0], offsets[-1]
+    if last.stop - first.start == sum(map(len, offsets)):
+        return range(first.start, last.stop)
+    return [offset for run in offsets for offset in run]
+
+
+def _byte_count_of(
+    key: bytes | None, attributes: Mapping[str, str] | None, terms: Terms | None
+) -> int:
+    byte_count = 0 if key is None else len(key)
+    if attributes is not None:
+        byte_count += check_attributes(attributes)
+    if terms is not None:
+        byte_count += TERMS_BYTES
     return byte_count
-
-
-def _add(batch: OpenBatch, which: str, index: int, value: Any) -> None:
-    values = getattr(batch, which)
-    if values is None:
-        values = [None] * index
-        setattr(batch, which, values)
-    values.append(value)
 
 
 def _fail(future: asyncio.Future[Any], reason: BrokerError) -> None:
@@ -672,20 +826,3 @@ def _retrieve(future: asyncio.Future[Any]) -> None:
     # Whoever waited may be gone; that is no reason for a warning.
     if not future.cancelled():
         future.exception()
-
-
-def _times_of(batch: pa.RecordBatch) -> tuple[int, int]:
-    if "publish_time" not in batch.schema.names:
-        now = time_ns() // 1000
-        return now, now
-    times = batch.column("publish_time").cast(pa.int64())
-    return times[0].as_py(), times[-1].as_py()
-
-
-def _joined(offsets: Sequence[range]) -> Sequence[int]:
-    if not offsets:
-        return range(0)
-    first, last = offsets[0], offsets[-1]
-    if last.stop - first.start == sum(map(len, offsets)):
-        return range(first.start, last.stop)
-    return [offset for run in offsets for offset in run]

@@ -1,11 +1,13 @@
-"""Reading a topic from an offset to an offset, without a subscription."""
+"""Reading topics from a position to an offset, without a subscription."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from pydanube.client.messages import MessageBatch, Part
+from pydanube.client.positions import position_of
 from pydanube.model.errors import InvalidRequest
+from pydanube.model.policy import AtTime, Start
 from pydanube.wire.frames import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -13,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from pydanube.client.client import Client
+    from pydanube.client.positions import Where
+    from pydanube.client.written import Reading
+    from pydanube.model.policy import Position
     from pydanube.wire.batches import BatchFrame
 
 FETCH_BYTES_MAX = 4 * 1024 * 1024
@@ -20,15 +25,47 @@ FETCH_WAIT_S = 10.0
 
 
 async def read(
-    client: Client, topic: str, *, start: int | str, end: int | None, follow: bool
+    client: Client,
+    topic: str,
+    *,
+    start: Where,
+    end: int | None,
+    follow: bool,
+    reading: Reading,
 ) -> AsyncIterator[MessageBatch]:
     """The messages ``start … end`` of *topic*; see ``Client.read``."""
-    offset = await _offset_of(client, topic, start)
+    position = position_of(start)
+    names = await client.existing_partitions(topic)
+    is_of_one = follow or end is not None or isinstance(position, int)
+    if is_of_one and names != [topic]:
+        raise InvalidRequest(
+            f"{topic} has partitions: read one of them, for example {names[0]}, from "
+            "offset to offset or with what is to come"
+        )
+    for name in names:
+        async for part in _read_one(client, name, position, end, follow=follow):
+            await reading.prepare(part)
+            yield MessageBatch(name, [(part, 0, part.count)])
+
+
+async def _read_one(
+    client: Client, topic: str, start: Position, end: int | None, *, follow: bool
+) -> AsyncIterator[Part]:
+    offset = 0
+    if isinstance(start, int):
+        offset = start
+    elif isinstance(start, Start):
+        facts = await client.describe_topic(topic)
+        is_earliest = start is Start.EARLIEST
+        offset = facts.base_offset if is_earliest else facts.end_offset
+    else:
+        client.require(1, "reading from a time on")
     if end is None and not follow:
         end = (await client.describe_topic(topic)).end_offset
     if end is not None and not follow:
         # What was asked for beyond the present end does not exist yet.
         end = min(end, (await client.describe_topic(topic)).end_offset)
+    time = start.publish_time if isinstance(start, AtTime) else None
     while end is None or offset < end:
         frames: list[BatchFrame] = []
         answer = await client.request(
@@ -39,23 +76,10 @@ async def read(
                 end_offset=end or 0,
                 bytes_max=FETCH_BYTES_MAX,
                 wait_s=FETCH_WAIT_S if follow else 0,
+                publish_time=time,
             ),
             on_batch=frames.append,
         )
         for frame in frames:
-            yield MessageBatch(topic, [(Part(frame, topic, 1), 0, frame.count)])
-        offset = answer.next_offset
-
-
-async def _offset_of(client: Client, topic: str, start: int | str) -> int:
-    if isinstance(start, int):
-        if start < 0:
-            raise InvalidRequest(f"an offset is not negative: {start}")
-        return start
-    if start not in ("earliest", "latest"):
-        raise InvalidRequest(
-            f"start must be an offset, 'earliest' or 'latest', not {start!r}"
-        )
-    description = await client.describe_topic(topic)
-    is_earliest = start == "earliest"
-    return description.base_offset if is_earliest else description.end_offset
+            yield Part(frame, topic, 1)
+        offset, time = answer.next_offset, None

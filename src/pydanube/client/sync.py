@@ -13,29 +13,64 @@ import asyncio
 import threading
 from collections import deque
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from pydanube.client import client as aio
 from pydanube.client.loops import new_loop
 from pydanube.client.messages import Message, MessageBatch, MessageId, MessageIds
+from pydanube.client.typed_producer import TypedProducer as AsyncTypedProducer
 from pydanube.model.errors import BrokerError, Closed, TimedOut
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator, Mapping, Sequence
+    from collections.abc import (
+        AsyncIterator,
+        Coroutine,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
     from concurrent.futures import Future
-    from contextlib import AbstractAsyncContextManager
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+    from typing import Unpack
 
-    import pyarrow as pa
-
-    from pydanube.client.consumer import Acked
     from pydanube.client.consumer import Consumer as AsyncConsumer
+    from pydanube.client.dead_letters import DeadLetter
+    from pydanube.client.dead_letters import DeadLetters as AsyncDeadLetters
+    from pydanube.client.envelope import TermOptions
+    from pydanube.client.offsets import Acked
+    from pydanube.client.partitioned_consumer import (
+        PartitionedConsumer as AsyncPartitionedConsumer,
+    )
+    from pydanube.client.partitioned_producer import (
+        PartitionedProducer as AsyncPartitionedProducer,
+    )
     from pydanube.client.pending import Pending as AsyncPending
+    from pydanube.client.positions import Where
+    from pydanube.client.producer import Batched
     from pydanube.client.producer import Producer as AsyncProducer
+    from pydanube.client.schema import Schema
+    from pydanube.client.schemas import Schemas as AsyncSchemas
     from pydanube.model.descriptions import (
+        BrokerDescription,
+        NamespaceDescription,
         Segments,
         SubscriptionDescription,
         TopicDescription,
     )
+    from pydanube.model.policy import (
+        DispatchLimits,
+        FailurePolicy,
+        NamespacePolicy,
+        SubscriptionSettings,
+    )
+    from pydanube.model.schemas import (
+        Compatibility,
+        SchemaVersion,
+        SubjectDescription,
+        TopicSchema,
+    )
+    from pydanube.schemas.compatibility import Violation
 
 T = TypeVar("T")
 
@@ -67,14 +102,24 @@ class Client:
     def __init__(self, loop: _LoopThread, client: aio.Client) -> None:
         self._loop = loop
         self._client = client
+        self.schemas = Schemas(loop, client.schemas)
+        """The schema registry."""
 
-    @contextmanager
-    def producer(self, topic: str, **options: Any) -> Iterator[Producer]:
+    @overload
+    def producer(
+        self, topic: str, *, schema: Schema[Any] | type, **options: Any
+    ) -> AbstractContextManager[TypedProducer]: ...
+    @overload
+    def producer(
+        self, topic: str, *, subject: str, **options: Any
+    ) -> AbstractContextManager[TypedProducer]: ...
+    @overload
+    def producer(
+        self, topic: str, **options: Any
+    ) -> AbstractContextManager[Producer]: ...
+    def producer(self, topic: str, **options: Any) -> AbstractContextManager[Any]:
         """A producer for *topic*; options as for ``pydanube.Client.producer``."""
-        with _entered(self._loop, self._client.producer(topic, **options)) as producer:
-            wrapped = Producer(self._loop, producer)
-            yield wrapped
-            wrapped.hand_over()
+        return _producer(self._loop, self._client.producer(topic, **options))
 
     @contextmanager
     def consumer(self, topic: str, **options: Any) -> Iterator[Consumer]:
@@ -84,21 +129,37 @@ class Client:
             yield wrapped
             wrapped.hand_over()
 
+    def dead_letters(
+        self, topic: str, subscription: str, *, dead_letter_topic: str | None = None
+    ) -> DeadLetters:
+        """What *subscription* has given up on, to be looked at and dealt with."""
+        found = self._client.dead_letters(
+            topic, subscription, dead_letter_topic=dead_letter_topic
+        )
+        return DeadLetters(self._loop, found)
+
     def read(
         self,
         topic: str,
         *,
-        start: int | str = "earliest",
+        start: Where = "earliest",
         end: int | None = None,
         follow: bool = False,
+        schema: Schema[Any] | type | None = None,
     ) -> Iterator[MessageBatch]:
         """The messages ``start … end``; see ``pydanube.Client.read``."""
-        batches = self._client.read(topic, start=start, end=end, follow=follow)
+        batches = self._client.read(
+            topic, start=start, end=end, follow=follow, schema=schema
+        )
         try:
             while (batch := self._loop.wait(_next_or_none(batches))) is not None:
                 yield batch
         finally:
             self._loop.wait(batches.aclose())  # type: ignore[attr-defined]
+
+    def describe_broker(self) -> BrokerDescription:
+        """Which broker this client is connected to."""
+        return self._loop.wait(self._client.describe_broker())
 
     def create_topic(self, topic: str, **options: Any) -> None:
         """Create *topic*; options as for ``pydanube.Client.create_topic``."""
@@ -119,6 +180,38 @@ class Client:
     def segments(self, topic: str, base: int = 0, end: int = 0) -> Segments:
         """The immutable files that hold messages ``base … end`` of *topic*."""
         return self._loop.wait(self._client.segments(topic, base, end))
+
+    def set_topic_limits(self, topic: str, limits: NamespacePolicy | None) -> None:
+        """Have *limits* hold for *topic*, or again those of its namespace."""
+        self._loop.wait(self._client.set_topic_limits(topic, limits))
+
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        """Have *topic* consist of so many *partitions* from now on."""
+        self._loop.wait(self._client.add_partitions(topic, partitions))
+
+    def partitions(self, topic: str) -> list[str]:
+        """The topics that *topic* consists of: its partitions by number."""
+        return self._loop.wait(self._client.partitions(topic))
+
+    def create_namespace(self, namespace: str, **options: Any) -> None:
+        """Create *namespace*; options as for ``pydanube.Client.create_namespace``."""
+        self._loop.wait(self._client.create_namespace(namespace, **options))
+
+    def delete_namespace(self, namespace: str) -> None:
+        """Remove *namespace*, which has no topics any more."""
+        self._loop.wait(self._client.delete_namespace(namespace))
+
+    def namespaces(self) -> list[str]:
+        """The names of all namespaces."""
+        return self._loop.wait(self._client.namespaces())
+
+    def describe_namespace(self, namespace: str) -> NamespaceDescription:
+        """The limits of *namespace*, and how many topics it has."""
+        return self._loop.wait(self._client.describe_namespace(namespace))
+
+    def set_namespace_policy(self, namespace: str, policy: NamespacePolicy) -> None:
+        """Have *policy* hold for all topics of *namespace* from now on."""
+        self._loop.wait(self._client.set_namespace_policy(namespace, policy))
 
     def create_subscription(
         self, topic: str, subscription: str, **options: Any
@@ -141,6 +234,44 @@ class Client:
     ) -> SubscriptionDescription:
         """What is known of a subscription at the moment."""
         return self._loop.wait(self._client.describe_subscription(topic, subscription))
+
+    def subscription_settings(
+        self, topic: str, subscription: str
+    ) -> SubscriptionSettings:
+        """What was decided about a subscription, whether it exists yet or not."""
+        return self._loop.wait(self._client.subscription_settings(topic, subscription))
+
+    def set_failure_policy(
+        self, topic: str, subscription: str, policy: FailurePolicy | None
+    ) -> None:
+        """Decide what becomes of messages that are not acknowledged."""
+        self._loop.wait(self._client.set_failure_policy(topic, subscription, policy))
+
+    def set_dispatch_limits(
+        self, topic: str, subscription: str, limits: DispatchLimits | None
+    ) -> None:
+        """Decide how much may be unacknowledged at a time."""
+        self._loop.wait(self._client.set_dispatch_limits(topic, subscription, limits))
+
+    def pause_subscription(self, topic: str, subscription: str) -> None:
+        """Deliver nothing until ``resume_subscription``."""
+        self._loop.wait(self._client.pause_subscription(topic, subscription))
+
+    def resume_subscription(self, topic: str, subscription: str) -> None:
+        """Go on delivering."""
+        self._loop.wait(self._client.resume_subscription(topic, subscription))
+
+    def seek_subscription(self, topic: str, subscription: str, to: Where) -> None:
+        """Go on at an offset, at ``"earliest"``, at ``"latest"``, or at a time."""
+        self._loop.wait(self._client.seek_subscription(topic, subscription, to))
+
+    def skip(self, topic: str, subscription: str, count: int) -> None:
+        """Have the next *count* messages that are not done count as done."""
+        self._loop.wait(self._client.skip(topic, subscription, count))
+
+    def mark_done(self, topic: str, subscription: str, messages: Acked) -> None:
+        """Acknowledge *messages* without being a consumer."""
+        self._loop.wait(self._client.mark_done(topic, subscription, messages))
 
     def report_progress(self, topic: str, subscription: str, offset: int) -> None:
         """Say that a reader with positions of its own has come to *offset*."""
@@ -180,15 +311,26 @@ class Pending:
         return await self._pending
 
 
+_Queued: TypeAlias = (
+    "tuple[Pending, bytes | str, str | bytes | None, Mapping[str, str] | None, "
+    "TermOptions]"
+)
+"""A message that the loop has not taken over yet."""
+
+
 class Producer:
     """A producer; see ``pydanube.Producer`` for what each method does."""
 
-    def __init__(self, loop: _LoopThread, producer: AsyncProducer) -> None:
+    def __init__(
+        self,
+        loop: _LoopThread,
+        producer: AsyncProducer | AsyncPartitionedProducer | AsyncTypedProducer[Any],
+    ) -> None:
         self.topic = producer.topic
         self.name = producer.name
         self._loop = loop
         self._producer = producer
-        self._queue: deque[tuple[Pending, tuple[Any, ...]]] = deque()
+        self._queue: deque[_Queued] = deque()
         self._is_scheduled = False
 
     def send(
@@ -197,11 +339,12 @@ class Producer:
         *,
         key: str | bytes | None = None,
         attributes: Mapping[str, str] | None = None,
+        **terms: Unpack[TermOptions],
     ) -> MessageId:
-        """Publish one message and wait for its id."""
+        """Publish one message and wait for its id; *terms* as for the other client."""
         self.hand_over()
         return self._loop.wait(
-            self._producer.send(payload, key=key, attributes=attributes)
+            self._producer.send(payload, key=key, attributes=attributes, **terms)
         )
 
     def send_nowait(
@@ -210,6 +353,7 @@ class Producer:
         *,
         key: str | bytes | None = None,
         attributes: Mapping[str, str] | None = None,
+        **terms: Unpack[TermOptions],
     ) -> Pending:
         """
         Publish one message soon; ``result()`` of what it returns waits for its id.
@@ -217,7 +361,7 @@ class Producer:
         Waits when too much is on its way already.
         """
         pending = Pending(self)
-        self._queue.append((pending, (payload, key, attributes)))
+        self._queue.append((pending, payload, key, attributes, terms))
         if len(self._queue) >= QUEUED_MESSAGES_MAX:
             self.hand_over()
         elif not self._is_scheduled:
@@ -225,12 +369,10 @@ class Producer:
             self._loop.call_soon(self._send_queued)
         return pending
 
-    def send_batch(
-        self, messages: Sequence[bytes | str] | pa.RecordBatch | pa.Table
-    ) -> MessageIds:
-        """Publish many messages and wait for their ids."""
+    def send_batch(self, messages: Batched, **terms: Unpack[TermOptions]) -> MessageIds:
+        """Publish many messages and wait for their ids; *terms* as for ``send``."""
         self.hand_over()
-        return self._loop.wait(self._producer.send_batch(messages))
+        return self._loop.wait(self._producer.send_batch(messages, **terms))
 
     def flush(self) -> None:
         """Wait until everything that was sent is acknowledged."""
@@ -251,34 +393,52 @@ class Producer:
         """On the loop: send what is queued, as far as there is room."""
         self._is_scheduled = False
         while self._queue and self._producer.has_room:
-            pending, message = self._queue.popleft()
-            self._send_one(pending, *message)
+            self._send_one(self._queue.popleft())
 
     async def _send_all(self) -> None:
         while self._queue:
             await self._producer.room()
-            pending, message = self._queue.popleft()
-            self._send_one(pending, *message)
+            self._send_one(self._queue.popleft())
 
-    def _send_one(
-        self,
-        pending: Pending,
-        payload: bytes,
-        key: str | None,
-        attributes: Mapping[str, str] | None,
-    ) -> None:
+    def _send_one(self, queued: _Queued) -> None:
+        pending, payload, key, attributes, terms = queued
         try:
             pending.take(
-                self._producer.send_nowait(payload, key=key, attributes=attributes)
+                self._producer.send_nowait(
+                    payload, key=key, attributes=attributes, **terms
+                )
             )
         except BrokerError as error:
             pending.take(error)
 
 
+class TypedProducer(Producer):
+    """A producer of values; see ``pydanube.TypedProducer``."""
+
+    def __init__(self, loop: _LoopThread, producer: AsyncTypedProducer[Any]) -> None:
+        super().__init__(loop, producer)
+        self.schema = producer.schema
+        """What is written: which version of which subject."""
+
+    def send(self, payload: Any, **options: Any) -> MessageId:
+        """Publish one value and wait for its id; options as for the other client."""
+        return super().send(payload, **options)
+
+    def send_nowait(self, payload: Any, **options: Any) -> Pending:
+        """Publish one value soon; ``result()`` of what it returns waits for its id."""
+        return super().send_nowait(payload, **options)
+
+    def send_batch(self, messages: Sequence[Any], **options: Any) -> MessageIds:
+        """Publish many values and wait for their ids; options as for the other one."""
+        return super().send_batch(messages, **options)
+
+
 class Consumer:
     """A consumer; see ``pydanube.Consumer`` for what each method does."""
 
-    def __init__(self, loop: _LoopThread, consumer: AsyncConsumer) -> None:
+    def __init__(
+        self, loop: _LoopThread, consumer: AsyncConsumer | AsyncPartitionedConsumer
+    ) -> None:
         self.topic = consumer.topic
         self.subscription = consumer.subscription
         self.name = consumer.name
@@ -310,12 +470,14 @@ class Consumer:
     ) -> MessageBatch:
         """The messages that are here, at least one and at most *max_messages*."""
         if self._messages:
-            # What iterating has left over, by its parts.
-            taken = [
-                self._messages.popleft()
-                for _ in range(min(max_messages, len(self._messages)))
-            ]
-            return MessageBatch.of(self.topic, taken)
+            # What iterating has left over, as far as it is of one partition.
+            topic = self._messages[0].topic
+            taken: list[Message] = []
+            while self._messages and len(taken) < max_messages:
+                if self._messages[0].topic != topic:
+                    break
+                taken.append(self._messages.popleft())
+            return MessageBatch.of(topic, taken)
         return self._receive(max_messages, timeout_s)
 
     def ack(self, messages: Acked) -> None:
@@ -329,17 +491,17 @@ class Consumer:
         """This message and all before it are done."""
         self._loop.wait(self._consumer.ack_cumulative(message))
 
-    def nack(self, messages: Acked) -> None:
+    def nack(self, messages: Acked, *, delay_s: float = 0.0, reason: str = "") -> None:
         """These messages were not processed: they are delivered again."""
-        self._loop.wait(self._consumer.nack(messages))
+        self._loop.wait(self._consumer.nack(messages, delay_s=delay_s, reason=reason))
 
     def flush(self) -> None:
         """Wait until the broker has all acknowledgements on disk."""
         self.hand_over()
         self._loop.wait(self._consumer.flush())
 
-    def seek(self, to: int | str) -> None:
-        """Go on at an offset, at ``"earliest"`` or at ``"latest"``."""
+    def seek(self, to: Where) -> None:
+        """Go on at an offset, at ``"earliest"``, at ``"latest"``, or at a time."""
         self._messages.clear()
         self._loop.wait(self._consumer.seek(to))
 
@@ -360,6 +522,101 @@ class Consumer:
 
     async def _ack_all(self) -> None:
         self._ack_queued()
+
+
+class Schemas:
+    """The schema registry; see ``pydanube.Schemas`` for what each method does."""
+
+    def __init__(self, loop: _LoopThread, schemas: AsyncSchemas) -> None:
+        self._loop = loop
+        self._schemas = schemas
+
+    def register(
+        self, subject: str, schema: Schema[Any] | type, **options: Any
+    ) -> SchemaVersion:
+        """Make *schema* the latest version of *subject*, which is created if needed."""
+        return self._loop.wait(self._schemas.register(subject, schema, **options))
+
+    def get(self, subject: str, version: int) -> SchemaVersion:
+        """One version of *subject*."""
+        return self._loop.wait(self._schemas.get(subject, version))
+
+    def latest(self, subject: str) -> SchemaVersion:
+        """The latest version of *subject*."""
+        return self._loop.wait(self._schemas.latest(subject))
+
+    def by_id(self, schema_id: int, version: int) -> SchemaVersion:
+        """The version that messages with this id and version were written with."""
+        return self._loop.wait(self._schemas.by_id(schema_id, version))
+
+    def versions(self, subject: str) -> list[SchemaVersion]:
+        """All versions of *subject*, in order."""
+        return self._loop.wait(self._schemas.versions(subject))
+
+    def subjects(self) -> list[str]:
+        """The names of all subjects."""
+        return self._loop.wait(self._schemas.subjects())
+
+    def describe(self, subject: str) -> SubjectDescription:
+        """What is known of *subject*: its type, its mode, which versions it has."""
+        return self._loop.wait(self._schemas.describe(subject))
+
+    def delete(
+        self, subject: str, version: int | None = None, *, force: bool = False
+    ) -> None:
+        """Remove a version of *subject*, or the subject with all its versions."""
+        self._loop.wait(self._schemas.delete(subject, version, force=force))
+
+    def check(
+        self,
+        subject: str,
+        schema: Schema[Any] | type,
+        *,
+        mode: str | Compatibility | None = None,
+    ) -> list[Violation]:
+        """Why *schema* may not become a version of *subject*; empty if it may."""
+        return self._loop.wait(self._schemas.check(subject, schema, mode=mode))
+
+    def compatibility(self, subject: str) -> Compatibility:
+        """What later versions of *subject* must be able to do."""
+        return self._loop.wait(self._schemas.compatibility(subject))
+
+    def set_compatibility(self, subject: str, mode: str | Compatibility) -> None:
+        """Decide what later versions of *subject* must be able to do."""
+        self._loop.wait(self._schemas.set_compatibility(subject, mode))
+
+    def bind(self, topic: str, subject: str | None, **options: Any) -> None:
+        """Decide which subject the messages of *topic* keep to; None: to none."""
+        self._loop.wait(self._schemas.bind(topic, subject, **options))
+
+    def topic_schema(self, topic: str) -> TopicSchema | None:
+        """What the messages of *topic* keep to; None if to nothing."""
+        return self._loop.wait(self._schemas.topic_schema(topic))
+
+
+class DeadLetters:
+    """Dead letters; see ``pydanube.client.dead_letters`` for what each method does."""
+
+    def __init__(self, loop: _LoopThread, dead_letters: AsyncDeadLetters) -> None:
+        self._loop = loop
+        self._dead_letters = dead_letters
+
+    def letters(self) -> Iterator[DeadLetter]:
+        """Those that nobody has replayed or dropped yet, oldest first."""
+        letters = self._dead_letters.letters()
+        try:
+            while (letter := self._loop.wait(_next_or_none(letters))) is not None:
+                yield letter
+        finally:
+            self._loop.wait(letters.aclose())  # type: ignore[attr-defined]
+
+    def replay(self, letters: Iterable[DeadLetter]) -> int:
+        """Publish *letters* again where they failed, and mark them as done."""
+        return self._loop.wait(self._dead_letters.replay(list(letters)))
+
+    def drop(self, letters: Iterable[DeadLetter]) -> int:
+        """Mark *letters* as done without doing anything about them."""
+        return self._loop.wait(self._dead_letters.drop(list(letters)))
 
 
 class _LoopThread:
@@ -474,6 +731,19 @@ def _entered(loop: _LoopThread, scope: AbstractAsyncContextManager[T]) -> Iterat
         holding.result()
 
 
-async def _next_or_none(batches: Any) -> MessageBatch | None:
-    batch: MessageBatch | None = await anext(batches, None)
-    return batch
+@contextmanager
+def _producer(
+    loop: _LoopThread, scope: AbstractAsyncContextManager[Any]
+) -> Iterator[Producer]:
+    with _entered(loop, scope) as producer:
+        wrapped = (
+            TypedProducer(loop, producer)
+            if isinstance(producer, AsyncTypedProducer)
+            else Producer(loop, producer)
+        )
+        yield wrapped
+        wrapped.hand_over()
+
+
+async def _next_or_none(values: AsyncIterator[T]) -> T | None:
+    return await anext(values, None)

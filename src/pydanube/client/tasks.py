@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydanube.model.errors import BrokerError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator, Coroutine, Iterable
+
+T = TypeVar("T")
 
 
 class TaskScope:
@@ -49,3 +53,36 @@ async def task_scope() -> AsyncIterator[TaskScope]:
         scope.cancel()
     if failure is not None:
         raise failure
+
+
+async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """
+    What *works*, which run at the same time, return; in their order.
+
+    Raises: What the first to fail raised, as it is; the others are cancelled.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(work) for work in works]
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [task.result() for task in running]
+
+
+async def all_done(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """
+    Run *works* at the same time, each to its end, even if others fail.
+
+    Raises: What the first of them that failed raised.
+    """
+    for failure in await together(map(_failure_of, works)):
+        if failure is not None:
+            raise failure
+
+
+async def _failure_of(work: Coroutine[Any, Any, None]) -> BrokerError | None:
+    try:
+        await work
+    except BrokerError as error:
+        return error
+    return None

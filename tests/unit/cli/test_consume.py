@@ -1,10 +1,19 @@
 """How messages are printed."""
 
 import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from uuid import UUID
 
 import pytest
 
-from pydanube.cli.consume import json_line, whole_lines
+from pydanube.cli.consume import (
+    RENDERERS,
+    Output,
+    json_line,
+    value_in_json,
+    whole_lines,
+)
 from pydanube.client.messages import MessageBatch, Part
 from pydanube.model.ids import Epoch, Offset
 from support.batches import A_TIME, frame_of
@@ -25,11 +34,13 @@ def test_a_json_line_says_everything_about_a_message():
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     assert json.loads(line) == {
+        "topic": "/default/orders",
         "offset": 41,
         "publish_time": "2023-11-14T22:13:20Z",
         "key": "shop-7",
         "attributes": {"source": "web"},
         "producer": "p",
+        "attempt": 1,
         "payload": '{"price": 7}',
     }
 
@@ -54,6 +65,39 @@ def test_newlines_in_a_payload_do_not_break_the_line():
 
 def test_a_message_without_a_key_has_null():
     assert json.loads(json_line(message_of(b"x")))["key"] is None
+
+
+def test_a_value_is_json_whatever_it_consists_of():
+    value = {
+        "raw": b"\xff",
+        "at": datetime(2020, 1, 1, tzinfo=UTC),
+        "id": UUID(int=1),
+        "cost": Decimal("1.50"),
+        "list": [None, True, 1.5],
+        "other": 1j,
+    }
+    assert json.loads(value_in_json(value)) == {
+        "raw": "/w==",
+        "at": "2020-01-01T00:00:00Z",
+        "id": "00000000-0000-0000-0000-000000000001",
+        "cost": "1.50",
+        "list": [None, True, 1.5],
+        "other": "1j",
+    }
+
+
+def test_values_are_printed_where_there_are_some_and_payloads_where_not():
+    message = message_of(b"payload")
+    batch = MessageBatch.of(message.topic, [message])
+    assert RENDERERS[Output.TEXT, True](batch) == [b"payload\n"]
+    [line] = RENDERERS[Output.JSON, True](batch)
+    assert "without a schema" in json.loads(line)["value_error"]
+    message = message_of(b"payload")
+    message.place[0].decode = lambda payloads: [{"a": p.decode()} for p in payloads]
+    batch = MessageBatch.of(message.topic, [message])
+    assert RENDERERS[Output.TEXT, True](batch) == [b'{"a":"payload"}\n']
+    said = json.loads(RENDERERS[Output.JSON, True](batch)[0])
+    assert (said["value"], said["schema_id"]) == ({"a": "payload"}, 0)
 
 
 @pytest.mark.parametrize(

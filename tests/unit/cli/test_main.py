@@ -62,7 +62,10 @@ def test_every_command_explains_itself(words, command):
     result = run(*words, "--help")
     assert result.exit_code == 0
     assert command.help.split("\n\n")[0].endswith(".")
-    assert f"$ danube {' '.join(words)}" in result.stdout
+    # What `danube admin` contains may be shown where it stands without it.
+    shorter = words[1:] if words[0] == "admin" else words
+    shown = (f"$ danube {' '.join(each)}" for each in (words, shorter))
+    assert any(each in result.stdout for each in shown)
 
 
 @each_command

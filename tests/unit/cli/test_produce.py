@@ -12,14 +12,22 @@ from pydanube.cli.produce import (
     Orders,
     Published,
     repeated,
+    values_of,
 )
+from pydanube.client.messages import MessageIds, PartitionedIds, Run
+from pydanube.model.errors import InvalidPayload
+from pydanube.model.schemas import SchemaType
 
 PLAIN = {
     "topic": "/default/a",
     "key": None,
     "attributes": {},
+    "delay_s": None,
+    "ttl_s": None,
     "rate": None,
     "reliable": None,
+    "partitions": None,
+    "access": "shared",
     "name": None,
     "compression": None,
     "url": "",
@@ -65,8 +73,8 @@ def test_every_message_gets_the_key_and_the_attributes():
 
 def published():
     counted = Published("/default/a")
-    counted.add([b"a", b"bc"], range(10, 12))
-    counted.add([b"d"], range(12, 13))
+    counted.add([b"a", b"bc"], MessageIds("/default/a", range(10, 12)))
+    counted.add([b"d"], MessageIds("/default/a", range(12, 13)))
     counted.seconds = 0.5
     return counted
 
@@ -93,9 +101,55 @@ def test_the_summary_is_json_for_machines(capsys):
 
 def test_one_message_has_one_offset():
     counted = Published("/default/a")
-    counted.add([b"a"], [7])
+    counted.add([b"a"], MessageIds("/default/a", [7]))
     assert str(counted) == "Published 1 message to /default/a at offset 7."
+
+
+def spread():
+    counted = Published("/default/a")
+    names = ["/default/a-part-0", "/default/a-part-1"]
+    for counts in ([1, 2], [0, 1]):
+        runs = [Run(n, range(count), ()) for n, count in enumerate(counts)]
+        ids = PartitionedIds("/default/a", names, runs, sum(counts))
+        counted.add([b"x"] * sum(counts), ids)
+    counted.seconds = 0.5
+    return counted
+
+
+def test_messages_of_several_partitions_are_counted_and_have_no_offsets_in_common(
+    capsys,
+):
+    assert str(spread()) == (
+        "Published 4 messages to /default/a (4 B), to 2 partitions, in 0.50 s, "
+        "8 messages/s."
+    )
+    spread().report(Format.JSON)
+    said = json.loads(capsys.readouterr().out)
+    assert said["partitions"] == {"/default/a-part-0": 1, "/default/a-part-1": 3}
+    assert said["first_offset"] is None
 
 
 def test_nothing_published_has_none():
     assert str(Published("/default/a")) == "Published 0 messages to /default/a."
+
+
+@pytest.mark.parametrize(
+    ("type_", "payloads", "values"),
+    [
+        (SchemaType.BYTES, [b"\xff"], [b"\xff"]),
+        (SchemaType.STRING, ["ü".encode()], ["ü"]),
+        (SchemaType.NUMBER, [b"7", b"1.5"], [7, 1.5]),
+        (SchemaType.AVRO, [b'{"a": [1]}'], [{"a": [1]}]),
+    ],
+)
+def test_what_is_typed_becomes_values_of_the_schemas_type(type_, payloads, values):
+    assert values_of(type_, payloads) == values
+
+
+@pytest.mark.parametrize(
+    ("type_", "payload", "said"),
+    [(SchemaType.STRING, b"\xff", "is text"), (SchemaType.AVRO, b"{", "is JSON")],
+)
+def test_what_is_typed_and_is_no_value_is_shown(type_, payload, said):
+    with pytest.raises(InvalidPayload, match=said):
+        values_of(type_, [payload])

@@ -1,7 +1,10 @@
+from datetime import UTC, datetime
+
 import pytest
 
 import pydanube
 from pydanube.client.client import parse_url
+from pydanube.servers import stream
 from support.running import TOPIC, published, with_broker, with_client
 
 
@@ -149,3 +152,70 @@ def test_requests_survive_a_broken_connection():
             assert await client.topics() == [TOPIC]
 
     with_broker(test)
+
+
+def old_broker(test, monkeypatch):
+    """Run *test* with a client whose broker is of before revision 1."""
+    monkeypatch.setattr(stream, "REVISION", 0)
+    with_client(test)
+
+
+def test_with_an_older_broker_everything_it_knows_works(monkeypatch):
+    async def test(client):
+        await client.create_topic(TOPIC)
+        await published(client, b"a", b"b")
+        await client.create_subscription(TOPIC, "s", type="shared", start="earliest")
+        async with client.consumer(TOPIC, subscription="s", type="shared") as consumer:
+            batch = await consumer.receive_batch(timeout_s=5)
+            assert batch.payloads == [b"a", b"b"]
+            await consumer.nack(batch[0])
+            await consumer.ack(batch[1])
+            await consumer.seek("latest")
+        assert [b.payloads async for b in client.read(TOPIC)] == [[b"a", b"b"]]
+        assert await client.partitions(TOPIC) == [TOPIC]
+        await client.delete_subscription(TOPIC, "s")
+
+    old_broker(test, monkeypatch)
+
+
+def test_what_an_older_broker_does_not_know_is_said(monkeypatch):
+    policy = pydanube.FailurePolicy()
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    async def test(client):
+        async with client.producer(TOPIC) as producer:
+            await producer.send(b"m")
+            for call in (
+                client.namespaces(),
+                client.create_topic("/default/b", partitions=2),
+                client.create_topic("/default/b", ttl_s=1),
+                client.set_failure_policy(TOPIC, "s", policy),
+                client.seek_subscription(TOPIC, "s", "latest"),
+                client.create_subscription(TOPIC, "s", start=now),
+                client.create_subscription(TOPIC, "s", type="key_shared"),
+                producer.send(b"m", ttl_s=1),
+                producer.send_batch([b"m"], deliver_after_s=1),
+                open_and_close(client.producer(TOPIC, access="exclusive")),
+                open_and_close(
+                    client.consumer(TOPIC, subscription="s", type="key_shared")
+                ),
+                open_and_close(client.consumer(TOPIC, subscription="s", priority=1)),
+                open_and_close(client.consumer(TOPIC, subscription="s", start=0)),
+            ):
+                with pytest.raises(pydanube.InvalidRequest, match="older than this"):
+                    await call
+            async with client.consumer(TOPIC, subscription="s") as consumer:
+                for call in (
+                    consumer.seek(now),
+                    consumer.nack(pydanube.MessageId(TOPIC, 0), delay_s=1),
+                ):
+                    with pytest.raises(pydanube.InvalidRequest, match="older than"):
+                        await call
+        assert await client.topics() == [TOPIC]
+
+    old_broker(test, monkeypatch)
+
+
+async def open_and_close(scope):
+    async with scope:
+        pass

@@ -3,6 +3,7 @@ from itertools import chain
 import pytest
 
 import pydanube
+from pydanube.model.policy import FailurePolicy
 from support.running import (
     TOPIC,
     nothing_comes,
@@ -11,6 +12,9 @@ from support.running import (
     with_broker,
     with_client,
 )
+
+AT_ONCE = FailurePolicy(redelivery_delay_s=0.0)
+"""What failed comes again without a pause."""
 
 
 def numbers(count, base=0):
@@ -86,6 +90,7 @@ def test_a_cumulative_ack_covers_all_before_it():
 def test_a_nacked_message_comes_again():
     async def test(client):
         await published(client, b"a", b"b")
+        await client.set_failure_policy(TOPIC, "s", AT_ONCE)
         async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
             first = await c.receive(timeout_s=5)
             await c.nack(first)
@@ -101,6 +106,7 @@ def test_a_nacked_message_comes_again():
 def test_a_message_that_is_not_acknowledged_in_time_comes_again():
     async def test(client):
         await published(client, b"a")
+        await client.set_failure_policy(TOPIC, "s", AT_ONCE)
         async with client.consumer(
             TOPIC, subscription="s", start="earliest", ack_timeout_s=0.05
         ) as consumer:
@@ -341,5 +347,195 @@ def test_acknowledgements_that_a_broken_connection_swallowed_are_sent_again():
                 await consumer.flush()
                 facts = await client.describe_subscription(TOPIC, "s")
                 assert facts.cursor == 10
+
+    with_broker(test)
+
+
+@pytest.mark.slow
+def test_a_nack_may_ask_for_time():
+    async def test(client):
+        await client.set_failure_policy(
+            TOPIC_OF_PATIENCE, "s", pydanube.FailurePolicy(redelivery_delay_s=0.0)
+        )
+        async with client.consumer(
+            TOPIC_OF_PATIENCE, subscription="s", start="earliest"
+        ) as consumer:
+            message = await consumer.receive(timeout_s=5)
+            await consumer.nack(message, delay_s=0.3, reason="not now")
+            assert await nothing_comes(consumer)
+            again = await consumer.receive(timeout_s=5)
+            assert (again.attempt, again.redeliveries) == (2, 1)
+
+    async def prepared(client):
+        await published(client, b"m", topic=TOPIC_OF_PATIENCE)
+        await test(client)
+
+    with_client(prepared)
+
+
+TOPIC_OF_PATIENCE = "/default/patience"
+
+
+@pytest.mark.parametrize("delay_s", [-1, float("nan"), float("inf")])
+def test_a_delay_that_is_none_is_refused(delay_s):
+    async def test(client):
+        await published(client, b"m")
+        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+            message = await c.receive(timeout_s=5)
+            with pytest.raises(pydanube.InvalidRequest):
+                await c.nack(message, delay_s=delay_s)
+
+    with_client(test)
+
+
+KEY_SHARED = {"subscription": "s", "type": "key_shared", "start": "earliest"}
+
+
+async def keyed(client, count, keys):
+    """Publish numbers; number n has key n modulo *keys*."""
+    async with client.producer(TOPIC) as producer:
+        for n in range(count):
+            producer.send_nowait(str(n), key=f"key-{n % keys}")
+        await producer.flush()
+
+
+def test_all_messages_of_a_key_go_to_one_consumer_in_their_order():
+    async def test(client):
+        await client.create_topic(TOPIC)
+        found = {}
+        async with (
+            client.consumer(TOPIC, **KEY_SHARED, name="one") as one,
+            client.consumer(TOPIC, **KEY_SHARED, name="two") as two,
+        ):
+            await keyed(client, 1000, keys=50)
+            left = 1000
+            while left:
+                for consumer in (one, two):
+                    batch = await consumer.receive_batch(timeout_s=0.05)
+                    left -= len(batch)
+                    for message in batch:
+                        owner, numbers = found.setdefault(
+                            message.key, (consumer.name, [])
+                        )
+                        assert owner == consumer.name
+                        numbers.append(int(message.payload))
+                    await consumer.ack(batch)
+        assert {owner for owner, _ in found.values()} == {"one", "two"}
+        for _, numbers in found.values():
+            assert numbers == sorted(numbers)
+        facts = await client.describe_subscription(TOPIC, "s")
+        assert (facts.cursor, facts.backlog) == (1000, 0)
+
+    with_client(test)
+
+
+def test_messages_with_gaps_between_them_are_acknowledged_as_they_are():
+    async def test(client):
+        await client.create_topic(TOPIC)
+        async with (
+            client.consumer(TOPIC, **KEY_SHARED, name="one") as one,
+            client.consumer(TOPIC, **KEY_SHARED, name="two") as two,
+        ):
+            await keyed(client, 100, keys=10)
+            batch = await one.receive_batch(timeout_s=5)
+            assert list(batch.offsets) == [int(payload) for payload in batch.payloads]
+            assert batch.to_arrow().column("offset").to_pylist() == list(batch.offsets)
+            await one.ack(batch[0])
+            await one.ack(batch[1:])
+            await one.flush()
+            facts = await client.describe_subscription(TOPIC, "s")
+            assert facts.backlog == 100 - len(batch)
+            await two.receive_batch(timeout_s=5)
+
+    with_client(test)
+
+
+def test_the_smallest_prefetch_of_key_sharing_consumers_gets_everything():
+    async def test(client):
+        await keyed(client, 40, keys=7)
+        async with (
+            client.consumer(TOPIC, **KEY_SHARED, prefetch_messages=1) as one,
+            client.consumer(TOPIC, **KEY_SHARED, prefetch_messages=1) as two,
+        ):
+            seen = set()
+            while len(seen) < 40:
+                for consumer in (one, two):
+                    batch = await consumer.receive_batch(timeout_s=0.005)
+                    assert len(batch) <= 1
+                    seen |= set(batch.payloads)
+                    await consumer.ack(batch)
+
+    with_client(test)
+
+
+def test_a_consumer_gets_only_keys_that_match_its_filters():
+    async def test(client):
+        await keyed(client, 100, keys=20)
+        async with client.consumer(
+            TOPIC, **KEY_SHARED, key_filters=["key-1?", "nothing"]
+        ) as consumer:
+            payloads = await received(consumer, 50)
+            assert {int(payload) % 20 for payload in payloads} == set(range(10, 20))
+            assert await nothing_comes(consumer)
+        for filters in ("key-*", ["a"]):
+            with pytest.raises(pydanube.InvalidRequest, match="key"):
+                client.consumer(TOPIC, subscription="t", key_filters=filters)
+
+    with_client(test)
+
+
+def test_those_with_a_lower_number_are_served_first():
+    async def test(client):
+        options = {"subscription": "s", "type": "shared", "start": "earliest"}
+        await published(client, b"0")
+        async with (
+            client.consumer(
+                TOPIC, **options, priority=1, prefetch_messages=5
+            ) as second,
+            client.consumer(
+                TOPIC, **options, priority=-1, prefetch_messages=5
+            ) as first,
+        ):
+            await second.ack(await second.receive(timeout_s=5))
+            await published(client, *numbers(7))
+            assert await received(first, 5) == numbers(7)[:5]
+            assert len(await received(second, 1)) == 1
+
+    with_client(test)
+
+
+def test_a_new_subscription_may_begin_at_an_offset():
+    async def test(client):
+        await published(client, *numbers(10))
+        async with client.consumer(TOPIC, subscription="s", start=8) as consumer:
+            assert await received(consumer, 2) == [b"8", b"9"]
+
+    with_client(test)
+
+
+def test_a_seek_that_fails_changes_nothing():
+    async def test(client):
+        await published(client, *numbers(3))
+        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+            await c.ack(await c.receive(timeout_s=5))
+            with pytest.raises(pydanube.InvalidRequest):
+                await c.seek(7)
+            assert await received(c, 2) == [b"1", b"2"]
+        assert (await client.describe_subscription(TOPIC, "s")).cursor == 1
+
+    with_client(test)
+
+
+def test_what_was_acknowledged_before_a_seek_comes_again_after_it():
+    async def test(broker):
+        async with broker.connect() as client:
+            await published(client, *numbers(3))
+            async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+                await c.ack(await c.receive_batch(timeout_s=5))
+                await c.seek("earliest")
+                # What is sent again with a new connection is not what was before.
+                for door in list(broker.server.doors):
+                    door.abort()
+                assert await received(c, 3) == numbers(3)
 
     with_broker(test)

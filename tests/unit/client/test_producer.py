@@ -1,10 +1,13 @@
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
 
 import pydanube
+from pydanube.client import producer as producer_module
+from pydanube.model.policy import NamespacePolicy
+from pydanube.servers import stream
 from support.running import TOPIC, with_broker, with_client
 
 
@@ -285,10 +288,21 @@ def test_fire_and_forget_errors_come_out_of_flush():
     async def test(client):
         async with client.producer(TOPIC) as producer:
             await producer.send(b"1")
-            await client.delete_topic(TOPIC, force=True)
-            producer.send_nowait(b"2")
-            with pytest.raises(pydanube.TopicNotFound):
+            await client.set_topic_limits(TOPIC, NamespacePolicy(max_message_size=1))
+            producer.send_nowait(b"too large")
+            with pytest.raises(pydanube.MessageTooLarge):
                 await producer.flush()
+
+    with_client(test)
+
+
+def test_a_producer_learns_that_its_topic_has_been_deleted():
+    async def test(client):
+        async with client.producer(TOPIC) as producer:
+            await producer.send(b"1")
+            await client.delete_topic(TOPIC, force=True)
+            with pytest.raises(pydanube.TopicNotFound):
+                await producer.send(b"2")
 
     with_client(test)
 
@@ -306,3 +320,234 @@ def test_a_broker_may_be_told_to_take_larger_messages():
                 assert len(message.payload) == 30_000_000
 
     with_broker(test)
+
+
+def test_an_exclusive_producer_is_refused_while_there_is_another():
+    async def test(client):
+        async with client.producer(TOPIC), client.producer(TOPIC, name="second"):
+            with pytest.raises(pydanube.ProducerBusy):
+                async with client.producer(TOPIC, access="exclusive"):
+                    pass
+        async with client.producer(TOPIC, access="exclusive") as producer:
+            with pytest.raises(pydanube.ProducerBusy):
+                async with client.producer(TOPIC):
+                    pass
+            await producer.send(b"m")
+
+    with_client(test)
+
+
+def test_a_patient_producer_waits_until_the_others_are_gone():
+    async def test(client):
+        sent = []
+
+        async def wait_and_send(name):
+            async with client.producer(
+                TOPIC, name=name, access="exclusive_wait"
+            ) as producer:
+                sent.append((await producer.send(name)).offset)
+
+        async with (
+            asyncio.TaskGroup() as waiting,
+            client.producer(TOPIC, access="exclusive") as first,
+        ):
+            for name in ("one", "two", "three"):
+                waiting.create_task(wait_and_send(name))
+                # Whoever came first is first.
+                await client.describe_topic(TOPIC)
+            await first.send(b"first")
+            assert sent == []
+        assert sent == [1, 2, 3]
+
+    with_client(test)
+
+
+def test_who_stops_waiting_leaves_nothing_behind():
+    async def test(broker):
+        async with broker.connect() as client:
+            async with client.producer(TOPIC, name="first") as first:
+                with pytest.raises(TimeoutError):
+                    async with (
+                        asyncio.timeout(0.05),
+                        client.producer(TOPIC, name="late", access="exclusive-wait"),
+                    ):
+                        pass
+                await first.send(b"m")
+            async with client.producer(TOPIC, name="next", access="exclusive"):
+                facts = await client.describe_topic(TOPIC)
+                assert facts.producers == ("next",)
+
+    with_broker(test)
+
+
+def test_a_connection_that_breaks_while_it_waits_leaves_nothing_behind():
+    async def test(broker):
+        async with broker.connect() as one:
+            async with one.producer(TOPIC, name="first"):
+                with pytest.raises(TimeoutError):
+                    async with (
+                        broker.connect() as two,
+                        asyncio.timeout(0.05),
+                        two.producer(TOPIC, access="exclusive_wait"),
+                    ):
+                        pass
+            async with one.producer(TOPIC, access="exclusive"):
+                pass
+
+    with_broker(test)
+
+
+@pytest.mark.slow
+def test_more_producers_may_wait_on_a_connection_than_it_may_have_requests():
+    async def test(client):
+        async def wait():
+            async with client.producer(TOPIC, access="exclusive_wait") as producer:
+                await producer.send(b"m")
+
+        async with asyncio.TaskGroup() as waiting, client.producer(TOPIC):
+            for _ in range(300):
+                waiting.create_task(wait())
+            await client.describe_topic(TOPIC)
+        assert (await client.describe_topic(TOPIC)).end_offset == 300
+
+    with_client(test)
+
+
+def test_a_fencing_producer_ends_the_others():
+    async def test(client):
+        async with client.producer(TOPIC, name="first") as first:
+            await first.send(b"m")
+            async with client.producer(TOPIC, access="exclusive_fence") as second:
+                with pytest.raises(pydanube.ProducerFenced):
+                    await first.send(b"m")
+                await second.send(b"m")
+        assert (await client.describe_topic(TOPIC)).end_offset == 2
+
+    with_client(test)
+
+
+def test_an_exclusive_producer_keeps_its_place_when_its_connection_breaks():
+    async def test(broker):
+        async with (
+            broker.connect() as client,
+            client.producer(TOPIC, name="me", access="exclusive") as mine,
+        ):
+            await mine.send(b"1")
+            for door in list(broker.server.doors):
+                door.abort()
+            assert (await mine.send(b"2")).offset == 1
+
+    with_broker(test)
+
+
+def test_a_word_that_is_no_access_is_refused():
+    async def test(client):
+        with pytest.raises(pydanube.InvalidRequest, match="access must be one of"):
+            client.producer(TOPIC, access="alone")
+
+    with_client(test)
+
+
+@pytest.mark.slow
+def test_a_delayed_message_comes_when_it_is_due_and_others_before_it():
+    async def test(client):
+        async with client.producer(TOPIC) as producer:
+            await producer.send(b"late", deliver_after_s=0.3)
+            await producer.send(b"later", deliver_after_s=3600)
+            await producer.send(b"now", deliver_at=datetime(2000, 1, 1, tzinfo=UTC))
+        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+            first = await c.receive(timeout_s=5)
+            assert first.payload == b"now"
+            assert first.deliver_at == datetime(2000, 1, 1, tzinfo=UTC)
+            assert (await client.describe_subscription(TOPIC, "s")).delayed == 2
+            second = await c.receive(timeout_s=5)
+            assert second.payload == b"late"
+            assert second.deliver_at - second.publish_time > timedelta(seconds=0.29)
+            await c.ack([first, second])
+            with pytest.raises(pydanube.TimedOut):
+                await c.receive(timeout_s=0.05)
+
+    with_client(test)
+
+
+def test_a_message_whose_time_is_over_does_not_come():
+    async def test(client):
+        async with client.producer(TOPIC) as producer:
+            await producer.send(b"stale", ttl_s=0.01)
+            await producer.send(b"fresh", ttl_s=3600)
+            await producer.send_batch([b"stale", b"too"], ttl_s=0.01)
+            await asyncio.sleep(0.05)
+        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+            message = await c.receive(timeout_s=5)
+            assert message.payload == b"fresh"
+            left_s = (message.expires_at - message.publish_time).total_seconds()
+            assert left_s == pytest.approx(3600, abs=1)
+            await c.ack(message)
+            with pytest.raises(pydanube.TimedOut):
+                await c.receive(timeout_s=0.05)
+        facts = await client.describe_subscription(TOPIC, "s")
+        assert (facts.counts.expired, facts.backlog) == (3, 0)
+
+    with_client(test)
+
+
+def test_terms_of_single_messages_travel_with_those_of_others():
+    async def test(client):
+        async with client.producer(TOPIC) as producer:
+            producer.send_nowait(b"plain")
+            producer.send_nowait(b"expiring", ttl_s=3600)
+            producer.send_nowait(b"key", key="k")
+            await producer.flush()
+        [batch] = [batch async for batch in client.read(TOPIC)]
+        assert [m.expires_at is None for m in batch] == [True, False, True]
+        assert [m.deliver_at for m in batch] == [None] * 3
+
+    with_client(test)
+
+
+def test_messages_of_a_topic_that_is_not_reliable_cannot_be_delayed():
+    async def test(client):
+        async with client.producer(TOPIC, reliable=False) as producer:
+            with pytest.raises(pydanube.InvalidRequest, match="not reliable"):
+                await producer.send(b"m", deliver_after_s=1)
+            with pytest.raises(pydanube.InvalidRequest, match="not reliable"):
+                await producer.send_batch([b"m"], deliver_after_s=1)
+            await producer.send(b"m", ttl_s=1)
+
+    with_client(test)
+
+
+def test_who_lost_the_only_place_to_another_is_told_and_does_not_fight():
+    options = {"access": "exclusive_fence"}
+
+    async def test(broker):
+        async with (
+            broker.connect() as one,
+            broker.connect() as two,
+            one.producer(TOPIC, name="first", **options) as first,
+        ):
+            await first.send(b"1")
+            for door in list(broker.server.doors):
+                door.abort()
+            async with two.producer(TOPIC, name="second", **options) as second:
+                with pytest.raises(pydanube.ProducerFenced):
+                    await first.send(b"2")
+                await second.send(b"3")
+
+    with_broker(test)
+
+
+def test_closing_waits_for_a_broker_that_slows_us_down(monkeypatch):
+    monkeypatch.setattr(producer_module, "CLOSE_TIMEOUT_S", 0.15)
+    monkeypatch.setattr(stream, "SIGN_INTERVAL_S", 0.01)
+
+    async def test(client):
+        await client.create_topic(TOPIC)
+        await client.set_topic_limits(TOPIC, NamespacePolicy(max_publish_rate=4))
+        async with client.producer(TOPIC) as producer:
+            for _ in range(2):
+                producer.send_nowait(b"m")
+                await asyncio.sleep(0)
+        assert (await client.describe_topic(TOPIC)).end_offset == 2
+
+    with_client(test)

@@ -1,5 +1,7 @@
 import asyncio
+from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
 
 import pydanube
@@ -61,5 +63,38 @@ def test_a_non_reliable_topic_has_nothing_to_read():
         await client.create_topic(TOPIC, reliable=False)
         with pytest.raises(pydanube.InvalidRequest, match="not reliable"):
             [b async for b in client.read(TOPIC, start=0, end=1, follow=True)]
+
+    with_client(test)
+
+
+def test_all_partitions_are_read_one_after_the_other():
+    async def test(client):
+        await client.create_topic(TOPIC, partitions=3)
+        async with client.producer(TOPIC) as producer:
+            for n in range(9):
+                await producer.send(str(n))
+        topics, payloads = [], []
+        async for batch in client.read(TOPIC):
+            topics += [message.topic for message in batch]
+            payloads += batch.payloads
+        assert sorted(map(int, payloads)) == list(range(9))
+        assert topics == sorted(topics)
+        for options in ({"start": 3}, {"end": 3}, {"follow": True}):
+            with pytest.raises(pydanube.InvalidRequest, match="read one of them"):
+                await anext(client.read(TOPIC, **options))
+
+    with_client(test)
+
+
+def test_reading_begins_at_a_time():
+    async def test(client):
+        times = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(4)]
+        async with client.producer(TOPIC) as producer:
+            table = pa.table({"payload": ["0", "1", "2", "3"], "publish_time": times})
+            await producer.send_batch(table)
+        found = [b.payloads async for b in client.read(TOPIC, start=times[2])]
+        assert found == [[b"2", b"3"]]
+        late = datetime(2027, 1, 1, tzinfo=UTC)
+        assert [b async for b in client.read(TOPIC, start=late)] == []
 
     with_client(test)

@@ -52,8 +52,8 @@ def url():
 def client(url):
     with pydanube.sync.connect(url) as client:
         yield client
-        for topic in client.topics():
-            client.delete_topic(topic, force=True)
+        for name in {topic.partition("-part-")[0] for topic in client.topics()}:
+            client.delete_topic(name, force=True)
 
 
 def test_messages_are_sent_in_all_three_ways(client):
@@ -174,3 +174,66 @@ def test_a_reader_may_be_left_in_the_middle(client):
         assert len(batch)
         break
     assert client.topics() == [TOPIC]
+
+
+def test_partitions_terms_and_dead_letters_are_the_same_without_await(client):
+    policy = pydanube.FailurePolicy(
+        redeliveries_max=0,
+        poison=pydanube.PoisonPolicy.DEAD_LETTER,
+        dead_letter_topic="/default/dead",
+    )
+    client.create_topic(TOPIC, partitions=2)
+    client.create_topic("/default/dead")
+    client.set_failure_policy(TOPIC, "s", policy)
+    assert client.subscription_settings(TOPIC, "s").failure_policy == policy
+    with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
+        with client.producer(TOPIC) as producer:
+            producer.send(b"0", key="k", ttl_s=3600)
+            producer.send_nowait(b"1", deliver_after_s=3600)
+            producer.send_batch([b"2"], ttl_s=3600)
+        got = [consumer.receive(timeout_s=5) for _ in range(2)]
+        assert sorted(message.payload for message in got) == [b"0", b"2"]
+        consumer.ack(got[0])
+        consumer.nack(got[1], reason="no")
+        dead = client.dead_letters(TOPIC, "s")
+        while not (letters := list(dead.letters())):
+            pass
+        assert [letter.reason for letter in letters] == ["no"]
+        assert dead.replay(letters) == 1
+        assert consumer.receive(timeout_s=5).payload == got[1].payload
+    assert dead.drop(dead.letters()) == 0
+
+
+def test_a_batch_of_what_iterating_has_left_is_of_one_partition(client):
+    client.create_topic(TOPIC, partitions=2)
+    with client.producer(TOPIC) as producer:
+        for n in range(20):
+            producer.send(str(n))
+    with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
+        seen = [next(iter(consumer)).payload]
+        while len(seen) < 20:
+            batch = consumer.receive_batch(max_messages=100, timeout_s=5)
+            assert {message.topic for message in batch} == {batch.topic}
+            consumer.ack(batch)
+            seen += batch.payloads
+        assert sorted(map(int, seen)) == list(range(20))
+
+
+def test_what_is_decided_can_be_decided_without_await(client):
+    client.create_namespace("shop")
+    client.set_namespace_policy("shop", pydanube.NamespacePolicy())
+    assert client.describe_namespace("shop").topic_count == 0
+    assert "shop" in client.namespaces()
+    client.delete_namespace("shop")
+    client.create_topic(TOPIC, partitions=1)
+    client.add_partitions(TOPIC, 2)
+    assert len(client.partitions(TOPIC)) == 2
+    client.set_topic_limits(TOPIC, None)
+    client.create_subscription(TOPIC, "s")
+    client.set_dispatch_limits(TOPIC, "s", pydanube.DispatchLimits())
+    client.pause_subscription(TOPIC, "s")
+    client.resume_subscription(TOPIC, "s")
+    client.seek_subscription(TOPIC, "s", "earliest")
+    client.mark_done(TOPIC, "s", [])
+    with pytest.raises(pydanube.InvalidRequest):
+        client.skip(TOPIC, "s", 1)

@@ -1,0 +1,75 @@
+"""`danube admin brokers`: which brokers there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from pydanube.cli import options
+from pydanube.cli.answers import Format, plain, print_facts, print_json, print_table
+from pydanube.cli.options import examples
+from pydanube.cli.session import ask
+from pydanube.client.client import DEFAULT_URL
+
+if TYPE_CHECKING:
+    from pydanube.client.client import Client
+    from pydanube.model.descriptions import BrokerDescription
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    help="Show which brokers there are.",
+    epilog=examples("danube admin brokers list", "danube admin brokers describe"),
+)
+
+
+@app.command("list", epilog=examples("danube admin brokers list --format json"))
+def list_(
+    *,
+    url: options.Url = DEFAULT_URL,
+    answer_format: options.AnswerFormat = Format.TABLE,
+) -> None:
+    """List the brokers. A broker runs alone, so there is one."""
+
+    async def question(client: Client) -> BrokerDescription:
+        return await client.describe_broker()
+
+    described = ask(url, question)
+    if answer_format is Format.JSON:
+        print_json([described])
+    else:
+        print_table(
+            ("Broker", "URL", "Version"),
+            [(described.broker_id, described.url, described.version)],
+        )
+
+
+@app.command(epilog=examples("danube admin brokers describe"))
+def describe(
+    *,
+    url: options.Url = DEFAULT_URL,
+    answer_format: options.AnswerFormat = Format.TABLE,
+) -> None:
+    """Describe the broker: who it is, and how much is on it."""
+
+    async def question(client: Client) -> tuple[BrokerDescription, int, int]:
+        namespaces = await client.namespaces()
+        topics = await client.topics()
+        return await client.describe_broker(), len(namespaces), len(topics)
+
+    described, namespace_count, topic_count = ask(url, question)
+    if answer_format is Format.JSON:
+        counts = {"namespace_count": namespace_count, "topic_count": topic_count}
+        print_json(plain(described) | counts)
+        return
+    print_facts(
+        [
+            ("Broker", described.broker_id),
+            ("URL", described.url),
+            ("Version", described.version),
+            ("Namespaces", namespace_count),
+            ("Topics", topic_count),
+        ]
+    )

@@ -1,0 +1,256 @@
+"""
+The dead letters of a subscription: what it has given up on, and what to do about it.
+
+They are the messages of its dead-letter topic whose attributes name it, as long as
+they are not done for the subscription ``dead-letters`` of that topic.  Nothing is
+ever removed from the topic: who replays a letter, or drops it, marks it as done.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from pydanube.client.messages import MessageId
+from pydanube.client.producer import Producer, settled
+from pydanube.model.batch import batch_of
+from pydanube.model.dead_letters import (
+    ATTEMPT,
+    HISTORY,
+    ORIGINAL_OFFSET,
+    ORIGINAL_SUBSCRIPTION,
+    ORIGINAL_TOPIC,
+    REASON,
+)
+from pydanube.model.errors import (
+    AlreadyExists,
+    InvalidRequest,
+    SubscriptionNotFound,
+)
+from pydanube.model.names import TopicName, parse_subscription
+from pydanube.model.ranges import RangeSet
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Sequence
+
+    from pydanube.client.client import Client
+    from pydanube.client.messages import Message
+
+HANDLED = "dead-letters"
+"""The subscription of a dead-letter topic for which letters are done."""
+LETTERS_TOGETHER_MAX = 1000
+"""So many are replayed or dropped, then it is written down that they are done."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that a subscription has given up on."""
+
+    message: Message
+    """The copy in the dead-letter topic."""
+    topic: str
+    """Where the message was when it failed: a topic or partition."""
+    offset: int | None
+    """Which one it was there."""
+    attempt: int | None
+    """How often it had been delivered."""
+    reason: str
+    """Why it failed the last time."""
+    history: tuple[dict[str, Any], ...]
+    """The same of the times when it was dead-lettered before, oldest first."""
+
+    @property
+    def id(self) -> MessageId:
+        """Which message of the dead-letter topic it is."""
+        return self.message.id
+
+
+class DeadLetters:
+    """
+    The dead letters of one subscription; made by ``Client.dead_letters``.
+
+    Several people may handle them at the same time; a letter that two replay at once
+    is published twice.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        subscription: str,
+        dead_letter_topic: str | None,
+    ) -> None:
+        self.topic = str(TopicName.parse(topic))
+        self.subscription: str = parse_subscription(subscription)
+        self._client = client
+        self._dead_letter_topic = dead_letter_topic and str(
+            TopicName.parse(dead_letter_topic)
+        )
+
+    async def dead_letter_topic(self) -> str:
+        """
+        Where they are, as the failure policy says.
+
+        Raises:
+            InvalidRequest: It says nothing.
+            TopicNotFound: There is no such topic.
+        """
+        if self._dead_letter_topic is None:
+            settings = await self._client.subscription_settings(
+                self.topic, self.subscription
+            )
+            policy = settings.failure_policy
+            if policy is None or policy.dead_letter_topic is None:
+                raise InvalidRequest(
+                    f"subscription {self.subscription} of {self.topic} has no "
+                    "dead-letter topic; if it had one, name it"
+                )
+            self._dead_letter_topic = policy.dead_letter_topic
+        return self._dead_letter_topic
+
+    async def letters(self) -> AsyncIterator[DeadLetter]:
+        """
+        Those that nobody has replayed or dropped yet, oldest first.
+
+        Raises, while it is iterated:
+            InvalidRequest: The subscription has no dead-letter topic.
+            TopicNotFound: There is no such topic: nothing was dead-lettered yet.
+        """
+        topic = await self.dead_letter_topic()
+        facts = await self._client.describe_topic(topic)
+        start, done = facts.base_offset, RangeSet()
+        for each in facts.subscriptions:
+            if each.subscription == HANDLED:
+                start = max(start, each.cursor)
+                done = RangeSet(each.done)
+        async for batch in self._client.read(topic, start=start, end=facts.end_offset):
+            for message in batch:
+                letter = self._letter_of(message)
+                if letter is not None and message.offset not in done:
+                    yield letter
+
+    async def replay(self, letters: Iterable[DeadLetter]) -> int:
+        """
+        Publish *letters* again where they failed, and mark them as done.
+
+        They keep their key, payload, schema and attributes, also those that tell of
+        their failures: what fails once more has the whole history.  Delayed or
+        expiring messages lose that.
+
+        Ordering: Letters of one topic are published in their order.
+
+        Durability: On return they are as safe as their topics promise, and marked.
+            After a crash in between, some may be published once more.
+
+        Returns: How many there were.
+
+        Raises:
+            TopicNotFound: The topic of a letter is gone; those before it are done.
+        """
+        count = 0
+        for portion in _portions(letters):
+            for topic, group in groupby(portion, lambda letter: letter.topic):
+                # Whoever replays does not want a topic that is gone to come back.
+                await self._client.describe_topic(topic)
+                await self._publish(topic, list(group))
+            await self._mark_done(portion)
+            count += len(portion)
+        return count
+
+    async def drop(self, letters: Iterable[DeadLetter]) -> int:
+        """
+        Mark *letters* as done without doing anything about them.
+
+        They stay in the dead-letter topic, as long as its retention keeps them.
+
+        Durability: On return that is on disk.
+
+        Returns: How many there were.
+        """
+        count = 0
+        for portion in _portions(letters):
+            await self._mark_done(portion)
+            count += len(portion)
+        return count
+
+    def _letter_of(self, message: Message) -> DeadLetter | None:
+        """What *message* tells, if it is a dead letter of our subscription."""
+        attributes = message.attributes
+        topic = attributes.get(ORIGINAL_TOPIC, "")
+        if attributes.get(
+            ORIGINAL_SUBSCRIPTION
+        ) != self.subscription or self.topic not in _names_of(topic):
+            return None
+        return DeadLetter(
+            message=message,
+            topic=topic,
+            offset=_number(attributes.get(ORIGINAL_OFFSET)),
+            attempt=_number(attributes.get(ATTEMPT)),
+            reason=attributes.get(REASON, ""),
+            history=_history(attributes.get(HISTORY)),
+        )
+
+    async def _publish(self, topic: str, letters: Sequence[DeadLetter]) -> None:
+        shipped = []
+        async with self._client.producer(topic) as producer:
+            assert isinstance(producer, Producer)
+            for schema, group in groupby(letters, _schema_of):
+                messages = [letter.message for letter in group]
+                batch = batch_of(
+                    [each.payload for each in messages],
+                    keys=[each.key_bytes for each in messages],
+                    attributes=[each.attributes for each in messages],
+                )
+                shipped += await producer.ship([batch], schema=schema)
+            await settled(shipped)
+
+    async def _mark_done(self, letters: Sequence[DeadLetter]) -> None:
+        topic = await self.dead_letter_topic()
+        ids = [letter.id for letter in letters]
+        try:
+            await self._client.mark_done(topic, HANDLED, ids)
+        except SubscriptionNotFound:
+            # Somebody else may be faster.
+            with suppress(AlreadyExists):
+                await self._client.create_subscription(
+                    topic, HANDLED, type="shared", start="earliest"
+                )
+            await self._client.mark_done(topic, HANDLED, ids)
+
+
+def _portions(letters: Iterable[DeadLetter]) -> Iterable[list[DeadLetter]]:
+    portion: list[DeadLetter] = []
+    for letter in letters:
+        portion.append(letter)
+        if len(portion) == LETTERS_TOGETHER_MAX:
+            yield portion
+            portion = []
+    if portion:
+        yield portion
+
+
+def _names_of(topic: str) -> set[str]:
+    """By which names one may ask for dead letters of *topic*."""
+    partition = TopicName.parse(topic).split_partition() if topic else None
+    return {topic} if partition is None else {topic, str(partition[0])}
+
+
+def _schema_of(letter: DeadLetter) -> tuple[int, int]:
+    return letter.message.schema_id, letter.message.schema_version
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None
+
+
+def _history(text: str | None) -> tuple[dict[str, Any], ...]:
+    try:
+        noted = json.loads(text or "[]")
+    except ValueError:
+        return ()
+    if not isinstance(noted, list):
+        return ()
+    return tuple(each for each in noted if isinstance(each, dict))

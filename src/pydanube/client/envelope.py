@@ -1,0 +1,171 @@
+"""What a producer makes of what its user hands in, before it travels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
+
+import pyarrow as pa
+
+from pydanube.client.positions import microseconds_of
+from pydanube.model.batch import TIME_TYPE, Column, batch_of, conform, schema_of
+from pydanube.model.batch import columns_of as _columns_of
+from pydanube.model.errors import InvalidRequest
+from pydanube.wire.batches import TIME_MAX, TIME_MIN
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+TERMS_BYTES = 16
+_TERM_COLUMNS = (Column.DELIVER_AT, Column.EXPIRES_AT)
+_ANY_TERM = Column.DELIVER_AT | Column.EXPIRES_AT
+
+
+class Terms(NamedTuple):
+    """From when on a message may be delivered, and from when on it may not."""
+
+    deliver_at: int | None
+    expires_at: int | None
+
+
+class TermOptions(TypedDict, total=False):
+    """The same as users say it, counted from now."""
+
+    deliver_after_s: float | None
+    deliver_at: datetime | float | None
+    ttl_s: float | None
+
+
+def terms_of(
+    now: int,
+    *,
+    deliver_after_s: float | None = None,
+    deliver_at: datetime | float | None = None,
+    ttl_s: float | None = None,
+) -> Terms | None:
+    """
+    The terms of a message that is published at *now*, in microseconds since 1970.
+
+    None if nothing is said about them.
+
+    Raises:
+        InvalidRequest: They contradict each other, or are out of range.
+    """
+    if deliver_after_s is None and deliver_at is None and ttl_s is None:
+        return None
+    due = None
+    if deliver_after_s is not None:
+        if deliver_at is not None:
+            raise InvalidRequest(
+                "a message has deliver_after_s or deliver_at, not both"
+            )
+        if not deliver_after_s >= 0:
+            raise InvalidRequest(f"deliver_after_s is not negative: {deliver_after_s}")
+        due = now + _microseconds("deliver_after_s", deliver_after_s)
+    elif deliver_at is not None:
+        due = microseconds_of(deliver_at)
+    expires = None
+    if ttl_s is not None:
+        if not ttl_s > 0:
+            raise InvalidRequest(f"ttl_s is more than 0: {ttl_s}")
+        expires = now + _microseconds("ttl_s", ttl_s)
+    for time in (due, expires):
+        if time is not None and not TIME_MIN <= time <= TIME_MAX:
+            raise InvalidRequest("a time is between the years 1 and 9999")
+    if due is not None and expires is not None and due >= expires:
+        raise InvalidRequest("the message would expire before it may be delivered")
+    return Terms(due, expires)
+
+
+def batches_of(
+    messages: Sequence[bytes | str] | pa.RecordBatch | pa.Table, terms: Terms | None
+) -> list[pa.RecordBatch]:
+    """
+    What a user publishes at once, as batches of the envelope; all have *terms*.
+
+    Raises:
+        InvalidRequest: It is not of the envelope.
+    """
+    if isinstance(messages, pa.RecordBatch | pa.Table):
+        batches = conform(messages)
+    elif messages:
+        payloads = [
+            each if type(each) is bytes else to_bytes("payload", each)
+            for each in messages
+        ]
+        batches = [batch_of(payloads)]
+    else:
+        batches = []
+    if terms is not None:
+        batches = [_with_terms(batch, terms) for batch in batches]
+    return batches
+
+
+def has_terms(batch: pa.RecordBatch) -> bool:
+    """Whether messages of *batch* are delayed, or expire."""
+    return bool(_columns_of(batch) & _ANY_TERM)
+
+
+def is_delayed(batch: pa.RecordBatch) -> bool:
+    """Whether messages of *batch* are not to be delivered at once."""
+    return bool(_columns_of(batch) & Column.DELIVER_AT)
+
+
+def times_of(batch: pa.RecordBatch, now: int) -> tuple[int, int]:
+    """The first and the last publish time of *batch*; *now*, if it names none."""
+    if "publish_time" not in batch.schema.names:
+        return now, now
+    times = batch.column("publish_time").cast(pa.int64())
+    return times[0].as_py(), times[-1].as_py()
+
+
+def to_bytes(what: str, value: object) -> bytes:
+    """
+    *value* as bytes; text is UTF-8.
+
+    Raises:
+        InvalidRequest: It is neither; *what* says of what.
+    """
+    if isinstance(value, str):
+        return value.encode(errors="surrogateescape")
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise InvalidRequest(f"a {what} is bytes or str, not {type(value).__name__}")
+
+
+def check_attributes(attributes: Mapping[str, str]) -> int:
+    """
+    How many bytes *attributes* take at most.
+
+    Raises:
+        InvalidRequest: They are not text.
+    """
+    byte_count = 0
+    for name, value in attributes.items():
+        if type(name) is not str or type(value) is not str:
+            raise InvalidRequest("attributes are a mapping of str to str")
+        byte_count += 4 * (len(name) + len(value)) + 8
+    return byte_count
+
+
+def _microseconds(what: str, seconds: float) -> int:
+    try:
+        return round(seconds * 1_000_000)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidRequest(
+            f"{what} is a number of seconds, not {seconds!r}"
+        ) from None
+
+
+def _with_terms(batch: pa.RecordBatch, terms: Terms) -> pa.RecordBatch:
+    columns = _columns_of(batch)
+    arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+    for column, name, time in zip(_TERM_COLUMNS, Terms._fields, terms, strict=True):
+        if time is None:
+            continue
+        if columns & column:
+            raise InvalidRequest(f"the batch has a column {name} of its own")
+        columns |= column
+        arrays[name] = pa.repeat(pa.scalar(time, TIME_TYPE), batch.num_rows)
+    schema = schema_of(columns)
+    return pa.RecordBatch.from_arrays([arrays[n] for n in schema.names], schema=schema)

@@ -1,0 +1,283 @@
+"""
+A producer of a partitioned topic: one producer for each partition, and a router.
+
+``routing`` says which partition a message goes to.  Partitions that are added
+later are found by asking for them now and then; from then on messages spread over
+all of them, and a key may be in another partition than before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+
+from pydanube.client.envelope import batches_of, terms_of, to_bytes
+from pydanube.client.messages import MessageIds, PartitionedIds, Run
+from pydanube.client.producer import Producer, settled
+from pydanube.client.producer import open_producer as open_producer_of_one
+from pydanube.client.routing import Router
+from pydanube.client.tasks import all_done, together
+from pydanube.model.errors import BrokerError, Closed
+from pydanube.model.policy import ProducerAccess
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from typing import Unpack
+
+    import pyarrow as pa
+
+    from pydanube.client.client import Client
+    from pydanube.client.envelope import TermOptions
+    from pydanube.client.messages import MessageId
+    from pydanube.client.pending import Pending
+    from pydanube.client.producer import Batched, ProducerOptions, Shipped
+    from pydanube.client.tasks import TaskScope
+
+PARTITIONS_LOOKUP_INTERVAL_S = 5.0
+"""How often a producer or consumer asks whether there are more partitions."""
+
+
+class PartitionedProducer:
+    """
+    A producer of a partitioned topic; made by ``Client.producer``.
+
+    A message with a key goes to the partition of the key; the others take turns,
+    a batch each.
+
+    Ordering: Messages of one partition get their offsets in the order in which
+        they were sent; between partitions there is no order.
+
+    Bounds: As of ``Producer``, for each partition.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        tasks: TaskScope,
+        topic: str,
+        names: Sequence[str],
+        options: ProducerOptions,
+    ) -> None:
+        self.topic = topic
+        self.name = options.name
+        self._client = client
+        self._tasks = tasks
+        self._options = options
+        self._producers = [Producer(client, name, options) for name in names]
+        self._router = Router(len(names))
+        self._current = self._producers[0]
+        self._running: list[asyncio.Task[None]] = []
+
+    # Sending; the same as of Producer.
+
+    async def send(
+        self,
+        payload: bytes | str,
+        *,
+        key: str | bytes | None = None,
+        attributes: Mapping[str, str] | None = None,
+        **terms: Unpack[TermOptions],
+    ) -> MessageId:
+        """
+        Publish one message and return its id, with the partition's name.
+
+        Args, Durability, Cancellation, Raises: As ``Producer.send``.
+        """
+        return await self._producer_for(key).send(
+            payload,
+            key=key,
+            attributes=attributes,
+            **terms,
+        )
+
+    def send_nowait(
+        self,
+        payload: bytes | str,
+        *,
+        key: str | bytes | None = None,
+        attributes: Mapping[str, str] | None = None,
+        **terms: Unpack[TermOptions],
+    ) -> Pending:
+        """
+        Publish one message soon, together with others; await the result for its id.
+
+        Args, Raises: As ``Producer.send_nowait``.
+        """
+        return self._producer_for(key).send_nowait(
+            payload,
+            key=key,
+            attributes=attributes,
+            **terms,
+        )
+
+    async def send_batch(
+        self, messages: Batched, **terms: Unpack[TermOptions]
+    ) -> MessageIds:
+        """
+        Publish many messages and return their ids, in their order.
+
+        Messages with keys are split by partition; the others stay together, as
+        long as they are not too many for one batch.
+
+        Args, Durability, Cancellation, Raises: As ``Producer.send_batch``.
+        """
+        now = self._client.wall_clock_ns() // 1000
+        batches = batches_of(messages, terms_of(now, **terms))
+        count = sum(batch.num_rows for batch in batches)
+        routed: list[tuple[int, pa.Array, list[Shipped]]] = []
+        base = 0
+        for batch in batches:
+            for number, places, piece in self._router.split(batch):
+                shipped = await self._producers[number].ship([piece])
+                routed.append((number, pc.add(places, base), shipped))
+            base += batch.num_rows
+        runs = [
+            Run(number, places, await settled(shipped))
+            for number, places, shipped in routed
+        ]
+        return PartitionedIds(self.topic, self.partitions, runs, count)
+
+    async def flush(self) -> None:
+        """
+        Wait until everything that was sent is acknowledged.
+
+        Raises:
+            BrokerError: What a message that nobody awaited has run into.
+        """
+        await all_done([producer.flush() for producer in self._producers])
+
+    @property
+    def partitions(self) -> list[str]:
+        """The topics that messages go to, by number."""
+        return [producer.topic for producer in self._producers]
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the broker has all producers open at the moment."""
+        return all(producer.is_connected for producer in self._producers)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether ``send_nowait`` takes a message at the moment, whatever its key."""
+        return all(producer.has_room for producer in self._producers)
+
+    async def room(self) -> None:
+        """Wait until ``send_nowait`` takes a message, whatever its key."""
+        while not self.has_room:
+            for producer in self._producers:
+                await producer.room()
+
+    @property
+    def pending_count(self) -> int:
+        """How many messages are not acknowledged yet."""
+        return sum(producer.pending_count for producer in self._producers)
+
+    # The life of the producer.
+
+    async def open(self) -> None:
+        """Open for the first time; errors are the caller's."""
+        try:
+            if self._options.access is ProducerAccess.SHARED:
+                await together(producer.open() for producer in self._producers)
+            else:
+                # In the same order for everybody: so two that want all of them do not
+                # have some each.
+                for producer in self._producers:
+                    await producer.open()
+        except BaseException:
+            self.abandon()
+            raise
+        for producer in self._producers:
+            self._run(producer)
+
+    async def run(self) -> None:
+        """Find partitions that are added, until the task is cancelled."""
+        while True:
+            await asyncio.sleep(PARTITIONS_LOOKUP_INTERVAL_S)
+            try:
+                await self.look_up()
+            except Closed:
+                return
+            except BrokerError:
+                # The next time will do, too.
+                continue
+
+    async def look_up(self) -> None:
+        """Ask for partitions, and produce to those that are new."""
+        names = (await self._client.find_partitions(self.topic)).topics
+        added = []
+        for name in names[len(self._producers) :]:
+            producer = Producer(self._client, name, self._options)
+            await producer.open()
+            self._run(producer)
+            added.append(producer)
+        self._producers += added
+        self._router.partitions = len(self._producers)
+
+    async def aclose(self) -> None:
+        """Send what is open, wait for its acknowledgement, and close."""
+        await all_done([producer.aclose() for producer in self._producers])
+
+    def abandon(self) -> None:
+        """Close without waiting; what is not acknowledged may or may not be stored."""
+        for producer in self._producers:
+            producer.abandon()
+
+    def cancel(self) -> None:
+        """End what keeps the producer open."""
+        for task in self._running:
+            task.cancel()
+
+    def _run(self, producer: Producer) -> None:
+        name = f"producer {producer.name} of {producer.topic}"
+        self._running.append(self._tasks.run(producer.run(), name))
+
+    def _producer_for(self, key: str | bytes | None) -> Producer:
+        if key is None:
+            if not self._current.is_gathering:
+                self._current = self._producers[self._router.next_turn()]
+            return self._current
+        if type(key) is not bytes:
+            key = to_bytes("key", key)
+        return self._producers[self._router.of_key(key)]
+
+
+@asynccontextmanager
+async def open_producer(
+    client: Client,
+    tasks: TaskScope,
+    topic: str,
+    options: ProducerOptions,
+    partitions: int | None,
+) -> AsyncIterator[Producer | PartitionedProducer]:
+    """
+    A producer of whatever *topic* is, open while the body runs.
+
+    If there is no such topic, it is created with so many *partitions*; None: with
+    none.
+    """
+    found = await client.find_partitions(topic)
+    if partitions is not None and not found.topics:
+        await client.create_topics(topic, options.policy, partitions, exist_ok=True)
+        found = await client.find_partitions(topic)
+    if not found.is_partitioned:
+        async with open_producer_of_one(client, tasks, topic, options) as producer:
+            yield producer
+        return
+    spread = PartitionedProducer(client, tasks, topic, found.topics, options)
+    await spread.open()
+    looking = tasks.run(spread.run(), f"partitions of {topic}")
+    try:
+        yield spread
+    except BaseException:
+        # What is not acknowledged is given up: the body has failed already.
+        spread.abandon()
+        raise
+    else:
+        await spread.aclose()
+    finally:
+        looking.cancel()
+        spread.cancel()

@@ -1,0 +1,86 @@
+"""
+Which partition a message goes to.
+
+A message with a key goes to partition ``FNV-1a 64 of the key's bytes mod partitions``,
+as with the original's clients, so that both agree where a key is.  Messages without
+a key take turns: those that gather in one batch stay together, and the next batch
+goes to the next partition, so that batches stay large.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FNV_OFFSET = 0xCBF29CE484222325
+FNV_PRIME = 0x100000001B3
+_MASK = 0xFFFF_FFFF_FFFF_FFFF
+
+KEYS_REMEMBERED_MAX = 65_536
+"""Hashes of so many keys are kept; a key costs a step for each of its bytes."""
+TURN_MESSAGES = 8192
+"""So many messages without keys that are published at once stay together."""
+
+
+@lru_cache(KEYS_REMEMBERED_MAX)
+def fnv1a_64(data: bytes) -> int:
+    """The FNV-1a hash of *data*, 64 bits."""
+    value = FNV_OFFSET
+    for byte in data:
+        value = (value ^ byte) * FNV_PRIME & _MASK
+    return value
+
+
+class Router:
+    """Chooses partitions for one producer; see the module."""
+
+    def __init__(self, partitions: int) -> None:
+        self.partitions = partitions
+        """How many there are; it may grow."""
+        self.turn = 0
+        """Whose turn it is."""
+
+    def next_turn(self) -> int:
+        """Go on to the next partition, and return it."""
+        self.turn = (self.turn + 1) % self.partitions
+        return self.turn
+
+    def of_key(self, key: bytes) -> int:
+        """The partition of *key*."""
+        return fnv1a_64(key) % self.partitions
+
+    def split(
+        self, batch: pa.RecordBatch
+    ) -> Iterator[tuple[int, pa.Array, pa.RecordBatch]]:
+        """
+        The messages of *batch* by partition, each with their places in *batch*.
+
+        Ordering: Messages of one partition keep their order.
+        """
+        if "key" not in batch.schema.names:
+            for base in range(0, batch.num_rows, TURN_MESSAGES):
+                piece = batch.slice(base, TURN_MESSAGES)
+                places = pa.array(range(base, base + piece.num_rows), pa.uint64())
+                yield self.turn, places, piece
+                self.next_turn()
+            return
+        numbers = self._numbers(batch.column("key"))
+        for number in pc.unique(numbers).to_pylist():
+            places = pc.indices_nonzero(pc.equal(numbers, number))
+            yield number, places, batch.take(places)
+
+    def _numbers(self, keys: pa.Array) -> pa.Array:
+        """The partition of each message; those without a key share a turn."""
+        encoded = keys.dictionary_encode()
+        of_code = [self.of_key(key) for key in encoded.dictionary.to_pylist()]
+        numbers = pc.take(pa.array(of_code, pa.int32()), encoded.indices)
+        if numbers.null_count:
+            numbers = pc.fill_null(numbers, self.turn)
+            self.next_turn()
+        return numbers

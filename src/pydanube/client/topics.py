@@ -1,0 +1,224 @@
+"""What a client asks about topics and their partitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydanube.client.positions import parse_choice
+from pydanube.client.requests import Requests
+from pydanube.model.errors import InvalidRequest, TopicNotFound
+from pydanube.model.names import TopicName, parse_namespace
+from pydanube.model.policy import DispatchMode, Durability, Retention, TopicPolicy
+from pydanube.wire.frames import Kind
+from pydanube.wire.messages import (
+    limits_to_wire,
+    policy_to_wire,
+    segments_from_wire,
+    topic_from_wire,
+)
+from pydanube.wire.pb import stream_pb2 as pb
+
+if TYPE_CHECKING:
+    from pydanube.model.descriptions import Segments, TopicDescription
+    from pydanube.model.policy import NamespacePolicy
+
+
+class TopicRequests(Requests):
+    """Topics and partitions; a part of ``Client``."""
+
+    async def create_topic(
+        self,
+        topic: str,
+        *,
+        partitions: int | None = None,
+        reliable: bool = True,
+        durability: str = "durable",
+        retention_age_s: float | None = None,
+        retention_bytes_max: int | None = None,
+        ttl_s: float | None = None,
+        exist_ok: bool = False,
+    ) -> None:
+        """
+        Create *topic*.
+
+        Args:
+            topic: ``/{namespace}/{topic}``.
+            partitions: Create so many topics instead, its partitions
+                ``{topic}-part-0``, ``{topic}-part-1`` …; producers and consumers
+                of *topic* spread over them.
+            reliable: On disk and replayable, or in memory only.
+            durability: What an acknowledgement means: ``"durable"`` (on disk) or
+                ``"written"`` (with the operating system).
+            retention_age_s: Drop history that is older; None: never.
+            retention_bytes_max: Drop the oldest history beyond this; None: never.
+            ttl_s: Do not deliver what is older; None: deliver it however old.
+            exist_ok: Whether it may exist already, with the same settings.
+
+        Raises:
+            AlreadyExists: It exists.
+            NamespaceNotFound: Its namespace does not exist.
+        """
+        if ttl_s is not None and ttl_s <= 0:
+            raise InvalidRequest("a topic's ttl_s is more than 0, or None")
+        policy = TopicPolicy(
+            dispatch=DispatchMode.RELIABLE if reliable else DispatchMode.NON_RELIABLE,
+            durability=parse_choice("durability", durability, Durability),
+            retention=Retention(age_s=retention_age_s, bytes_max=retention_bytes_max),
+            ttl_s=ttl_s,
+        )
+        await self.create_topics(topic, policy, partitions, exist_ok=exist_ok)
+
+    async def create_topics(
+        self, topic: str, policy: TopicPolicy, partitions: int | None, *, exist_ok: bool
+    ) -> None:
+        """For the parts of the client: ``create_topic`` in the words of the model."""
+        _check_partitions(partitions)
+        if partitions is not None or policy.ttl_s is not None:
+            self.require(1, "partitions and times to live")
+        await self.request(
+            Kind.CREATE_TOPIC,
+            pb.CreateTopic(
+                topic=str(TopicName.parse(topic)),
+                policy=policy_to_wire(policy),
+                partitions=partitions or 0,
+                exist_ok=exist_ok,
+            ),
+            is_repeatable=exist_ok,
+        )
+
+    async def delete_topic(self, topic: str, *, force: bool = False) -> None:
+        """
+        Remove *topic*, with all its partitions, messages and subscriptions.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            InvalidRequest: It is one partition of several.
+            SubscriptionInUse: Somebody produces or consumes, and *force* is false.
+        """
+        await self.request(
+            Kind.DELETE_TOPIC,
+            pb.DeleteTopic(topic=str(TopicName.parse(topic)), force=force),
+        )
+
+    async def topics(self, namespace: str | None = None) -> list[str]:
+        """The names of all topics, or of those of *namespace*; also of partitions."""
+        message = pb.ListTopics(
+            namespace=parse_namespace(namespace) if namespace else ""
+        )
+        answer = await self.request(Kind.LIST_TOPICS, message, is_repeatable=True)
+        return list(answer.topics)
+
+    async def describe_topic(self, topic: str) -> TopicDescription:
+        """
+        What is known of *topic*, or of one partition, at the moment.
+
+        Raises:
+            TopicNotFound: There is no such topic; a name that stands for several
+                partitions is none.
+        """
+        message = pb.DescribeTopic(topic=str(TopicName.parse(topic)))
+        return topic_from_wire(
+            await self.request(Kind.DESCRIBE_TOPIC, message, is_repeatable=True)
+        )
+
+    async def segments(self, topic: str, base: int = 0, end: int = 0) -> Segments:
+        """
+        The immutable files that hold messages ``base … end`` (0: all) of *topic*.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+        """
+        message = pb.ListSegments(
+            topic=str(TopicName.parse(topic)), base_offset=base, end_offset=end
+        )
+        return segments_from_wire(
+            await self.request(Kind.LIST_SEGMENTS, message, is_repeatable=True)
+        )
+
+    async def set_topic_limits(
+        self, topic: str, limits: NamespacePolicy | None
+    ) -> None:
+        """
+        Have *limits* hold for *topic*, or for each of its partitions, later ones too.
+
+        None: those of its namespace hold again.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+        """
+        await self.request(
+            Kind.SET_TOPIC_LIMITS,
+            pb.SetTopicLimits(
+                topic=str(TopicName.parse(topic)),
+                limits=None if limits is None else limits_to_wire(limits),
+            ),
+            is_repeatable=True,
+        )
+
+    # Partitions.
+
+    async def add_partitions(self, topic: str, partitions: int) -> None:
+        """
+        Have *topic* consist of so many *partitions* from now on.
+
+        Messages that are there stay where they are.  A key that is published from
+        now on may be in another partition than before.
+
+        Raises:
+            InvalidRequest: It has as many or more.
+            TopicNotFound: There is no partitioned topic of this name.
+        """
+        _check_partitions(partitions)
+        await self.request(
+            Kind.ADD_PARTITIONS,
+            pb.AddPartitions(topic=str(TopicName.parse(topic)), partitions=partitions),
+        )
+
+    async def partitions(self, topic: str) -> list[str]:
+        """
+        The topics that *topic* consists of: its partitions by number.
+
+        A topic without partitions is the only one; where there is no topic, there
+        are none.
+        """
+        return list((await self.find_partitions(topic)).topics)
+
+    async def find_partitions(self, topic: str) -> Any:
+        """For the parts of the client: the same, and whether it is partitioned."""
+        message = pb.ListPartitions(topic=str(TopicName.parse(topic)))
+        if self.peer_revision < 1:
+            # A broker that knows no partitions has none.
+            return pb.Partitions(topics=[message.topic])
+        return await self.request(Kind.LIST_PARTITIONS, message, is_repeatable=True)
+
+    async def existing_partitions(self, topic: str) -> list[str]:
+        """
+        For the parts of the client: the same as ``partitions``, at least one.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+        """
+        names = await self.partitions(topic)
+        if not names:
+            raise TopicNotFound(f"Unable to find the topic: {topic}")
+        return names
+
+    async def one_partition(self, topic: str, what: str) -> str:
+        """
+        For the parts of the client: the one topic that *topic* stands for.
+
+        Raises:
+            InvalidRequest: It stands for several, and *what* is of one.
+        """
+        names = await self.existing_partitions(topic)
+        if len(names) > 1:
+            raise InvalidRequest(
+                f"{topic} has {len(names)} partitions, and {what} is of one: name it, "
+                f"for example {names[0]}"
+            )
+        return names[0]
+
+
+def _check_partitions(partitions: int | None) -> None:
+    if partitions is not None and partitions < 1:
+        raise InvalidRequest("a topic has at least one partition")

@@ -1,0 +1,261 @@
+"""
+A producer of values: it writes them as its schema says, and says which one it was.
+
+What a batch was written with stands in its header, so a producer has one version of
+one subject for its whole life.  That is found, or registered, before it is opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pydanube.client.envelope import check_attributes, to_bytes
+from pydanube.client.partitioned_producer import open_producer
+from pydanube.client.schema import Schema
+from pydanube.client.schemas import schema_of, subject_of
+from pydanube.model.batch import batch_of
+from pydanube.model.errors import (
+    InvalidPayload,
+    InvalidRequest,
+    SchemaNotFound,
+    TopicNotFound,
+)
+from pydanube.model.names import parse_subject
+from pydanube.model.schemas import ProducerSchema, SchemaReference
+from pydanube.schemas.format import reason_alone
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from typing import Unpack
+
+    from pydanube.client.client import Client
+    from pydanube.client.envelope import TermOptions
+    from pydanube.client.messages import MessageId, MessageIds
+    from pydanube.client.partitioned_producer import PartitionedProducer
+    from pydanube.client.pending import Pending
+    from pydanube.client.producer import Producer, ProducerOptions
+    from pydanube.client.tasks import TaskScope
+    from pydanube.model.schemas import SchemaVersion
+    from pydanube.schemas.format import Encoder
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted(Generic[T]):
+    """What a producer is to write."""
+
+    schema: Schema[T] | None
+    """None: whatever the subject has."""
+    subject: str | None
+    """None: what the topic is bound to, or the subject that is named like it."""
+    version: int | None
+    """None: the one that *schema* is, or without one the latest."""
+    version_min: int | None
+
+
+class TypedProducer(Generic[T]):
+    """
+    A producer of values; made by ``Client.producer`` where it gets a schema.
+
+    A value that does not keep to the schema is refused with ``InvalidPayload``, and
+    nothing of its batch is sent.  Otherwise as ``Producer``.
+    """
+
+    def __init__(
+        self,
+        producer: Producer | PartitionedProducer,
+        encode: Encoder,
+        version: SchemaVersion,
+    ) -> None:
+        self.topic = producer.topic
+        self.name = producer.name
+        self.schema = version
+        """What is written: which version of which subject."""
+        self._producer = producer
+        self._encode = encode
+
+    async def send(
+        self,
+        value: T,
+        *,
+        key: str | bytes | None = None,
+        attributes: Mapping[str, str] | None = None,
+        **terms: Unpack[TermOptions],
+    ) -> MessageId:
+        """
+        Publish one value and return the message's id.
+
+        Args, Durability, Cancellation: As ``Producer.send``.
+
+        Raises:
+            InvalidPayload: The value does not keep to the schema.
+            BrokerError: As ``Producer.send``.
+        """
+        payload = self._payload(value)
+        return await self._producer.send(
+            payload, key=key, attributes=attributes, **terms
+        )
+
+    def send_nowait(
+        self,
+        value: T,
+        *,
+        key: str | bytes | None = None,
+        attributes: Mapping[str, str] | None = None,
+        **terms: Unpack[TermOptions],
+    ) -> Pending:
+        """
+        Publish one value soon, together with others; await the result for its id.
+
+        Args, Raises: As ``send`` and ``Producer.send_nowait``.
+        """
+        payload = self._payload(value)
+        return self._producer.send_nowait(
+            payload, key=key, attributes=attributes, **terms
+        )
+
+    async def send_batch(
+        self,
+        values: Sequence[T],
+        *,
+        keys: Sequence[str | bytes | None] | None = None,
+        attributes: Sequence[Mapping[str, str] | None] | None = None,
+        **terms: Unpack[TermOptions],
+    ) -> MessageIds:
+        """
+        Publish many values and return the messages' ids, in their order.
+
+        Args:
+            values: What to write.
+            keys: The key of each, if they have some.
+            attributes: The attributes of each, if they have some.
+            terms: As for ``send``, for all of them.
+
+        Durability, Cancellation: As ``Producer.send_batch``.
+
+        Raises:
+            InvalidPayload: A value does not keep to the schema; its index is named,
+                and nothing was sent.
+            BrokerError: As ``Producer.send_batch``.
+        """
+        payloads = self._encode(values)
+        for what, given in (("keys", keys), ("attributes", attributes)):
+            if given is not None and len(given) != len(payloads):
+                raise InvalidRequest(f"{len(given)} {what} for {len(payloads)} values")
+        if not payloads or (keys is None and attributes is None):
+            return await self._producer.send_batch(payloads, **terms)
+        encoded = None
+        if keys is not None:
+            encoded = [None if key is None else to_bytes("key", key) for key in keys]
+        for each in attributes or ():
+            check_attributes(each or {})
+        return await self._producer.send_batch(
+            batch_of(payloads, keys=encoded, attributes=attributes), **terms
+        )
+
+    async def flush(self) -> None:
+        """
+        Wait until everything that was sent is acknowledged.
+
+        Raises:
+            BrokerError: What a message that nobody awaited has run into.
+        """
+        await self._producer.flush()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the broker has the producer open at the moment."""
+        return self._producer.is_connected
+
+    @property
+    def has_room(self) -> bool:
+        """Whether ``send_nowait`` takes a message at the moment."""
+        return self._producer.has_room
+
+    async def room(self) -> None:
+        """Wait until ``send_nowait`` takes a message."""
+        await self._producer.room()
+
+    @property
+    def pending_count(self) -> int:
+        """How many messages are not acknowledged yet."""
+        return self._producer.pending_count
+
+    def _payload(self, value: T) -> bytes:
+        try:
+            [payload] = self._encode([value])
+        except InvalidPayload as error:
+            raise InvalidPayload(reason_alone(error)) from error
+        return payload
+
+
+@asynccontextmanager
+async def open_typed_producer(
+    client: Client,
+    tasks: TaskScope,
+    topic: str,
+    options: ProducerOptions,
+    *,
+    partitions: int | None,
+    wanted: Wanted[T],
+) -> AsyncIterator[TypedProducer[T]]:
+    """A producer of values for whatever *topic* is, open while the body runs."""
+    client.require(2, "schemas")
+    version = await _choose(client, topic, wanted)
+    cls = None if wanted.schema is None else wanted.schema.cls
+    # A definition takes its time, and a compiler even a process.
+    encode = await asyncio.to_thread(_encoder_of, schema_of(version, cls))
+    chosen = ProducerSchema(
+        reference=SchemaReference(
+            subject=version.subject,
+            version=version.version,
+            version_min=wanted.version_min,
+        ),
+        schema_id=version.schema_id,
+        version=version.version,
+    )
+    options = replace(options, schema=chosen)
+    async with open_producer(client, tasks, topic, options, partitions) as producer:
+        yield TypedProducer(producer, encode, version)
+
+
+async def _choose(client: Client, topic: str, wanted: Wanted[Any]) -> SchemaVersion:
+    """
+    The version that is to be written, which is registered if it is new.
+
+    Raises:
+        SchemaNotFound: There is no such subject or version.
+        IncompatibleSchema: It does not go with the versions that are there.
+    """
+    schemas = client.schemas
+    subject = wanted.subject or await _subject_for(client, topic)
+    if wanted.version is not None:
+        version = await schemas.get(subject, wanted.version)
+    elif wanted.schema is None:
+        version = await schemas.latest(subject)
+    else:
+        version = await schemas.register(subject, wanted.schema)
+    if version.version < (wanted.version_min or 0):
+        raise SchemaNotFound(
+            f"Schema not found: what is to be written is version {version.version} of "
+            f"{subject}, and {wanted.version_min} or a later one is wanted"
+        )
+    return version
+
+
+async def _subject_for(client: Client, topic: str) -> str:
+    try:
+        bound = await client.schemas.topic_schema(topic)
+    except TopicNotFound:
+        bound = None
+    return parse_subject(subject_of(topic)) if bound is None else bound.subject
+
+
+def _encoder_of(schema: Schema[Any]) -> Encoder:
+    from pydanube.schemas.values import value_encoder  # noqa: PLC0415  # As needed.
+
+    return value_encoder(schema.parse(), schema.cls)

@@ -1,0 +1,395 @@
+"""`danube admin`, `danube-admin` and `danube-cli` with a broker of its own process."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from pydanube.cli import danube_admin, danube_cli, main
+from support.commands import danube, environment
+from support.processes import BrokerProcess
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as process:
+        yield process
+        assert process.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def shop(broker):
+    """A namespace for these tests."""
+    return said(broker, "admin", "namespaces", "create", "shop") and "shop"
+
+
+@pytest.fixture
+def topic(broker, shop, request):
+    """A topic that no other test uses."""
+    name = f"/{shop}/" + re.sub(r"\W+", "-", request.node.name).strip("-")
+    said(broker, "admin", "topics", "create", name)
+    return name
+
+
+# Commands run in this process, which saves the second that each would need to start.
+
+
+def run(broker, *arguments):
+    return CliRunner().invoke(main.app, list(arguments), env={"DANUBE_URL": broker.url})
+
+
+def said(broker, *arguments):
+    result = run(broker, *arguments)
+    assert (result.exit_code, result.stderr) == (0, ""), arguments
+    return result.stdout
+
+
+def told(broker, *arguments):
+    return json.loads(said(broker, *arguments, "--format", "json"))
+
+
+def refused(broker, code, *arguments):
+    """What is said by a command that ends with *code*."""
+    result = run(broker, *arguments)
+    assert (result.exit_code, result.stdout) == (code, ""), arguments
+    return result.stderr
+
+
+def published(broker, topic, *payloads):
+    words = [word for payload in payloads for word in ("-m", payload)]
+    said(broker, "produce", topic, *words)
+
+
+# danube admin brokers, namespaces
+
+
+def test_the_broker_says_who_it_is(broker, topic):
+    [listed] = told(broker, "admin", "brokers", "list")
+    assert listed["url"] == broker.url
+    assert listed["version"].startswith("pydanube ")
+    described = told(broker, "admin", "brokers", "describe")
+    assert described["broker_id"] == listed["broker_id"]
+    assert described["namespace_count"] >= 3
+    assert described["topic_count"] >= 1
+    assert listed["broker_id"] in said(broker, "admin", "brokers", "list")
+    assert listed["broker_id"] in said(broker, "admin", "brokers", "describe")
+
+
+def test_namespaces_come_are_limited_and_go(broker):
+    create = ("admin", "namespaces", "create", "lab", "--set", "max_message_size=9")
+    assert said(broker, *create) == "lab is there.\n"
+    assert "already exists" in refused(broker, 5, *create)
+    assert said(broker, *create, "--if-not-exists") == "lab is there.\n"
+    listed = told(broker, "admin", "namespaces", "list")
+    assert [each["topic_count"] for each in listed if each["namespace"] == "lab"] == [0]
+    assert "lab" in said(broker, "admin", "namespaces", "list")
+    change = ("admin", "namespaces", "set-policies", "lab")
+    changed = told(broker, *change, "--set", "max_publish_rate=5")
+    assert changed == told(broker, "admin", "namespaces", "policies", "lab")
+    assert (changed["max_publish_rate"], changed["max_message_size"]) == (5, 9)
+    assert "5" in said(broker, *change, "--set", "max_publish_rate=5")
+    assert "--set" in refused(broker, 2, *change)
+    assert "max_rate" in refused(broker, 2, *change, "--set", "max_rate=5")
+    delete = ("admin", "namespaces", "delete", "lab", "--yes")
+    assert said(broker, *delete) == "lab is deleted.\n"
+    assert "lab" in refused(broker, 3, *delete)
+
+
+def test_a_namespace_with_topics_stays(broker, topic):
+    error = refused(broker, 4, "admin", "namespaces", "delete", "shop", "--yes")
+    assert "delete them first" in error
+
+
+# danube admin topics
+
+
+def test_the_same_topics_are_found_with_and_without_admin(broker, topic):
+    described = told(broker, "admin", "topics", "describe", topic)
+    assert described == told(broker, "topics", "describe", topic)
+    listed = told(broker, "admin", "topics", "list", "--namespace", "shop")
+    assert topic in [each["topic"] for each in listed]
+    said(broker, "admin", "topics", "delete", topic, "--yes")
+    assert "find the topic" in refused(broker, 3, "topics", "describe", topic)
+
+
+def test_partitions_come_grow_and_go_together(broker, shop):
+    name = "/shop/clicks"
+    said(broker, "admin", "topics", "create", name, "--partitions", "2")
+    names = [f"{name}-part-{number}" for number in range(3)]
+    partitions = ("admin", "topics", "partitions", name)
+    assert said(broker, *partitions).splitlines() == names[:2]
+    grow = ("admin", "topics", "add-partitions", name, "--total", "3")
+    assert told(broker, *grow) == {"topic": name, "partitions": names}
+    refused(broker, 2, *grow)
+    said(broker, "admin", "topics", "delete", name, "--yes")
+    assert "find the topic" in refused(broker, 3, *partitions)
+
+
+def test_a_topic_has_limits_of_its_own_or_those_of_its_namespace(broker, topic):
+    limits = ("admin", "topics", "limits", topic)
+    assert told(broker, *limits)["own"] is None
+    assert "its namespace" in said(broker, *limits)
+    changed = told(broker, *limits, "--set", "max_message_size=4")
+    assert changed["own"] == changed["limits"]
+    assert changed["own"]["max_message_size"] == 4
+    assert "the topic itself" in said(broker, *limits)
+    error = refused(broker, 2, "produce", topic, "-m", "five!")
+    assert "exceeds maximum allowed 4" in error
+    assert told(broker, *limits, "--clear")["own"] is None
+    published(broker, topic, "five!")
+    refused(broker, 2, *limits, "--clear", "--set", "max_message_size=4")
+    refused(broker, 3, "admin", "topics", "limits", "/shop/nothing")
+
+
+# danube admin subscriptions
+
+
+def test_a_failure_policy_is_decided_before_there_is_a_subscription(broker, topic):
+    policy = ("admin", "subscriptions", "policy", topic, "-s", "billing")
+    decide = ("admin", "subscriptions", "set-policy", topic, "-s", "billing")
+    assert told(broker, *policy) == {
+        "failure_policy": None,
+        "limits": None,
+        "is_paused": False,
+    }
+    assert "block the subscription" in said(broker, *policy)
+    decided = told(
+        broker,
+        *(*decide, "--redeliveries", "3", "--ack-timeout", "2m", "--delay", "500ms"),
+        *("--delay-max", "1m", "--backoff", "fixed", "--expired", "dead-letter"),
+        *("--dead-letter-topic", "/shop/dead", "--unacked-max", "7"),
+    )
+    assert decided == told(broker, *policy)
+    assert decided["failure_policy"] == {
+        "redeliveries_max": 3,
+        "ack_timeout_s": 120.0,
+        "redelivery_delay_s": 0.5,
+        "redelivery_delay_s_max": 60.0,
+        "backoff": "fixed",
+        "poison": "dead_letter",
+        "dead_letter_topic": "/shop/dead",
+        "dead_letter_expired": True,
+    }
+    assert decided["limits"]["unacked_messages_max"] == 7
+    assert "go to /shop/dead" in said(broker, *policy)
+    changed = told(
+        broker,
+        *decide,
+        "--ack-timeout",
+        "never",
+        "--unacked-max",
+        "0",
+        "--poison",
+        "drop",
+    )
+    assert changed["failure_policy"]["ack_timeout_s"] is None
+    assert changed["failure_policy"]["redeliveries_max"] == 3
+    assert changed["limits"]["unacked_messages_max"] is None
+    reset = told(broker, *decide, "--reset", "--unacked-each", "2")
+    assert reset["failure_policy"] is None
+    assert reset["limits"]["unacked_messages_max_per_consumer"] == 2
+    assert "say what to decide" in refused(broker, 2, *decide)
+    assert "poison" in refused(broker, 2, *decide, "--poison", "arsenic")
+
+
+def test_a_subscription_pauses_and_goes_on(broker, topic):
+    which = (topic, "-s", "billing")
+    said(broker, "admin", "subscriptions", "create", *which, "--from", "earliest")
+    published(broker, topic, "one")
+    pause = said(broker, "admin", "subscriptions", "pause", *which)
+    assert pause == f"billing of {topic} is paused.\n"
+    described = told(broker, "admin", "subscriptions", "describe", *which)
+    assert described["is_paused"]
+    resumed = told(broker, "admin", "subscriptions", "resume", *which)
+    assert resumed["is_paused"] is False
+    consumed = danube("consume", *which, "-n", "1", url=broker.url)
+    assert consumed.stdout == "one\n"
+
+
+def test_a_subscription_goes_where_it_is_told(broker, topic):
+    which = (topic, "-s", "billing")
+    published(broker, topic, "one", "two", "three")
+    said(broker, "admin", "subscriptions", "create", *which, "--from", "earliest")
+    seek = ("admin", "subscriptions", "seek", *which, "--to")
+    assert said(broker, *seek, "2") == f"billing of {topic} goes on at offset 2.\n"
+    for place, cursor in (("earliest", 0), ("latest", 3), ("1h", 0)):
+        assert told(broker, *seek, place) == [
+            {"topic": topic, "subscription": "billing", "cursor": cursor}
+        ]
+    skip = ("admin", "subscriptions", "skip", *which, "--count")
+    assert (
+        said(broker, *skip, "2") == f"billing of {topic} has done everything below 2.\n"
+    )
+    assert told(broker, *skip, "1")["cursor"] == 3
+    assert "no place" in refused(broker, 2, *seek, "newest")
+    assert "beyond" in refused(broker, 2, *seek, "99")
+    error = refused(broker, 3, "admin", "subscriptions", "pause", "/shop/no", "-s", "x")
+    assert "danube topics list" in error
+
+
+def test_a_partitioned_topic_is_decided_about_as_a_whole(broker, shop):
+    name = "/shop/hits"
+    said(broker, "admin", "topics", "create", name, "--partitions", "2")
+    which = (name, "-s", "billing")
+    said(broker, "admin", "subscriptions", "create", *which)
+    said(broker, "admin", "subscriptions", "pause", *which)
+    for number in range(2):
+        part = (f"{name}-part-{number}", "-s", "billing")
+        assert told(broker, "subscriptions", "describe", *part)["is_paused"]
+    seek = ("admin", "subscriptions", "seek", *which, "--to")
+    assert len(told(broker, *seek, "earliest")) == 2
+    assert "partitions" in refused(broker, 2, *seek, "0")
+
+
+# danube-admin and danube-cli
+
+
+def admin(broker, *arguments):
+    endpoint = f"127.0.0.1:{broker.admin_port}"
+    result = CliRunner().invoke(danube_admin.app, ["--endpoint", endpoint, *arguments])
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout
+
+
+def test_danube_admin_and_danube_see_the_same(broker):
+    assert admin(broker, "namespaces", "create", "old") == "Namespace Created: true\n"
+    created = admin(
+        broker, "topics", "create", "old/a", "--dispatch-strategy", "reliable"
+    )
+    assert created == "✅ Topic created: /old/a\n"
+    admin(broker, "topics", "create", "/old/p", "--partitions", "2")
+    said(broker, "topics", "create", "/old/b", "--non-reliable")
+    listed = json.loads(
+        admin(broker, "topics", "list", "--namespace", "old", "--output", "json")
+    )
+    assert [(each["name"], each["delivery"]) for each in listed] == [
+        ("/old/a", "Reliable"),
+        ("/old/b", "NonReliable"),
+        ("/old/p-part-0", "NonReliable"),
+        ("/old/p-part-1", "NonReliable"),
+    ]
+    [ours] = json.loads(admin(broker, "brokers", "list", "--output", "json"))
+    assert ours["broker_id"] == listed[0]["broker_id"]
+    assert ours["broker_addr"] == broker.grpc_url
+    assert ours["admin_addr"] == f"http://127.0.0.1:{broker.admin_port}"
+    assert ours["metrics_addr"] == broker.http_url.removeprefix("http://")
+    assert admin(broker, "namespaces", "topics", "old").startswith("Topic: old/a\n")
+    policies = json.loads(
+        admin(broker, "namespaces", "policies", "old", "--output", "json")
+    )
+    assert policies == told(broker, "admin", "namespaces", "policies", "old")
+    admin(
+        broker,
+        *(
+            "topics",
+            "set-failure-policy",
+            "/old/a",
+            "-s",
+            "s",
+            "--poison-policy",
+            "drop",
+        ),
+        *("--max-redelivery-count", "1", "--ack-timeout-ms", "2500"),
+        *("--base-redelivery-delay-ms", "10", "--max-redelivery-delay-ms", "20"),
+    )
+    settings = told(broker, "subscriptions", "policy", "/old/a", "-s", "s")
+    assert settings["failure_policy"]["ack_timeout_s"] == 2.5
+    for name in ("a", "b", "p"):
+        assert admin(broker, "topics", "delete", f"/old/{name}") == (
+            "Topic Deleted: true\n"
+        )
+    assert admin(broker, "namespaces", "delete", "old") == "Namespace Deleted: true\n"
+
+
+def produce(broker, *arguments):
+    result = CliRunner().invoke(
+        danube_cli.app, ["produce", "-s", broker.grpc_url, *arguments]
+    )
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout
+
+
+def start_consume(broker, *arguments):
+    """`danube-cli consume` in a process of its own, which a signal ends."""
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "pydanube.cli.danube_cli", "consume"),
+            *("-s", broker.grpc_url, *arguments),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+
+
+def test_danube_cli_consumes_what_danube_cli_produced_until_ctrl_c(broker, topic):
+    subscribe = ("subscriptions", "create", topic, "-s", "billing", "--type", "shared")
+    said(broker, *subscribe)
+    sent = produce(
+        broker,
+        *("-t", topic, "-m", "hello", "-a", "kind:test"),
+        *("--reliable", "-c", "2", "-i", "100"),
+    )
+    assert "📤 Message 2/2 sent successfully (ID: 1)\n" in sent
+    assert "   ✅ Success: 2\n" in sent
+    consumer = start_consume(broker, "-t", topic, "-m", "billing")
+    lines = [consumer.stdout.readline().rstrip("\n") for _ in range(6)]
+    consumer.send_signal(signal.SIGINT)
+    _, errors = consumer.communicate(timeout=30)
+    assert (consumer.returncode, errors) == (130, "")
+    assert lines == [
+        "Received message: hello",
+        "Size: 5 bytes, Total received: 5 bytes",
+        'Attributes: {"kind": "test"}',
+        'Received reliable message: "hello"',
+        "Topic offset: 1, Size: 5 bytes, Total received: 10 bytes",
+        'Attributes: {"kind": "test"}',
+    ]
+
+
+def test_what_danube_cli_printed_is_done(broker, topic):
+    which = (topic, "-s", "billing")
+    said(broker, "subscriptions", "create", *which, "--type", "shared")
+    published(broker, topic, "one", "two")
+    consumer = start_consume(broker, "-t", topic, "-m", "billing")
+    assert [consumer.stdout.readline() for _ in range(4)][2].endswith('"two"\n')
+    while told(broker, "subscriptions", "describe", *which)["backlog"]:
+        # Its acknowledgement is on its way.
+        pass
+    consumer.send_signal(signal.SIGTERM)
+    consumer.communicate(timeout=30)
+    assert consumer.returncode == 143
+
+
+def test_danube_cli_spreads_over_partitions_and_consumes_them_all(broker, shop):
+    name = "/shop/spread"
+    produce(broker, "-t", name, "-m", "x", "-p", "2", "-c", "1", "--reliable")
+    said(broker, "subscriptions", "create", name, "-s", "billing", "--type", "shared")
+    # Without -p the partitions that are there are found.
+    produce(broker, "-t", name, "-m", "y", "-c", "2", "-i", "100", "--reliable")
+    for number in range(2):
+        described = told(broker, "topics", "describe", f"{name}-part-{number}")
+        assert described["end_offset"] == (2, 1)[number]
+    consumer = start_consume(broker, "-t", name, "-m", "billing")
+    lines = [consumer.stdout.readline() for _ in range(4)]
+    consumer.send_signal(signal.SIGINT)
+    consumer.communicate(timeout=30)
+    assert sum("y" in line and "Received" in line for line in lines) == 2
+
+
+def test_danube_cli_says_why_it_cannot(broker, topic):
+    result = CliRunner().invoke(
+        danube_cli.app, ["produce", "-s", broker.grpc_url, "-t", topic, "-m", "x"]
+    )
+    # The topic is reliable, and nobody said --reliable.
+    assert result.exit_code == 1
+    assert "dispatch strategy does not match" in result.stderr

@@ -1,0 +1,85 @@
+"""Acknowledgements gather, and none is lost before it is confirmed."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pydanube.client import acks as module
+from pydanube.client.acks import Acks
+from pydanube.client.offsets import merged
+from pydanube.wire.messages import ranges_from_wire
+
+
+def pairs(taken):
+    return [pair for ranges in taken for pair in ranges_from_wire(ranges)]
+
+
+def test_what_follows_each_other_is_one_range():
+    acks = Acks()
+    for offset in (3, 4, 5, 9, 1, 2):
+        acks.add(offset, offset + 1)
+    assert pairs(acks.take()) == [(1, 6), (9, 10)]
+    assert pairs(acks.take()) == []
+
+
+def test_what_is_taken_is_open_until_it_is_confirmed():
+    acks = Acks()
+    assert not acks.are_open
+    acks.add(0, 1)
+    assert acks.are_open
+    acks.take()
+    assert acks.are_open
+    sent = acks.take_unconfirmed()
+    assert not acks.are_open
+    acks.put_back(sent)
+    assert pairs(acks.take_unconfirmed()) == [(0, 1)]
+
+
+def test_very_many_gaps_are_more_than_one_message(monkeypatch):
+    monkeypatch.setattr(module, "RANGES_MAX", 10)
+    acks = Acks()
+    for n in range(25):
+        acks.add(2 * n, 2 * n + 1)
+    taken = acks.take()
+    assert [len(each.base) for each in taken] == [10, 10, 5]
+    assert pairs(taken) == [(2 * n, 2 * n + 1) for n in range(25)]
+
+
+def test_ranges_are_counted():
+    acks = Acks()
+    acks.add(0, 100)
+    assert acks.range_count == 0
+    acks.add(200, 201)
+    assert acks.range_count == 1
+
+
+ranges = st.tuples(st.integers(0, 60), st.integers(1, 5)).map(
+    lambda pair: (pair[0], pair[0] + pair[1])
+)
+
+
+@given(st.lists(ranges))
+def test_merging_keeps_every_offset_and_leaves_gaps_between_ranges(given):
+    found = merged(given)
+    assert {o for b, e in found for o in range(b, e)} == {
+        o for b, e in given for o in range(b, e)
+    }
+    for (_, end), (base, _) in pairwise(found):
+        assert end < base
+
+
+@given(st.lists(st.one_of(ranges, st.none())))
+def test_every_acknowledged_offset_is_sent(given):
+    acks = Acks()
+    sent = []
+    for each in given:
+        if each is None:
+            sent += acks.take()
+        else:
+            acks.add(*each)
+    sent += acks.take()
+    assert {o for b, e in pairs(sent) for o in range(b, e)} == {
+        o for each in given if each for o in range(*each)
+    }
+    assert pairs(acks.take_unconfirmed()) == pairs(sent)

@@ -1,0 +1,177 @@
+"""Dead letters are found, read, replayed with their history, and dropped."""
+
+import pytest
+
+import pydanube
+from pydanube.client.dead_letters import HANDLED
+from pydanube.model.dead_letters import HISTORY, ORIGINAL_OFFSET, ORIGINAL_TOPIC
+from pydanube.model.policy import Backoff, FailurePolicy, PoisonPolicy
+from support.running import TOPIC, published, received, with_client
+
+DEAD = "/default/dead"
+POLICY = FailurePolicy(
+    redeliveries_max=0,
+    redelivery_delay_s=0.01,
+    backoff=Backoff.FIXED,
+    poison=PoisonPolicy.DEAD_LETTER,
+    dead_letter_topic=DEAD,
+)
+
+
+async def fail(client, *payloads, reason="no", topic=TOPIC, subscription="s"):
+    """Publish *payloads*, and have them fail for good."""
+    await client.set_failure_policy(topic, subscription, POLICY)
+    await client.create_topic(DEAD, exist_ok=True)
+    async with client.consumer(topic, subscription=subscription) as consumer:
+        async with client.producer(topic) as producer:
+            for payload in payloads:
+                await producer.send(payload, key=b"k-" + payload, attributes={"a": "b"})
+        await fail_again(client, consumer, len(payloads), reason)
+
+
+async def fail_again(client, consumer, count, reason="no"):
+    before = (await client.describe_topic(DEAD)).end_offset
+    for _ in range(count):
+        await consumer.nack(await consumer.receive(timeout_s=5), reason=reason)
+    while (await client.describe_topic(DEAD)).end_offset < before + count:
+        pass
+
+
+async def letters_of(client, subscription="s", topic=TOPIC):
+    found = client.dead_letters(topic, subscription)
+    return [letter async for letter in found.letters()]
+
+
+def test_a_dead_letter_says_what_it_was_and_why_it_failed():
+    async def test(client):
+        await published(client, b"before")
+        await fail(client, b"bad", reason="cannot parse")
+        [letter] = await letters_of(client)
+        assert (letter.topic, letter.offset, letter.attempt) == (TOPIC, 1, 1)
+        assert letter.reason == "cannot parse"
+        assert letter.history == ()
+        assert letter.id == pydanube.MessageId(DEAD, 0)
+        message = letter.message
+        assert (message.payload, message.key) == (b"bad", "k-bad")
+        assert message.attributes["a"] == "b"
+
+    with_client(test)
+
+
+def test_only_letters_of_the_subscription_are_told():
+    async def test(client):
+        await client.create_topic(TOPIC)
+        await fail(client, b"1", subscription="one")
+        await fail(client, b"2", subscription="two")
+        await published(client, b"somebody else's", topic=DEAD)
+        [letter] = await letters_of(client, "two")
+        assert letter.message.payload == b"2"
+
+    with_client(test)
+
+
+def test_a_replayed_letter_is_published_where_it_failed_and_is_gone():
+    async def test(client):
+        await client.create_topic(TOPIC)
+        await fail(client, b"1", b"2", b"3")
+        dead = client.dead_letters(TOPIC, "s")
+        chosen = [letter for letter in await letters_of(client) if letter.offset != 1]
+        async with client.consumer(TOPIC, subscription="t") as consumer:
+            assert await dead.replay(chosen) == 2
+            messages = [await consumer.receive(timeout_s=5) for _ in range(2)]
+        assert [m.payload for m in messages] == [b"1", b"3"]
+        assert messages[0].key == "k-1"
+        assert messages[0].attributes["a"] == "b"
+        assert messages[0].attributes[ORIGINAL_TOPIC] == TOPIC
+        assert [m.attributes[ORIGINAL_OFFSET] for m in messages] == ["0", "2"]
+        assert [letter.offset for letter in await letters_of(client)] == [1]
+
+    with_client(test)
+
+
+def test_what_fails_again_has_its_whole_history():
+    async def test(client):
+        await client.create_topic(TOPIC)
+        await fail(client, b"bad", reason="first")
+        dead = client.dead_letters(TOPIC, "s")
+        for reason in ("second", "third"):
+            async with client.consumer(TOPIC, subscription="s") as consumer:
+                await dead.replay(await letters_of(client))
+                await fail_again(client, consumer, 1, reason)
+        [letter] = await letters_of(client)
+        assert (letter.reason, letter.offset) == ("third", 2)
+        assert [each["reason"] for each in letter.history] == ["first", "second"]
+        assert [each["offset"] for each in letter.history] == ["0", "1"]
+        assert HISTORY in letter.message.attributes
+
+    with_client(test)
+
+
+def test_a_dropped_letter_is_gone_and_its_message_stays():
+    async def test(client):
+        await client.create_topic(TOPIC)
+        await fail(client, b"1", b"2")
+        dead = client.dead_letters(TOPIC, "s")
+        first, second = await letters_of(client)
+        assert await dead.drop([first]) == 1
+        assert [letter.id for letter in await letters_of(client)] == [second.id]
+        assert await dead.drop([second]) == 1
+        assert await letters_of(client) == []
+        assert (await client.describe_topic(DEAD)).end_offset == 2
+        assert (await client.describe_subscription(DEAD, HANDLED)).backlog == 0
+
+    with_client(test)
+
+
+def test_letters_of_all_partitions_are_told_and_replayed_to_theirs():
+    async def test(client):
+        await client.create_topic(TOPIC, partitions=2)
+        parts = await client.partitions(TOPIC)
+        for name in parts:
+            await fail(client, name[-1].encode(), topic=name)
+        letters = await letters_of(client)
+        assert [letter.topic for letter in letters] == parts
+        assert [
+            letter.topic for letter in await letters_of(client, topic=parts[1])
+        ] == [parts[1]]
+        async with client.consumer(TOPIC, subscription="t") as consumer:
+            await client.dead_letters(TOPIC, "s").replay(letters)
+            got = [await consumer.receive(timeout_s=5) for _ in range(2)]
+        assert {m.topic: m.payload for m in got} == {parts[0]: b"0", parts[1]: b"1"}
+
+    with_client(test)
+
+
+def test_a_topic_that_is_gone_does_not_come_back_by_a_replay():
+    async def test(client):
+        await client.create_topic(TOPIC)
+        await fail(client, b"1")
+        letters = await letters_of(client)
+        await client.delete_topic(TOPIC)
+        dead = client.dead_letters(TOPIC, "s", dead_letter_topic=DEAD)
+        with pytest.raises(pydanube.TopicNotFound):
+            await dead.replay(letters)
+        assert await client.topics() == [DEAD]
+        assert len([letter async for letter in dead.letters()]) == 1
+
+    with_client(test)
+
+
+def test_without_a_dead_letter_topic_one_is_asked_for():
+    async def test(client):
+        await client.create_topic(TOPIC)
+        with pytest.raises(pydanube.InvalidRequest, match="no dead-letter topic"):
+            await letters_of(client)
+
+    with_client(test)
+
+
+def test_the_letters_can_be_consumed_like_any_messages():
+    async def test(client):
+        await client.create_topic(TOPIC)
+        await fail(client, b"1", b"2")
+        async with client.consumer(DEAD, subscription="alarm", start="earliest") as c:
+            assert await received(c, 2) == [b"1", b"2"]
+        assert len(await letters_of(client)) == 2
+
+    with_client(test)

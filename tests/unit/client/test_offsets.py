@@ -1,0 +1,66 @@
+"""Whatever stands for messages can be acknowledged, and nothing else."""
+
+import pyarrow as pa
+import pytest
+
+import pydanube
+from pydanube.client.messages import (
+    MessageBatch,
+    MessageId,
+    MessageIds,
+    Part,
+    PartitionedIds,
+    Run,
+)
+from pydanube.client.offsets import ranges_by_topic, ranges_of
+from pydanube.model.ids import Epoch, Offset
+from support.batches import frame_of
+
+A, B = "/default/t-part-0", "/default/t-part-1"
+
+
+def batch(topic=A, base=5, count=3):
+    frame = frame_of([b"x"] * count)
+    frame.stamp(Offset(base), Epoch(1))
+    return MessageBatch(topic, [(Part(frame, topic, 1), 0, count)])
+
+
+def spread_ids():
+    """The first of three messages went to the first partition."""
+    runs = [Run(0, [0], [range(4, 5)]), Run(1, pa.array([1, 2]), [range(2)])]
+    return PartitionedIds("/default/t", [A, B], runs, 3)
+
+
+def test_neighbours_become_one_range():
+    ids = [MessageId(A, n) for n in (3, 1, 2, 7)]
+    assert list(ranges_of(ids)) == [(1, 4), (7, 8)]
+    assert list(ranges_of(MessageIds(A, [8, 9]))) == [(8, 10)]
+    assert list(ranges_of(batch())) == [(5, 8)]
+    assert list(ranges_of(batch()[1])) == [(6, 7)]
+
+
+def test_messages_are_sorted_by_their_partitions():
+    mixed = [MessageId(A, 1), MessageId(B, 1), MessageId(A, 2)]
+    assert ranges_by_topic(mixed) == {A: [(1, 3)], B: [(1, 2)]}
+    ids = spread_ids()
+    assert ranges_by_topic(ids) == {A: [(4, 5)], B: [(0, 2)]}
+    found = ranges_by_topic(batch(B))
+    assert {topic: list(ranges) for topic, ranges in found.items()} == {B: [(5, 8)]}
+
+
+def test_ids_of_several_partitions_are_a_sequence_of_ids():
+    ids = spread_ids()
+    assert list(ids) == [MessageId(A, 4), MessageId(B, 0), MessageId(B, 1)]
+    assert ids[1:] == [MessageId(B, 0), MessageId(B, 1)]
+    assert ids[-1] == MessageId(B, 1)
+    assert (len(ids), ids.offsets) == (3, [4, 0, 1])
+    assert len(spread_ids()[:0]) == 0
+    assert ids.counts() == {A: 1, B: 2}
+
+
+@pytest.mark.parametrize("value", [7, "text", b"bytes", [7], None])
+def test_what_is_no_message_is_refused(value):
+    with pytest.raises(pydanube.InvalidRequest):
+        list(ranges_of(value))
+    with pytest.raises(pydanube.InvalidRequest):
+        ranges_by_topic(value)

@@ -1,0 +1,276 @@
+"""A consumer of a base name gets the messages of all partitions."""
+
+from collections import defaultdict
+
+import pytest
+
+import pydanube
+from pydanube.client import partitioned_consumer
+from pydanube.client.consumer import Consumer
+from pydanube.client.partitioned_consumer import TURN_MESSAGES, PartitionedConsumer
+from support.running import TOPIC, nothing_comes, published, with_broker, with_client
+
+PARTS = [f"{TOPIC}-part-{n}" for n in range(4)]
+EARLIEST = {"subscription": "s", "start": "earliest"}
+
+
+async def spread(client, count, partitions=4, base=0):
+    """Publish *count* numbers with keys of their own to a partitioned topic."""
+    async with client.producer(TOPIC, partitions=partitions) as producer:
+        for n in range(base, base + count):
+            producer.send_nowait(str(n), key=f"key-{n % 50}")
+        await producer.flush()
+
+
+async def take(consumer, count):
+    return [await consumer.receive(timeout_s=10) for _ in range(count)]
+
+
+def test_a_plain_topic_has_a_plain_consumer():
+    async def test(client):
+        await published(client, b"m")
+        async with client.consumer(TOPIC, **EARLIEST) as consumer:
+            assert isinstance(consumer, Consumer)
+        with pytest.raises(pydanube.TopicNotFound):
+            async with client.consumer("/default/none", subscription="s"):
+                pass
+
+    with_client(test)
+
+
+def test_all_messages_of_all_partitions_come_in_the_order_of_each():
+    async def test(client):
+        await spread(client, 1000)
+        async with client.consumer(TOPIC, **EARLIEST) as consumer:
+            assert isinstance(consumer, PartitionedConsumer)
+            assert consumer.partitions == PARTS
+            offsets, numbers = defaultdict(list), []
+            async for message in consumer:
+                offsets[message.topic].append(message.offset)
+                numbers.append(int(message.payload))
+                await consumer.ack(message)
+                if len(numbers) == 1000:
+                    break
+            assert sorted(numbers) == list(range(1000))
+            assert set(offsets) == set(PARTS)
+            for found in offsets.values():
+                assert found == list(range(len(found)))
+        for name in PARTS:
+            facts = await client.describe_subscription(name, "s")
+            assert facts.backlog == 0
+
+    with_client(test)
+
+
+def test_a_batch_is_of_one_partition_and_acknowledged_there():
+    async def test(client):
+        await spread(client, 1000)
+        async with client.consumer(TOPIC, **EARLIEST) as consumer:
+            count, topics = 0, []
+            while count < 1000:
+                batch = await consumer.receive_batch(max_messages=100, timeout_s=10)
+                assert {message.topic for message in batch} == {batch.topic}
+                assert batch.to_arrow().num_rows == len(batch) <= 100
+                await consumer.ack(batch)
+                topics.append(batch.topic)
+                count += len(batch)
+            assert set(topics[:4]) == set(PARTS)
+            nothing = await consumer.receive_batch(timeout_s=0.01)
+            assert len(nothing) == 0
+            await consumer.ack(nothing)
+            await consumer.flush()
+            cursors = [
+                (await client.describe_subscription(name, "s")).cursor for name in PARTS
+            ]
+            assert sum(cursors) == 1000
+
+    with_client(test)
+
+
+def test_no_partition_waits_for_all_of_another():
+    async def test(client):
+        await client.create_topic(TOPIC, partitions=2)
+        await published(client, *[b"many"] * 5000, topic=PARTS[0])
+        await published(client, b"few", topic=PARTS[1])
+        async with client.consumer(TOPIC, **EARLIEST) as consumer:
+            messages = await take(consumer, 2 * TURN_MESSAGES)
+            assert b"few" in [message.payload for message in messages]
+
+    with_client(test)
+
+
+def test_messages_of_several_partitions_are_answered_together():
+    async def test(client):
+        await spread(client, 40)
+        quick = pydanube.FailurePolicy(redelivery_delay_s=0.01)
+        await client.set_failure_policy(TOPIC, "s", quick)
+        async with client.consumer(TOPIC, **EARLIEST) as consumer:
+            messages = await take(consumer, 40)
+            await consumer.ack(messages[:20])
+            await consumer.ack([message.id for message in messages[20:39]])
+            await consumer.nack(messages[39], reason="no")
+            [again] = await take(consumer, 1)
+            assert again.id == messages[39].id
+            assert (again.attempt, again.redeliveries) == (2, 1)
+            await consumer.ack_cumulative(again)
+            await consumer.flush()
+        facts = [await client.describe_subscription(name, "s") for name in PARTS]
+        assert sum(each.backlog for each in facts) == 0
+
+    with_client(test)
+
+
+def test_a_message_of_another_topic_cannot_be_acknowledged():
+    async def test(client):
+        await spread(client, 4)
+        async with client.consumer(TOPIC, **EARLIEST) as consumer:
+            stranger = pydanube.MessageId("/default/other", 0)
+            with pytest.raises(pydanube.InvalidRequest, match="not a partition"):
+                await consumer.ack([stranger])
+
+    with_client(test)
+
+
+def test_a_partition_that_is_added_is_consumed_from_its_beginning():
+    async def test(client):
+        await spread(client, 10, partitions=1)
+        async with client.consumer(TOPIC, subscription="s") as consumer:
+            assert await nothing_comes(consumer)
+            await client.add_partitions(TOPIC, 2)
+            await published(client, b"early", topic=PARTS[1])
+            await consumer.look_up()
+            assert consumer.partitions == PARTS[:2]
+            [message] = await take(consumer, 1)
+            assert (message.topic, message.payload) == (PARTS[1], b"early")
+            await consumer.ack(message)
+
+    with_client(test)
+
+
+def test_added_partitions_are_found_without_being_asked_for(monkeypatch):
+    monkeypatch.setattr(partitioned_consumer, "PARTITIONS_LOOKUP_INTERVAL_S", 0.01)
+
+    async def test(client):
+        await client.create_topic(TOPIC, partitions=1)
+        async with client.consumer(TOPIC, subscription="s") as consumer:
+            await client.add_partitions(TOPIC, 3)
+            await published(client, b"m", topic=PARTS[2])
+            [message] = await take(consumer, 1)
+            assert message.topic == PARTS[2]
+
+    with_client(test)
+
+
+def test_all_partitions_can_be_moved_to_an_end_and_not_to_an_offset():
+    async def test(client):
+        await spread(client, 100)
+        async with client.consumer(TOPIC, **EARLIEST) as consumer:
+            await take(consumer, 100)
+            await consumer.seek("earliest")
+            assert sorted(int(m.payload) for m in await take(consumer, 100)) == list(
+                range(100)
+            )
+            await consumer.seek("latest")
+            assert await nothing_comes(consumer)
+            with pytest.raises(pydanube.InvalidRequest, match="one partition"):
+                await consumer.seek(7)
+        with pytest.raises(pydanube.InvalidRequest, match="one partition"):
+            async with client.consumer(TOPIC, subscription="t", start=5):
+                pass
+
+    with_client(test)
+
+
+def test_consumers_share_partitions():
+    async def test(client):
+        await client.create_topic(TOPIC, partitions=4)
+        options = {"subscription": "s", "type": "shared", "start": "earliest"}
+        async with (
+            client.consumer(TOPIC, **options) as one,
+            client.consumer(TOPIC, **options) as two,
+        ):
+            await spread(client, 400)
+            found = [0, 0]
+            while sum(found) < 400:
+                for index, consumer in enumerate((one, two)):
+                    batch = await consumer.receive_batch(timeout_s=0.1)
+                    found[index] += len(batch)
+                    await consumer.ack(batch)
+            assert min(found) > 100
+
+    with_client(test)
+
+
+def test_a_second_consumer_of_an_exclusive_subscription_is_refused():
+    async def test(client):
+        await client.create_topic(TOPIC, partitions=2)
+        async with client.consumer(TOPIC, subscription="s"):
+            with pytest.raises(pydanube.ConsumerBusy):
+                async with client.consumer(TOPIC, subscription="s"):
+                    pass
+
+    with_client(test)
+
+
+def test_a_failed_partition_fails_its_consumer_in_good_order():
+    async def test(client):
+        await client.create_topic(TOPIC, partitions=2)
+        async with client.consumer(TOPIC, subscription="s") as consumer:
+            await client.delete_topic(TOPIC, force=True)
+            for _ in range(2):
+                with pytest.raises(pydanube.TopicNotFound):
+                    await consumer.receive(timeout_s=10)
+
+    with_client(test)
+
+
+def test_closing_ends_the_iteration():
+    async def test(client):
+        await spread(client, 10)
+        async with client.consumer(TOPIC, **EARLIEST) as consumer:
+            count = 0
+            async for message in consumer:
+                count += 1
+                await consumer.ack(message)
+                if count == 10:
+                    await consumer.aclose()
+            assert count == 10
+
+    with_client(test)
+
+
+def test_a_broken_connection_loses_nothing():
+    async def test(broker):
+        async with broker.connect() as client:
+            await spread(client, 300)
+            async with client.consumer(TOPIC, **EARLIEST) as consumer:
+                seen = set()
+                while len(seen) < 300:
+                    message = await consumer.receive(timeout_s=10)
+                    seen.add(message.payload)
+                    await consumer.ack(message)
+                    if len(seen) == 100:
+                        for door in list(broker.server.doors):
+                            door.abort()
+
+    with_broker(test)
+
+
+def test_waiting_ends_in_time():
+    async def test(client):
+        await client.create_topic(TOPIC, partitions=2)
+        async with client.consumer(TOPIC, subscription="s") as consumer:
+            with pytest.raises(pydanube.TimedOut):
+                await consumer.receive(timeout_s=0.01)
+
+    with_client(test)
+
+
+def test_the_smallest_prefetch_gets_everything_all_the_same():
+    async def test(client):
+        await spread(client, 60)
+        async with client.consumer(TOPIC, **EARLIEST, prefetch_messages=1) as consumer:
+            seen = {(await take(consumer, 1))[0].payload for _ in range(60)}
+            assert len(seen) == 60
+
+    with_client(test)

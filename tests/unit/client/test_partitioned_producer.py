@@ -1,0 +1,268 @@
+"""A producer of a base name spreads over its partitions."""
+
+import asyncio
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+import pydanube
+from pydanube.client import partitioned_producer
+from pydanube.client.partitioned_producer import PartitionedProducer
+from pydanube.client.producer import Producer
+from pydanube.client.routing import fnv1a_64
+from support.running import TOPIC, with_broker, with_client
+
+PARTS = [f"{TOPIC}-part-{n}" for n in range(4)]
+
+
+async def contents(client):
+    """Every partition's messages: keys and payloads in their order."""
+    found = {}
+    for name in await client.partitions(TOPIC):
+        found[name] = [
+            (message.key, message.payload)
+            async for batch in client.read(name)
+            for message in batch
+        ]
+    return found
+
+
+def test_a_plain_topic_has_a_plain_producer():
+    async def test(client):
+        async with client.producer(TOPIC) as producer:
+            assert isinstance(producer, Producer)
+            await producer.send(b"m")
+        assert await client.partitions(TOPIC) == [TOPIC]
+        assert await client.partitions("/default/none") == []
+
+    with_client(test)
+
+
+def test_single_messages_take_turns():
+    async def test(client):
+        await client.create_topic(TOPIC, partitions=4)
+        async with client.producer(TOPIC) as producer:
+            assert isinstance(producer, PartitionedProducer)
+            ids = [await producer.send(str(n)) for n in range(8)]
+        assert Counter(each.topic for each in ids) == dict.fromkeys(PARTS, 2)
+        assert sorted(each.offset for each in ids) == [0, 0, 0, 0, 1, 1, 1, 1]
+
+    with_client(test)
+
+
+def test_messages_that_are_sent_together_stay_in_one_batch():
+    async def test(client):
+        await client.create_topic(TOPIC, partitions=4)
+        async with client.producer(TOPIC) as producer:
+            pending = [producer.send_nowait(str(n)) for n in range(100)]
+            await producer.flush()
+            topics = {(await each).topic for each in pending}
+        assert len(topics) == 1
+        assert len((await contents(client))[topics.pop()]) == 100
+
+    with_client(test)
+
+
+@pytest.mark.slow
+def test_a_stream_of_messages_is_spread_evenly_in_large_batches():
+    count = 200_000
+
+    async def test(client):
+        await client.create_topic(TOPIC, partitions=4)
+        async with client.producer(TOPIC) as producer:
+            for _ in range(count):
+                if not producer.has_room:
+                    await producer.room()
+                producer.send_nowait(b"x" * 10)
+            await producer.flush()
+        ends = [(await client.describe_topic(name)).end_offset for name in PARTS]
+        assert sum(ends) == count
+        assert max(ends) - min(ends) < count * 0.15
+
+    with_client(test)
+
+
+def test_a_key_has_one_partition_however_it_is_sent():
+    async def test(client):
+        await client.create_topic(TOPIC, partitions=4)
+        keys = [f"user-{n}" for n in range(20)]
+        async with client.producer(TOPIC) as producer:
+            for key in keys:
+                sent = await producer.send(b"0", key=key)
+                assert sent.topic == PARTS[fnv1a_64(key.encode()) % 4]
+            for key in keys:
+                producer.send_nowait(b"1", key=key.encode())
+            await producer.flush()
+            table = pa.table({"payload": [b"2"] * 20, "key": keys})
+            ids = await producer.send_batch(table)
+            assert [each.topic for each in ids] == [
+                PARTS[fnv1a_64(key.encode()) % 4] for key in keys
+            ]
+        for found in (await contents(client)).values():
+            for key in {key for key, _ in found}:
+                assert [p for k, p in found if k == key] == [b"0", b"1", b"2"]
+
+    with_client(test)
+
+
+def test_the_ids_of_a_batch_say_where_each_message_is():
+    async def test(client):
+        await client.create_topic(TOPIC, partitions=4)
+        async with client.producer(TOPIC) as producer:
+            keys = [f"k{n % 7}" for n in range(50)]
+            payloads = [str(n) for n in range(50)]
+            ids = await producer.send_batch(
+                pa.table({"payload": payloads, "key": keys})
+            )
+            assert await producer.send_batch([]) == []
+        found = await contents(client)
+        for n, each in enumerate(ids):
+            assert found[each.topic][each.offset] == (keys[n], str(n).encode())
+
+    with_client(test)
+
+
+def test_batches_without_keys_take_turns():
+    async def test(client):
+        await client.create_topic(TOPIC, partitions=4)
+        async with client.producer(TOPIC) as producer:
+            ids = [await producer.send_batch([b"a", b"b"]) for _ in range(4)]
+        assert [{each.topic for each in batch} for batch in ids] == [{p} for p in PARTS]
+
+    with_client(test)
+
+
+def test_a_producer_may_create_the_partitions():
+    async def test(client):
+        async with client.producer(TOPIC, partitions=2) as producer:
+            assert producer.partitions == PARTS[:2]
+        async with client.producer(TOPIC, partitions=3) as producer:
+            assert producer.partitions == PARTS[:2]
+
+    with_client(test)
+
+
+def test_a_non_reliable_topic_may_have_partitions():
+    async def test(client):
+        async with client.producer(TOPIC, partitions=2, reliable=False) as producer:
+            await producer.send(b"m")
+        assert not (await client.describe_topic(PARTS[0])).policy.is_reliable
+
+    with_client(test)
+
+
+def test_partitions_that_are_added_are_used():
+    async def test(client):
+        await client.create_topic(TOPIC, partitions=2)
+        async with client.producer(TOPIC) as producer:
+            await producer.send(b"before", key="k")
+            await client.add_partitions(TOPIC, 4)
+            await producer.look_up()
+            assert producer.partitions == PARTS
+            ids = [await producer.send(b"after") for _ in range(4)]
+            assert {each.topic for each in ids} == set(PARTS)
+
+    with_client(test)
+
+
+def test_added_partitions_are_found_without_being_asked_for(monkeypatch):
+    monkeypatch.setattr(partitioned_producer, "PARTITIONS_LOOKUP_INTERVAL_S", 0.01)
+
+    async def test(client):
+        await client.create_topic(TOPIC, partitions=1)
+        async with client.producer(TOPIC) as producer:
+            await client.add_partitions(TOPIC, 2)
+            while len(producer.partitions) < 2:
+                await producer.send(b"m")
+
+    with_client(test)
+
+
+def test_an_error_of_one_partition_comes_out():
+    async def test(client):
+        await client.create_topic(TOPIC, partitions=1)
+        async with client.producer(TOPIC, name="me") as older:
+            assert isinstance(older, PartitionedProducer)
+            async with client.producer(PARTS[0], name="me"):
+                with pytest.raises(pydanube.ProducerFenced):
+                    await older.send(b"1")
+
+    with_client(test)
+
+
+def test_a_topic_without_its_kind_is_refused():
+    async def test(client):
+        await client.create_topic(TOPIC, partitions=2)
+        with pytest.raises(pydanube.AlreadyExists):
+            async with client.producer(TOPIC, reliable=False):
+                pass
+        # Nothing is left of what had been opened.
+        assert [(await client.describe_topic(p)).producers for p in PARTS[:2]] == [
+            (),
+            (),
+        ]
+
+    with_client(test)
+
+
+def test_producers_go_on_after_a_broken_connection():
+    async def test(broker):
+        async with broker.connect() as client:
+            await client.create_topic(TOPIC, partitions=3)
+            async with client.producer(TOPIC) as producer:
+                for n in range(30):
+                    producer.send_nowait(str(n))
+                    if n == 10:
+                        for door in list(broker.server.doors):
+                            door.abort()
+                await producer.flush()
+            found = await contents(client)
+        sent = [payload for messages in found.values() for _, payload in messages]
+        assert sorted(map(int, sent)) == list(range(30))
+
+    with_broker(test)
+
+
+def test_the_names_of_consumers_and_producers_are_the_same_in_every_partition():
+    async def test(client):
+        await client.create_topic(TOPIC, partitions=2)
+        async with client.producer(TOPIC, name="web"):
+            facts = [await client.describe_topic(name) for name in PARTS[:2]]
+            assert [each.producers for each in facts] == [("web",), ("web",)]
+
+    with_client(test)
+
+
+def test_two_that_want_all_partitions_for_themselves_get_them_in_turn():
+    async def test(client):
+        await client.create_topic(TOPIC, partitions=4)
+        order = []
+
+        async def lead(name):
+            async with client.producer(
+                TOPIC, name=name, access="exclusive_wait"
+            ) as producer:
+                order.append(name)
+                await producer.send(name)
+                order.append(name)
+
+        async with asyncio.TaskGroup() as tasks:
+            for name in ("one", "two", "three"):
+                tasks.create_task(lead(name))
+        assert len(order) == 6
+        assert order[::2] == order[1::2]
+
+    with_client(test)
+
+
+def test_the_only_producer_of_all_partitions_keeps_others_out_of_each():
+    async def test(client):
+        await client.create_topic(TOPIC, partitions=2)
+        async with client.producer(TOPIC, access="exclusive"):
+            for name in (TOPIC, PARTS[1]):
+                with pytest.raises(pydanube.ProducerBusy):
+                    async with client.producer(name):
+                        pass
+
+    with_client(test)

@@ -1,0 +1,213 @@
+"""Subscriptions, as somebody manages them who does not consume."""
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+import pydanube
+from pydanube.model.policy import (
+    Backoff,
+    DispatchLimits,
+    FailurePolicy,
+    PoisonPolicy,
+    SubscriptionSettings,
+)
+from support.running import TOPIC, nothing_comes, published, received, with_client
+
+PARTS = [f"{TOPIC}-part-{n}" for n in range(2)]
+IMPATIENT = FailurePolicy(
+    redeliveries_max=1,
+    redelivery_delay_s=0.01,
+    backoff=Backoff.FIXED,
+    poison=PoisonPolicy.BLOCK,
+)
+
+
+def numbers(count):
+    return [str(n).encode() for n in range(count)]
+
+
+async def settled(client, **expected):
+    """The subscription's description, once it says what is expected."""
+    while True:
+        facts = await client.describe_subscription(TOPIC, "s")
+        if all(getattr(facts, name) == value for name, value in expected.items()):
+            return facts
+
+
+def test_settings_are_told_as_they_were_decided():
+    async def test(client):
+        await client.create_topic(TOPIC)
+        assert await client.subscription_settings(TOPIC, "s") == SubscriptionSettings()
+        limits = DispatchLimits(unacked_messages_max=7)
+        await client.set_failure_policy(TOPIC, "s", IMPATIENT)
+        await client.set_dispatch_limits(TOPIC, "s", limits)
+        await client.pause_subscription(TOPIC, "s")
+        expected = SubscriptionSettings(
+            failure_policy=IMPATIENT, limits=limits, is_paused=True
+        )
+        assert await client.subscription_settings(TOPIC, "s") == expected
+        await client.create_subscription(TOPIC, "s")
+        facts = await client.describe_subscription(TOPIC, "s")
+        assert (facts.settings, facts.is_paused) == (expected, True)
+        await client.set_failure_policy(TOPIC, "s", None)
+        await client.set_dispatch_limits(TOPIC, "s", None)
+        await client.resume_subscription(TOPIC, "s")
+        assert await client.subscription_settings(TOPIC, "s") == SubscriptionSettings()
+
+    with_client(test)
+
+
+def test_a_paused_subscription_delivers_nothing_until_it_goes_on():
+    async def test(client):
+        await published(client, b"a")
+        await client.pause_subscription(TOPIC, "s")
+        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+            assert await nothing_comes(c)
+            await client.resume_subscription(TOPIC, "s")
+            assert await received(c, 1) == [b"a"]
+
+    with_client(test)
+
+
+def test_a_subscription_is_moved_without_a_consumer():
+    async def test(client):
+        await published(client, *numbers(10))
+        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+            assert await received(c, 10) == numbers(10)
+            await client.seek_subscription(TOPIC, "s", 7)
+            assert await received(c, 3) == numbers(10)[7:]
+            await client.seek_subscription(TOPIC, "s", "earliest")
+            assert await received(c, 10) == numbers(10)
+        await client.seek_subscription(TOPIC, "s", "latest")
+        assert (await client.describe_subscription(TOPIC, "s")).backlog == 0
+
+    with_client(test)
+
+
+def test_a_subscription_goes_to_a_time():
+    async def test(client):
+        times = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(5)]
+        async with client.producer(TOPIC) as producer:
+            await producer.send_batch(
+                pa.table({"payload": numbers(5), "publish_time": times})
+            )
+        await client.create_subscription(TOPIC, "s", start=times[3])
+        assert (await client.describe_subscription(TOPIC, "s")).cursor == 3
+        between = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
+        await client.seek_subscription(TOPIC, "s", between)
+        assert (await client.describe_subscription(TOPIC, "s")).cursor == 1
+        async with client.consumer(TOPIC, subscription="t", start=times[4]) as c:
+            assert await received(c, 1) == [b"4"]
+            await c.seek(times[2])
+            assert await received(c, 3) == [b"2", b"3", b"4"]
+        payloads = [b.payloads async for b in client.read(TOPIC, start=between)]
+        assert payloads == [numbers(5)[1:]]
+
+    with_client(test)
+
+
+def test_messages_are_skipped_by_number():
+    async def test(client):
+        await published(client, *numbers(10))
+        await client.create_subscription(TOPIC, "s", start="earliest")
+        ids = [pydanube.MessageId(TOPIC, n) for n in (1, 2)]
+        await client.mark_done(TOPIC, "s", ids)
+        await client.skip(TOPIC, "s", 3)
+        facts = await client.describe_subscription(TOPIC, "s")
+        assert (facts.cursor, facts.backlog) == (5, 5)
+        with pytest.raises(pydanube.InvalidRequest):
+            await client.skip(TOPIC, "s", 0)
+
+    with_client(test)
+
+
+def test_whoever_marks_the_blocking_message_as_done_ends_the_blockade():
+    async def test(client):
+        await published(client, b"poison")
+        await client.set_failure_policy(TOPIC, "s", IMPATIENT)
+        async with client.consumer(
+            TOPIC, subscription="s", start="earliest"
+        ) as consumer:
+            for _ in range(2):
+                await consumer.nack(await consumer.receive(timeout_s=5), reason="no")
+            await settled(client, blocked=((0, 1),))
+            await published(client, b"good")
+            assert await nothing_comes(consumer)
+            await client.mark_done(TOPIC, "s", pydanube.MessageId(TOPIC, 0))
+            assert await received(consumer, 1) == [b"good"]
+        facts = await client.describe_subscription(TOPIC, "s")
+        assert (facts.cursor, facts.blocked) == (1, ())
+        assert facts.counts.nacked == 2
+
+    with_client(test)
+
+
+def test_only_messages_of_the_topic_are_marked():
+    async def test(client):
+        await published(client, b"m")
+        await client.create_subscription(TOPIC, "s")
+        with pytest.raises(pydanube.InvalidRequest, match="not one of"):
+            await client.mark_done(TOPIC, "s", pydanube.MessageId("/default/b", 0))
+        with pytest.raises(pydanube.SubscriptionNotFound):
+            await client.mark_done(TOPIC, "none", pydanube.MessageId(TOPIC, 0))
+
+    with_client(test)
+
+
+def test_the_name_of_partitions_means_all_of_them():
+    async def test(client):
+        await client.create_topic(TOPIC, partitions=2)
+        await client.create_subscription(TOPIC, "s", type="shared", start="earliest")
+        await client.set_failure_policy(TOPIC, "s", IMPATIENT)
+        await client.pause_subscription(TOPIC, "s")
+        for name in PARTS:
+            await published(client, *numbers(4), topic=name)
+            facts = await client.describe_subscription(name, "s")
+            assert (facts.is_paused, facts.backlog) == (True, 4)
+            assert facts.settings.failure_policy == IMPATIENT
+        assert (await client.subscription_settings(TOPIC, "s")).is_paused
+        await client.seek_subscription(TOPIC, "s", "latest")
+        for name in PARTS:
+            assert (await client.describe_subscription(name, "s")).backlog == 0
+        await client.seek_subscription(TOPIC, "s", "earliest")
+        await client.mark_done(TOPIC, "s", [pydanube.MessageId(p, 0) for p in PARTS])
+        for name in PARTS:
+            assert (await client.describe_subscription(name, "s")).backlog == 3
+        for call in (
+            client.seek_subscription(TOPIC, "s", 1),
+            client.skip(TOPIC, "s", 1),
+        ):
+            with pytest.raises(pydanube.InvalidRequest, match="name it"):
+                await call
+        await client.skip(PARTS[1], "s", 3)
+        assert (await client.describe_subscription(PARTS[1], "s")).backlog == 0
+        await client.delete_subscription(TOPIC, "s")
+        with pytest.raises(pydanube.SubscriptionNotFound):
+            await client.describe_subscription(PARTS[1], "s")
+
+    with_client(test)
+
+
+def test_what_only_reliable_topics_can_do_is_refused_on_others():
+    async def test(client):
+        await client.create_topic(TOPIC, reliable=False)
+        for call in (
+            client.set_failure_policy(TOPIC, "s", IMPATIENT),
+            client.pause_subscription(TOPIC, "s"),
+        ):
+            with pytest.raises(pydanube.InvalidRequest, match="reliable"):
+                await call
+
+    with_client(test)
+
+
+def test_a_start_that_does_not_exist_is_refused():
+    async def test(client):
+        await published(client, b"m")
+        with pytest.raises(pydanube.InvalidRequest):
+            await client.create_subscription(TOPIC, "s", start=7)
+        await client.create_subscription(TOPIC, "s", start=1)
+
+    with_client(test)

@@ -1,0 +1,55 @@
+"""What runs together ends together, and errors come out as they are."""
+
+import asyncio
+
+import pytest
+
+import pydanube
+from pydanube.client.tasks import all_done, together
+
+
+async def give(value, failure=None):
+    await asyncio.sleep(0)
+    if failure is not None:
+        raise failure
+    return value
+
+
+def test_results_come_in_order():
+    async def test():
+        assert await together(give(n) for n in range(5)) == [0, 1, 2, 3, 4]
+        assert await together([]) == []
+
+    asyncio.run(test())
+
+
+def test_a_failure_comes_out_as_it_is_and_ends_the_others():
+    async def forever():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    ended = []
+
+    async def test():
+        with pytest.raises(pydanube.TopicNotFound):
+            await together([forever(), give(1, pydanube.TopicNotFound("gone"))])
+
+    asyncio.run(test())
+    assert ended == [True]
+
+
+def test_all_are_done_before_a_failure_comes_out():
+    done = []
+
+    async def slow():
+        await asyncio.sleep(0.01)
+        done.append(True)
+
+    async def test():
+        with pytest.raises(pydanube.TopicNotFound):
+            await all_done([give(None, pydanube.TopicNotFound("gone")), slow()])
+
+    asyncio.run(test())
+    assert done == [True]

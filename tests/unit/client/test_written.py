@@ -1,0 +1,282 @@
+"""Whoever consumes gets values, by the schemas that messages were written with."""
+
+from dataclasses import dataclass
+
+import pytest
+
+import pydanube
+from pydanube import Schema
+from pydanube.client import written
+from pydanube.client.written import WrittenSchemas
+from pydanube.servers import stream
+from pydanube.wire.frames import Kind
+from pydanube.wire.pb import stream_pb2 as pb
+from support.running import TOPIC, published, received, with_broker, with_client
+
+
+@dataclass
+class Order:
+    number: int
+
+
+@dataclass
+class Named:
+    name: str
+
+
+async def produced(client, *numbers, schema=Order, topic=TOPIC):
+    async with client.producer(topic, schema=schema) as producer:
+        await producer.send_batch([Order(n) for n in numbers])
+
+
+def consuming(client, **options):
+    return client.consumer(TOPIC, subscription="s", start="earliest", **options)
+
+
+def test_values_are_plain_unless_a_class_is_asked_for():
+    async def test(client):
+        await produced(client, 1, 2)
+        async with consuming(client) as consumer:
+            batch = await consumer.receive_batch(timeout_s=5)
+            assert batch.values() == [{"number": 1}, {"number": 2}]
+            assert batch[1].value == {"number": 2}
+            await consumer.seek("earliest")
+        async with consuming(client, schema=Order) as consumer:
+            batch = await consumer.receive_batch(timeout_s=5)
+            assert batch.values() == [Order(1), Order(2)]
+            assert batch[1].value == Order(2)
+
+    with_client(test)
+
+
+def test_messages_of_several_schemas_are_values_in_their_order():
+    async def test(client):
+        await produced(client, 1)
+        await published(client, b'{"number": 2}')
+        await produced(client, 3, schema=Schema.from_dataclass(Order))
+        await client.schemas.set_compatibility("default-orders", "none")
+        await produced(client, 4, schema=Schema.from_dataclass(Order, type="avro"))
+        async with consuming(client, schema=Order) as consumer:
+            values = []
+            while len(values) < 4:
+                batch = await consumer.receive_batch(timeout_s=5)
+                values += batch.values()
+            assert values == [Order(1), Order(2), Order(3), Order(4)]
+
+    with_client(test)
+
+
+def test_a_message_without_a_schema_has_no_value_unless_one_is_expected():
+    async def test(client):
+        await published(client, b'{"number": 7}', b"no order")
+        async with consuming(client) as consumer:
+            message = await consumer.receive(timeout_s=5)
+            with pytest.raises(pydanube.SchemaNotFound, match=f"message 0 of {TOPIC}"):
+                _ = message.value
+            with pytest.raises(pydanube.SchemaNotFound, match="no value"):
+                consumer.batch_nowait(10).values()
+            await consumer.seek("earliest")
+        async with consuming(client, schema=Order) as consumer:
+            batch = await consumer.receive_batch(timeout_s=5)
+            assert batch[0].value == Order(7)
+            for look in (lambda: batch[1].value, batch.values):
+                with pytest.raises(pydanube.InvalidPayload, match=f"1 of {TOPIC}: "):
+                    look()
+            assert batch.payloads[1] == b"no order"
+
+    with_client(test)
+
+
+def test_one_bad_payload_does_not_hide_the_others():
+    async def test(client):
+        await client.create_topic(TOPIC)
+        version = await client.schemas.register("orders", Order)
+        await client.schemas.bind(TOPIC, "orders", policy="none")
+        async with client.producer(TOPIC, schema=Order) as producer:
+            await producer.send_batch([Order(0)])
+            raw = producer._producer
+            ids = await raw.send_batch([b'{"number":1}', b"{", b'{"number":3}'])
+        assert version.version == 1
+        async with consuming(client, schema=Order) as consumer:
+            got = await received_messages(consumer, 4)
+            assert [m.value for m in got if m.offset != ids.offsets[1]] == [
+                Order(0),
+                Order(1),
+                Order(3),
+            ]
+            with pytest.raises(pydanube.InvalidPayload, match=f"message 2 of {TOPIC}"):
+                _ = got[2].value
+
+    with_client(test)
+
+
+async def received_messages(consumer, count):
+    got = []
+    while len(got) < count:
+        got += await consumer.receive_batch(timeout_s=5)
+    return got
+
+
+def test_a_class_that_does_not_fit_is_said_with_the_value():
+    async def test(client):
+        await produced(client, 1)
+        async with consuming(client, schema=Named) as consumer:
+            message = await consumer.receive(timeout_s=5)
+            with pytest.raises(pydanube.InvalidPayload, match="name"):
+                _ = message.value
+            assert message.payload == b'{"number":1}'
+
+    with_client(test)
+
+
+def test_a_schema_that_is_gone_leaves_the_payload():
+    async def test(client):
+        await produced(client, 1, 2)
+        await client.schemas.delete("default-orders", force=True)
+        async with consuming(client) as consumer:
+            batch = await consumer.receive_batch(timeout_s=5)
+            assert batch.payloads == [b'{"number":1}', b'{"number":2}']
+            with pytest.raises(pydanube.SchemaNotFound, match="Schema not found"):
+                _ = batch[0].value
+            await consumer.ack(batch)
+
+    with_client(test)
+
+
+def test_each_schema_is_asked_for_once(monkeypatch):
+    asked = []
+    handle = stream.REQUESTS[Kind.GET_SCHEMA]
+
+    async def note(broker, message):
+        asked.append((message.schema_id, message.version))
+        return await handle(broker, message)
+
+    monkeypatch.setitem(stream.REQUESTS, Kind.GET_SCHEMA, note)
+
+    async def test(client):
+        for number in range(5):
+            await produced(client, number)
+        async with consuming(client) as one, consuming_as(client, "t") as two:
+            for consumer in (one, two):
+                await received(consumer, 5)
+        assert [len(b.values()) async for b in client.read(TOPIC)] == [1] * 5
+        assert asked == [(1, 1)]
+
+    with_client(test)
+
+
+def consuming_as(client, subscription):
+    return client.consumer(TOPIC, subscription=subscription, start="earliest")
+
+
+def test_what_was_not_found_is_asked_for_again_later(monkeypatch):
+    monkeypatch.setattr(written, "FAILURE_KEPT_S", 0.0)
+
+    async def test(client):
+        answers = [pydanube.SchemaNotFound("not yet"), Schema.of(str)]
+
+        async def ask(schema_id, version):
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        schemas = WrittenSchemas(ask, client._tasks)
+        assert not (await schemas.load((1, 1))).is_there
+        for _ in range(3):
+            await client.topics()
+        assert (await schemas.load((1, 1))).is_there
+        assert (await schemas.load((1, 1))).decoder(None)([b"x"]) == ["x"]
+
+    with_client(test)
+
+
+def test_so_many_schemas_are_kept_and_not_more(monkeypatch):
+    monkeypatch.setattr(written, "WRITTEN_MAX", 2)
+
+    async def test(client):
+        asked = []
+
+        async def ask(schema_id, version):
+            asked.append(version)
+            return Schema.of(str)
+
+        schemas = WrittenSchemas(ask, client._tasks)
+        for version in (1, 2, 1, 3, 1, 2):
+            await schemas.load((1, version))
+        assert asked == [1, 2, 3, 2]
+
+    with_client(test)
+
+
+def test_messages_keep_their_order_while_a_schema_is_asked_for(monkeypatch):
+    async def test(broker):
+        async with broker.connect() as client:
+            async with client.producer(TOPIC, schema=Order) as producer:
+                for n in range(3):
+                    await producer.send(Order(n))
+            await published(client, b"plain")
+        async with broker.connect() as client, consuming(client) as consumer:
+            payloads = await received(consumer, 4)
+            assert payloads[0] == b'{"number":0}'
+            assert payloads[3] == b"plain"
+
+    with_broker(test)
+
+
+def test_what_waits_for_a_schema_when_the_connection_breaks_comes_again(monkeypatch):
+    handle = stream.REQUESTS[Kind.GET_SCHEMA]
+
+    async def test(broker):
+        async def break_once(b, message):
+            monkeypatch.setitem(stream.REQUESTS, Kind.GET_SCHEMA, handle)
+            broker.disconnect_all()
+            return await handle(b, message)
+
+        async with broker.connect() as client:
+            await produced(client, 1, 2)
+            monkeypatch.setitem(stream.REQUESTS, Kind.GET_SCHEMA, break_once)
+            async with consuming(client, schema=Order) as consumer:
+                got = await received_messages(consumer, 2)
+                assert [m.value for m in got] == [Order(1), Order(2)]
+
+    with_broker(test)
+
+
+def test_a_consumer_may_leave_while_a_schema_is_asked_for():
+    async def test(broker):
+        async with broker.connect() as client:
+            await produced(client, 1)
+        async with broker.connect() as client:
+            async with consuming(client, schema=Order):
+                await client.topics()
+            async with consuming(client, schema=Order) as consumer:
+                assert (await consumer.receive(timeout_s=5)).value == Order(1)
+
+    with_broker(test)
+
+
+@pytest.mark.slow
+def test_messages_of_protobuf_are_of_the_generated_class():
+    async def test(client):
+        async with client.producer(TOPIC, schema=pb.Position) as producer:
+            await producer.send(pb.Position(offset=7))
+        async with consuming(client, schema=pb.Position) as consumer:
+            assert (await consumer.receive(timeout_s=5)).value == pb.Position(offset=7)
+            await consumer.seek("earliest")
+        async with consuming(client) as consumer:
+            assert (await consumer.receive(timeout_s=5)).value["offset"] == 7
+
+    with_client(test)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"), [(str, ["a", "ü"]), (int, [1, -1]), (bytes, [b"\xff"])]
+)
+def test_primitive_values_are_what_they_are(kind, values):
+    async def test(client):
+        async with client.producer(TOPIC, schema=kind) as producer:
+            await producer.send_batch(values)
+        assert [v async for b in client.read(TOPIC) for v in b.values()] == values
+
+    with_client(test)
