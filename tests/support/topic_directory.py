@@ -12,6 +12,12 @@ import pyarrow.parquet as pq
 
 from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE
 from pydanube.model.errors import OffsetDropped, TopicNotFound
+from pydanube.model.schemas import (
+    Compatibility,
+    SchemaType,
+    SchemaVersion,
+    SubjectDescription,
+)
 from pydanube.spark.offsets import Head
 from pydanube.spark.planning import SegmentFile, TopicRange
 
@@ -67,6 +73,10 @@ class TopicDirectory:
     payload_bytes: int = 0
     row_group_rows: int = 10
     progress: dict[tuple[str, str], int] = field(default_factory=dict)
+    subjects: dict[str, list[SchemaVersion]] = field(default_factory=dict)
+    """The versions of each."""
+    bound: dict[str, str] = field(default_factory=dict)
+    """The subject of each topic that has one."""
 
     # What happened.
 
@@ -143,6 +153,39 @@ class TopicDirectory:
 
     def report_progress(self, topic: str, subscription: str, offset: int) -> None:
         self.progress[topic, subscription] = offset
+
+    def subject_of(self, topic: str) -> str | None:
+        self._load(topic)
+        return self.bound.get(topic)
+
+    def subject(self, subject: str) -> SubjectDescription:
+        versions = self.subjects[subject]
+        return SubjectDescription(
+            subject=subject,
+            schema_id=versions[0].schema_id,
+            type=versions[0].type,
+            compatibility=Compatibility.NONE,
+            versions=tuple(each.version for each in versions),
+        )
+
+    def schema_version(self, subject: str, version: int) -> SchemaVersion:
+        [found] = [each for each in self.subjects[subject] if each.version == version]
+        return found
+
+    def register(self, subject: str, *definitions: str, schema_id: int = 1) -> None:
+        """Have *definitions*, JSON Schemas, be the versions of *subject* from 1."""
+        self.subjects[subject] = [
+            SchemaVersion(
+                subject=subject,
+                schema_id=schema_id,
+                version=version,
+                type=SchemaType.JSON_SCHEMA,
+                definition=definition,
+                fingerprint="",
+                created_at=0,
+            )
+            for version, definition in enumerate(definitions, start=1)
+        ]
 
     def _sealed(self, state: dict) -> int:
         return state["segments"][-1][1] if state["segments"] else state["base"]

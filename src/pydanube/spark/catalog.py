@@ -1,6 +1,6 @@
 """
 What reading needs to know of a broker: which topics there are, what they
-consist of, and their messages.
+consist of, their messages, and the schemas of those.
 
 ``Catalog`` is that need; ``BrokerCatalog`` meets it through the client.
 """
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pydanube.client.sync import Client
+    from pydanube.model.schemas import SchemaVersion, SubjectDescription
     from pydanube.spark.options import ReadOptions
 
 T = TypeVar("T")
@@ -60,6 +61,33 @@ class Catalog(Protocol):
 
     def report_progress(self, topic: str, subscription: str, offset: int) -> None:
         """Let the broker's tools show that everything below *offset* is done."""
+        ...
+
+    def subject_of(self, topic: str) -> str | None:
+        """
+        The schema subject that the topic is bound to, if it is to one.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+        """
+        ...
+
+    def subject(self, subject: str) -> SubjectDescription:
+        """
+        Which versions *subject* has.
+
+        Raises:
+            SchemaNotFound: There is no such subject.
+        """
+        ...
+
+    def schema_version(self, subject: str, version: int) -> SchemaVersion:
+        """
+        One version of *subject*.
+
+        Raises:
+            SchemaNotFound: There is none.
+        """
         ...
 
 
@@ -153,6 +181,16 @@ class BrokerCatalog:
 
     def report_progress(self, topic: str, subscription: str, offset: int) -> None:
         self._ask(lambda client: client.report_progress(topic, subscription, offset))
+
+    def subject_of(self, topic: str) -> str | None:
+        found = self._ask(lambda client: client.schemas.topic_schema(topic))
+        return None if found is None else found.subject
+
+    def subject(self, subject: str) -> SubjectDescription:
+        return self._ask(lambda client: client.schemas.describe(subject))
+
+    def schema_version(self, subject: str, version: int) -> SchemaVersion:
+        return self._ask(lambda client: client.schemas.get(subject, version))
 
     def _ask(self, question: Callable[[Client], T]) -> T:
         left = self._retries

@@ -4,7 +4,8 @@ Where a query stands in its topics, as Spark's checkpoint keeps it.
 Spark compares two such values by their JSON *text*, so what is written here has
 its keys sorted and one form only: ``{"/default/orders": {"id": 7, "offset":
 120}, "version": 1}``.  The topic's id tells a topic from one that was created
-again under its name.  Everything on this page is pure.
+again under its name.  A query that decodes has ``"values"`` besides: the version of
+which subject its values are read as.  Everything on this page is pure.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pydanube.spark.options import Bound
 
 VERSION = 1
+VALUES = "values"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,19 @@ Positions = dict[str, Position]
 """By topic, in the order of their names."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadAs:
+    """The version of a subject whose columns the values of messages have."""
+
+    subject: str
+    schema_id: int
+    """Tells a subject from one that was created again under its name."""
+    version: int
+
+    def __str__(self) -> str:
+        return f"version {self.version} of {self.subject}"
+
+
 @dataclass(frozen=True, slots=True)
 class Loss:
     """Messages that were to be read and are not there any more."""
@@ -61,13 +76,21 @@ class Loss:
         return f"{self.topic}: messages {self.base} … {end} {self.reason}"
 
 
-def to_json(positions: Mapping[str, Position]) -> dict[str, Any]:
+def to_json(
+    positions: Mapping[str, Position], read_as: ReadAs | None = None
+) -> dict[str, Any]:
     """*positions* in the one form that Spark may see."""
     topics: dict[str, Any] = {
         topic: {"id": position.topic_id, "offset": position.offset}
         for topic, position in sorted(positions.items())
     }
-    # Topic names begin with a slash, so this never meets one.
+    # Topic names begin with a slash, so these never meet one.
+    if read_as is not None:
+        topics[VALUES] = {
+            "id": read_as.schema_id,
+            "subject": read_as.subject,
+            "version": read_as.version,
+        }
     return {**topics, "version": VERSION}
 
 
@@ -86,8 +109,20 @@ def from_json(value: Mapping[str, Any]) -> Positions:
     return {
         topic: Position(int(entry["id"]), int(entry["offset"]))
         for topic, entry in sorted(value.items())
-        if topic != "version"
+        if topic.startswith("/")
     }
+
+
+def read_as_in(value: Mapping[str, Any]) -> ReadAs | None:
+    """What a checkpoint says that values are read as; None if they are not."""
+    entry = value.get(VALUES)
+    if entry is None:
+        return None
+    return ReadAs(
+        subject=str(entry["subject"]),
+        schema_id=int(entry["id"]),
+        version=int(entry["version"]),
+    )
 
 
 def resolve(bound: Bound, heads: Mapping[str, Head], name: str) -> Positions:

@@ -92,6 +92,24 @@ OPTIONS = (
         "stream",
     ),
     Option(
+        "decode",
+        "false",
+        "Add the column `value`, decoded by the subject that the topics are bound to.",
+    ),
+    Option(
+        "schemaVersion",
+        "latest",
+        "The version of the subject whose columns `value` has; `latest` is the one "
+        "when the query is planned. A stream without this option goes on with the "
+        "version in its checkpoint.",
+    ),
+    Option(
+        "onUndecodable",
+        "fail",
+        "What if a message cannot be decoded: `fail` ends the query and says which; "
+        "with `null` its `value` is null and the column `_error` says why.",
+    ),
+    Option(
         "fetchOffset.numRetries",
         "10",
         "How often a request is repeated while the broker cannot be reached.",
@@ -110,6 +128,24 @@ class Mode(Enum):
 
     BATCH = "batch"
     STREAM = "stream"
+
+
+class OnUndecodable(Enum):
+    """What becomes of a message that has no value."""
+
+    FAIL = "fail"
+    NULL = "null"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueOptions:
+    """How the values of messages are read, where they are."""
+
+    version: int | None = None
+    """The version of the subject to read them as; None: the latest."""
+    is_version_given: bool = False
+    """Whether the user has chosen it, be it the latest."""
+    on_undecodable: OnUndecodable = OnUndecodable.FAIL
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +174,15 @@ class ReadOptions:
     subscription: str | None = None
     retries: int = 10
     retry_interval_s: float = 0.5
+    values: ValueOptions | None = None
+    """None: payloads are left as they are."""
 
 
-def parse_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
+def parse_options(options: Mapping[str, str], mode: Mode | None) -> ReadOptions:
     """
     What *options*, with names in any case, ask for.
+
+    Without a *mode*, when it is not known yet, the options of all are taken.
 
     Raises:
         InvalidConfig: An option is unknown, malformed, not for this mode, or
@@ -177,6 +217,7 @@ def parse_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
             _count(given, "fetchOffset.retryIntervalMs", 500, smallest=0) or 0
         )
         / 1000,
+        values=_values(given),
     )
 
 
@@ -192,14 +233,14 @@ def options_table() -> str:
     )
 
 
-def _given(options: Mapping[str, str], mode: Mode) -> dict[str, str]:
+def _given(options: Mapping[str, str], mode: Mode | None) -> dict[str, str]:
     given: dict[str, str] = {}
     for name, value in options.items():
         key = _ALIASES.get(name.lower(), name.lower())
         option = _BY_KEY.get(key)
         if option is None:
             raise InvalidConfig(f"unknown option {name!r}{_suggestion(key)}")
-        if mode.value not in option.where:
+        if mode is not None and mode.value not in option.where:
             raise InvalidConfig(f"{option.name}: not for a {mode.value} read")
         if given.setdefault(key, str(value).strip()) != str(value).strip():
             raise InvalidConfig(f"{option.name}: given twice with different values")
@@ -227,7 +268,28 @@ def _selection(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
     return (), pattern
 
 
-def _starting_default(mode: Mode) -> str:
+def _values(given: Mapping[str, str]) -> ValueOptions | None:
+    if not _truth(given, "decode", default=False):
+        for name in ("schemaVersion", "onUndecodable"):
+            if name.lower() in given:
+                raise InvalidConfig(f"{name}: only with decode=true")
+        return None
+    version = given.get("schemaversion", "latest").lower()
+    policy = given.get("onundecodable", "fail").lower()
+    try:
+        on_undecodable = OnUndecodable(policy)
+    except ValueError:
+        raise InvalidConfig(
+            f"onUndecodable: must be fail or null, not {policy!r}"
+        ) from None
+    return ValueOptions(
+        version=None if version == "latest" else _count(given, "schemaVersion", None),
+        is_version_given="schemaversion" in given,
+        on_undecodable=on_undecodable,
+    )
+
+
+def _starting_default(mode: Mode | None) -> str:
     return "earliest" if mode is Mode.BATCH else "latest"
 
 

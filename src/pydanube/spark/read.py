@@ -23,13 +23,15 @@ from pyarrow import fs
 
 from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE
 from pydanube.model.errors import CorruptSegment, InvalidRequest, OffsetDropped
+from pydanube.spark.decoding import ERROR, VALUE, ValueDecoder
 from pydanube.spark.offsets import Position, losses, refuse
 from pydanube.spark.planning import TopicRange, plan_scans
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
     from pydanube.spark.catalog import Catalog
+    from pydanube.spark.decoding import Decoding
     from pydanube.spark.planning import Scan, Slice
 
 log = logging.getLogger(__name__)
@@ -54,6 +56,11 @@ _TYPES: dict[str, Any] = {
 SCHEMA = pa.schema(_TYPES)
 """The columns of a topic."""
 
+DECODED_COLUMNS = (VALUE, ERROR)
+"""Columns that are made here, of the payload and what the header says of it."""
+
+DECODED_FROM = ("payload", "schema_id", "schema_version")
+
 TEXT_COLUMNS = ("key", "payload")
 """Columns of bytes that may also be read as strings."""
 
@@ -67,6 +74,10 @@ def check_schema(schema: pa.Schema) -> None:
             another type.
     """
     for field in schema:
+        if field.name == ERROR and field.type != pa.string():
+            raise InvalidRequest(f"the column {ERROR} is string, not {field.type}")
+        if field.name in DECODED_COLUMNS:
+            continue
         if field.name not in SCHEMA.names:
             raise InvalidRequest(
                 f"topics have no column {field.name!r}; they have "
@@ -79,7 +90,12 @@ def check_schema(schema: pa.Schema) -> None:
 
 
 def read_scan(
-    scan: Scan, schema: pa.Schema, catalog: Catalog, *, fail_on_data_loss: bool
+    scan: Scan,
+    schema: pa.Schema,
+    catalog: Catalog,
+    *,
+    fail_on_data_loss: bool,
+    decoding: Decoding | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """
     The messages of *scan*, in order, each once, in batches of *schema*.
@@ -90,21 +106,29 @@ def read_scan(
     Raises:
         OffsetDropped: Some of them are gone, and *fail_on_data_loss*.
         CorruptSegment: A segment does not hold what the manifest says.
+        InvalidPayload: A message has no value, and the plan is to fail then.
     """
+    decoder = None
+    if decoding is not None:
+        at = schema.get_field_index(VALUE)
+        decoder = ValueDecoder(decoding, None if at < 0 else schema.field(at).type)
     position = scan.base
     try:
         for batch in _batches(scan, schema, catalog):
-            yield from conform(batch, scan.topic, schema)
+            yield from conform(batch, scan.topic, schema, decoder)
             position += batch.num_rows
     except (FileNotFoundError, OffsetDropped) as moved:
         log.info("%s: asking again where %d is: %s", scan.topic, position, moved)
     for rest in _resolve_again(scan, position, catalog, fail_on_data_loss):
         for batch in _batches(rest, schema, catalog):
-            yield from conform(batch, rest.topic, schema)
+            yield from conform(batch, rest.topic, schema, decoder)
 
 
 def conform(
-    batch: pa.RecordBatch, topic: str, schema: pa.Schema
+    batch: pa.RecordBatch,
+    topic: str,
+    schema: pa.Schema,
+    decoder: ValueDecoder | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """
     *batch*, a piece of *topic*, as batches of exactly *schema*.
@@ -112,8 +136,16 @@ def conform(
     Raises:
         InvalidRequest: A column of bytes was asked for as a string and is not
             UTF-8.
+        InvalidPayload: *decoder* found a message that has no value.
     """
-    columns = [_column(batch, topic, field) for field in schema]
+    decoded: dict[str, Any] = {}
+    if decoder is not None:
+        values, errors = decoder.decode(batch, topic)
+        decoded = {VALUE: values, ERROR: errors}
+    columns = [
+        decoded[field.name] if field.name in decoded else _column(batch, topic, field)
+        for field in schema
+    ]
     yield from _cut(pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
@@ -124,9 +156,10 @@ def _batches(
     position = scan.base
     sources: Iterator[pa.RecordBatch]
     if scan.slices:
-        sources = (
-            batch for piece in scan.slices for batch in _segment(piece, schema.names)
-        )
+        names = set(schema.names)
+        if names.intersection(DECODED_COLUMNS):
+            names.update(DECODED_FROM)
+        sources = (batch for piece in scan.slices for batch in _segment(piece, names))
     else:
         sources = catalog.read(scan.topic, scan.base, scan.end)
     for source in sources:
@@ -141,7 +174,7 @@ def _batches(
         )
 
 
-def _segment(piece: Slice, names: list[str]) -> Iterator[pa.RecordBatch]:
+def _segment(piece: Slice, names: Container[str]) -> Iterator[pa.RecordBatch]:
     """The row groups of a segment that may hold some of the slice."""
     filesystem, path = fs.FileSystem.from_uri(piece.url)
     with filesystem.open_input_file(path) as file, pq.ParquetFile(file) as segment:

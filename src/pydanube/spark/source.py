@@ -21,13 +21,14 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     InputPartition,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from pyspark.sql.types import StringType, StructField, StructType
 
 from pydanube.model.errors import (
     BrokerError,
@@ -37,16 +38,20 @@ from pydanube.model.errors import (
 )
 from pydanube.spark import offsets
 from pydanube.spark.catalog import Catalog, broker_catalog
+from pydanube.spark.decoding import ERROR, VALUE
 from pydanube.spark.offsets import Head, Position, Positions
-from pydanube.spark.options import Mode, ReadOptions, parse_options
+from pydanube.spark.options import Mode, OnUndecodable, ReadOptions, parse_options
 from pydanube.spark.planning import Scan, SegmentFile, TopicRange, plan_scans
-from pydanube.spark.read import check_schema, read_scan
+from pydanube.spark.read import DECODED_COLUMNS, SCHEMA, check_schema, read_scan
+from pydanube.spark.subjects import Values, check_columns, from_metadata, to_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql.types import StructType
+
+    from pydanube.spark.decoding import Decoding
+    from pydanube.spark.offsets import ReadAs
 
 log = logging.getLogger(__name__)
 
@@ -72,24 +77,55 @@ class DanubeDataSource(DataSource):  # type: ignore[misc]
     def name(cls) -> str:
         return "danube"
 
-    def schema(self) -> str:
-        return SCHEMA_DDL
+    def schema(self) -> str | StructType:
+        """The columns; where messages are decoded, the broker is asked for them."""
+        if "decode" not in {name.lower() for name in self.options}:
+            return SCHEMA_DDL
+        options = parse_options(dict(self.options), None)
+        return schema_of(options, broker_catalog(options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_options(dict(self.options), Mode.BATCH)
-        return BatchReader(options, _arrow_schema(schema))
+        return BatchReader(options, _arrow_schema(schema), planned=_planned(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         options = parse_options(dict(self.options), Mode.STREAM)
-        return StreamReader(options, _arrow_schema(schema))
+        return StreamReader(options, _arrow_schema(schema), planned=_planned(schema))
+
+
+def schema_of(options: ReadOptions, catalog: Catalog) -> str | StructType:
+    """
+    The columns of a query without a schema of its own.
+
+    Raises:
+        TopicNotFound: A topic does not exist.
+        InvalidRequest: The messages are to be decoded, and their topics are not all
+            bound to the same subject.
+        SchemaNotFound: The subject does not have the version that is wanted.
+    """
+    if options.values is None:
+        return SCHEMA_DDL
+    heads = find_heads(options, catalog)
+    _require_topics(options, heads)
+    values = Values(options.values, catalog)
+    read_as = values.plan(heads)
+    value_type = from_arrow_type(values.column_type(read_as))
+    schema = StructType(
+        [StructField(field.name, from_arrow_type(field.type)) for field in SCHEMA]
+    )
+    schema.add(StructField(VALUE, value_type, metadata=to_metadata(read_as)))
+    if options.values.on_undecodable is OnUndecodable.NULL:
+        schema.add(StructField(ERROR, StringType()))
+    return schema
 
 
 class ScanPartition(InputPartition):  # type: ignore[misc]
-    """One Spark partition: a scan of one topic."""
+    """One Spark partition: a scan of one topic, and how to decode its messages."""
 
-    def __init__(self, scan: Scan) -> None:
+    def __init__(self, scan: Scan, decoding: Decoding | None = None) -> None:
         super().__init__(scan)
         self.scan = scan
+        self.decoding = decoding
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
@@ -100,11 +136,13 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         options: ReadOptions,
         schema: pa.Schema,
         connect: Callable[[ReadOptions], Catalog] = broker_catalog,
+        planned: ReadAs | None = None,
     ) -> None:
         check_schema(schema)
         self._options = options
         self._schema = schema
         self._catalog = connect(options)
+        self._values = _values(options, schema, self._catalog, planned)
 
     def partitions(self) -> list[InputPartition]:
         """
@@ -117,8 +155,11 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         _require_topics(self._options, heads)
         start = offsets.resolve(self._options.starting, heads, "startingOffsets")
         end = offsets.resolve(self._options.ending, heads, "endingOffsets")
+        decoding = None
+        if self._values is not None:
+            decoding = self._values.decoding(heads, self._values.plan(heads))
         scans = plan_read(self._options, self._catalog, start, end)
-        return [ScanPartition(scan) for scan in scans]
+        return [ScanPartition(scan, decoding) for scan in scans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(partition, self._options, self._schema, self._catalog)
@@ -139,11 +180,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         schema: pa.Schema,
         connect: Callable[[ReadOptions], Catalog] = broker_catalog,
         wait: Callable[[float], None] = time.sleep,
+        planned: ReadAs | None = None,
     ) -> None:
         check_schema(schema)
         self._options = options
         self._schema = schema
         self._catalog = connect(options)
+        self._values = _values(options, schema, self._catalog, planned)
         self._wait = wait
         self._heads: dict[str, Head] = {}
         self._target: dict[str, Head] | None = None
@@ -155,7 +198,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         heads = self._find_heads()
         _require_topics(self._options, heads)
         start = offsets.resolve(self._options.starting, heads, "startingOffsets")
-        return offsets.to_json(start)
+        read_as = None if self._values is None else self._values.plan(heads)
+        return offsets.to_json(start, read_as)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """At most maxOffsetsPerTrigger messages in a micro-batch."""
@@ -186,8 +230,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if end == begin and self._target is None:
             self._wait(IDLE_WAIT_S)
             end = self._advance(begin, rows_max)
-        # Equal positions must be equal text, or Spark runs an empty batch.
-        return offsets.to_json(end)
+        read_as = recorded = offsets.read_as_in(start)
+        # Equal positions must be equal text, or Spark runs an empty batch: another
+        # version is recorded with the first messages that are read as it.
+        if end != begin:
+            read_as = self._read_as(end, recorded)
+        return offsets.to_json(end, read_as)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Where the topics ended when they were last looked at; lag shows by it."""
@@ -203,10 +251,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def partitions(
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> Sequence[InputPartition]:
-        """The scans of ``start … end``: the same messages whenever it is asked."""
+        """
+        The scans of ``start … end``: the same messages whenever it is asked, and the
+        same values, for it is in *end* what they are read as.
+        """
         begin, stop = offsets.from_json(start), offsets.from_json(end)
+        decoding = None
+        if self._values is not None:
+            read_as = offsets.read_as_in(end) or self._values.plan(stop)
+            decoding = self._values.decoding(stop, read_as)
         scans = plan_read(self._options, self._catalog, begin, stop)
-        return [ScanPartition(scan) for scan in scans]
+        return [ScanPartition(scan, decoding) for scan in scans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(partition, self._options, self._schema, self._catalog)
@@ -229,6 +284,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         # What is lost is skipped here and named where the batch is planned.
         begin = offsets.skip(begin, lost)
         return offsets.advance(begin, target, rows_max=rows_max)
+
+    def _read_as(self, end: Positions, recorded: ReadAs | None) -> ReadAs | None:
+        return None if self._values is None else self._values.go_on(end, recorded)
 
     def _report(self, done: Positions) -> None:
         """Progress is for people to see; nothing depends on it, so it may fail."""
@@ -339,7 +397,11 @@ def _read(
     if not isinstance(partition, ScanPartition):
         return iter(())
     return read_scan(
-        partition.scan, schema, catalog, fail_on_data_loss=options.fail_on_data_loss
+        partition.scan,
+        schema,
+        catalog,
+        fail_on_data_loss=options.fail_on_data_loss,
+        decoding=partition.decoding,
     )
 
 
@@ -347,6 +409,24 @@ def _require_topics(options: ReadOptions, heads: Mapping[str, Head]) -> None:
     missing = sorted(set(options.topics) - set(heads))
     if missing:
         raise TopicNotFound(f"no such topic: {', '.join(missing)}")
+
+
+def _values(
+    options: ReadOptions, schema: pa.Schema, catalog: Catalog, planned: ReadAs | None
+) -> Values | None:
+    """How the query reads values; None if it reads none."""
+    check_columns(schema.names, options.values)
+    if options.values is None or not set(schema.names).intersection(DECODED_COLUMNS):
+        return None
+    at = schema.get_field_index(VALUE)
+    value_type = None if at < 0 else schema.field(at).type
+    return Values(options.values, catalog, value_type, planned)
+
+
+def _planned(schema: StructType) -> ReadAs | None:
+    """What the values are read as, if that was decided with the columns."""
+    metadata = [field.metadata for field in schema if field.name == VALUE]
+    return from_metadata(metadata[0] or {}) if metadata else None
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:

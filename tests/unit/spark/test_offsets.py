@@ -8,10 +8,12 @@ from pydanube.model.errors import InvalidConfig, OffsetDropped, TopicNotFound
 from pydanube.spark.offsets import (
     Head,
     Position,
+    ReadAs,
     advance,
     from_json,
     join,
     losses,
+    read_as_in,
     refuse,
     resolve,
     skip,
@@ -97,3 +99,13 @@ def test_a_new_topic_is_read_from_its_beginning():
 def test_a_batch_never_goes_backwards_nor_into_another_topic_of_the_same_name():
     start = {A: Position(1, 20), B: Position(2, 5)}
     assert advance(start, {A: Head(1, 0, 10), B: Head(3, 0, 100)}) == start
+
+
+def test_what_values_are_read_as_is_kept_and_disturbs_nothing():
+    at = {"/default/a": Position(1, 5)}
+    read_as = ReadAs(subject="orders", schema_id=7, version=2)
+    found = json.loads(json.dumps(to_json(at, read_as)))
+    assert from_json(found) == at
+    assert read_as_in(found) == read_as
+    assert read_as_in(to_json(at)) is None
+    assert list(found) == sorted(found)

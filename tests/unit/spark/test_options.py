@@ -10,6 +10,7 @@ from pydanube.spark.options import (
     LATEST,
     OPTIONS,
     Mode,
+    ValueOptions,
     options_table,
     parse_options,
 )
@@ -110,3 +111,36 @@ def test_the_guide_has_the_table_of_all_options():
     guide = Path(__file__).parents[3] / "docs" / "guide" / "spark.md"
     assert options_table() in guide.read_text()
     assert len({option.name.lower() for option in OPTIONS}) == len(OPTIONS)
+
+
+def test_values_are_read_only_where_it_is_said():
+    assert batch().values is None
+    assert batch(decode="false").values is None
+    assert batch(decode="true").values == ValueOptions()
+
+
+def test_a_version_may_be_named_and_it_is_remembered_that_it_was():
+    found = stream(decode="true", schemaVersion="3").values
+    assert (found.version, found.is_version_given) == (3, True)
+    found = stream(decode="true", schemaVersion="Latest").values
+    assert (found.version, found.is_version_given) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"schemaVersion": "1"}, "schemaVersion: only with decode=true"),
+        ({"onUndecodable": "null"}, "onUndecodable: only with decode=true"),
+        ({"decode": "json"}, "decode: must be true or false"),
+        ({"decode": "true", "schemaVersion": "0"}, "schemaVersion"),
+        ({"decode": "true", "onUndecodable": "skip"}, "must be fail or null"),
+    ],
+)
+def test_a_mistake_about_values_is_named(options, message):
+    with pytest.raises(InvalidConfig, match=message):
+        batch(**options)
+
+
+def test_before_the_mode_is_known_the_options_of_all_are_taken():
+    given = {"subscribe": "/default/a", "endingOffsets": "latest"}
+    assert parse_options(given | {"maxOffsetsPerTrigger": "3"}, None)

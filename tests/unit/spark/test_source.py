@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import subprocess
 import sys
 
@@ -14,7 +15,12 @@ import pyspark_danube
 from pydanube.model.errors import InvalidRequest, OffsetDropped, TopicNotFound
 from pydanube.spark.options import Mode, parse_options
 from pydanube.spark.read import SCHEMA
-from pydanube.spark.source import BatchReader, DanubeDataSource, StreamReader
+from pydanube.spark.source import (
+    BatchReader,
+    DanubeDataSource,
+    StreamReader,
+    schema_of,
+)
 from support.topic_directory import TopicDirectory
 
 A, B = "/default/a", "/default/b"
@@ -281,3 +287,79 @@ def test_the_module_that_spark_imports_everywhere_imports_nothing_of_ours():
         "assert not [name for name in sys.modules if name.startswith('pydanube')]"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+VALUES_SCHEMA = pa.schema({"offset": pa.int64(), "_error": pa.string()})
+DECODE = {"decode": "true", "onUndecodable": "null", "startingOffsets": "earliest"}
+
+
+@pytest.fixture
+def bound(topics):
+    """Both topics, bound to a subject with one version."""
+    topics.bound |= {A: "orders", B: "orders"}
+    topics.register("orders", ORDER)
+    return topics
+
+
+ORDER = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}})
+
+
+def decoding_stream(topics, **options):
+    options = {"subscribe": f"{A},{B}"} | DECODE | options
+    return StreamReader(
+        parse_options(options, Mode.STREAM),
+        VALUES_SCHEMA,
+        lambda _: topics,
+        lambda _: None,
+    )
+
+
+def test_the_columns_of_values_are_those_of_the_subject(bound):
+    options = parse_options({"subscribe": A} | DECODE, None)
+    found = schema_of(options, bound)
+    assert found.names[-2:] == ["value", "_error"]
+    assert found["value"].dataType.simpleString() == "struct<id:bigint>"
+    assert found["value"].metadata == {
+        "danube": {"subject": "orders", "schema_id": 1, "version": 1}
+    }
+    plain = schema_of(parse_options({"subscribe": A}, None), bound)
+    assert [f"{each.name} {each.dataType.simpleString()}" for each in found][:-2] == [
+        each.strip() for each in re.split(r",(?![^<]*>)", plain)
+    ]
+
+
+def test_a_micro_batch_that_is_run_again_is_read_as_the_same_version(bound):
+    reader = decoding_stream(bound)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(10))
+    bound.register("orders", ORDER, ORDER)
+    moved = decoding_stream(bound, schemaVersion="latest")
+    for again in (reader, moved):
+        versions = {
+            each.decoding.read_as.version for each in again.partitions(start, end)
+        }
+        assert versions == {1}
+    later = moved.latestOffset(end, ReadMaxRows(10))
+    assert [each["values"]["version"] for each in (start, end, later)] == [1, 1, 2]
+
+
+def test_another_version_alone_is_no_micro_batch(bound):
+    reader = decoding_stream(bound)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    bound.register("orders", ORDER, ORDER)
+    moved = decoding_stream(bound, schemaVersion="latest")
+    assert moved.latestOffset(end, ReadAllAvailable()) == end
+
+
+def test_decoding_asks_for_columns_that_are_not_yielded(bound):
+    options = parse_options(
+        {"subscribe": A, "decode": "true"} | {"onUndecodable": "null"}, Mode.BATCH
+    )
+    reader = BatchReader(options, VALUES_SCHEMA, lambda _: bound)
+    tables = [
+        pa.Table.from_batches(reader.read(each), VALUES_SCHEMA)
+        for each in reader.partitions()
+    ]
+    found = pa.concat_tables(tables)
+    assert found["offset"].to_pylist() == list(range(40))
+    assert set(found["_error"].to_pylist()) == {"it was written without a schema"}
