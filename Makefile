@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench lowest docs proto clean set-up
+.PHONY: help demo test check format bench sim sim-long lowest docs proto clean set-up
 
 PYTHON := .venv/bin/python
 DANUBE := $(PYTHON) -m pydanube.cli.main
@@ -41,6 +41,12 @@ format: set-up  ## Format the code, and mend what the linter can mend.
 bench: set-up  ## Measure throughput and latency on this machine.
 	@$(DANUBE) bench $(ARGS)
 
+sim: set-up  ## Run the simulation with one seed: make sim SEED=4711.
+	@PYTHONPATH=tests $(PYTHON) -m simulation $(or $(SEED),0) $(ARGS)
+
+sim-long: set-up  ## Run the simulation with seed after seed, until Ctrl-C.
+	@PYTHONPATH=tests $(PYTHON) -m simulation $(ARGS)
+
 lowest: set-up  ## Run the fast tests with the oldest dependencies that are allowed.
 	@$(PYTHON) tools/lowest.py
 
@@ -52,6 +58,6 @@ proto: set-up  ## Generate src/pydanube/wire/pb again from its .proto files.
 	@$(PYTHON) tools/proto.py
 
 clean:  ## Remove .venv and whatever else was made here (data and demo output stay).
-	@rm -rf .venv .venv-lowest build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis \
+	@rm -rf .venv .venv-lowest .venv-danube-client build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis \
 		.import_linter_cache
 	@find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

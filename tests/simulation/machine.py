@@ -1,0 +1,294 @@
+"""
+The broker's machine: its disk, its clock, and one broker process after the other.
+
+What runs in a process is the real broker, put together as ``servers.run`` does it,
+over the machine's disk and the services beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pydanube.broker.broker import open_broker
+from pydanube.broker.manifest import MetadataManifest
+from pydanube.metadata.memory import MemoryStore
+from pydanube.model.errors import BrokerError, CorruptJournal
+from pydanube.servers.stream import StreamServer, open_stream_server
+from pydanube.storage.journal import open_journal
+from pydanube.storage.objects import MemoryObjects
+from pydanube.storage.storage import open_storage
+from simulation.disk import MachineDisk, PowerCut
+from simulation.loop import HOST, Host
+from simulation.stores import ProcessMetadata, ProcessObjects, Service
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from random import Random
+
+    from pydanube.broker.broker import Broker
+    from pydanube.storage.config import StorageConfig
+    from pydanube.storage.storage import Storage
+    from simulation.ledger import Verdict
+    from simulation.loop import SimulatedLoop
+    from simulation.network import Network
+
+WALL_CLOCK_AT_START_US = 1_700_000_000_000_000
+BOOT_S_MAX = 5.0
+STOP_S_MAX = 120.0
+"""So long a broker may take to stop."""
+FAILURE_LOOK_S = 0.5
+"""How often somebody looks whether the broker is still healthy."""
+
+
+class Clock:
+    """A wall clock, which somebody may set."""
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self.offset_s = 0.0
+        self._loop = loop
+
+    def us(self) -> int:
+        """Microseconds since 1970, as far as the machine knows."""
+        return WALL_CLOCK_AT_START_US + int(
+            (self._loop.time() + self.offset_s) * 1_000_000
+        )
+
+
+class BrokerProcess:
+    """One life of the broker."""
+
+    def __init__(self, machine: Machine, number: int) -> None:
+        self.host = Host(f"broker {number}")
+        self.broker: Broker | None = None
+        self.storage: Storage | None = None
+        self._machine = machine
+        self._server: StreamServer | None = None
+        self._stop = asyncio.Event()
+        self.died = asyncio.Event()
+
+    def new_protocol(self) -> asyncio.BufferedProtocol:
+        """See network.Listener."""
+        assert self._server is not None
+        return self._server.new_door()
+
+    def stop(self) -> None:
+        """Ask the broker to stop in good order."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Live until stopped, or until the broker cannot go on."""
+        machine = self._machine
+        async with self._opened() as server:
+            self._server = server
+            machine.network.listener = self
+            machine.note("serves")
+            try:
+                await self._until_told_or_failed()
+            finally:
+                if machine.network.listener is self:
+                    machine.network.listener = None
+
+    async def _until_told_or_failed(self) -> None:
+        storage = self.storage
+        assert storage is not None
+        while storage.failure is None and not self._stop.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FAILURE_LOOK_S):
+                    await self._stop.wait()
+        self._machine.note("stops" if storage.failure is None else "is sick, and stops")
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[StreamServer]:
+        machine, host = self._machine, self.host
+        store: Any = ProcessMetadata(host, machine.metadata_service, machine.metadata)
+        async with (
+            open_storage(
+                machine.config,
+                files=machine.disk.opened_by(host),
+                objects=ProcessObjects(host, machine.object_service, machine.objects),
+                manifest=MetadataManifest(store),
+                clock=machine.loop.time,
+                wall_clock=machine.clock.us,
+                new_journal=partial(
+                    open_journal,
+                    new_id=machine.new_journal_id,
+                    new_thread=self._commit_thread,
+                ),
+            ) as self.storage,
+            open_broker(
+                store,
+                self.storage,
+                new_broker_id=lambda: "the broker",
+                wall_clock_us=machine.clock.us,
+            ) as self.broker,
+            open_stream_server(self.broker) as server,
+        ):
+            yield server
+
+    @contextmanager
+    def _commit_thread(self) -> Iterator[Callable[[Callable[[], None]], None]]:
+        machine = self._machine
+
+        def do(job: Callable[[], None]) -> None:
+            took_s = machine.chance.random() * machine.sync_s_max
+            machine.loop.call_at(machine.loop.free_at(self, took_s), job)
+
+        yield do
+
+
+class Machine:
+    """The computer that the broker runs on, and who looks after it."""
+
+    def __init__(
+        self,
+        loop: SimulatedLoop,
+        chance: Random,
+        network: Network,
+        verdict: Verdict,
+        config: StorageConfig,
+        *,
+        note: Callable[[str, str], None],
+        on_process_gone: Callable[[], None],
+    ) -> None:
+        self.loop = loop
+        self.chance = chance
+        self.network = network
+        self.config = config
+        self.clock = Clock(loop)
+        self.sync_s_max = 0.003
+        """How long a commit takes at most."""
+        self.disk = MachineDisk(chance, partial(note, "disk"))
+        self.metadata = MemoryStore()
+        self.metadata_service = self._service("metadata", note)
+        self.objects = MemoryObjects()
+        self.object_service = self._service("objects", note)
+        self.process: BrokerProcess | None = None
+        self.start_count = 0
+        self.power_loss_count = 0
+        self.lives: list[asyncio.Task[None]] = []
+        self.on_power_lost: Callable[[], None] = lambda: None
+        self.is_wanted = True
+        """Whether the broker is to be started again when it is gone."""
+        self._note = note
+        self._verdict = verdict
+        self._on_process_gone = on_process_gone
+        self._journal_count = 0
+        self._errors_before = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def _service(self, name: str, note: Callable[[str, str], None]) -> Service:
+        return Service(name, self.chance, self.loop, partial(note, name))
+
+    def note(self, what: str) -> None:
+        """*what* happened to the broker."""
+        self._note(f"broker {self.start_count}", what)
+
+    def new_journal_id(self) -> bytes:
+        """The next journal's id."""
+        self._journal_count += 1
+        return self._journal_count.to_bytes(16, "little")
+
+    # Life and death.
+
+    async def run(self) -> None:
+        """Keep a broker running until it is no longer wanted."""
+        while self.is_wanted:
+            self.start_count += 1
+            self._errors_before = self._error_count
+            process = self.process = BrokerProcess(self, self.start_count)
+            self.note("starts")
+            self._task = self.loop.create_task(self._live(process))
+            self.lives.append(self._task)
+            died = self.loop.create_task(process.died.wait())
+            await asyncio.wait([self._task, died], return_when=asyncio.FIRST_COMPLETED)
+            died.cancel()
+            self.process = None
+            self._on_process_gone()
+            await asyncio.sleep(0.05 + self.chance.random())
+            if self.network.is_cut:
+                await asyncio.sleep(self.chance.random() * BOOT_S_MAX)
+                self.network.on_rebooted()
+
+    def stop(self) -> None:
+        """Have the broker stop in good order, and start again."""
+        process = self.process
+        if process is not None:
+            self.note("is asked to stop")
+            process.stop()
+            self.loop.call_later(STOP_S_MAX, self._check_stopped, process)
+
+    def kill(self) -> None:
+        """The process is gone at once; what it gave to the kernel is not."""
+        if self.process is not None:
+            self.note("is killed")
+            self._die(self.process, is_silent=False)
+
+    def lose_power(self) -> None:
+        """Everything is gone that the disk had not confirmed."""
+        if self.process is None:
+            return
+        self.note("loses its power")
+        self.power_loss_count += 1
+        self.on_power_lost()
+        self.network.is_cut = True
+        self._die(self.process, is_silent=True)
+        self.disk.lose_power()
+
+    def lose_power_in(self, operations: int, *, is_after: bool) -> None:
+        """Lose power just before or after so many more operations of the disk."""
+        self.disk.power_cut = PowerCut(operations, is_after, self.lose_power)
+
+    def has_excuse(self) -> bool:
+        """Whether something went wrong in this life that the broker cannot help."""
+        return self._error_count > self._errors_before
+
+    def judge(self, error: BaseException) -> None:
+        """The broker has ended with *error*, or said so in its log."""
+        if isinstance(error, BaseExceptionGroup):
+            for each in error.exceptions:
+                self.judge(each)
+        elif isinstance(error, asyncio.CancelledError):
+            return
+        elif (
+            not self.has_excuse()
+            or not isinstance(error, BrokerError | OSError)
+            or isinstance(error, CorruptJournal)
+        ):
+            self._verdict.add("the broker handles what comes", repr(error))
+
+    @property
+    def _error_count(self) -> int:
+        services = self.metadata_service, self.object_service
+        return self.disk.error_count + sum(each.error_count for each in services)
+
+    async def _live(self, process: BrokerProcess) -> None:
+        HOST.set(process.host)
+        try:
+            await process.run()
+        except BaseException as error:  # noqa: BLE001 (it is judged)
+            # What a ghost runs into is nobody's business.
+            if process.host.is_alive:
+                self.note(f"ends: {error!r}")
+                self.judge(error)
+        else:
+            if process.host.is_alive:
+                self.note("has ended")
+        if process.host.is_alive:
+            process.host.is_alive = False
+            self.network.on_process_died(process.host, is_silent=False)
+
+    def _die(self, process: BrokerProcess, *, is_silent: bool) -> None:
+        process.host.is_alive = False
+        process.died.set()
+        if self.network.listener is process:
+            self.network.listener = None
+        self.network.on_process_died(process.host, is_silent=is_silent)
+        assert self._task is not None
+        self._task.cancel()
+
+    def _check_stopped(self, process: BrokerProcess) -> None:
+        if process.host.is_alive:
+            self._verdict.add("the broker stops when asked", f"not in {STOP_S_MAX} s")

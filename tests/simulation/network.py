@@ -1,0 +1,387 @@
+"""
+A network of byte streams between clients and the broker's machine.
+
+Bytes arrive in order, late and in pieces.  A link may stall, break (either side
+learns of it in its own time, and what was on its way is cut off anywhere), or go
+silent: then bytes vanish, and nobody is told.  A side that does not read, or is
+slow, makes the other's buffer fill up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from simulation.loop import HOST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from random import Random
+
+    from simulation.loop import Host, SimulatedLoop
+
+REFUSAL_S_MAX = 10.0
+"""So long a client takes to send something to a machine that does not know it."""
+SILENCE_S_MAX = 900.0
+"""So long a kernel takes to give a silent connection up."""
+
+
+class Listener(Protocol):
+    """A process that takes connections."""
+
+    host: Host
+
+    def new_protocol(self) -> asyncio.BufferedProtocol:
+        """The protocol of a new connection."""
+
+
+class Tap(Protocol):
+    """Who sees what passes at the broker's end of a link."""
+
+    def on_received(self, data: bytes) -> None:
+        """The broker gets *data* now."""
+
+    def on_written(self, data: bytes) -> None:
+        """The broker has written *data*."""
+
+    def on_lost(self) -> None:
+        """The broker is told that the connection is gone."""
+
+
+@dataclass(slots=True)
+class Climate:
+    """How links are, as long as nothing happens to them."""
+
+    latency_s: float = 0.0005
+    jitter_s: float = 0.001
+    cut_share: float = 0.2
+    """How many writes arrive in pieces."""
+    window_bytes: int = 64 * 1024
+    """What the kernels take from a writer whose peer does not read."""
+
+
+class Network:
+    """All links between clients and the broker."""
+
+    def __init__(
+        self,
+        loop: SimulatedLoop,
+        chance: Random,
+        climate: Climate,
+        note: Callable[[str], None],
+        new_tap: Callable[[Link], Tap],
+    ) -> None:
+        self.loop = loop
+        self.chance = chance
+        self.climate = climate
+        self.note = note
+        self.listener: Listener | None = None
+        """Who takes connections on the broker's machine; None: the port is closed."""
+        self.is_cut = False
+        """Whether nothing gets through to the machine, not even a refusal."""
+        self.links: dict[int, Link] = {}
+        """Those that are not gone at both ends, by number."""
+        self.buffered_bytes_max = 0
+        """The most that waited in the broker for one link."""
+        self._new_tap = new_tap
+        self._count = 0
+
+    def dial_from(self, host: Host) -> Callable[[Callable[[], Any]], Any]:
+        """What a client on *host* needs to reach the broker."""
+
+        async def dial(factory: Callable[[], Any]) -> Any:
+            await asyncio.sleep(self.delay_s())
+            if self.is_cut:
+                await asyncio.sleep(SILENCE_S_MAX)
+                raise TimeoutError(110, "Connection timed out")
+            listener = self.listener
+            if listener is None:
+                raise ConnectionRefusedError(111, "Connection refused")
+            connection = factory()
+            self._count += 1
+            link = Link(self, self._count, host, connection, listener)
+            self.links[link.number] = link
+            self.note(f"link {link.number} from {host.name}")
+            link.begin(self._new_tap(link))
+            await asyncio.sleep(self.delay_s())
+            return connection
+
+        return dial
+
+    def delay_s(self) -> float:
+        """How long something is on its way."""
+        climate = self.climate
+        return climate.latency_s + self.chance.random() * climate.jitter_s
+
+    def on_process_died(self, host: Host, *, is_silent: bool) -> None:
+        """A process is gone; its kernel says so to the others, unless *is_silent*."""
+        for link in list(self.links.values()):
+            for end in (link.client, link.broker):
+                if end.host is host:
+                    end.vanish(is_silent=is_silent)
+
+    def on_rebooted(self) -> None:
+        """The machine is back, and knows nothing of old connections."""
+        self.is_cut = False
+        for link in self.links.values():
+            if not link.broker.host.is_alive:
+                link.client.lose_later(
+                    self.chance.random() * REFUSAL_S_MAX,
+                    ConnectionResetError(104, "Connection reset by peer"),
+                )
+
+
+class Link:
+    """One connection; see the module."""
+
+    def __init__(
+        self, network: Network, number: int, host: Host, connection: Any, to: Listener
+    ) -> None:
+        self.number = number
+        self.network = network
+        self.is_silent = False
+        # The broker's side runs for the broker, whoever connects.
+        context = copy_context()
+        context.run(HOST.set, to.host)
+        protocol = context.run(to.new_protocol)
+        self.client = End(self, host, connection, copy_context())
+        self.broker = End(self, to.host, protocol, context)
+        self.client.other, self.broker.other = self.broker, self.client
+
+    @property
+    def client_name(self) -> str:
+        """Who is at the other end."""
+        return self.client.host.name
+
+    def begin(self, tap: Tap) -> None:
+        """Tell both protocols that they are connected."""
+        self.broker.tap = tap
+        for end in (self.client, self.broker):
+            end.run(end.protocol.connection_made, end)
+
+    def stall(self, seconds: float) -> None:
+        """Nothing arrives for a while; all of it later."""
+        self.network.note(f"link {self.number} stalls for {seconds:.3f} s")
+        until = self.network.loop.time() + seconds
+        for end in (self.client, self.broker):
+            end.arrives_at = max(end.arrives_at, until)
+
+    def reset(self) -> None:
+        """Break the connection; what is on its way may arrive in part."""
+        self.network.note(f"link {self.number} is reset")
+        for end in (self.client, self.broker):
+            end.break_off(ConnectionResetError(104, "Connection reset by peer"))
+
+    def go_silent(self) -> None:
+        """From now on nothing arrives, and nobody is told for a long time."""
+        self.network.note(f"link {self.number} goes silent")
+        self.is_silent = True
+        for end in (self.client, self.broker):
+            end.drop_incoming()
+            end.lose_later(
+                SILENCE_S_MAX * (0.5 + self.network.chance.random()),
+                TimeoutError(110, "Connection timed out"),
+            )
+
+
+class End(asyncio.Transport):
+    """One end of a link: where one protocol writes, and gets what the other wrote."""
+
+    def __init__(self, link: Link, host: Host, protocol: Any, context: Any) -> None:
+        super().__init__({"peername": f"link {link.number}"})
+        self.host = host
+        self.protocol = protocol
+        self.other: End
+        self.tap: Tap | None = None
+        self.arrives_at = 0.0
+        """Nothing arrives here before."""
+        self._link = link
+        self._network = link.network
+        self._context = context
+        # What comes, what came and was not read yet, and how much that is together.
+        self._on_the_way: deque[bytes | None] = deque()
+        self._incoming: deque[bytes | None] = deque()
+        self._unread_bytes = 0
+        self._high_bytes = 64 * 1024
+        self._is_writing_paused = False
+        self._is_reading_paused = False
+        self._is_closing = False
+        self._is_lost = False
+        self._is_deaf = False
+
+    def run(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Call into the protocol, as its process."""
+        if self.host.is_alive:
+            # A copy: a context cannot be entered twice, and ends call each other.
+            return self._context.copy().run(call, *args)
+        return None
+
+    # What the protocol asks for.
+
+    def write(self, data: Any) -> None:
+        """See asyncio.WriteTransport."""
+        if self._is_closing or not data or not self.host.is_alive:
+            return
+        kept = bytes(data)
+        if self.tap is not None:
+            self.tap.on_written(kept)
+        self.other.carry(kept)
+        self._check_buffer()
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        """See asyncio.WriteTransport."""
+        self.write(b"".join(list_of_data))
+
+    def set_write_buffer_limits(
+        self, high: int | None = None, low: int | None = None
+    ) -> None:
+        """See asyncio.WriteTransport."""
+        if high is not None:
+            self._high_bytes = high
+
+    def get_write_buffer_size(self) -> int:
+        """See asyncio.WriteTransport."""
+        return max(0, self.other._unread_bytes - self._network.climate.window_bytes)
+
+    def pause_reading(self) -> None:
+        """See asyncio.ReadTransport."""
+        self._is_reading_paused = True
+
+    def resume_reading(self) -> None:
+        """See asyncio.ReadTransport."""
+        if self._is_reading_paused:
+            self._is_reading_paused = False
+            self._network.loop.call_soon(self._read, context=self._context)
+
+    def is_closing(self) -> bool:
+        """See asyncio.BaseTransport."""
+        return self._is_closing
+
+    def close(self) -> None:
+        """See asyncio.BaseTransport; what was written still arrives."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self.other.carry(None)
+        self._close_when_written()
+
+    def abort(self) -> None:
+        """See asyncio.WriteTransport."""
+        self._is_closing = True
+        self._network.loop.call_soon(self._lose, None, context=self._context)
+        self.other.break_off(ConnectionResetError(104, "Connection reset by peer"))
+
+    # What the network does.
+
+    def carry(self, data: bytes | None) -> None:
+        """The other end has written *data*; None stands for the end of it all."""
+        if data is not None:
+            self._unread_bytes += len(data)
+        if self._link.is_silent or self._is_deaf:
+            return
+        network = self._network
+        pieces: list[bytes | None] = [data]
+        if network.chance.random() < network.climate.cut_share and data:
+            at = int(network.chance.random() * len(data))
+            pieces = [data[:at], data[at:]]
+        loop = network.loop
+        for piece in pieces:
+            self.arrives_at = max(self.arrives_at, loop.time() + network.delay_s())
+            # Timers of one moment do not keep their order; what they take out does.
+            self._on_the_way.append(piece)
+            loop.call_at(self.arrives_at, self._arrive, context=self._context)
+
+    def break_off(self, error: Exception | None) -> None:
+        """The connection is gone; the protocol learns it soon."""
+        chance = self._network.chance
+        if chance.random() < 0.5:
+            # Whatever is on its way is lost; otherwise some of it comes first.
+            self.drop_incoming()
+        self.lose_later(chance.random() * 0.02, error)
+
+    def drop_incoming(self) -> None:
+        """Nothing that is on its way arrives."""
+        self._is_deaf = True
+        self._on_the_way.clear()
+        self._incoming.clear()
+
+    def lose_later(self, seconds: float, error: Exception | None) -> None:
+        """Tell the protocol after a while that the connection is gone."""
+        self._network.loop.call_later(seconds, self._lose, error, context=self._context)
+
+    def vanish(self, *, is_silent: bool) -> None:
+        """The process at this end is gone."""
+        self._is_lost = self._is_closing = True
+        self.drop_incoming()
+        if is_silent:
+            self.other._is_deaf = True
+        else:
+            self.other.break_off(ConnectionResetError(104, "Connection reset by peer"))
+        self._forget()
+
+    def _arrive(self) -> None:
+        if self._is_deaf or self._is_lost:
+            return
+        self._incoming.append(self._on_the_way.popleft())
+        self._read()
+
+    def _read(self) -> None:
+        while self._incoming and not self._is_reading_paused and not self._is_lost:
+            data = self._incoming.popleft()
+            if data is None:
+                self._on_end()
+                return
+            self._unread_bytes -= len(data)
+            if self._is_closing:
+                continue
+            if self.tap is not None and self.host.is_alive:
+                self.tap.on_received(data)
+            self.run(self._hand_over, data)
+            self.other._check_buffer()
+            self.other._close_when_written()
+
+    def _hand_over(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view and not self._is_closing:
+            buffer: Any = self.protocol.get_buffer(len(view))
+            count = min(len(buffer), len(view))
+            buffer[:count] = view[:count]
+            view = view[count:]
+            self.protocol.buffer_updated(count)
+
+    def _on_end(self) -> None:
+        if not self._is_closing:
+            self.run(self.protocol.eof_received)
+            self.close()
+        self._lose(None)
+
+    def _check_buffer(self) -> None:
+        size = self.get_write_buffer_size()
+        if self.tap is not None and size > self._network.buffered_bytes_max:
+            self._network.buffered_bytes_max = size
+        if not self._is_writing_paused and size > self._high_bytes:
+            self._is_writing_paused = True
+            self.run(self.protocol.pause_writing)
+        elif self._is_writing_paused and size <= self._high_bytes // 4:
+            self._is_writing_paused = False
+            self.run(self.protocol.resume_writing)
+
+    def _close_when_written(self) -> None:
+        if self._is_closing and not self._is_lost and not self.get_write_buffer_size():
+            self._network.loop.call_soon(self._lose, None, context=self._context)
+
+    def _lose(self, error: Exception | None) -> None:
+        if self._is_lost:
+            return
+        self._is_lost = self._is_closing = True
+        if self.tap is not None and self.host.is_alive:
+            self.tap.on_lost()
+        self.run(self.protocol.connection_lost, error)
+        self._forget()
+
+    def _forget(self) -> None:
+        if self.other._is_lost:
+            self._network.links.pop(self._link.number, None)

@@ -1,0 +1,151 @@
+"""The object store and the metadata store: durable, slow, and not always there."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from pydanube.metadata.memory import MemoryStore
+from pydanube.model.errors import MetadataUnavailable, ObjectsUnavailable
+from pydanube.storage.objects import MemoryObjects
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from random import Random
+
+    from simulation.loop import Host, SimulatedLoop
+
+
+class Service:
+    """
+    What is asked by processes and outlives them.
+
+    ``trouble`` is the share of requests that fail.  Of those that change something
+    half are carried out nevertheless: the answer was lost, not the request.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        chance: Random,
+        loop: SimulatedLoop,
+        note: Callable[[str], None],
+    ) -> None:
+        self.name = name
+        self.trouble = 0.0
+        self.error_count = 0
+        """How many requests have failed."""
+        self.delay_s_max = 0.004
+        self._chance = chance
+        self._loop = loop
+        self._note = note
+
+    async def ask(
+        self,
+        host: Host,
+        what: str,
+        work: Callable[[], Awaitable[Any]],
+        error: Callable[[str], Exception],
+        *,
+        thread: object = None,
+    ) -> Any:
+        """Have *work* done for *host*; what shares a *thread* is done in order."""
+        chance = self._chance
+        done_at = self._loop.free_at(thread, chance.random() * self.delay_s_max)
+        fails = chance.random() < self.trouble
+        is_done_anyway = chance.random() < 0.5
+        try:
+            await _sleep_until(done_at)
+        except asyncio.CancelledError:
+            if host.is_alive and is_done_anyway and not fails:
+                self._note(f"{what}, for somebody who is gone")
+                await work()
+            raise
+        if not host.is_alive:
+            raise error(f"{host.name} is dead")
+        if fails:
+            self.error_count += 1
+            self._note(f"{what} fails{', but is done' if is_done_anyway else ''}")
+            if is_done_anyway:
+                await work()
+            raise error("on purpose")
+        self._note(what)
+        return await work()
+
+
+async def _sleep_until(when: float) -> None:
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(max(0.0, when - loop.time()))
+
+
+class ProcessObjects:
+    """The object store, as the process *host* reaches it."""
+
+    def __init__(self, host: Host, service: Service, objects: MemoryObjects) -> None:
+        self._host = host
+        self._service = service
+        self._objects = objects
+
+    async def put(self, name, data):
+        kept = bytes(data)
+        await self._ask(f"put {name}", lambda: self._objects.put(name, kept))
+
+    def open(self, name):
+        if not self._host.is_alive:
+            raise OSError(f"{self._host.name} is dead")
+        return self._objects.open(name)
+
+    async def delete(self, name):
+        await self._ask(f"delete {name}", lambda: self._objects.delete(name))
+
+    async def names(self, prefix):
+        return await self._ask(f"list {prefix}", lambda: self._objects.names(prefix))
+
+    def url(self, name):
+        return self._objects.url(name)
+
+    async def _ask(self, what, work):
+        return await self._service.ask(self._host, what, work, ObjectsUnavailable)
+
+
+class ProcessMetadata:
+    """The metadata store, as the process *host* reaches it; one thing at a time."""
+
+    def __init__(self, host: Host, service: Service, store: MemoryStore) -> None:
+        self._host = host
+        self._service = service
+        self._store = store
+
+    async def revision(self):
+        return await self._ask("revision", self._store.revision)
+
+    async def get(self, key):
+        return await self._ask(f"get {key.path}", lambda: self._store.get(key))
+
+    async def scan(self, prefix):
+        return await self._ask(f"scan {prefix.path}", lambda: self._store.scan(prefix))
+
+    async def put(self, key, value, *, expected=None):
+        return await self._ask(
+            f"put {key.path}",
+            lambda: self._store.put(key, value, expected=expected),
+        )
+
+    async def delete(self, key, *, expected=None):
+        return await self._ask(
+            f"delete {key.path}", lambda: self._store.delete(key, expected=expected)
+        )
+
+    async def transaction(self, comparisons, operations):
+        paths = ", ".join(each.key.path for each in operations)
+        return await self._ask(
+            f"change {paths}", lambda: self._store.transaction(comparisons, operations)
+        )
+
+    def watch(self, prefix, after):
+        return self._store.watch(prefix, after)
+
+    async def _ask(self, what, work):
+        return await self._service.ask(
+            self._host, what, work, MetadataUnavailable, thread=self._host
+        )

@@ -1,0 +1,223 @@
+"""
+What passes at the broker's end of a connection.
+
+The tap cuts the bytes into frames by itself, so it knows exactly what the broker
+was told, what it answered and in which order, also where that never arrived.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from pydanube.model.batch import Column
+from pydanube.model.policy import FailurePolicy
+from pydanube.wire.batches import decode
+from pydanube.wire.connection import DELIVERY_PREFIX_BYTES
+from pydanube.wire.frames import KINDS, FrameReader, Kind
+from pydanube.wire.messages import failure_policy_from_wire
+from simulation.deliveries import Delivered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydanube.wire.batches import BatchFrame
+    from pydanube.wire.frames import RawFrame
+    from simulation.deliveries import SubscriptionWatch, Watch
+    from simulation.network import Link
+
+_SILENT = (Kind.HELLO, Kind.WELCOME, Kind.PING, Kind.PONG)
+"""Not noted: they say who runs the simulation, or nothing."""
+_FRAME_BYTES_MAX = 1 << 30
+
+
+class LinkTap:
+    """What sees the frames of one link, at the broker's end."""
+
+    def __init__(
+        self,
+        link: Link,
+        watch: Watch,
+        note: Callable[[str, str], None],
+        on_stored: Callable[[str, int], None],
+    ) -> None:
+        self._number = link.number
+        self._watch = watch
+        self._note = note
+        self._on_stored = on_stored
+        self._from_client = FrameReader(_FRAME_BYTES_MAX)
+        self._from_broker = FrameReader(_FRAME_BYTES_MAX)
+        # What is to be done when a request is answered, by correlation.
+        self._asked: dict[int, Callable[[Kind, Any], None]] = {}
+        # The topics of producers, by channel, and how many messages batches have.
+        self._topics: dict[int, str] = {}
+        self._published: dict[tuple[int, int], int] = {}
+
+    def on_received(self, data: bytes) -> None:
+        """See network.Tap."""
+        for frame in self._from_client.feed(data):
+            message, batch = self._decoded(frame, "<")
+            if batch is not None:
+                sequence = batch.header.base_sequence
+                self._published[frame.channel, sequence] = batch.count
+            else:
+                self._on_request(frame, message)
+
+    def on_written(self, data: bytes) -> None:
+        """See network.Tap."""
+        for frame in self._from_broker.feed(data):
+            self._on_answer(frame, *self._decoded(frame, ">"))
+
+    def on_lost(self) -> None:
+        """See network.Tap."""
+        self._note(f"link {self._number}", "is lost to the broker")
+        self._watch.on_link_lost(self._number)
+
+    def _on_request(self, frame: RawFrame, m: Any) -> None:
+        watch, place = self._watch, (self._number, frame.channel)
+        asked = self._asked
+        match frame.kind:
+            case Kind.OPEN_CONSUMER:
+
+                def on_opened(kind: Kind, answer: Any) -> None:
+                    if kind is Kind.CONSUMER_OPENED:
+                        watch.on_opened(place, m, answer.cursor)
+
+                asked[frame.correlation] = on_opened
+            case Kind.CLOSE_CONSUMER:
+                asked[frame.correlation] = lambda *_: watch.on_gone(place)
+            case Kind.CREDIT:
+                watch.on_credit(place, m.messages)
+            case Kind.NACK:
+                watch.on_nack(place, _ranges(m), m.delay_s)
+            case Kind.ACK:
+                of = watch.watch_of(place)
+                offsets = watch.on_acks(place, _ranges(m), m.through)
+                if frame.correlation and of is not None:
+                    self._when_ok(frame, lambda: watch.on_confirmed(of, offsets))
+            case Kind.SEEK:
+                of = watch.watch_of(place)
+                if of is not None:
+                    watch.on_seek(of)
+                    asked[frame.correlation] = lambda *_: watch.on_sought(of)
+            case Kind.OPEN_PRODUCER:
+                self._topics[frame.channel] = m.topic
+                watch.on_producer_opens(m.name)
+            case _ if hasattr(m, "subscription"):
+                found = watch.subscriptions.get((m.topic, m.subscription))
+                if found is not None:
+                    self._on_administration(frame, m, found)
+
+    def _on_administration(
+        self, frame: RawFrame, m: Any, of: SubscriptionWatch
+    ) -> None:
+        watch = self._watch
+        match frame.kind:
+            case Kind.SEEK_SUBSCRIPTION:
+                watch.on_seek(of)
+                self._asked[frame.correlation] = lambda *_: watch.on_sought(of)
+            case Kind.SKIP:
+                watch.on_skip(of, m.count)
+            case Kind.MARK_DONE:
+                offsets = {at for base, end in _ranges(m) for at in range(base, end)}
+                watch.on_marked(m.topic, m.subscription, offsets)
+                self._when_ok(frame, lambda: watch.on_confirmed(of, offsets))
+            case Kind.PAUSE if m.is_paused:
+                self._when_ok(frame, lambda: watch.on_paused(of))
+            case Kind.PAUSE:
+                watch.on_resumed(of)
+            case Kind.SET_FAILURE_POLICY:
+                is_given = m.HasField("policy")
+                watch.on_policy(
+                    of,
+                    failure_policy_from_wire(m.policy) if is_given else FailurePolicy(),
+                )
+
+    def _when_ok(self, frame: RawFrame, then: Callable[[], None]) -> None:
+        def on_answer(kind: Kind, _: Any) -> None:
+            if kind is Kind.OK:
+                then()
+
+        self._asked[frame.correlation] = on_answer
+
+    def _on_answer(self, frame: RawFrame, m: Any, batch: BatchFrame | None) -> None:
+        place = self._number, frame.channel
+        asked = self._asked.pop(frame.correlation, None)
+        if asked is not None:
+            asked(frame.kind, m)
+        elif frame.kind is Kind.DELIVERY:
+            assert batch is not None
+            self._watch.on_delivery(place, _messages(batch), m)
+        elif frame.kind is Kind.RECEIPT:
+            topic = self._topics[frame.channel]
+            for sequence, offset in zip(m.base_sequence, m.base_offset, strict=True):
+                count = self._published.get((frame.channel, sequence), 1)
+                self._on_stored(topic, offset + count)
+        elif frame.kind in (Kind.ERROR, Kind.MOVED) and not frame.correlation:
+            self._watch.on_gone(place)
+
+    def _decoded(self, frame: RawFrame, arrow: str) -> tuple[Any, BatchFrame | None]:
+        """The frame's message and batch; a delivery's message is its number."""
+        body_type, body, message, batch = KINDS[frame.kind].body, frame.body, None, None
+        text = ""
+        if body_type is not None:
+            message = body_type()
+            message.ParseFromString(bytes(body))
+            if frame.kind not in _SILENT:
+                text = " ".join(str(message).split())
+        else:
+            data = memoryview(body)
+            if frame.kind is Kind.DELIVERY:
+                message = int.from_bytes(data[:4], "little")
+                data = data[DELIVERY_PREFIX_BYTES:]
+            batch = decode(data)
+            text = (
+                f"{batch.base}+{batch.count} seq {batch.header.base_sequence} "
+                f"{crc32(data):08x}{f' attempt {message}' if message else ''}"
+            )
+        self._note(
+            f"link {self._number} {arrow}",
+            f"{frame.kind.name} ch {frame.channel} #{frame.correlation} {text}",
+        )
+        return message, batch
+
+
+def _messages(batch: BatchFrame) -> list[Delivered]:
+    columns = batch.header.columns
+    plain = Column.PAYLOAD | Column.PUBLISH_TIME | Column.ATTRIBUTES
+    # What has no key has the name of its producer.
+    author = batch.header.producer.encode()
+    if not columns & ~plain:
+        return [Delivered(offset, author) for offset in range(batch.base, batch.end)]
+    rows = batch.arrow()
+
+    def values(column: Column, name: str) -> list[Any]:
+        if not columns & column:
+            return [None] * batch.count
+        found = rows.column(name)
+        if name.endswith("_at"):
+            found = found.cast("int64")
+        listed: list[Any] = found.to_pylist()
+        return listed
+
+    offsets = (
+        values(Column.OFFSET, "offset")
+        if columns & Column.OFFSET
+        else range(batch.base, batch.end)
+    )
+    authors = [each and each.encode() for each in values(Column.PRODUCER, "producer")]
+    return [
+        Delivered(offset, key or name or author, deliver_at, expires_at)
+        for offset, key, name, deliver_at, expires_at in zip(
+            offsets,
+            values(Column.KEY, "key"),
+            authors,
+            values(Column.DELIVER_AT, "deliver_at"),
+            values(Column.EXPIRES_AT, "expires_at"),
+            strict=True,
+        )
+    ]
+
+
+def _ranges(message: Any) -> list[tuple[int, int]]:
+    return list(zip(message.ranges.base, message.ranges.end, strict=True))

@@ -1,0 +1,486 @@
+"""A run: the world of one seed, from its first message to the last check."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from pydanube.client.client import open_client
+from pydanube.model.dead_letters import ORIGINAL_OFFSET
+from pydanube.model.errors import BrokerError, SubscriptionNotFound, TopicNotFound
+from simulation.applications import Administrator, Publisher, Subscriber
+from simulation.deliveries import SENDING_S_MAX, Watch
+from simulation.ledger import Broken, Ledger, SubscriptionBook, TopicBook, Verdict
+from simulation.loop import HOST, Host, SimulatedLoop, Spinning, Stuck, is_ghost
+from simulation.machine import Clock, Machine
+from simulation.network import Climate, Network
+from simulation.trace import Trace
+from simulation.weather import Weather
+from simulation.wiretap import LinkTap
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+
+    from pydanube.client.client import Client
+    from pydanube.model.descriptions import TopicDescription
+    from simulation.applications import Application
+    from simulation.network import Link
+    from simulation.plan import Plan, SubscriptionPlan
+
+PUBLISHED_S_MAX = 600.0
+"""So long after the weather is fine everything may take to be published,"""
+DRAINED_S_MAX = 600.0
+"""and then to be delivered and acknowledged."""
+ENDED_S_MAX = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of a run."""
+
+    plan: Plan
+    digest: str
+    broken: tuple[Broken, ...]
+    trace: Trace
+    facts: dict[str, float]
+
+    @property
+    def is_good(self) -> bool:
+        """Whether all promises were kept."""
+        return not self.broken
+
+
+class World:
+    """Everything there is in a run."""
+
+    def __init__(self, plan: Plan, loop: SimulatedLoop) -> None:
+        self.plan = plan
+        self.loop = loop
+        self.trace = Trace(loop.time)
+        self.verdict = Verdict(loop.time)
+        self.ledger = self._new_ledger()
+        self.watch = Watch(
+            self.ledger,
+            self.verdict,
+            plan.subscriptions,
+            clock=loop.time,
+            wall_clock_us=self._broker_time,
+            note=self.trace.note,
+        )
+        self.ledger.is_excused = self.watch.has_excuse
+        self.client_clock = Clock(loop)
+        self.is_calm = False
+        """Whether nothing goes wrong any more."""
+        self.is_drained = False
+        """Whether everything is delivered and acknowledged."""
+        climate = Climate(
+            latency_s=plan.latency_s,
+            cut_share=plan.cut_share,
+            window_bytes=plan.window_bytes,
+        )
+        self.network = Network(
+            loop,
+            self.chance("network"),
+            climate,
+            partial(self.trace.note, "network"),
+            self._new_tap,
+        )
+        self.machine = Machine(
+            loop,
+            self.chance("machine"),
+            self.network,
+            self.verdict,
+            plan.storage,
+            note=self.trace.note,
+            on_process_gone=self.watch.on_broker_gone,
+        )
+        self.machine.sync_s_max = plan.sync_s_max
+        self.machine.on_power_lost = self.watch.on_power_lost
+        self.ledger.life = lambda: self.machine.start_count
+        self.weather = Weather(self, plan.weather, self.chance("weather"))
+        self.publishers = [
+            Publisher(self, each, self.chance(each.name)) for each in plan.producers
+        ]
+        self.subscribers = [
+            Subscriber(self, each, consumer, self.chance(consumer.name))
+            for each in plan.subscriptions
+            for consumer in each.consumers
+        ]
+        self.administrators = [
+            Administrator(self, each, self.chance(f"administrator {each.name}"))
+            for each in plan.subscriptions
+            if self.ledger.topics[each.topic].is_reliable
+        ]
+        self.applications: list[Application] = [
+            *self.publishers,
+            *self.subscribers,
+            *self.administrators,
+        ]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def _new_ledger(self) -> Ledger:
+        ledger = Ledger(self.verdict, self.loop.time)
+        for topic in self.plan.topics:
+            ledger.topics[topic.name] = TopicBook(
+                topic.name,
+                is_reliable=topic.is_reliable,
+                is_durable=topic.durability == "durable",
+                ttl_s=topic.ttl_s,
+                has_retention=topic.retention_bytes_max is not None,
+            )
+        for each in self.plan.subscriptions:
+            ledger.subscriptions[each.topic, each.name] = SubscriptionBook(
+                ledger.topics[each.topic], each.name, each.type
+            )
+        return ledger
+
+    def _new_tap(self, link: Link) -> LinkTap:
+        return LinkTap(link, self.watch, self.trace.note, self.ledger.on_stored)
+
+    def _broker_time(self) -> int | None:
+        """The broker's wall clock, if it was never set."""
+        return self.machine.clock.us() if not self.machine.clock.offset_s else None
+
+    def chance(self, purpose: str) -> Random:
+        """Chance of its own for one *purpose*, so that others do not shift it."""
+        return Random(f"{purpose} {self.plan.seed}")
+
+    async def run(self) -> None:
+        """The whole run."""
+        start = self._start
+        machine = start(self.machine.run())
+        await self._stage("topics can be made", self._make_topics(), ENDED_S_MAX)
+        weather = start(self.weather.run())
+        publishers = [start(each.run()) for each in self.publishers]
+        subscribers = [start(each.run()) for each in self.subscribers]
+        administrators = [start(each.run()) for each in self.administrators]
+        await weather
+        self.is_calm = True
+        await self._stage(
+            "everything is published in the end",
+            _all(publishers),
+            PUBLISHED_S_MAX,
+        )
+        await self._stage(
+            "administrators are served in the end",
+            _all(administrators),
+            ENDED_S_MAX,
+        )
+        await self._stage(
+            "everything is delivered and acknowledged in the end",
+            self._drained(),
+            DRAINED_S_MAX,
+        )
+        await self._replay()
+        self.is_drained = True
+        await self._stage("consumers can leave", _all(subscribers), ENDED_S_MAX)
+        self._last_blow()
+        await self._stage("everything can be read", self._read_all(), ENDED_S_MAX)
+        self.machine.is_wanted = False
+        self.machine.stop()
+        await self._stage("the broker stops", _all([machine]), ENDED_S_MAX)
+
+    async def end(self) -> None:
+        """Let nothing be left: who looks after processes first, then these."""
+        await _end(self._tasks)
+        await _end(task for each in self.applications for task in each.lives)
+        await _end(self.machine.lives)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self.loop.create_task(work)
+        self._tasks.append(task)
+        return task
+
+    async def _stage(self, promise: str, work: Awaitable[object], s_max: float) -> None:
+        self.trace.note("world", promise)
+        try:
+            async with asyncio.timeout(s_max):
+                await work
+        except TimeoutError:
+            self.verdict.add(promise, f"not in {s_max:.0f} s; {self._what_is_left()}")
+            raise _Over from None
+
+    async def _replay(self) -> None:
+        """Have subscriptions deliver all of their topics once more."""
+        for each in self.plan.subscriptions:
+            if each.is_replayed:
+                await self._stage(
+                    "everything can be replayed",
+                    self._with_client(partial(self._replay_one, each)),
+                    DRAINED_S_MAX,
+                )
+
+    async def _replay_one(self, each: SubscriptionPlan, client: Client) -> None:
+        watch = self.watch.subscriptions[each.topic, each.name]
+        watch.handled.clear()
+        watch.book.waived_end = 0
+        await client.seek_subscription(each.topic, each.name, "earliest")
+        end = (await client.describe_topic(each.topic)).end_offset
+        book = watch.book.topic
+        while not await self._is_drained(client, each):  # noqa: ASYNC110
+            await asyncio.sleep(0.5)
+        # Who acknowledges all up to a message also means those not delivered yet.
+        begin = watch.book.waived_end
+        # An ack of before the seek that came late counts, wherever the message is.
+        missing = [
+            at
+            for at in range(begin, end)
+            if at not in watch.handled and not book.may_expire(at)
+        ]
+        if missing:
+            self.verdict.add(
+                "a seek brings everything behind it again",
+                f"{watch.key}: of {end} messages {missing[:10]} did not come",
+            )
+
+    async def _make_topics(self) -> None:
+        async def make(client: Client) -> None:
+            for topic in self.plan.topics:
+                await client.create_topic(
+                    topic.name,
+                    reliable=topic.is_reliable,
+                    durability=topic.durability,
+                    ttl_s=topic.ttl_s,
+                    retention_bytes_max=topic.retention_bytes_max,
+                    exist_ok=True,
+                )
+            for each in self.plan.subscriptions:
+                if each.policy is not None:
+                    await client.set_failure_policy(each.topic, each.name, each.policy)
+                if each.limits is not None:
+                    await client.set_dispatch_limits(each.topic, each.name, each.limits)
+
+        await self._with_client(make)
+
+    async def _drained(self) -> None:
+        async def look(client: Client) -> None:
+            for each in self.plan.subscriptions:
+                while not await self._is_drained(client, each):  # noqa: ASYNC110
+                    await asyncio.sleep(0.5)
+
+        await self._with_client(look)
+
+    async def _is_drained(self, client: Any, each: SubscriptionPlan) -> bool:
+        try:
+            found = await client.describe_subscription(each.topic, each.name)
+        except SubscriptionNotFound:
+            # Nobody has managed to open it yet.
+            return False
+        return not found.backlog and not found.in_flight
+
+    def _last_blow(self) -> None:
+        match self.plan.last_blow:
+            case "kill":
+                self.machine.kill()
+            case "power":
+                self.machine.lose_power()
+            case "stop":
+                self.machine.stop()
+
+    async def _read_all(self) -> None:
+        for topic in self.plan.topics:
+            if topic.is_reliable:
+                await self._with_client(partial(self._read, topic.name))
+
+    async def _read(self, topic: str, client: Client) -> None:
+        stored: list[bytes] = []
+        offsets: list[int] = []
+        facts = await client.describe_topic(topic)
+        async for batch in client.read(topic, start=facts.base_offset):
+            stored += batch.payloads
+            offsets += batch.offsets
+        if offsets != list(range(facts.base_offset, facts.end_offset)):
+            self.verdict.add(
+                "offsets rise one by one",
+                f"{topic}, {facts.base_offset} to {facts.end_offset}: {offsets}",
+            )
+        self.ledger.check_stored(topic, facts.base_offset, stored)
+        for each in self.plan.subscriptions:
+            if each.topic == topic:
+                await self._check_subscription(each, facts, client)
+
+    async def _check_subscription(
+        self, each: SubscriptionPlan, facts: TopicDescription, client: Client
+    ) -> None:
+        watch = self.watch.subscriptions[each.topic, each.name]
+        book = watch.book
+        if book.start is None or not book.topic.is_durable:
+            return
+        begin = max(book.start, facts.base_offset)
+        if watch.sought_at is not None:
+            begin = max(begin, book.topic.end_at(watch.sought_at + SENDING_S_MAX))
+        excused = {
+            at for at in range(begin, facts.end_offset) if book.topic.may_expire(at)
+        }
+        if each.policy is not None and each.policy.dead_letter_topic is not None:
+            excused |= await self._dead_letters(each, client)
+        self.watch.check_done(each.topic, each.name, begin, facts.end_offset, excused)
+
+    async def _dead_letters(self, each: SubscriptionPlan, client: Client) -> set[int]:
+        """The messages of which there are dead letters."""
+        assert each.policy is not None
+        book, offsets = self.ledger.topics[each.topic], set()
+        try:
+            async for batch in client.read(str(each.policy.dead_letter_topic)):
+                for letter in batch:
+                    offset = int(letter.attributes[ORIGINAL_OFFSET])
+                    offsets.add(offset)
+                    if book.at.get(offset) != letter.payload:
+                        self.verdict.add(
+                            "a dead letter is a copy of its message",
+                            f"{each.topic} {offset}: {letter.payload!r}",
+                        )
+        except TopicNotFound:
+            # It is made with the first dead letter.
+            return set()
+        return offsets
+
+    async def _with_client(self, work: Callable[[Client], Awaitable[None]]) -> None:
+        """Have *work* done with a client, again and again until it succeeds."""
+        while True:
+            try:
+                async with open_client(
+                    self.network.dial_from(Host("checker")), url="danube://machine"
+                ) as client:
+                    await work(client)
+                    return
+            except BrokerError as error:
+                self.trace.note("checker", f"gets {error.code}")
+                if error.remedy.name == "GIVE_UP":
+                    raise
+            await asyncio.sleep(0.5)
+
+    def _what_is_left(self) -> str:
+        left = [each.name for each in self.publishers if not each.is_done]
+        broker = self.machine.process and self.machine.process.broker
+        subscriptions = [
+            s.describe(topic.end_offset)
+            for topic in (broker.topics.values() if broker else ())
+            for s in topic.subscriptions.values()
+        ]
+        return f"publishers {left}, subscriptions {subscriptions}"
+
+
+async def _all(tasks: Iterable[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        await task
+
+
+async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
+    ending = list(tasks)
+    for task in ending:
+        task.cancel()
+    if ending:
+        await asyncio.wait(ending)
+
+
+class _Over(Exception):
+    """A run that cannot go on; the verdict says why."""
+
+
+def simulate(plan: Plan) -> Report:
+    """Run *plan* and say what became of it."""
+    loop = SimulatedLoop(Random(f"threads {plan.seed}"))
+    world = World(plan, loop)
+    # The client's pauses are drawn from the process's generator.
+    state = random.getstate()
+    random.seed(plan.seed)
+    asyncio.set_event_loop(loop)
+    try:
+        with _listening_to_logs(world):
+            _run(world, loop)
+    finally:
+        asyncio.set_event_loop(None)
+        random.setstate(state)
+        loop.close()
+    for failure in loop.failures:
+        error = failure.get("exception")
+        world.verdict.add("nothing fails unnoticed", f"{failure['message']}: {error!r}")
+    return Report(
+        plan,
+        world.trace.digest,
+        tuple(world.verdict.broken),
+        world.trace,
+        _facts_of(world),
+    )
+
+
+def _run(world: World, loop: SimulatedLoop) -> None:
+    verdict = world.verdict
+    main = loop.create_task(world.run())
+    verdict.on_broken = lambda: loop.call_soon(main.cancel)
+    try:
+        loop.run_until_complete(main)
+    except (asyncio.CancelledError, _Over):
+        pass
+    except Stuck:
+        verdict.add("somebody always has something to do", "everybody waits")
+    except Spinning as error:
+        verdict.add("nobody works for ever without waiting", str(error))
+    except Exception as error:  # noqa: BLE001 (whatever it is, it is a finding)
+        verdict.add("the run goes on to its end", repr(error))
+    verdict.on_broken = lambda: None
+    world.trace.is_over = True
+    try:
+        loop.run_until_complete(world.end())
+    except Stuck:
+        verdict.add("whatever was called off ends", f"{asyncio.all_tasks(loop)}")
+    except Spinning as error:
+        verdict.add("nobody works for ever without waiting", str(error))
+
+
+@contextmanager
+def _listening_to_logs(world: World) -> Iterator[None]:
+    handler = _Handler(world)
+    log = logging.getLogger("pydanube")
+    before = log.level, log.propagate, log.handlers
+    log.setLevel(logging.WARNING)
+    log.propagate, log.handlers = False, [handler]
+    try:
+        yield
+    finally:
+        log.setLevel(before[0])
+        log.propagate, log.handlers = before[1:]
+
+
+class _Handler(logging.Handler):
+    """What the product logs; an error that nothing explains is a broken promise."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if is_ghost():
+            return
+        world = self._world
+        error = record.exc_info[1] if record.exc_info else None
+        host = HOST.get()
+        who = host.name if host else "nobody"
+        world.trace.note(who, f"logs: {record.getMessage()} {error!r}")
+        if record.levelno < logging.ERROR:
+            return
+        if error is not None:
+            world.machine.judge(error)
+        elif not world.machine.has_excuse():
+            world.verdict.add("the broker handles what comes", record.getMessage())
+
+
+def _facts_of(world: World) -> dict[str, float]:
+    watch, machine = world.watch, world.machine
+    return {
+        "seconds": round(world.loop.time(), 3),
+        "events": world.trace.count,
+        "messages": sum(len(t.attempted) for t in world.ledger.topics.values()),
+        "deliveries": watch.delivery_count,
+        "redeliveries": watch.redelivery_count,
+        "disturbances": world.weather.count,
+        "broker starts": machine.start_count,
+        "power losses": machine.power_loss_count,
+    }
