@@ -22,11 +22,17 @@ def test_throughput_and_latency_are_measured_on_a_broker_of_its_own(tmp_path):
     assert {row["workload"] for row in rows} == {
         "publish",
         "end to end",
+        "end to end, 1 exclusive consumer",
+        "end to end, 4 shared consumers",
+        "end to end, 4 key-shared consumers",
         "consume a backlog",
         "send_nowait one by one",
         "async for one by one",
         "publish to acknowledgement",
         "publish to receive",
+        "gRPC publish, 1 at a time",
+        "gRPC publish, 64 at a time",
+        "gRPC receive and acknowledge",
     }
     for row in rows:
         assert row["durability"] in (

@@ -8,6 +8,7 @@ from collections import defaultdict
 import pytest
 
 import pydanube
+from pydanube.model.policy import FailurePolicy, PoisonPolicy
 from support.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -145,6 +146,45 @@ def test_a_consumer_that_outlives_the_broker_gets_nothing_again_that_it_acknowle
 
     with BrokerProcess(tmp_path / "data") as broker:
         assert asyncio.run(consume(broker)) == list(range(50, 100))
+
+
+def test_a_message_that_fails_is_there_or_its_dead_letter_is(tmp_path):
+    """The broker dies while all messages go to the dead-letter topic."""
+    topic, dead = TOPICS[0], "/default/dead"
+    policy = FailurePolicy(
+        redeliveries_max=0,
+        poison=PoisonPolicy.DEAD_LETTER,
+        dead_letter_topic=dead,
+    )
+
+    async def refuse_all(broker, kills):
+        async with pydanube.connect(broker.url) as client:
+            async with client.producer(topic) as producer:
+                for base in range(0, 2000, 20):
+                    await producer.send_batch([str(base + n) for n in range(20)])
+            await client.set_failure_policy(topic, "s", policy)
+            async with client.consumer(
+                topic, subscription="s", start="earliest"
+            ) as consumer:
+                for at in range(20):
+                    batch = await consumer.receive_batch(max_messages=100, timeout_s=20)
+                    await consumer.nack(batch, reason="no")
+                    if at in kills:
+                        await asyncio.to_thread(broker.kill)
+                        await asyncio.to_thread(broker.start)
+            while True:
+                facts = await client.describe_subscription(topic, "s")
+                if not facts.parked:
+                    return facts, [m for *_, m in await stored(client, dead)]
+                await asyncio.sleep(0.05)
+
+    with BrokerProcess(tmp_path / "data") as broker:
+        facts, letters = asyncio.run(refuse_all(broker, kills=(3, 9)))
+
+    is_done = {n for base, end in facts.done for n in range(base, end)}
+    is_done |= set(range(facts.cursor))
+    assert len(is_done) > 500
+    assert {int(letter) for letter in letters} >= is_done
 
 
 def test_stopping_in_good_order_saves_everything(tmp_path):

@@ -17,6 +17,8 @@ class BrokerProcess:
         self.data_dir = data_dir
         self._options = options
         self.stream_port = 0
+        self.grpc_port = 0
+        self.admin_port = 0
         self.http_url = ""
         self._process: subprocess.Popen[str] | None = None
 
@@ -33,18 +35,24 @@ class BrokerProcess:
         return f"danube://127.0.0.1:{self.stream_port}"
 
     @property
+    def grpc_url(self) -> str:
+        return f"http://127.0.0.1:{self.grpc_port}"
+
+    @property
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
 
     def start(self) -> None:
-        """Start, on the port of the last time, and wait until it is ready."""
+        """Start, on the ports of the last time, and wait until it is ready."""
         assert self._process is None
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "pydanube.cli.main", "broker"),
                 *("--data-dir", str(self.data_dir), "--http-port", "0"),
-                *("--stream-port", str(self.stream_port), *self._options),
+                *("--stream-port", str(self.stream_port)),
+                *("--grpc-port", str(self.grpc_port)),
+                *("--admin-port", str(self.admin_port), *self._options),
             ],
             stdout=subprocess.PIPE,
             text=True,
@@ -54,9 +62,13 @@ class BrokerProcess:
         for line in self._process.stdout:
             if found := re.search(r"danube://127\.0\.0\.1:(\d+)", line):
                 self.stream_port = int(found[1])
-            if found := re.search(r"http://127\.0\.0\.1:\d+", line):
-                self.http_url = found[0]
-            if self.stream_port and self.http_url:
+            if found := re.search(r"grpc +http://127\.0\.0\.1:(\d+)", line):
+                self.grpc_port = int(found[1])
+            if found := re.search(r"admin +http://127\.0\.0\.1:(\d+)", line):
+                self.admin_port = int(found[1])
+            if found := re.search(r"http +(http://127\.0\.0\.1:\d+)", line):
+                self.http_url = found[1]
+                # Of the lines, it is the last one with an address.
                 return
         raise AssertionError(f"the broker ended with {self._process.wait()}")
 

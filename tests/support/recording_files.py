@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from random import Random
 
 Disk = dict[str, bytes]
 """What a crash leaves: contents by name."""
@@ -71,6 +72,19 @@ class RecordingFiles:
             if key not in seen:
                 seen.add(key)
                 yield disk
+
+    def any_crash_state(self, chance: Random) -> Disk:
+        """One of the disks that a crash may leave now."""
+        directory = _directory_after(self.before, self.operations)
+        unsure = {name: directory.files[name] for name in directory.created}
+        unsure |= directory.removed
+        files = dict(directory.files)
+        for name in sorted(unsure):
+            if chance.random() < 0.5:
+                files[name] = unsure[name]
+            else:
+                files.pop(name, None)
+        return {name: chance.choice(file.possible()) for name, file in files.items()}
 
     def _do(self, operation: Operation) -> None:
         error = self.fail(operation)
@@ -153,9 +167,7 @@ class _Directory:
 
 
 def _possible_disks(before: Mapping[str, bytes], operations) -> Iterator[Disk]:
-    directory = _Directory({name: _File(d, d) for name, d in before.items()})
-    for operation in operations:
-        _apply(directory, operation)
+    directory = _directory_after(before, operations)
     certain = {
         name: file
         for name, file in directory.files.items()
@@ -175,6 +187,13 @@ def _possible_disks(before: Mapping[str, bytes], operations) -> Iterator[Disk]:
                 }
                 for content in files[varied].possible():
                     yield {**rest, varied: content}
+
+
+def _directory_after(before: Mapping[str, bytes], operations) -> _Directory:
+    directory = _Directory({name: _File(d, d) for name, d in before.items()})
+    for operation in operations:
+        _apply(directory, operation)
+    return directory
 
 
 def _subsets(directory: _Directory) -> Iterator[dict[str, _File]]:

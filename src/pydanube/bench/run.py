@@ -5,12 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import uuid
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pydanube.sync
-from pydanube.bench import workloads
+from pydanube.bench import grpc_workloads, workloads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,9 +59,13 @@ DURABILITY = {
 }
 
 
-def run_bench(url: str, scale: Scale, only: str | None = None) -> Iterator[Row]:
+def run_bench(
+    url: str, scale: Scale, only: str | None = None, *, grpc_url: str | None = None
+) -> Iterator[Row]:
     """
     Measure the broker at *url*, a row at a time.
+
+    With *grpc_url* its door for clients of the original Danube is measured, too.
 
     Producer and consumer are processes of their own.  Topics under
     ``/default/bench-…`` are made for it and deleted.
@@ -72,6 +76,8 @@ def run_bench(url: str, scale: Scale, only: str | None = None) -> Iterator[Row]:
     for name, workload in WORKLOADS.items():
         if only is None or only == name:
             yield from workload(url, scale)
+    if grpc_url is not None and only in {None, GRPC}:
+        yield from _grpc(url, scale, grpc_url)
 
 
 def _publish(url: str, scale: Scale) -> Iterator[Row]:
@@ -98,6 +104,38 @@ def _end_to_end(url: str, scale: Scale) -> Iterator[Row]:
             }
             yield _throughput(
                 "end to end", durability, scale, messages=_whole(scale), figures=figures
+            )
+
+
+SHARING = (("exclusive", 1), ("shared", 4), ("key_shared", 4))
+"""Types of subscriptions that are compared, and how many consumers each has."""
+KEYS = 1000
+
+
+def _sharing(url: str, scale: Scale) -> Iterator[Row]:
+    for subscription_type, consumers in SHARING:
+        with _Bench(url, "durable") as bench:
+            consume = partial(
+                workloads.consume_together,
+                messages=_whole(scale),
+                consumers=consumers,
+                subscription_type=subscription_type,
+            )
+            publish = partial(workloads.publish_batches, **_batches(scale), keys=KEYS)
+            consumed, published = bench.together(consume, publish)
+            figures = {
+                "began_ns": published["began_ns"],
+                "ended_ns": consumed["ended_ns"],
+                "cpu_s": published["cpu_s"] + consumed["cpu_s"],
+            }
+            name = subscription_type.replace("_", "-")
+            plural = "" if consumers == 1 else "s"
+            yield _throughput(
+                f"end to end, {consumers} {name} consumer{plural}",
+                "durable",
+                scale,
+                messages=_whole(scale),
+                figures=figures,
             )
 
 
@@ -155,9 +193,49 @@ def _latency(url: str, scale: Scale) -> Iterator[Row]:
             yield _latencies("publish to receive", durability, scale, figures)
 
 
+CALLS_MAX = 20_000
+"""Of a workload in which every message is a call."""
+
+
+def _grpc(url: str, scale: Scale, grpc_url: str) -> Iterator[Row]:
+    messages = max(scale.latencies, min(CALLS_MAX, scale.messages // 100))
+    row = partial(_throughput, durability="durable", scale=scale, batch="1 message")
+    for in_flight, count in ((1, scale.latencies), (64, messages)):
+        with _Bench(url, "durable") as bench:
+            publish = partial(
+                grpc_workloads.publish_calls,
+                grpc_url=grpc_url,
+                messages=count,
+                message_bytes=scale.message_bytes,
+                in_flight=in_flight,
+            )
+            [figures] = bench.together(publish)
+            name = f"gRPC publish, {in_flight} at a time"
+            published: Row = row(name, messages=count, figures=figures)
+            yield replace(published, **_percentiles(figures))
+    with _Bench(url, "durable") as bench:
+        bench.prepare_backlog()
+        publish = partial(
+            workloads.publish_batches,
+            messages=messages,
+            message_bytes=scale.message_bytes,
+            batch_messages=messages,
+        )
+        bench.together(publish)
+        receive = partial(
+            grpc_workloads.receive_calls, grpc_url=grpc_url, messages=messages
+        )
+        [figures] = bench.together(receive)
+        yield row("gRPC receive and acknowledge", messages=messages, figures=figures)
+
+
+GRPC = "grpc"
+"""The workload that needs another address."""
+
 WORKLOADS: dict[str, Callable[[str, Scale], Iterator[Row]]] = {
     "publish": _publish,
     "end-to-end": _end_to_end,
+    "sharing": _sharing,
     "backlog": _backlog,
     "one-by-one": _one_by_one,
     "latency": _latency,
@@ -187,6 +265,13 @@ class _Bench:
         self._processes.shutdown(cancel_futures=True)
         with pydanube.sync.connect(self._url) as client:
             client.delete_topic(self._topic, force=True)
+
+    def prepare_backlog(self) -> None:
+        """Have the subscription begin before what is published next."""
+        with pydanube.sync.connect(self._url) as client:
+            client.create_subscription(
+                self._topic, workloads.SUBSCRIPTION, type="shared", start="earliest"
+            )
 
     def together(self, *work: Callable[..., Figures]) -> list[Figures]:
         """Run each of *work* in a process, at the same time."""
@@ -238,9 +323,16 @@ def _latencies(workload: str, durability: str, scale: Scale, figures: Figures) -
         message_bytes=scale.message_bytes,
         batch="1 message",
         messages=scale.latencies,
-        p50_us=figures["p50_us"],
-        p90_us=figures["p90_us"],
-        p99_us=figures["p99_us"],
-        p999_us=figures["p99.9_us"],
-        max_us=figures["max_us"],
+        **_percentiles(figures),
     )
+
+
+def _percentiles(figures: Figures) -> dict[str, Any]:
+    """The fields of a row that say how long something took."""
+    return {
+        "p50_us": figures["p50_us"],
+        "p90_us": figures["p90_us"],
+        "p99_us": figures["p99_us"],
+        "p999_us": figures["p99.9_us"],
+        "max_us": figures["max_us"],
+    }

@@ -16,12 +16,16 @@ from typing import TYPE_CHECKING, Any
 import pydanube
 from pydanube.bench.machine import percentile
 from pydanube.client.loops import new_loop
+from pydanube.model.batch import batch_of
 from pydanube.model.errors import BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    import pyarrow as pa
+
     from pydanube.client.client import Client
+    from pydanube.client.partitioned_producer import PartitionedProducer
     from pydanube.client.producer import Producer
 
 WINDOW_BATCHES = 16
@@ -39,16 +43,25 @@ class LostMessages(BrokerError):
 
 
 def publish_batches(
-    url: str, topic: str, *, messages: int, message_bytes: int, batch_messages: int
+    url: str,
+    topic: str,
+    *,
+    messages: int,
+    message_bytes: int,
+    batch_messages: int,
+    keys: int = 0,
 ) -> Figures:
-    """Publish in batches, several on their way."""
+    """Publish in batches, several on their way; with *keys*, so many different ones."""
 
     async def work(client: Client) -> Figures:
-        payloads = _payloads(batch_messages, message_bytes)
+        payloads = random_payloads(batch_messages, message_bytes)
+        batch: list[bytes] | pa.RecordBatch = payloads
+        if keys:
+            batch = batch_of(payloads, keys=_keys(batch_messages, keys))
         free = asyncio.Semaphore(WINDOW_BATCHES)
 
-        async def send(producer: Producer) -> None:
-            await producer.send_batch(payloads)
+        async def send(producer: Producer | PartitionedProducer) -> None:
+            await producer.send_batch(batch)
             free.release()
 
         async with client.producer(topic) as producer:
@@ -68,7 +81,7 @@ def publish_one_by_one(
     """Publish with ``send_nowait``, message by message."""
 
     async def work(client: Client) -> Figures:
-        payloads = _payloads(1000, message_bytes)
+        payloads = random_payloads(1000, message_bytes)
         async with client.producer(topic) as producer:
             began = time.time_ns()
             for base in range(0, messages, 1000):
@@ -112,6 +125,55 @@ def consume_batches(url: str, topic: str, *, messages: int) -> Figures:
     return _run(url, work)
 
 
+def consume_together(
+    url: str, topic: str, *, messages: int, consumers: int, subscription_type: str
+) -> Figures:
+    """
+    Consume and acknowledge in batches, with several consumers of one subscription.
+
+    All of them are in one process, so that their number changes nothing but the
+    work itself.  Every offset must come once, to whichever consumer.
+    """
+
+    async def work(client: Client) -> Figures:
+        ranges: list[tuple[int, int]] = []
+        began = 0
+        left = messages
+        finished = asyncio.Event()
+
+        async def consume(name: str) -> None:
+            nonlocal began, left
+            async with client.consumer(
+                topic,
+                subscription=f"{SUBSCRIPTION}-{subscription_type}",
+                type=subscription_type,
+                name=name,
+                start="earliest",
+                prefetch_messages=10_000,
+            ) as consumer:
+                while left > 0:
+                    batch = await consumer.receive_batch(
+                        max_messages=10_000, timeout_s=0.1
+                    )
+                    if not batch:
+                        continue
+                    began = began or time.time_ns()
+                    ranges.extend(batch.ranges())
+                    left -= len(batch)
+                    await consumer.ack(batch)
+                finished.set()
+
+        async with asyncio.timeout(RECEIVE_TIMEOUT_S), asyncio.TaskGroup() as tasks:
+            for number in range(consumers):
+                tasks.create_task(consume(f"bench-{number}"))
+            await finished.wait()
+            ended = time.time_ns()
+        _check_each_once(ranges, messages)
+        return {"began_ns": began, "ended_ns": ended}
+
+    return _run(url, work)
+
+
 def consume_one_by_one(url: str, topic: str, *, messages: int) -> Figures:
     """Consume with ``async for``, message by message, and acknowledge each."""
 
@@ -140,7 +202,7 @@ def publish_latency(
     """Publish one message at a time; how long until each is acknowledged."""
 
     async def work(client: Client) -> Figures:
-        [payload] = _payloads(1, message_bytes)
+        [payload] = random_payloads(1, message_bytes)
         times: list[float] = []
         async with client.producer(topic) as producer:
             for _ in range(100):
@@ -149,7 +211,7 @@ def publish_latency(
                 before = time.perf_counter()
                 await producer.send(payload)
                 times.append(time.perf_counter() - before)
-        return _percentiles(times)
+        return percentiles_of(times)
 
     return _run(url, work)
 
@@ -160,7 +222,7 @@ def delivery_latency(
     """Publish a message and receive it, one at a time; how long the way takes."""
 
     async def work(client: Client) -> Figures:
-        [payload] = _payloads(1, message_bytes)
+        [payload] = random_payloads(1, message_bytes)
         times: list[float] = []
         async with (
             client.producer(topic, reliable=reliable) as producer,
@@ -174,18 +236,35 @@ def delivery_latency(
                     times.append(time.perf_counter() - before)
                 await consumer.ack(message)
                 await pending
-        return _percentiles(times)
+        return percentiles_of(times)
 
     return _run(url, work)
 
 
-def _payloads(count: int, message_bytes: int) -> list[bytes]:
+def _check_each_once(ranges: list[tuple[int, int]], messages: int) -> None:
+    """*ranges*, in any order, must be the offsets from 0 on, each of them once."""
+    expected = 0
+    for base, end in sorted(ranges):
+        if base != expected:
+            raise LostMessages(f"offset {base} came, not {expected}")
+        expected = end
+    if expected != messages:
+        raise LostMessages(f"{messages - expected} messages did not come")
+
+
+def _keys(count: int, different: int) -> list[bytes]:
+    """A key for each of *count* messages, in an order that does not repeat."""
+    chance = random.Random(4712)  # noqa: S311
+    return [b"key-%d" % chance.randrange(different) for _ in range(count)]
+
+
+def random_payloads(count: int, message_bytes: int) -> list[bytes]:
     """Different payloads that do not compress: zeros would flatter what stores them."""
     chance = random.Random(4711)  # noqa: S311
     return [chance.randbytes(message_bytes) for _ in range(count)]
 
 
-def _percentiles(times: list[float]) -> Figures:
+def percentiles_of(times: list[float]) -> Figures:
     return {
         f"p{percent:g}_us": percentile(times, percent) * 1e6
         for percent in (50, 90, 99, 99.9)

@@ -44,6 +44,7 @@ def running_broker(
     command = [
         *(sys.executable, "-m", "pydanube.cli.main", "broker"),
         *("--data-dir", str(data), "--stream-port", "0", "--http-port", "0"),
+        *("--grpc-port", "0", "--admin-port", "0"),
     ]
     with log_file.open("wb") as log:
         # A group of its own: Ctrl-C is for us, and we end it when we are done.
@@ -59,6 +60,14 @@ def running_broker(
         yield _wait_for_url(process, log_file)
     finally:
         _end(process)
+
+
+def printed_url(log_file: Path, door: str) -> str:
+    """The URL of one of the doors, of which a broker that is ready has told."""
+    printed = log_file.read_text(errors="replace")
+    found = re.search(rf"^ +{door} +(\S+)$", printed, re.MULTILINE)
+    assert found is not None, f"the broker has not told of {door}"
+    return found[1]
 
 
 def _wait_for_url(process: subprocess.Popen[bytes], log_file: Path) -> str:

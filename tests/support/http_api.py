@@ -1,0 +1,83 @@
+"""The JSON API over a whole broker of this process."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import httpx
+
+from pydanube.model.errors import Unavailable
+from pydanube.servers.http.app import make_app
+from pydanube.testing import memory_broker
+
+TIMEOUT_S = 30
+
+
+@dataclass
+class State:
+    """What the HTTP door knows of a broker."""
+
+    found: object = None
+
+    def why_not_ready(self):
+        return None
+
+    def samples(self):
+        return ()
+
+    def broker(self):
+        if self.found is None:
+            raise Unavailable("the broker is starting")
+        return self.found
+
+
+class Api:
+    """Asks the API, and the broker by a client."""
+
+    def __init__(self, http, client):
+        self.http = http
+        self.client = client
+
+    async def ask(self, method, path, body=None, status=200, **options):
+        """The answer, which must have this status."""
+        answer = await self.http.request(method, f"/api/v1{path}", json=body, **options)
+        assert answer.status_code == status, answer.text
+        if not answer.content:
+            return None
+        assert answer.headers["content-type"] == "application/json"
+        return answer.json()
+
+    async def get(self, path, status=200):
+        return await self.ask("GET", path, status=status)
+
+    async def put(self, path, body, status=200):
+        return await self.ask("PUT", path, body, status)
+
+    async def post(self, path, body, status=201):
+        return await self.ask("POST", path, body, status)
+
+    async def delete(self, path, status=204):
+        return await self.ask("DELETE", path, status=status)
+
+    async def published(self, topic, *payloads):
+        async with self.client.producer(topic) as producer:
+            await producer.send_batch(payloads)
+
+
+def with_api(test):
+    async def main():
+        async with (
+            asyncio.timeout(TIMEOUT_S),
+            memory_broker() as broker,
+            broker.connect() as client,
+            http_of(State(broker.broker)) as http,
+        ):
+            await test(Api(http, client))
+
+    asyncio.run(main())
+
+
+def http_of(state):
+    transport = httpx.ASGITransport(make_app(state))
+    return httpx.AsyncClient(transport=transport, base_url="http://broker")
