@@ -118,6 +118,9 @@ class _RecordingFile:
         pass
 
 
+_ROOM = bytes(200)
+
+
 @dataclass
 class _File:
     """A file as a crash sees it: what is on disk, and what may be."""
@@ -126,9 +129,19 @@ class _File:
     current: bytes = b""
     was_cut: bool = False
     """Cut off since the last sync, so that old and new bytes may be mixed."""
+    is_begun: bool = False
+    """Its beginning is on disk, so that room may be reserved behind what comes."""
+    has_room: bool = False
+    """It may end in zeros that nobody wrote."""
 
     def possible(self) -> list[bytes]:
         """What may be found: all, nothing or parts of what is not synced."""
+        found = self._written()
+        if self.has_room:
+            found += [self.current + _ROOM, self.synced + _ROOM]
+        return found
+
+    def _written(self) -> list[bytes]:
         synced, current = self.synced, self.current
         if synced == current:
             return [current]
@@ -190,7 +203,9 @@ def _possible_disks(before: Mapping[str, bytes], operations) -> Iterator[Disk]:
 
 
 def _directory_after(before: Mapping[str, bytes], operations) -> _Directory:
-    directory = _Directory({name: _File(d, d) for name, d in before.items()})
+    directory = _Directory(
+        {name: _File(d, d, is_begun=bool(d)) for name, d in before.items()}
+    )
     for operation in operations:
         _apply(directory, operation)
     return directory
@@ -215,10 +230,13 @@ def _apply(directory: _Directory, operation: Operation) -> None:
             directory.created.add(name)
         case "write":
             files[name].current += operation.data
+            files[name].has_room |= files[name].is_begun
         case "truncate":
             files[name].current = files[name].current[: operation.byte_count]
             files[name].was_cut = True
+            files[name].has_room = False
         case "sync":
+            files[name].is_begun = True
             files[name].synced = files[name].current
             files[name].was_cut = False
         case "remove":

@@ -26,6 +26,7 @@ from pydanube.wire.journal_format import (
     decode_entry,
     decode_file_header,
     find_entries,
+    is_reserved,
 )
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ def inspect_journal(path: Path) -> Iterator[EntryDescription]:
         try:
             decoded = decode_entry(view, at, header.seed)
         except CorruptJournal as error:
+            if is_reserved(view, at):
+                return
             following = next(find_entries(view, at, header.seed), None)
             end = len(view) if following is None else following[0]
             details: dict[str, Any] = {"reason": str(error)}

@@ -10,6 +10,10 @@ over, the committed state is exactly what the files say.  That is the moment at
 which a new file can be begun: the loop adds a snapshot of the state to the
 group, and the thread writes it at the head of the new file.
 
+A group that is small, on a disk that is quick, is not worth the way to the thread
+and back, which takes as long as such a disk: the loop commits it itself, and
+stands still meanwhile.
+
 Who may touch what.  The writer, with the open file in it, belongs to the thread
 while a group is in flight and to the loop otherwise.  State, file list and
 everything that is waiting belong to the loop.
@@ -72,6 +76,13 @@ log = logging.getLogger(__name__)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 # What an entry counts for while it waits, besides a batch or what is done.
 _SMALL_ENTRY_BYTES = 256
+
+_INLINE_ENTRIES_MAX = 2
+_INLINE_BYTES_MAX = 16 * 1024
+INLINE_SYNC_S_MAX = 0.0003
+"""The loop waits for no disk that usually takes longer than this."""
+# What a sync has usually taken: each one counts for an eighth.
+_USUAL_SHARE = 0.125
 
 
 class Journal:
@@ -241,7 +252,10 @@ class Journal:
             group.snapshot = list(self.state.snapshot())
         self._in_flight = group
         self._handed_over_at = perf_counter()
-        self._submit(group)
+        if self._writer.is_quick_with(group):
+            self.on_written(group, self._writer.commit(group))
+        else:
+            self._submit(group)
 
     def on_written(self, group: _Group, outcome: _Outcome) -> None:
         """The commit thread has done what it could."""
@@ -461,6 +475,18 @@ class _Writer:
         self._file = open_file
         self._position = file.byte_count
         self._synced = file.byte_count
+        # Nothing is known of the disk yet: the first syncs are the thread's.
+        self._usual_sync_s = 2 * INLINE_SYNC_S_MAX
+
+    def is_quick_with(self, group: _Group) -> bool:
+        """Whether the loop may wait while *group* is committed."""
+        return (
+            self.is_blocking
+            and self._usual_sync_s <= INLINE_SYNC_S_MAX
+            and len(group.entries) <= _INLINE_ENTRIES_MAX
+            and group.byte_count <= _INLINE_BYTES_MAX
+            and group.snapshot is None
+        )
 
     def commit(self, group: _Group) -> _Outcome:
         """Write *group*; its entries are committed if there is no error."""
@@ -503,14 +529,20 @@ class _Writer:
     def _sync(self) -> None:
         if self._synced == self._position:
             return
+        begin = perf_counter()
         try:
             self._file.sync()
         except OSError as error:
             raise JournalFailed(f"the disk did not confirm: {error}") from error
         self._synced = self._position
+        taken_s = perf_counter() - begin
+        self._usual_sync_s += _USUAL_SHARE * (taken_s - self._usual_sync_s)
 
     def _roll(self, snapshot: Sequence[Entry]) -> JournalFile:
         """Go on in a new file; the old one is on disk then, and so is the head."""
+        # Only the last file may end in room that was reserved.
+        self._file.truncate(self._position)
+        self._synced = 0
         self._sync()
         header = FileHeader(self._header.number + 1, self._header.journal_id)
         name = file_name(header.number)
@@ -580,13 +612,14 @@ def _open_files(files: Files, new_id: Callable[[], bytes]) -> tuple[Recovery, _W
         last = recovery.files[-1]
         open_file = files.append(last.name)
         if recovery.torn is not None:
-            log.warning(
-                "cutting %d bytes off %s at %d, which a crash left: %s",
-                recovery.torn.byte_count,
-                last.name,
-                last.byte_count,
-                recovery.torn.reason,
-            )
+            if not recovery.torn.is_reserved:
+                log.warning(
+                    "cutting %d bytes off %s at %d, which a crash left: %s",
+                    recovery.torn.byte_count,
+                    last.name,
+                    last.byte_count,
+                    recovery.torn.reason,
+                )
             open_file.truncate(last.byte_count)
         # What was read may be in the page cache only; from now on it is history.
         open_file.sync()

@@ -8,10 +8,12 @@ may be there, in any order, whole or torn.  What the journal does about it:
   that file was synced.  So a crash leaves at most a bad end of the *last* file,
   behind everything that was acknowledged.  It is cut off silently: nobody was
   told that it succeeded.
-- A new file is begun when the one before is synced, and its head (file header
-  and snapshot) is synced before anything else goes into it, and before any old
-  file is removed.  So a crash leaves at most a *last* file with a bad head and
-  nothing else in it; it is removed, and the file before it is the last, whole.
+- Room may be reserved behind the end of the last file: zeros, which say nothing.
+- A new file is begun when the one before is synced, without any room that was
+  reserved behind it, and the new one's head (file header and snapshot) is synced
+  before anything else goes into it, and before any old file is removed.  So a
+  crash leaves at most a *last* file with a bad head and nothing else in it; it is
+  removed, and the file before it is the last, whole.
 - Old files are removed from the oldest on, one by one.  So a crash leaves no hole.
 
 Everything else is damage, and is reported with file, position and what was
@@ -43,6 +45,7 @@ from pydanube.wire.journal_format import (
     decode_entry,
     decode_file_header,
     find_entries,
+    is_reserved,
 )
 
 if TYPE_CHECKING:
@@ -82,6 +85,8 @@ class TornEnd:
     position: int
     byte_count: int
     reason: str
+    is_reserved: bool
+    """It is room that was reserved and never written to."""
 
 
 @dataclass(slots=True)
@@ -244,7 +249,9 @@ def _read_entries(
         except CorruptJournal as error:
             if not is_last or _was_synced(view, at, seed):
                 raise _at(file.name, at, error) from error
-            recovery.torn = TornEnd(file.name, at, end - at, str(error))
+            recovery.torn = TornEnd(
+                file.name, at, end - at, str(error), is_reserved=is_reserved(view, at)
+            )
             break
         # What is whole and does not fit is never a crash's doing.
         try:

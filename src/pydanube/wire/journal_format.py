@@ -410,6 +410,11 @@ def find_entries(
         at = rest.find(_ENTRY_MAGIC, at + step)
 
 
+def is_reserved(buffer: memoryview, position: int) -> bool:
+    """Whether there are only zeros from *position* on: room that nobody has used."""
+    return not bytes(buffer[position:]).strip(b"\0")
+
+
 # The bodies.  Each has its two directions side by side.
 
 _OPENED = struct.Struct("<QIQQ")

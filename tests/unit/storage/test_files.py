@@ -41,3 +41,36 @@ def test_a_file_is_not_created_over_another(tmp_path):
     files.create("one").close()
     with pytest.raises(FileExistsError):
         files.create("one")
+
+
+def test_room_is_reserved_behind_what_is_on_disk_and_given_back(tmp_path):
+    files = DirectoryFiles(tmp_path, reserve_bytes=4096)
+    file = files.create("one")
+    file.write([b"head"])
+    # A crash must not leave zeros where the beginning of the file should be.
+    assert bytes(files.map("one")) == b"head"
+    file.sync()
+    file.write([b"more"])
+    assert bytes(files.map("one")) == b"headmore" + bytes(4096 - 4)
+    file.write([b"x" * 5000])
+    assert bytes(files.map("one")).rstrip(b"\0") == b"headmore" + b"x" * 5000
+    file.truncate(6)
+    assert bytes(files.map("one")) == b"headmo"
+    file.write([b"!"])
+    file.close()
+    assert bytes(files.map("one")) == b"headmo!"
+
+
+def test_where_no_room_can_be_reserved_files_are_written_all_the_same(tmp_path):
+    files = DirectoryFiles(tmp_path, reserve_bytes=1024 * 1024)
+    file = files.create("one")
+    file.write([b"head"])
+    file.sync()
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        file.write([b"more"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert bytes(files.map("one")) == b"headmore"
+    file.close()

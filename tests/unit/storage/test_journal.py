@@ -16,13 +16,15 @@ CONFIG = JournalConfig(file_bytes_max=1024)
 OPENED = TopicOpened(topic_id=1, name="t", epoch=1, end_offset=0, sealed_offset=0)
 
 
-@pytest.fixture(params=["memory", "directory", "recording"])
+@pytest.fixture(params=["memory", "directory", "reserving", "recording"])
 def files(request, tmp_path):
     match request.param:
         case "memory":
             return MemoryFiles()
         case "directory":
             return DirectoryFiles(tmp_path)
+        case "reserving":
+            return DirectoryFiles(tmp_path, reserve_bytes=4096)
         case _:
             return RecordingFiles()
 
