@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 TOPICS = ["/default/t", "/default/p", "/default/p-part-1", "/ns/t", "/none/t"]
 TEXTS = [*TOPICS, "", "s", "ns", "default", "no slash", "a/b", "-part-0", "é" * 300]
-CHANNELS = {Kind.OPEN_PRODUCER, Kind.OPEN_CONSUMER}
+CHANNELS = {Kind.OPEN_PRODUCER, Kind.OPEN_CONSUMER, Kind.OPEN_STAGE}
 ASKED = sorted({*REQUESTS, *CHANNELS, Kind.FETCH})
 
 USUAL = {
@@ -29,6 +29,9 @@ USUAL = {
     "name": ["n", "m"],
     "subject": ["orders", "default-orders"],
     "type": ["avro", "string", "json", "number"],
+    "query": ["q", "r"],
+    "part": ["0", "1"],
+    "part_id": ["id", "other"],
 }
 SCALARS = {
     FieldDescriptor.TYPE_STRING: st.sampled_from(TEXTS),
@@ -46,7 +49,10 @@ SCALARS = {
 
 
 def set_field(message, field, draw):
-    if field.type == FieldDescriptor.TYPE_MESSAGE:
+    if field.type == FieldDescriptor.TYPE_MESSAGE and field.is_repeated:
+        some = draw(st.lists(messages(field.message_type), max_size=3))
+        getattr(message, field.name).extend(some)
+    elif field.type == FieldDescriptor.TYPE_MESSAGE:
         getattr(message, field.name).CopyFrom(draw(messages(field.message_type)))
     elif field.is_repeated:
         getattr(message, field.name).extend(

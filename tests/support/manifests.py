@@ -27,6 +27,18 @@ class MemoryManifest:
         del epoch
         self._segments.setdefault(topic_id, {})[entry.base] = entry
 
+    async def replace(
+        self,
+        topic_id: TopicId,
+        old: Sequence[SegmentEntry],
+        new: Sequence[SegmentEntry],
+        epoch: int,
+    ) -> None:
+        """See Manifest."""
+        await self.drop(topic_id, old, epoch)
+        for entry in new:
+            await self.add(topic_id, entry, epoch)
+
     async def drop(
         self, topic_id: TopicId, entries: Sequence[SegmentEntry], epoch: int
     ) -> None:

@@ -16,8 +16,10 @@ from pydanube.metadata.records import (
     BrokerRecord,
     ConsumerRecord,
     DeletedTopicRecord,
+    HoldRecord,
     NamespaceRecord,
     PartitionedTopicRecord,
+    QueryRecord,
     SchemaVersionRecord,
     SegmentRecord,
     SettingsRecord,
@@ -68,6 +70,12 @@ SETTINGS: Prefix[SettingsRecord] = prefix_of("/settings/", SettingsRecord)
 
 SEGMENTS: Prefix[SegmentRecord] = prefix_of("/segments/", SegmentRecord)
 """``/segments/{topic id}/{base offset, 20 digits}``"""
+
+HOLDS: Prefix[HoldRecord] = prefix_of("/holds/", HoldRecord)
+"""``/holds/{topic id}/{name}``"""
+
+QUERIES: Prefix[QueryRecord] = prefix_of("/queries/", QueryRecord)
+"""``/queries/{query}``"""
 
 LAST_SCHEMA_ID: Key[int] = key_of("/counters/schema-id", int)
 """The highest schema id that was ever given out."""
@@ -154,6 +162,21 @@ def segment(topic_id: TopicId, base: Offset) -> Key[SegmentRecord]:
 def segments_of(topic_id: TopicId) -> Prefix[SegmentRecord]:
     """Where the segments of one topic are recorded; a scan gives them by offset."""
     return SEGMENTS.within(str(topic_id))
+
+
+def hold(topic_id: TopicId, name: str) -> Key[HoldRecord]:
+    """Where it is recorded that a topic's segments are to stay as they are."""
+    return holds_of(topic_id).key(name)
+
+
+def holds_of(topic_id: TopicId) -> Prefix[HoldRecord]:
+    """Where the holds of one topic are recorded."""
+    return HOLDS.within(str(topic_id))
+
+
+def query(name: str) -> Key[QueryRecord]:
+    """Where it is recorded how far a query is that stages what it writes."""
+    return QUERIES.key(name)
 
 
 def subject(name: str) -> Key[SubjectRecord]:

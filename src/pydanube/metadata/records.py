@@ -100,11 +100,21 @@ class SegmentRecord(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     """Of the claim under which it was written."""
     count: int
+    """How many messages it has; fewer than offsets where some are missing."""
     byte_count: int
     object_name: str
     first_publish_time: int
     last_publish_time: int
     sealed_at: int
+    checksum: int | None = None
+    """CRC-32C of the object."""
+
+
+class HoldRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """That a topic's segments stay as they are, and why."""
+
+    reason: str
+    created_at: int
 
 
 class SubjectRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,3 +142,36 @@ class SchemaVersionRecord(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
     created_by: str
     tags: tuple[str, ...]
+
+
+class StagedTopicRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic that a commit appends to."""
+
+    topic_id: int
+    name: str
+    message_count: int
+
+
+class StagingDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """That a version is committed, and what is needed to carry that out."""
+
+    version: int
+    commit_id: int
+    """The id of the producer that appends; higher than any before of the query."""
+    parts: tuple[tuple[int, str], ...]
+    """Number of the file and id of each part, in their order."""
+    topics: tuple[StagedTopicRecord, ...]
+
+
+class QueryRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a query is that stages what it writes."""
+
+    version: int | None = None
+    """The last version all messages of which are in their topics."""
+    message_count: int = 0
+    """How many that were."""
+    committed_at: int = 0
+    commit_id: int = 0
+    """The last one."""
+    decision: StagingDecision | None = None
+    """What is decided and not carried out yet."""

@@ -101,6 +101,20 @@ class TopicDescription:
     """None if those of the namespace hold."""
     schema: TopicSchema | None = None
     """What its messages keep to."""
+    message_count: int = 0
+    """How many messages can be read; fewer than offsets where some were removed."""
+    holds: tuple[Hold, ...] = ()
+    """Who relies on its segments; while there are any, they stay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """That somebody relies on a topic's segments as they are."""
+
+    name: str
+    reason: str
+    created_at: int
+    """Microseconds since 1970, UTC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,9 +145,18 @@ class Segment:
     end: int
     epoch: int
     count: int
+    """How many messages; fewer than ``end - base`` where some were removed."""
     byte_count: int
     url: str
     """Where any engine can read it."""
+    object_name: str = ""
+    """What the broker calls it; the end of the url."""
+    checksum: int | None = None
+    """CRC-32C of the file; None where none was taken, or by an older broker."""
+    first_publish_time: int = 0
+    last_publish_time: int = 0
+    sealed_at: int = 0
+    """When it became a part of the topic; microseconds since 1970, UTC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,3 +168,5 @@ class Segments:
     base_offset: int
     sealed_offset: int
     end_offset: int
+    epoch: int = 0
+    """Of the topic; names of new segments have it."""

@@ -140,6 +140,12 @@ class SchemaNotFound(NotFound):
     code = "schema_not_found"
 
 
+class StagedPartNotFound(NotFound):
+    """A staged part is not there: it was dropped, has expired, or is not finished."""
+
+    code = "staged_part_not_found"
+
+
 class OffsetDropped(NotFound):
     """Retention has dropped the messages that were asked for."""
 
@@ -209,10 +215,28 @@ class ProducerFenced(Conflict):
     code = "producer_fenced"
 
 
+class StagingClosed(Conflict):
+    """The part or version takes no more: it is finished, committed or dropped."""
+
+    code = "staging_closed"
+
+
 class SubscriptionInUse(Conflict):
     """The subscription or topic has consumers or producers, so it cannot be deleted."""
 
     code = "subscription_in_use"
+
+
+class TopicHeld(Conflict):
+    """The topic is held: its segments stay, and it is not deleted without force."""
+
+    code = "topic_held"
+
+
+class SegmentsChanged(Conflict):
+    """The topic does not consist of the segments any more that were to be replaced."""
+
+    code = "segments_changed"
 
 
 class RevisionConflict(Conflict):
@@ -341,6 +365,12 @@ class NewerJournal(CorruptJournal):
     """A journal file was written by a newer version; nothing was changed."""
 
     code = "newer_journal"
+
+
+class CorruptStage(Corrupt):
+    """A staged part is damaged, so its version was not committed."""
+
+    code = "corrupt_stage"
 
 
 class CorruptSegment(Corrupt):

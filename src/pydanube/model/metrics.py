@@ -246,6 +246,38 @@ JOURNAL_COMMIT_SECONDS = _counter(
     "seconds",
     "Time spent on commits; divided by their number, the mean latency of one.",
 )
+STAGED_PARTS = _gauge(
+    "danube_staged_parts", "parts", "Parts that are staged and not committed yet."
+)
+STAGED_BYTES = _gauge(
+    "danube_staged_bytes",
+    "bytes",
+    "What staged parts take on the disk, and those that are being committed.",
+)
+STAGED_COMMITS = _counter(
+    "danube_staged_commits_total",
+    "commits",
+    "Versions of staged batches that were committed.",
+)
+STAGED_MESSAGES = _counter(
+    "danube_staged_messages_total", "messages", "Messages of these versions."
+)
+STAGED_COMMITS_UNDONE = _gauge(
+    "danube_staged_commits_undone",
+    "commits",
+    "Commits that are decided and whose messages are not all in their topics; more "
+    "than a moment of that means trouble, which the log names.",
+)
+STAGED_PARTS_EXPIRED = _counter(
+    "danube_staged_parts_expired_total",
+    "parts",
+    "Parts that were dropped because nobody came back for them.",
+)
+STAGED_MESSAGES_DROPPED = _counter(
+    "danube_staged_messages_dropped_total",
+    "messages",
+    "Messages of committed versions whose topic had been deleted meanwhile.",
+)
 SEGMENTS = _gauge("danube_segments", "segments", "Sealed segments of these topics.")
 SEGMENT_BYTES = _gauge(
     "danube_segment_bytes", "bytes", "Size of the sealed segments of these topics."

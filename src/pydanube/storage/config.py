@@ -59,5 +59,25 @@ class StorageConfig(
     """How much of what was read from segments is kept for the next reader."""
     retention_interval_s: Interval = 60.0
     """How often topics are searched for segments that are too old or too many."""
+    replaced_keep_s: Seconds = 60.0
+    """How long a segment that was replaced stays for readers who have it open."""
     root: str = ""
     """Where segments stand in the object store: a prefix of their names."""
+
+
+class StagingConfig(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    """How batches are kept that are staged and not committed yet."""
+
+    bytes_max: AtLeastOne = 16 * GIB
+    """How much all staged parts together may take on the disk; more is refused."""
+    expiry_s: Interval = 86_400.0
+    """How long a part is kept that nobody writes or commits. It begins anew when the
+    broker starts."""
+    query_memory_s: Interval = 90 * 86_400.0
+    """How long the last committed version of a query is remembered. Who commits it
+    again after that, commits it twice."""
+    queries_max: AtLeastOne = 10_000
+    """How many queries are remembered; the one that committed longest ago is forgotten
+    first."""

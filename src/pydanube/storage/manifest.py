@@ -19,8 +19,9 @@ class SegmentEntry:
     end: int
     """The first offset that is *not* in the segment."""
     epoch: int
-    """Of the claim under which it was written."""
+    """Of the claim under which it was written, or put in place of others."""
     count: int
+    """How many messages there are; fewer than offsets where some are missing."""
     byte_count: int
     """How long the object is."""
     object_name: str
@@ -29,9 +30,17 @@ class SegmentEntry:
     last_publish_time: int
     """The latest in it."""
     sealed_at: int
+    checksum: int | None = None
+    """CRC-32C of the object; None where none was taken."""
 
     def __post_init__(self) -> None:
         assert self.base < self.end
+        assert 0 <= self.count <= self.end - self.base
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether there are offsets without a message."""
+        return self.count < self.end - self.base
 
 
 class Manifest(Protocol):
@@ -48,6 +57,20 @@ class Manifest(Protocol):
     async def add(self, topic_id: TopicId, entry: SegmentEntry, epoch: int) -> None:
         """
         Make *entry* part of the topic's history; adding it again changes nothing.
+
+        Raises:
+            TopicFenced: The topic has been claimed again since *epoch*.
+        """
+
+    async def replace(
+        self,
+        topic_id: TopicId,
+        old: Sequence[SegmentEntry],
+        new: Sequence[SegmentEntry],
+        epoch: int,
+    ) -> None:
+        """
+        Put *new* in the place of *old*, all at once.
 
         Raises:
             TopicFenced: The topic has been claimed again since *epoch*.

@@ -11,11 +11,10 @@ import pyarrow as pa
 
 from pydanube.model.errors import NotFound, ObjectsUnavailable
 from pydanube.storage.files import sync_directory
+from pydanube.wire.segment_format import PARTS
 
 if TYPE_CHECKING:
     from pydanube.wire.batches import Buffer
-
-_PARTS = ".parts"
 
 
 class Objects(Protocol):
@@ -67,7 +66,7 @@ class DirectoryObjects:
         self._path = Path(path).absolute()
         # What is not whole yet stands apart, so that what a crash left of it is
         # found without a look at every object.
-        self._parts = self._path / _PARTS
+        self._parts = self._path / PARTS
         self._parts.mkdir(parents=True, exist_ok=True)
         for part in self._parts.iterdir():
             part.unlink(missing_ok=True)

@@ -7,31 +7,37 @@ manifest, then memory, then the journal.  The manifest is the truth: what is in
 it is history, and what the journal says later only lets old files go.  A crash
 between any two steps leaves an orphan object at most, or a tail that recovery
 finds to be history already.
+
+Objects that a run of maintenance has written (see replacing.py) are orphans as
+well until the manifest names them.  A log that is opened while such a run is at
+work deletes them; then the run is refused, because its objects are missing, and
+nothing is lost.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
+
+from crc32c import crc32c
 
 from pydanube.model.errors import BrokerError, TopicFenced
 from pydanube.model.ids import Offset, TopicId
 from pydanube.storage.journal import settle
 from pydanube.storage.manifest import SegmentEntry
 from pydanube.storage.retention import plan_drops
-from pydanube.storage.segments import (
+from pydanube.storage.segments import encode_segment, publish_times_of
+from pydanube.wire.journal_format import Sealed
+from pydanube.wire.segment_format import (
     SegmentIdentity,
-    encode_segment,
     object_name,
     object_prefix,
-    publish_times_of,
+    parse_object_name,
 )
-from pydanube.wire.journal_format import Sealed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -51,7 +57,9 @@ log = logging.getLogger(__name__)
 
 _RETRY_FIRST_S = 1.0
 _RETRY_MAX_S = 60.0
-_EPOCH = re.compile(r"\d{20}-\d{20}-(\d+)\.parquet$")
+_US_PER_S = 1_000_000
+# No run of maintenance is at work for longer.
+_RUN_S_MAX = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +131,15 @@ class _Failures:
     retry_at: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Retired:
+    """Objects of a topic that are history no longer."""
+
+    time: float
+    topic_log: TopicLog
+    names: tuple[str, ...]
+
+
 class Sealer:
     """Seals, drops and tidies up; see run()."""
 
@@ -156,6 +173,8 @@ class Sealer:
         self._wall_clock = wall_clock
         self._failures: dict[TopicId, _Failures] = {}
         self._opened: list[TopicLog] = []
+        # What was replaced, and when it is to be deleted.
+        self._retired: list[_Retired] = []
         self._room: list[asyncio.Future[None]] = []
         self._removal = asyncio.Lock()
         self._retained_at = clock()
@@ -172,6 +191,7 @@ class Sealer:
         while True:
             self._memory.due.clear()
             await self._collect_all_orphans()
+            await self._delete_retired()
             await self.remove_files()
             if self._clock() - self._retained_at >= self._config.retention_interval_s:
                 await self._retain_all()
@@ -189,6 +209,15 @@ class Sealer:
         """A log was opened: what an older claim left of it is to be tidied up."""
         self._opened.append(topic_log)
         self._memory.due.set()
+
+    def retire(self, topic_log: TopicLog, names: Iterable[str]) -> None:
+        """
+        Delete these objects, but not at once, because readers may have them open.
+
+        What is not deleted before the broker stops is when it has started again.
+        """
+        time = self._clock() + self._config.replaced_keep_s
+        self._retired.append(_Retired(time, topic_log, tuple(names)))
 
     def on_memory_freed(self) -> None:
         """There may be room again."""
@@ -306,7 +335,7 @@ class Sealer:
         )
         encode = partial(_encode, row_group_bytes=self._config.row_group_bytes)
         loop = asyncio.get_running_loop()
-        data, (earliest, latest) = await loop.run_in_executor(
+        data, checksum, (earliest, latest) = await loop.run_in_executor(
             self._executor, encode, frames, identity
         )
         segment = SegmentEntry(
@@ -321,6 +350,7 @@ class Sealer:
             first_publish_time=earliest,
             last_publish_time=latest,
             sealed_at=self._wall_clock(),
+            checksum=checksum,
         )
         await self._objects.put(segment.object_name, data)
         await self._manifest.add(topic_log.topic_id, segment, topic_log.epoch)
@@ -369,13 +399,15 @@ class Sealer:
 
     async def retain(self, topic_log: TopicLog) -> None:
         """
-        Drop the segments that the topic's policy does not keep.
+        Drop the segments that the topic's policy does not keep, unless it is held.
 
         Raises:
             TopicFenced: Another broker writes this log now.
             ObjectsUnavailable: They are dropped, but the objects are still there.
         """
         async with topic_log.maintenance:
+            if topic_log.holds:
+                return
             drops = plan_drops(
                 topic_log.segments,
                 topic_log.policy.retention,
@@ -400,15 +432,47 @@ class Sealer:
             if topic_log.refusal is None:
                 await self._survives(topic_log, self._collect_orphans(topic_log))
 
-    async def _collect_orphans(self, topic_log: TopicLog) -> None:
-        """Delete the objects of a topic that are not in its manifest."""
+    async def _delete_retired(self) -> None:
+        now = self._clock()
+        due = [each for each in self._retired if each.time <= now]
+        if not due:
+            return
+        self._retired = [each for each in self._retired if each.time > now]
+        for each in due:
+            if not await self._survives(each.topic_log, self._delete(each)):
+                self.retire(each.topic_log, each.names)
+
+    async def _delete(self, retired: _Retired) -> None:
+        topic_log = retired.topic_log
+        async with topic_log.maintenance:
+            # Of a deleted topic all is gone, and another one may use the names.
+            if self._logs.get(topic_log.topic_id) is not topic_log:
+                return
+            for name in retired.names:
+                await self._objects.delete(name)
+        await self._collect_orphans(topic_log, of_runs_only=True)
+
+    async def _collect_orphans(
+        self, topic_log: TopicLog, *, of_runs_only: bool = False
+    ) -> None:
+        """
+        Delete the objects of a topic that are not in its manifest.
+
+        *of_runs_only*: Only those that a run of maintenance has left which began so
+        long ago that it must have been cut off.
+        """
         async with topic_log.maintenance:
             prefix = object_prefix(self._config.root, topic_log.name)
             known = {segment.object_name for segment in topic_log.segments}
+            oldest = self._wall_clock() // _US_PER_S - _RUN_S_MAX
             for name in await self._objects.names(prefix):
-                epoch = _EPOCH.search(name)
+                parsed = parse_object_name(name)
                 # A newer claim than ours may be about to put it into its manifest.
-                if name in known or epoch is None or int(epoch[1]) > topic_log.epoch:
+                if name in known or parsed is None or parsed.epoch > topic_log.epoch:
+                    continue
+                if of_runs_only and not (
+                    parsed.run is not None and parsed.run.started_at < oldest
+                ):
                     continue
                 log.info("topic %s: deleting the orphan %s", topic_log.name, name)
                 await self._objects.delete(name)
@@ -416,10 +480,10 @@ class Sealer:
 
 def _encode(
     frames: Sequence[BatchFrame], identity: SegmentIdentity, *, row_group_bytes: int
-) -> tuple[pa.Buffer, tuple[int, int]]:
-    """The segment's bytes, and between which times its messages were published."""
+) -> tuple[pa.Buffer, int, tuple[int, int]]:
+    """The segment's bytes, their checksum, and between which times it was published."""
     data = encode_segment(frames, identity, row_group_bytes=row_group_bytes)
-    return data, publish_times_of(data)
+    return data, crc32c(data), publish_times_of(data)
 
 
 def _remove_files(files: Files, names: Sequence[str]) -> list[str]:

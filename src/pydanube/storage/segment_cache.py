@@ -57,20 +57,26 @@ class SegmentCache:
         self, entry: SegmentEntry, offset: int, bytes_max: int
     ) -> list[BatchFrame]:
         """
-        Frames of the segment from the one that holds *offset* on.
+        Frames of the segment from the first with a message from *offset* on.
 
-        Of about *bytes_max* bytes, at least one, all of one row group.
+        Of about *bytes_max* bytes, at least one, all of one row group; none only if
+        the segment has no such message.
 
         Raises:
             CorruptSegment: The object is damaged or gone.
         """
         reader = cast("SegmentReader", await self._get((entry, None), self._open))
         index = reader.row_group_of(offset)
+        if index is None:
+            return []
         frames = cast(
             "list[BatchFrame]",
             await self._get((entry, index), partial(_decode, reader)),
         )
-        first = bisect_right(frames, offset, key=_base_of) - 1
+        first = max(0, bisect_right(frames, offset, key=_base_of) - 1)
+        if frames[first].end <= offset:
+            # Between the two frames, offsets are missing.
+            first += 1
         end, byte_count = first + 1, frames[first].byte_count
         while end < len(frames):
             byte_count += frames[end].byte_count

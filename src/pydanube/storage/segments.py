@@ -13,7 +13,7 @@ are converted, so that frames of one message are cheap too.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,36 +22,28 @@ import pyarrow.parquet as pq
 
 from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE, Column, schema_of
 from pydanube.model.errors import CorruptSegment
-from pydanube.wire.batches import BatchFrame, BatchHeader, encode, first_at_or_after
+from pydanube.wire.batches import (
+    BatchFrame,
+    BatchHeader,
+    encode,
+    encode_with_offsets,
+    first_at_or_after,
+)
+from pydanube.wire.segment_format import (
+    FIRST_SCHEMA,
+    SCHEMA,
+    oldest_tombstone_of,
+    writer_arguments,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pydanube.model.ids import TopicId
     from pydanube.storage.manifest import SegmentEntry
+    from pydanube.wire.segment_format import SegmentIdentity
 
-FORMAT = "1"
-SUFFIX = ".parquet"
-COMPRESSION_LEVEL = 1
-
-SCHEMA = pa.schema(
-    [
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("publish_time", TIME_TYPE, nullable=False),
-        pa.field("key", pa.binary()),
-        pa.field("payload", pa.binary(), nullable=False),
-        pa.field("attributes", ATTRIBUTES_TYPE),
-        pa.field("producer", pa.string()),
-        pa.field("schema_id", pa.int64(), nullable=False),
-        pa.field("schema_version", pa.int32(), nullable=False),
-        pa.field("deliver_at", TIME_TYPE),
-        pa.field("expires_at", TIME_TYPE),
-    ]
-)
-"""The columns of a segment, all of them always."""
-
-_FIRST_SCHEMA = pa.schema(list(SCHEMA)[:-2])
-"""What segments had before there were times of delivery and expiry."""
+FRAME_OFFSETS_MAX = 65_536
+"""So far a frame reaches where offsets are missing; who reads it plans by offsets."""
 
 _NULLABLE = {
     Column.KEY: "key",
@@ -60,89 +52,48 @@ _NULLABLE = {
     Column.DELIVER_AT: "deliver_at",
     Column.EXPIRES_AT: "expires_at",
 }
-# Payloads rarely repeat: a dictionary of them costs time and is given up late,
-# and their smallest and largest say nothing.
-_DICTIONARIES = [
-    "key",
-    "attributes.key_value.key",
-    "attributes.key_value.value",
-    "producer",
-    "schema_id",
-    "schema_version",
-]
-_STATISTICS = [
-    "offset",
-    "publish_time",
-    "key",
-    "producer",
-    "schema_id",
-    "schema_version",
-]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentIdentity:
-    """What a segment's file says about itself, besides its messages."""
-
-    topic: str
-    topic_id: TopicId
-    epoch: int
-
-    def metadata(self, base: int, end: int) -> dict[str, str]:
-        """The key-value metadata of the file with the messages ``base … end``."""
-        return {
-            "danube.format": FORMAT,
-            "danube.topic": self.topic,
-            "danube.topic_id": str(self.topic_id),
-            "danube.epoch": str(self.epoch),
-            "danube.base_offset": str(base),
-            "danube.end_offset": str(end),
-        }
-
-
-def object_prefix(root: str, topic: str) -> str:
-    """What the names of all segments of *topic* begin with."""
-    return "/".join(part for part in (root.strip("/"), topic.strip("/")) if part) + "/"
-
-
-def object_name(root: str, topic: str, base: int, end: int, epoch: int) -> str:
-    """The name of the object with the messages ``base … end`` of *topic*."""
-    return f"{object_prefix(root, topic)}{base:020d}-{end:020d}-{epoch}{SUFFIX}"
 
 
 def encode_segment(
     frames: Sequence[BatchFrame], identity: SegmentIdentity, *, row_group_bytes: int
 ) -> pa.Buffer:
     """
-    The Parquet file of *frames*, which follow each other without a gap.
+    The Parquet file of *frames*, which follow each other and have no gaps.
 
     Raises:
         CorruptBatch: The body of a frame is not what its header says.
     """
     sink = pa.BufferOutputStream()
-    schema = SCHEMA.with_metadata(identity.metadata(frames[0].base, frames[-1].end))
-    with pq.ParquetWriter(
-        sink,
-        schema,
-        compression="zstd",
-        compression_level=COMPRESSION_LEVEL,
-        use_dictionary=_DICTIONARIES,
-        write_statistics=_STATISTICS,
-        column_encoding={"offset": "DELTA_BINARY_PACKED"},
-    ) as writer:
-        for group in _grouped(frames, row_group_bytes):
-            table = table_of(group)
+    base, end = frames[0].base, frames[-1].end
+    tombstones: list[int] = []
+    tables = map(table_of, _grouped(frames, row_group_bytes))
+    first = next(tables)
+    with pq.ParquetWriter(sink, SCHEMA, **writer_arguments(first)) as writer:
+        for table in chain([first], tables):
             writer.write_table(table, row_group_size=table.num_rows)
+            oldest = oldest_tombstone_of(table)
+            if oldest is not None:
+                tombstones.append(oldest)
+        said = identity.metadata(base, end, end - base, min(tombstones, default=None))
+        writer.add_key_value_metadata(said)
     return sink.getvalue()
 
 
 def publish_times_of(data: pa.Buffer) -> tuple[int, int]:
     """The earliest and the latest publish time in *data*, a segment of ours."""
-    metadata = pq.read_metadata(pa.BufferReader(data))
+    times = publish_times_of_metadata(pq.read_metadata(pa.BufferReader(data)))
+    assert times is not None
+    return times
+
+
+def publish_times_of_metadata(metadata: pq.FileMetaData) -> tuple[int, int] | None:
+    """The earliest and the latest publish time, if there is a message."""
     extremes = [
         _publish_times(metadata.row_group(at)) for at in range(metadata.num_row_groups)
     ]
     known = [each for each in extremes if each is not None]
+    if not known:
+        return None
     return min(low for low, _ in known), max(high for _, high in known)
 
 
@@ -278,55 +229,74 @@ class SegmentReader:
             raise CorruptSegment(
                 f"segment {entry.object_name} cannot be read: {error}"
             ) from error
-        self._bases = self._check(schema)
+        self._bases, self._ends = self._check(schema)
 
-    def _check(self, schema: pa.Schema) -> list[int]:
+    def _check(self, schema: pa.Schema) -> tuple[list[int], list[int]]:
+        """Where row groups begin and end, if this is the segment."""
         entry, metadata = self.entry, self._metadata
         groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
-        bases, end = [], entry.base
-        for group in groups:
-            bases.append(end)
-            end += group.num_rows
-        is_known = schema.equals(SCHEMA) or schema.equals(_FIRST_SCHEMA)
-        if not is_known or end != entry.end:
+        if entry.has_gaps:
+            limits = [_offsets_of(group) for group in groups]
+            bases = [base for base, _ in limits]
+            ends = [last + 1 for _, last in limits]
+        else:
+            counts = [group.num_rows for group in groups]
+            bases = list(accumulate(counts, initial=entry.base))
+            ends = bases[1:]
+            del bases[-1]
+        is_known = schema.equals(SCHEMA) or schema.equals(FIRST_SCHEMA)
+        borders = [entry.base, *chain.from_iterable(zip(bases, ends, strict=True))]
+        if (
+            not is_known
+            or metadata.num_rows != entry.count
+            or borders != sorted(borders)
+            or borders[-1] > entry.end
+        ):
             raise CorruptSegment(
                 f"segment {entry.object_name}: expected the columns of a segment and "
-                f"offsets {entry.base} to {entry.end}, its rows end at {end}"
+                f"{entry.count} messages of {entry.base} to {entry.end}, it has "
+                f"{metadata.num_rows} of {borders[0]} to {borders[-1]}"
             )
-        return bases
+        return bases, ends
 
     @property
     def row_group_count(self) -> int:
         """How many row groups there are."""
         return len(self._bases)
 
-    def row_group_of(self, offset: int) -> int:
-        """The index of the row group that holds *offset*."""
+    @property
+    def last_offset(self) -> int | None:
+        """The offset of the last message; None if there is none."""
+        return self._ends[-1] - 1 if self._ends else None
+
+    def row_group_of(self, offset: int) -> int | None:
+        """
+        The index of the row group with the first message from *offset* on.
+
+        None if there is none: then the end of the segment is missing.
+        """
         assert self.entry.base <= offset < self.entry.end
-        return bisect_right(self._bases, offset) - 1
+        index = bisect_right(self._ends, offset)
+        return index if index < len(self._ends) else None
 
     def read_row_group(self, index: int) -> list[BatchFrame]:
         """
-        The messages of one row group as frames, in order and without gaps.
+        The messages of one row group as frames, in order.
 
         Raises:
             CorruptSegment: The object is damaged or gone.
         """
         table = self._read(index)
-        base = self._bases[index]
         offsets = table.column("offset")
-        if (offsets[0].as_py(), offsets[-1].as_py()) != (
-            base,
-            base + table.num_rows - 1,
-        ):
+        expected = self._bases[index], self._ends[index] - 1
+        if (offsets[0].as_py(), offsets[-1].as_py()) != expected:
             raise CorruptSegment(
                 f"segment {self.entry.object_name}, row group {index}: expected "
-                f"offsets from {base} on, found {offsets[0].as_py()}"
+                f"offsets {expected[0]} to {expected[1] + 1}, found "
+                f"{offsets[0].as_py()} to {offsets[-1].as_py() + 1}"
             )
         return list(
-            frames_of(
-                table, base, epoch=self.entry.epoch, frame_bytes=self._frame_bytes
-            )
+            frames_of(table, epoch=self.entry.epoch, frame_bytes=self._frame_bytes)
         )
 
     def find_time(self, publish_time: int) -> int | None:
@@ -336,14 +306,14 @@ class SegmentReader:
         Raises:
             CorruptSegment: The object is damaged or gone.
         """
-        for index, base in enumerate(self._bases):
+        for index in range(self.row_group_count):
             times = _publish_times(self._metadata.row_group(index))
             if times is not None and times[1] < publish_time:
                 continue
-            column = self._read(index, ["publish_time"]).column("publish_time")
-            at = first_at_or_after(column, publish_time)
+            rows = self._read(index, ["offset", "publish_time"])
+            at = first_at_or_after(rows.column("publish_time"), publish_time)
             if at is not None:
-                return base + at
+                return int(rows.column("offset")[at].as_py())
         return None
 
     def _read(self, index: int, columns: list[str] | None = None) -> pa.Table:
@@ -357,6 +327,14 @@ class SegmentReader:
             ) from error
 
 
+def _offsets_of(group: pq.RowGroupMetaData) -> tuple[int, int]:
+    """The first and the last offset of a row group; of an unknown one, nonsense."""
+    statistics = group.column(SCHEMA.get_field_index("offset")).statistics
+    if statistics is None or not statistics.has_min_max:
+        return -1, -1
+    return statistics.min, statistics.max
+
+
 def topic_id_of(source: Callable[[], Any]) -> int | None:
     """Whose segment the object is that *source* opens; None if it is not one."""
     try:
@@ -367,16 +345,18 @@ def topic_id_of(source: Callable[[], Any]) -> int | None:
         return None
 
 
-def frames_of(
-    table: pa.Table, base: int, *, epoch: int, frame_bytes: int
-) -> Iterator[BatchFrame]:
+def frames_of(table: pa.Table, *, epoch: int, frame_bytes: int) -> Iterator[BatchFrame]:
     """
-    The messages of *table*, a segment's columns, as frames from offset *base* on.
+    The messages of *table*, a segment's columns, as frames.
 
-    A frame is of one schema and of about *frame_bytes*, or of one message.
+    A frame is of one schema, of about *frame_bytes* or of one message, and where
+    offsets are missing it reaches over FRAME_OFFSETS_MAX of them at the most.
     """
+    offsets = table.column("offset").combine_chunks()
+    base = offsets[0].as_py()
+    has_gaps = offsets[-1].as_py() - base + 1 != table.num_rows
     for begin, end, schema_id, schema_version in _schema_runs(table):
-        rows = _envelope(table.slice(begin, end - begin))
+        rows = _envelope(table.slice(begin, end - begin), with_offsets=has_gaps)
         for at, piece in _pieces(rows, frame_bytes):
             yield _frame(
                 piece,
@@ -411,9 +391,11 @@ def _schema_runs(table: pa.Table) -> list[tuple[int, int, int, int]]:
     ]
 
 
-def _envelope(table: pa.Table) -> pa.RecordBatch:
+def _envelope(table: pa.Table, *, with_offsets: bool) -> pa.RecordBatch:
     """The columns that a batch of these messages needs, as one batch."""
     columns = Column.PUBLISH_TIME | Column.PAYLOAD
+    if with_offsets:
+        columns |= Column.OFFSET
     for column, name in _NULLABLE.items():
         if name not in table.schema.names:
             continue
@@ -429,14 +411,24 @@ def _pieces(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """*rows* cut into pieces of at most *bytes_max*, or one row; with their places."""
     size = rows.nbytes
-    if size <= bytes_max or rows.num_rows == 1:
+    if (size <= bytes_max and _reach(rows) <= FRAME_OFFSETS_MAX) or rows.num_rows == 1:
         yield at, rows
         return
     # Near equal pieces first; where sizes differ much, pieces are cut again.
     count = rows.num_rows
-    step = max(1, -(-count // -(-size // bytes_max)))
+    pieces = max(-(-size // bytes_max), -(-_reach(rows) // FRAME_OFFSETS_MAX))
+    step = max(1, -(-count // pieces))
     for begin in range(0, count, step):
         yield from _pieces(rows.slice(begin, step), bytes_max, at + begin)
+
+
+def _reach(rows: pa.RecordBatch) -> int:
+    """Over how many offsets *rows* reach, if some may be missing."""
+    at = rows.schema.get_field_index("offset")
+    if at < 0:
+        return 0
+    offsets = rows.column(at)
+    return int(offsets[-1].as_py() - offsets[0].as_py() + 1)
 
 
 def _frame(rows: pa.RecordBatch, header: BatchHeader) -> BatchFrame:
@@ -446,4 +438,6 @@ def _frame(rows: pa.RecordBatch, header: BatchHeader) -> BatchFrame:
     limits = pc.min_max(times)
     if limits["min"] == limits["max"]:
         rows = rows.remove_column(0)
+    if rows.schema.get_field_index("offset") >= 0:
+        return encode_with_offsets(rows, header)
     return encode(rows, header)

@@ -10,12 +10,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pydanube.model.errors import BrokerError, CorruptJournal, TopicNotFound
+from pydanube.model.errors import (
+    BrokerError,
+    CorruptJournal,
+    TopicFenced,
+    TopicHeld,
+    TopicNotFound,
+)
 from pydanube.model.ids import Epoch, Offset, ProducerId, TopicId
 from pydanube.storage.journal import open_journal, settle
+from pydanube.storage.replacing import REPLACED_MAX, examine, plan_replacement
 from pydanube.storage.sealing import Sealer, short_bytes
 from pydanube.storage.segment_cache import SegmentCache
-from pydanube.storage.segments import object_prefix, topic_id_of
+from pydanube.storage.segments import topic_id_of
 from pydanube.storage.topic_log import TailMemory, TopicLog
 from pydanube.wire.journal_format import (
     CursorSaved,
@@ -26,9 +33,10 @@ from pydanube.wire.journal_format import (
     TopicDeleted,
     TopicOpened,
 )
+from pydanube.wire.segment_format import object_prefix
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from pydanube.model.policy import TopicPolicy
@@ -37,6 +45,7 @@ if TYPE_CHECKING:
     from pydanube.storage.journal import Done, Journal
     from pydanube.storage.manifest import Manifest, SegmentEntry
     from pydanube.storage.objects import Objects
+    from pydanube.storage.replacing import Offered
     from pydanube.storage.state import TopicState
     from pydanube.wire.batches import BatchFrame
     from pydanube.wire.journal_format import Entry
@@ -88,6 +97,7 @@ class Storage:
         objects: Objects,
         manifest: Manifest,
         clock: Callable[[], float],
+        wall_clock: Callable[[], int],
     ) -> None:
         self.recovered: list[tuple[TopicId, str]] = [
             (topic_id, topic.name) for topic_id, topic in journal.state.topics.items()
@@ -102,6 +112,7 @@ class Storage:
         self._objects = objects
         self._manifest = manifest
         self._clock = clock
+        self._wall_clock = wall_clock
         self._loop = asyncio.get_running_loop()
 
     async def open_log(
@@ -310,6 +321,59 @@ class Storage:
             raise TopicNotFound(f"topic {topic_id} is not open here")
         await self._sealer.seal(topic_log)
 
+    async def replace_segments(
+        self, topic_id: TopicId, old_names: Sequence[str], offered: Sequence[Offered]
+    ) -> tuple[SegmentEntry, ...]:
+        """
+        Put the *offered* objects in the place of the segments called *old_names*.
+
+        They are read whole and compared with what they replace; then the manifest is
+        changed with one transaction.  The old objects stay for ``replaced_keep_s``.
+
+        Durability: On return the topic consists of them, whatever happens; if it
+            fails, of the old ones.
+
+        Raises:
+            TopicNotFound: The topic is not open.
+            TopicHeld: Its segments are to stay as they are.
+            SegmentsChanged: It does not consist of the old ones any more, or the
+                objects are not there; plan anew.
+            InvalidRequest: The objects cannot take their place.
+            TopicFenced: Another broker writes this log now.
+            MetadataUnavailable: Nobody knows; ask which segments there are.
+        """
+        topic_log = self._logs.get(topic_id)
+        if topic_log is None:
+            raise TopicNotFound(f"topic {topic_id} is not open here")
+        async with topic_log.maintenance:
+            if topic_log.refusal is not None:
+                raise topic_log.refusal.with_traceback(None)
+            check_not_held(topic_log)
+            found = [
+                await asyncio.to_thread(
+                    examine, each, partial(self._objects.open, each.object_name)
+                )
+                for each in offered[: REPLACED_MAX + 1]
+            ]
+            old, new = plan_replacement(
+                topic_log.segments,
+                old_names,
+                found,
+                topic=topic_log.name,
+                topic_id=topic_id,
+                epoch=topic_log.epoch,
+                root=self._config.root,
+                now=self._wall_clock(),
+            )
+            try:
+                await self._manifest.replace(topic_id, old, new, topic_log.epoch)
+            except TopicFenced as error:
+                topic_log.refuse(error)
+                raise
+            topic_log.on_replaced(old, new)
+            self._sealer.retire(topic_log, [each.object_name for each in old])
+        return new
+
     async def retain(self, topic_id: TopicId) -> None:
         """Drop at once what the topic's policy does not keep; see seal()."""
         topic_log = self._logs.get(topic_id)
@@ -391,6 +455,20 @@ class Storage:
         await committed
 
 
+def check_not_held(topic_log: TopicLog) -> None:
+    """
+    Let somebody pass who changes what is sealed of a topic.
+
+    Raises:
+        TopicHeld: It is to stay as it is.
+    """
+    if topic_log.holds:
+        raise TopicHeld(
+            f"{topic_log.name} is held by {', '.join(sorted(topic_log.holds))}: its "
+            "segments stay as they are; release it first"
+        )
+
+
 def _is_of_topic(objects: Objects, topic_id: TopicId, name: str) -> bool:
     return topic_id_of(partial(objects.open, name)) == topic_id
 
@@ -461,6 +539,7 @@ async def open_storage(
                 objects=objects,
                 manifest=manifest,
                 clock=clock,
+                wall_clock=wall_clock,
             )
             async with asyncio.TaskGroup() as tasks:
                 sealing = tasks.create_task(sealer.run(), name="seal topics")

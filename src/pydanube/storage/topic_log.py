@@ -53,6 +53,10 @@ class TopicLog:
     """
     One topic's messages, from the oldest kept to the newest committed.
 
+    Offsets are given without gaps, but segments that were compacted have lost some
+    messages; their offsets are never given again.  The newest message that is in a
+    segment stays, so there is a message behind every gap.
+
     A reader need not know where a message is: the last ones are in memory, the
     rest is in segments.  There is one writer.  Frames that a reader holds stay
     as they are, whatever is sealed or dropped meanwhile.
@@ -82,7 +86,12 @@ class TopicLog:
         self.epoch = epoch
         self.policy = policy
         self.segments = segments
-        """Sorted, without gaps; a new tuple whenever they change."""
+        """
+        Sorted, each from where the one before it ends; a new tuple whenever they
+        change.
+        """
+        self.holds: frozenset[str] = frozenset()
+        """While there are any, no segment is dropped or replaced."""
         self.sealed_offset = sealed_offset
         """What is older stands in segments, or was dropped."""
         self.end_offset = sealed_offset
@@ -199,6 +208,9 @@ class TopicLog:
         """
         Frames from *offset* on, wherever they are; see read_tail().
 
+        Where messages are missing, the first may begin behind *offset*, and there may
+        be gaps between frames and inside of them.
+
         Raises:
             OffsetDropped: Retention has dropped *offset*.
             CorruptSegment: The segment that holds it is damaged or missing.
@@ -211,11 +223,15 @@ class TopicLog:
             if segment is None:
                 raise self._dropped(offset)
             try:
-                return await self._cache.read(segment, offset, bytes_max)
+                frames = await self._cache.read(segment, offset, bytes_max)
             except CorruptSegment:
-                # It may be gone because it was dropped while we read.
+                # It may be gone because it was dropped or replaced while we read.
                 if segment in self.segments:
                     raise
+                continue
+            if frames:
+                return frames
+            offset = segment.end
 
     async def find_time(self, publish_time: int) -> int:
         """
@@ -245,7 +261,7 @@ class TopicLog:
             try:
                 found = await self._cache.find_time(segment, publish_time)
             except CorruptSegment:
-                # It may be gone because it was dropped while we read.
+                # It may be gone because it was dropped or replaced while we read.
                 if segment in self.segments:
                     raise
                 continue
@@ -259,9 +275,23 @@ class TopicLog:
         for segment in reversed(self.segments):
             if segment.end <= offset:
                 break
-            share = (segment.end - max(offset, segment.base)) / segment.count
-            byte_count += share * segment.byte_count
+            byte_count += _share(segment, offset) * segment.byte_count
         return int(byte_count)
+
+    def missing_from(self, offset: int) -> int:
+        """
+        How many offsets from *offset* on have no message; nothing is read.
+
+        Exact for whole segments; inside of one, as if they were spread evenly.
+        """
+        missing = 0.0
+        for segment in reversed(self.segments):
+            if segment.end <= offset:
+                break
+            if segment.has_gaps:
+                gaps = segment.end - segment.base - segment.count
+                missing += _share(segment, offset) * gaps
+        return int(missing)
 
     def estimate_time(self, offset: int) -> int | None:
         """
@@ -277,7 +307,7 @@ class TopicLog:
         if segment is None:
             return None
         span = segment.last_publish_time - segment.first_publish_time
-        passed = span * (offset - segment.base) // segment.count
+        passed = span * (offset - segment.base) // (segment.end - segment.base)
         return segment.first_publish_time + passed
 
     def _segment_of(self, offset: int) -> SegmentEntry | None:
@@ -325,6 +355,15 @@ class TopicLog:
         self.sealed_offset = Offset(segment.end)
         self._memory.byte_count -= self._tail.drop_below(segment.end)
 
+    def on_replaced(
+        self, old: Sequence[SegmentEntry], new: Sequence[SegmentEntry]
+    ) -> None:
+        """*new* are part of the topic's history in the place of *old*."""
+        at = self.segments.index(old[0])
+        end = at + len(old)
+        assert self.segments[at:end] == tuple(old)
+        self.segments = (*self.segments[:at], *new, *self.segments[end:])
+
     def on_dropped(self, count: int) -> None:
         """The oldest *count* segments are no longer part of the topic's history."""
         self.segments = self.segments[count:]
@@ -337,3 +376,9 @@ class TopicLog:
         """Give back all memory; the log is not used any more."""
         self._memory.byte_count -= self._tail.drop_below(self._tail.end)
         self._unwatch_failures()
+
+
+def _share(segment: SegmentEntry, offset: int) -> float:
+    """Which part of the offsets of *segment* is not below *offset*."""
+    whole = segment.end - segment.base
+    return (segment.end - max(offset, segment.base)) / whole

@@ -126,12 +126,14 @@ class BatchFrame:
     their checksum and hold what the header says is known only after ``check``.
     """
 
-    __slots__ = ("body_at", "buffer", "header")
+    __slots__ = ("_end", "body_at", "buffer", "header")
 
     def __init__(self, header: BatchHeader, buffer: Buffer, body_at: int) -> None:
         self.header = header
         self.buffer = buffer
         self.body_at = body_at
+        # Of a frame with gaps, once it was looked for.
+        self._end = 0
 
     @property
     def base(self) -> int:
@@ -141,7 +143,17 @@ class BatchFrame:
     @property
     def end(self) -> int:
         """The first offset behind the last message."""
-        return self.header.base_offset + self.header.count
+        header = self.header
+        if not header.columns & Column.OFFSET:
+            return header.base_offset + header.count
+        if not self._end:
+            self._end = self.arrow().column("offset")[-1].as_py() + 1
+        return self._end
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether the offsets are in a column, because some are missing."""
+        return bool(self.header.columns & Column.OFFSET)
 
     @property
     def count(self) -> int:
@@ -239,6 +251,7 @@ class BatchFrame:
         Only for frames whose offsets have no gaps.
         """
         header = self.header
+        assert not self.has_gaps
         if header.first_publish_time >= publish_time:
             return header.base_offset
         if (
@@ -248,6 +261,25 @@ class BatchFrame:
             return None
         at = first_at_or_after(self.arrow().column("publish_time"), publish_time)
         return None if at is None else header.base_offset + at
+
+    def ranges(self) -> list[Range]:
+        """The offsets of the messages, in order."""
+        if self.has_gaps:
+            return runs_of(self.arrow().column("offset"))
+        return [(self.base, self.end)]
+
+    def within(self, base: int, end: int) -> BatchFrame | None:
+        """The messages that have offsets of ``base … end``; None if none has."""
+        if not self.has_gaps:
+            base, end = max(base, self.base), min(end, self.end)
+            if base >= end:
+                return None
+            is_all = end - base == self.header.count
+            return self if is_all else self.slice(base, end)
+        rows = self.arrow()
+        offsets = rows.column("offset")
+        inside = pc.and_(pc.greater_equal(offsets, base), pc.less(offsets, end))
+        return self if inside.true_count == len(inside) else self._picked(rows, inside)
 
     def slice(self, base: int, end: int) -> BatchFrame:
         """
@@ -283,14 +315,14 @@ class BatchFrame:
         """
         The messages with these offsets as a frame of their own.
 
-        *ranges* are in order and lie within the frame, whose offsets have no
-        gaps.  Where they leave a gap, the frame that is returned has the column
-        ``offset``.
+        *ranges* are in order, and the frame has a message at each offset in them.
+        Where they leave a gap, the frame that is returned has the column ``offset``.
         """
         header = self.header
         base, end = ranges[0][0], ranges[-1][1]
+        if header.columns & Column.OFFSET:
+            return self._take_of_gappy(ranges)
         assert header.base_offset <= base < end <= header.base_offset + header.count
-        assert not header.columns & Column.OFFSET
         if end - base == header.count and len(ranges) == 1:
             return self
         if len(ranges) == 1:
@@ -315,6 +347,26 @@ class BatchFrame:
                 last_publish_time=last,
             ),
         )
+
+    def _take_of_gappy(self, ranges: Sequence[Range]) -> BatchFrame:
+        count = sum(end - base for base, end in ranges)
+        if count == self.header.count:
+            return self
+        rows = self.arrow()
+        wanted = pa.array(chain.from_iterable(starmap(range, ranges)), pa.int64())
+        found = self._picked(rows, pc.is_in(rows.column("offset"), wanted))
+        assert found is not None
+        assert found.count == count
+        return found
+
+    def _picked(self, rows: pa.RecordBatch, mask: pa.Array) -> BatchFrame | None:
+        """Those of *rows*, of a frame with gaps, for which *mask* says so."""
+        rows = rows.filter(mask)
+        if not rows.num_rows:
+            return None
+        first, last = _times(rows, self.header)
+        header = replace(self.header, first_publish_time=first, last_publish_time=last)
+        return encode_with_offsets(rows, header)
 
     def without(self, columns: int) -> BatchFrame:
         """The messages without *columns*, for a peer that does not know them."""
@@ -344,6 +396,30 @@ def encode(
     header.codec = codec
     # A compressed buffer may be longer than what stands in it.
     return _frame_of(header, memoryview(body)[: body.size], plain.size)
+
+
+def encode_with_offsets(rows: pa.RecordBatch, header: BatchHeader) -> BatchFrame:
+    """
+    *rows*, which have the column ``offset``, as a frame under *header*.
+
+    Its base offset is that of the first of them; where none is missing, the
+    column is left out.
+    """
+    at = rows.schema.get_field_index("offset")
+    offsets = rows.column(at)
+    header.base_offset = offsets[0].as_py()
+    if offsets[-1].as_py() - header.base_offset + 1 == rows.num_rows:
+        rows = rows.remove_column(at)
+    return encode(rows, header)
+
+
+def runs_of(offsets: pa.Array) -> list[Range]:
+    """*offsets*, which rise, as ranges."""
+    steps = pc.subtract(offsets.slice(1), offsets.slice(0, len(offsets) - 1))
+    lasts = pc.indices_nonzero(pc.not_equal(steps, 1))
+    bases = [offsets[0].as_py(), *offsets.take(pc.add(lasts, 1)).to_pylist()]
+    ends = [*offsets.take(lasts).to_pylist(), offsets[-1].as_py()]
+    return [(base, last + 1) for base, last in zip(bases, ends, strict=True)]
 
 
 def encode_message(payload: bytes, header: BatchHeader) -> BatchFrame:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 PROTOCOL_VERSION = 1
-REVISION = 2
+REVISION = 3
 """What we know beyond the first edition of the version; see stream.md."""
 CORRELATION_MAX = 0xFFFF_FFFF
 CHANNEL_MAX = 0xFFFF
@@ -60,8 +60,10 @@ class ChannelState(Enum):
 
     OPENING_PRODUCER = "being opened"
     OPENING_CONSUMER = "being opened for a consumer"
+    OPENING_STAGE = "being opened for staging"
     PRODUCER = "producer"
     CONSUMER = "consumer"
+    STAGE = "stage"
     CLOSED_BY_BROKER = "closed by the broker"
 
 
@@ -86,18 +88,23 @@ _CHANNEL_OF = {
     Kind.NACK: ChannelState.CONSUMER,
     Kind.SEEK: ChannelState.CONSUMER,
     Kind.CLOSE_CONSUMER: ChannelState.CONSUMER,
+    Kind.STAGE: ChannelState.STAGE,
+    Kind.CLOSE_STAGE: ChannelState.STAGE,
 }
 _OPENING = {
     Kind.OPEN_PRODUCER: ChannelState.OPENING_PRODUCER,
     Kind.OPEN_CONSUMER: ChannelState.OPENING_CONSUMER,
+    Kind.OPEN_STAGE: ChannelState.OPENING_STAGE,
 }
 _CLOSING = {
     Kind.CLOSE_PRODUCER: ChannelState.OPENING_PRODUCER,
     Kind.CLOSE_CONSUMER: ChannelState.OPENING_CONSUMER,
+    Kind.CLOSE_STAGE: ChannelState.OPENING_STAGE,
 }
 _OPENED = {
     Kind.PRODUCER_OPENED: ChannelState.PRODUCER,
     Kind.CONSUMER_OPENED: ChannelState.CONSUMER,
+    Kind.STAGE_OPENED: ChannelState.STAGE,
 }
 
 

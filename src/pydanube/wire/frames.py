@@ -69,6 +69,8 @@ class Kind(IntEnum):
     ADD_PARTITIONS = 27
     LIST_PARTITIONS = 28
     PARTITIONS = 29
+    REPLACE_SEGMENTS = 30
+    SEGMENTS_REPLACED = 31
 
     OPEN_PRODUCER = 32
     PRODUCER_OPENED = 33
@@ -104,6 +106,8 @@ class Kind(IntEnum):
     FETCHED = 81
     FETCH_END = 82
     MOVED = 83
+    FIND_OFFSETS = 84
+    OFFSETS_FOUND = 85
 
     CREATE_NAMESPACE = 96
     DELETE_NAMESPACE = 97
@@ -130,6 +134,23 @@ class Kind(IntEnum):
     BIND_SCHEMA = 126
     GET_TOPIC_SCHEMA = 127
     TOPIC_SCHEMA = 128
+
+    HOLD_TOPIC = 136
+    RELEASE_TOPIC = 137
+
+    OPEN_STAGE = 144
+    STAGE_OPENED = 145
+    CLOSE_STAGE = 146
+    STAGE = 147
+    STAGED = 148
+    FINISH_PART = 149
+    PART_FINISHED = 150
+    DROP_PART = 151
+    COMMIT_STAGED = 152
+    STAGED_COMMITTED = 153
+    DROP_STAGED = 154
+    DESCRIBE_STAGING = 155
+    STAGING_DESCRIPTION = 156
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +193,14 @@ def _rules() -> dict[Kind, KindRule]:
         (Kind.ADD_PARTITIONS, pb.AddPartitions, client, Kind.OK, False),
         (Kind.LIST_PARTITIONS, pb.ListPartitions, client, Kind.PARTITIONS, False),
         (Kind.PARTITIONS, pb.Partitions, broker, None, False),
+        (
+            Kind.REPLACE_SEGMENTS,
+            pb.ReplaceSegments,
+            client,
+            Kind.SEGMENTS_REPLACED,
+            False,
+        ),
+        (Kind.SEGMENTS_REPLACED, pb.SegmentsReplaced, broker, None, False),
         (Kind.OPEN_PRODUCER, pb.OpenProducer, client, Kind.PRODUCER_OPENED, True),
         (Kind.PRODUCER_OPENED, pb.ProducerOpened, broker, None, True),
         (Kind.CLOSE_PRODUCER, pb.CloseProducer, client, Kind.OK, True),
@@ -215,6 +244,8 @@ def _rules() -> dict[Kind, KindRule]:
         (Kind.FETCHED, None, broker, None, False),
         (Kind.FETCH_END, pb.FetchEnd, broker, None, False),
         (Kind.MOVED, pb.Moved, broker, None, True),
+        (Kind.FIND_OFFSETS, pb.FindOffsets, client, Kind.OFFSETS_FOUND, False),
+        (Kind.OFFSETS_FOUND, pb.OffsetsFound, broker, None, False),
         (Kind.CREATE_NAMESPACE, pb.CreateNamespace, client, Kind.OK, False),
         (Kind.DELETE_NAMESPACE, pb.DeleteNamespace, client, Kind.OK, False),
         (Kind.LIST_NAMESPACES, pb.ListNamespaces, client, Kind.NAMESPACES, False),
@@ -263,6 +294,27 @@ def _rules() -> dict[Kind, KindRule]:
         (Kind.BIND_SCHEMA, pb.BindSchema, client, Kind.OK, False),
         (Kind.GET_TOPIC_SCHEMA, pb.GetTopicSchema, client, Kind.TOPIC_SCHEMA, False),
         (Kind.TOPIC_SCHEMA, pb.TopicSchemaAnswer, broker, None, False),
+        (Kind.HOLD_TOPIC, pb.HoldTopic, client, Kind.OK, False),
+        (Kind.RELEASE_TOPIC, pb.ReleaseTopic, client, Kind.OK, False),
+        (Kind.OPEN_STAGE, pb.OpenStage, client, Kind.STAGE_OPENED, True),
+        (Kind.STAGE_OPENED, pb.StageOpened, broker, None, True),
+        (Kind.CLOSE_STAGE, pb.CloseStage, client, Kind.OK, True),
+        (Kind.STAGE, None, client, None, True),
+        (Kind.STAGED, pb.Staged, broker, None, True),
+        (Kind.FINISH_PART, pb.FinishPart, client, Kind.PART_FINISHED, False),
+        (Kind.PART_FINISHED, pb.PartFinished, broker, None, False),
+        (Kind.DROP_PART, pb.DropPart, client, Kind.OK, False),
+        (Kind.COMMIT_STAGED, pb.CommitStaged, client, Kind.STAGED_COMMITTED, False),
+        (Kind.STAGED_COMMITTED, pb.StagedCommitted, broker, None, False),
+        (Kind.DROP_STAGED, pb.DropStaged, client, Kind.OK, False),
+        (
+            Kind.DESCRIBE_STAGING,
+            pb.DescribeStaging,
+            client,
+            Kind.STAGING_DESCRIPTION,
+            False,
+        ),
+        (Kind.STAGING_DESCRIPTION, pb.StagingDescription, broker, None, False),
     ]
     return {
         kind: KindRule(
@@ -279,11 +331,14 @@ def _rules() -> dict[Kind, KindRule]:
 
 def _revision_of(kind: Kind) -> int:
     """In which revision *kind* was added."""
+    if kind > Kind.TOPIC_SCHEMA or kind in _REVISION_3:
+        return 3
     if kind >= Kind.REGISTER_SCHEMA:
         return 2
     return 1 if kind in _REVISION_1 else 0
 
 
+_REVISION_3: set[int] = {30, 31, 84, 85}
 _REVISION_1 = {
     *range(Kind.SET_TOPIC_LIMITS, Kind.PARTITIONS + 1),
     *range(Kind.DESCRIBE_SETTINGS, Kind.MARK_DONE + 1),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydanube.model.descriptions import (
+    Hold,
     NamespaceDescription,
     Segment,
     Segments,
@@ -365,6 +366,11 @@ def topic_to_wire(description: TopicDescription) -> pb.TopicDescription:
             if description.schema is None
             else topic_schema_to_wire(description.schema)
         ),
+        message_count=description.message_count,
+        holds=[
+            pb.Hold(name=hold.name, reason=hold.reason, created_at=hold.created_at)
+            for hold in description.holds
+        ],
     )
 
 
@@ -394,6 +400,14 @@ def topic_from_wire(message: pb.TopicDescription) -> TopicDescription:
             topic_schema_from_wire(message.schema)
             if message.HasField("schema")
             else None
+        ),
+        message_count=(
+            # Older brokers do not say it: there everything is kept.
+            message.message_count or message.end_offset - message.base_offset
+        ),
+        holds=tuple(
+            Hold(name=hold.name, reason=hold.reason, created_at=hold.created_at)
+            for hold in message.holds
         ),
     )
 
@@ -431,9 +445,15 @@ def segments_to_wire(segments: Segments) -> pb.Segments:
                 count=segment.count,
                 byte_count=segment.byte_count,
                 url=segment.url,
+                object_name=segment.object_name,
+                checksum=segment.checksum,
+                first_publish_time=segment.first_publish_time,
+                last_publish_time=segment.last_publish_time,
+                sealed_at=segment.sealed_at,
             )
             for segment in segments.segments
         ],
+        epoch=segments.epoch,
     )
 
 
@@ -452,9 +472,15 @@ def segments_from_wire(message: pb.Segments) -> Segments:
                 count=segment.count,
                 byte_count=segment.byte_count,
                 url=segment.url,
+                object_name=segment.object_name,
+                checksum=(segment.checksum if segment.HasField("checksum") else None),
+                first_publish_time=segment.first_publish_time,
+                last_publish_time=segment.last_publish_time,
+                sealed_at=segment.sealed_at,
             )
             for segment in message.segments
         ),
+        epoch=message.epoch,
     )
 
 

@@ -7,17 +7,14 @@ import pytest
 from pydanube.model.errors import CorruptSegment
 from pydanube.storage.manifest import SegmentEntry
 from pydanube.storage.segments import (
-    SCHEMA,
-    SegmentIdentity,
     SegmentReader,
     encode_segment,
-    object_name,
-    object_prefix,
     publish_times_of,
     table_of,
     topic_id_of,
 )
 from pydanube.wire.batches import Codec
+from pydanube.wire.segment_format import SCHEMA, SegmentIdentity
 from support.batches import A_TIME, frame_of, offsets_of, payloads_of
 
 IDENTITY = SegmentIdentity(topic="/default/a", topic_id=7, epoch=3)
@@ -203,10 +200,3 @@ def test_a_damaged_row_group_is_reported():
     reader = SegmentReader(entry, lambda: pa.BufferReader(bytes(data)), frame_bytes=1)
     with pytest.raises(CorruptSegment, match="row group 0"):
         reader.read_row_group(0)
-
-
-def test_names_sort_by_offset():
-    assert object_name("", "/default/a", 5, 17, 3) == (
-        "default/a/00000000000000000005-00000000000000000017-3.parquet"
-    )
-    assert object_prefix("/some/root/", "/default/a") == "some/root/default/a/"

@@ -242,3 +242,19 @@ def test_a_body_that_decompresses_to_more_than_a_frame_is_refused():
 
     with pytest.raises(ProtocolViolation, match="before compression"):
         broker.feed(b"".join(client.send_batch(Kind.PUBLISH, bomb, 1)))
+
+
+def test_a_stage_is_a_channel_of_its_own_kind():
+    client, broker = greeted()
+    _, data = client.request(Kind.OPEN_STAGE, pb.OpenStage(), 1)
+    [asked] = broker.feed(data)
+    client.feed(broker.answer(asked, Kind.STAGE_OPENED, pb.StageOpened()))
+    staged = b"".join(client.send_batch(Kind.STAGE, batch_frame(b"m"), 1))
+
+    [frame] = broker.feed(staged)
+    assert (frame.kind, frame.channel, frame.batch.count) == (Kind.STAGE, 1, 1)
+    [told] = client.feed(broker.send(Kind.STAGED, pb.Staged(next_sequence=1), 1))
+    assert told.message.next_sequence == 1
+
+    with pytest.raises(ProtocolViolation, match="which is stage"):
+        broker.feed(publish(client))

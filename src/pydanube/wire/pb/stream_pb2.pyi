@@ -191,7 +191,7 @@ class DescribeTopic(_message.Message):
     def __init__(self, topic: _Optional[str] = ...) -> None: ...
 
 class TopicDescription(_message.Message):
-    __slots__ = ("topic", "topic_id", "policy", "epoch", "base_offset", "end_offset", "sealed_offset", "tail_bytes", "segment_bytes", "segment_count", "producers", "subscriptions", "dropped", "limits", "own_limits", "schema")
+    __slots__ = ("topic", "topic_id", "policy", "epoch", "base_offset", "end_offset", "sealed_offset", "tail_bytes", "segment_bytes", "segment_count", "producers", "subscriptions", "dropped", "limits", "own_limits", "schema", "message_count", "holds")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
@@ -208,6 +208,8 @@ class TopicDescription(_message.Message):
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     OWN_LIMITS_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: int
     policy: TopicPolicy
@@ -224,7 +226,19 @@ class TopicDescription(_message.Message):
     limits: NamespacePolicy
     own_limits: NamespacePolicy
     schema: TopicSchema
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., policy: _Optional[_Union[TopicPolicy, _Mapping]] = ..., epoch: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., sealed_offset: _Optional[int] = ..., tail_bytes: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., producers: _Optional[_Iterable[str]] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionDescription, _Mapping]]] = ..., dropped: _Optional[int] = ..., limits: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., own_limits: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., schema: _Optional[_Union[TopicSchema, _Mapping]] = ...) -> None: ...
+    message_count: int
+    holds: _containers.RepeatedCompositeFieldContainer[Hold]
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., policy: _Optional[_Union[TopicPolicy, _Mapping]] = ..., epoch: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., sealed_offset: _Optional[int] = ..., tail_bytes: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., producers: _Optional[_Iterable[str]] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionDescription, _Mapping]]] = ..., dropped: _Optional[int] = ..., limits: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., own_limits: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., schema: _Optional[_Union[TopicSchema, _Mapping]] = ..., message_count: _Optional[int] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ...) -> None: ...
+
+class Hold(_message.Message):
+    __slots__ = ("name", "reason", "created_at")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    reason: str
+    created_at: int
+    def __init__(self, name: _Optional[str] = ..., reason: _Optional[str] = ..., created_at: _Optional[int] = ...) -> None: ...
 
 class SetTopicLimits(_message.Message):
     __slots__ = ("topic", "limits")
@@ -267,34 +281,92 @@ class ListSegments(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
 
 class Segment(_message.Message):
-    __slots__ = ("base_offset", "end_offset", "epoch", "byte_count", "url", "count")
+    __slots__ = ("base_offset", "end_offset", "epoch", "byte_count", "url", "count", "object_name", "checksum", "first_publish_time", "last_publish_time", "sealed_at")
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     BYTE_COUNT_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_NAME_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    FIRST_PUBLISH_TIME_FIELD_NUMBER: _ClassVar[int]
+    LAST_PUBLISH_TIME_FIELD_NUMBER: _ClassVar[int]
+    SEALED_AT_FIELD_NUMBER: _ClassVar[int]
     base_offset: int
     end_offset: int
     epoch: int
     byte_count: int
     url: str
     count: int
-    def __init__(self, base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., epoch: _Optional[int] = ..., byte_count: _Optional[int] = ..., url: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+    object_name: str
+    checksum: int
+    first_publish_time: int
+    last_publish_time: int
+    sealed_at: int
+    def __init__(self, base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., epoch: _Optional[int] = ..., byte_count: _Optional[int] = ..., url: _Optional[str] = ..., count: _Optional[int] = ..., object_name: _Optional[str] = ..., checksum: _Optional[int] = ..., first_publish_time: _Optional[int] = ..., last_publish_time: _Optional[int] = ..., sealed_at: _Optional[int] = ...) -> None: ...
 
 class Segments(_message.Message):
-    __slots__ = ("topic_id", "segments", "base_offset", "sealed_offset", "end_offset")
+    __slots__ = ("topic_id", "segments", "base_offset", "sealed_offset", "end_offset", "epoch")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     SEALED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     segments: _containers.RepeatedCompositeFieldContainer[Segment]
     base_offset: int
     sealed_offset: int
     end_offset: int
-    def __init__(self, topic_id: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., base_offset: _Optional[int] = ..., sealed_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
+    epoch: int
+    def __init__(self, topic_id: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., base_offset: _Optional[int] = ..., sealed_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class ReplaceSegments(_message.Message):
+    __slots__ = ("topic", "topic_id", "old", "new")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    OLD_FIELD_NUMBER: _ClassVar[int]
+    NEW_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: int
+    old: _containers.RepeatedScalarFieldContainer[str]
+    new: _containers.RepeatedCompositeFieldContainer[NewSegment]
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., old: _Optional[_Iterable[str]] = ..., new: _Optional[_Iterable[_Union[NewSegment, _Mapping]]] = ...) -> None: ...
+
+class NewSegment(_message.Message):
+    __slots__ = ("object_name", "byte_count", "checksum")
+    OBJECT_NAME_FIELD_NUMBER: _ClassVar[int]
+    BYTE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    object_name: str
+    byte_count: int
+    checksum: int
+    def __init__(self, object_name: _Optional[str] = ..., byte_count: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...
+
+class SegmentsReplaced(_message.Message):
+    __slots__ = ("removed",)
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    removed: int
+    def __init__(self, removed: _Optional[int] = ...) -> None: ...
+
+class HoldTopic(_message.Message):
+    __slots__ = ("topic", "name", "reason")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    name: str
+    reason: str
+    def __init__(self, topic: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ReleaseTopic(_message.Message):
+    __slots__ = ("topic", "name")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    name: str
+    def __init__(self, topic: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class CreateNamespace(_message.Message):
     __slots__ = ("namespace", "policy", "exist_ok")
@@ -930,8 +1002,156 @@ class FetchEnd(_message.Message):
     end_offset: int
     def __init__(self, next_offset: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
 
+class FindOffsets(_message.Message):
+    __slots__ = ("topic", "publish_time")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_TIME_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    publish_time: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., publish_time: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class OffsetsFound(_message.Message):
+    __slots__ = ("offset", "base_offset", "end_offset")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    offset: _containers.RepeatedScalarFieldContainer[int]
+    base_offset: int
+    end_offset: int
+    def __init__(self, offset: _Optional[_Iterable[int]] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
+
 class Moved(_message.Message):
     __slots__ = ("reason",)
     REASON_FIELD_NUMBER: _ClassVar[int]
     reason: str
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class OpenStage(_message.Message):
+    __slots__ = ("query", "version", "part", "part_id", "topic", "schema")
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    PART_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    query: str
+    version: int
+    part: str
+    part_id: str
+    topic: str
+    schema: SchemaReference
+    def __init__(self, query: _Optional[str] = ..., version: _Optional[int] = ..., part: _Optional[str] = ..., part_id: _Optional[str] = ..., topic: _Optional[str] = ..., schema: _Optional[_Union[SchemaReference, _Mapping]] = ...) -> None: ...
+
+class StageOpened(_message.Message):
+    __slots__ = ("producer", "next_sequence", "batch_bytes_max", "schema_id", "schema_version")
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    BATCH_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
+    producer: str
+    next_sequence: int
+    batch_bytes_max: int
+    schema_id: int
+    schema_version: int
+    def __init__(self, producer: _Optional[str] = ..., next_sequence: _Optional[int] = ..., batch_bytes_max: _Optional[int] = ..., schema_id: _Optional[int] = ..., schema_version: _Optional[int] = ...) -> None: ...
+
+class CloseStage(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Staged(_message.Message):
+    __slots__ = ("next_sequence",)
+    NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    next_sequence: int
+    def __init__(self, next_sequence: _Optional[int] = ...) -> None: ...
+
+class FinishPart(_message.Message):
+    __slots__ = ("query", "version", "part", "part_id", "batch_count", "message_count")
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    PART_ID_FIELD_NUMBER: _ClassVar[int]
+    BATCH_COUNT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    query: str
+    version: int
+    part: str
+    part_id: str
+    batch_count: int
+    message_count: int
+    def __init__(self, query: _Optional[str] = ..., version: _Optional[int] = ..., part: _Optional[str] = ..., part_id: _Optional[str] = ..., batch_count: _Optional[int] = ..., message_count: _Optional[int] = ...) -> None: ...
+
+class PartFinished(_message.Message):
+    __slots__ = ("byte_count",)
+    BYTE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    byte_count: int
+    def __init__(self, byte_count: _Optional[int] = ...) -> None: ...
+
+class DropPart(_message.Message):
+    __slots__ = ("query", "version", "part", "part_id")
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    PART_ID_FIELD_NUMBER: _ClassVar[int]
+    query: str
+    version: int
+    part: str
+    part_id: str
+    def __init__(self, query: _Optional[str] = ..., version: _Optional[int] = ..., part: _Optional[str] = ..., part_id: _Optional[str] = ...) -> None: ...
+
+class StagedPart(_message.Message):
+    __slots__ = ("name", "part_id", "batch_count", "message_count")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PART_ID_FIELD_NUMBER: _ClassVar[int]
+    BATCH_COUNT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    part_id: str
+    batch_count: int
+    message_count: int
+    def __init__(self, name: _Optional[str] = ..., part_id: _Optional[str] = ..., batch_count: _Optional[int] = ..., message_count: _Optional[int] = ...) -> None: ...
+
+class CommitStaged(_message.Message):
+    __slots__ = ("query", "version", "parts")
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    query: str
+    version: int
+    parts: _containers.RepeatedCompositeFieldContainer[StagedPart]
+    def __init__(self, query: _Optional[str] = ..., version: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[StagedPart, _Mapping]]] = ...) -> None: ...
+
+class StagedCommitted(_message.Message):
+    __slots__ = ("message_count", "is_repeat")
+    MESSAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    IS_REPEAT_FIELD_NUMBER: _ClassVar[int]
+    message_count: int
+    is_repeat: bool
+    def __init__(self, message_count: _Optional[int] = ..., is_repeat: bool = ...) -> None: ...
+
+class DropStaged(_message.Message):
+    __slots__ = ("query", "version")
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    query: str
+    version: int
+    def __init__(self, query: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class DescribeStaging(_message.Message):
+    __slots__ = ("query",)
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    query: str
+    def __init__(self, query: _Optional[str] = ...) -> None: ...
+
+class StagingDescription(_message.Message):
+    __slots__ = ("committed_version", "is_finished", "part_count", "byte_count")
+    COMMITTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    IS_FINISHED_FIELD_NUMBER: _ClassVar[int]
+    PART_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BYTE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    committed_version: int
+    is_finished: bool
+    part_count: int
+    byte_count: int
+    def __init__(self, committed_version: _Optional[int] = ..., is_finished: bool = ..., part_count: _Optional[int] = ..., byte_count: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,218 @@
+"""
+Replacing segments of a topic by others with the same messages, or with fewer.
+
+Who has made the others (see docs/guide/maintenance.md) is not trusted: every
+object is read and compared with what is said of it, before the manifest names it.
+``examine`` looks at one object and waits for the disk; ``plan_replacement``, which
+is pure, compares what it found with what is to be replaced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from crc32c import crc32c
+
+from pydanube.model.errors import CorruptSegment, InvalidRequest, SegmentsChanged
+from pydanube.storage.manifest import SegmentEntry
+from pydanube.storage.segments import SegmentReader, publish_times_of_metadata
+from pydanube.wire.segment_format import (
+    SCHEMA,
+    SegmentFooter,
+    object_prefix,
+    parse_object_name,
+    read_footer,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+REPLACED_MAX = 100
+"""So many segments go at once, because a transaction has that many operations."""
+
+_CHUNK_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offered:
+    """An object that is to take the place of others, as its writer describes it."""
+
+    object_name: str
+    byte_count: int
+    checksum: int
+    """CRC-32C of all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """What was found in an object that is offered."""
+
+    offered: Offered
+    footer: SegmentFooter
+    last_offset: int | None
+    """Of its last message; None if it has no message."""
+    times: tuple[int, int] | None
+    """The earliest and the latest publish time."""
+
+
+def checksum_of(file: Any) -> tuple[int, int]:
+    """The CRC-32C of an open file, and how long it is."""
+    checksum = byte_count = 0
+    while chunk := file.read(_CHUNK_BYTES):
+        checksum = crc32c(chunk, checksum)
+        byte_count += len(chunk)
+    return checksum, byte_count
+
+
+def examine(offered: Offered, source: Callable[[], Any]) -> Examined:
+    """
+    Read the object that *source* opens, all of it.
+
+    Raises:
+        SegmentsChanged: It is not there (any more).
+        InvalidRequest: It is not a segment, or not the one that is described.
+    """
+    name = offered.object_name
+    try:
+        with source() as file:
+            checksum, byte_count = checksum_of(file)
+        if (checksum, byte_count) != (offered.checksum, offered.byte_count):
+            raise InvalidRequest(
+                f"the object {name} has {byte_count} bytes and the checksum "
+                f"{checksum:#010x}, expected {offered.byte_count} bytes and "
+                f"{offered.checksum:#010x}"
+            )
+        with pq.ParquetFile(source()) as parquet:
+            footer = read_footer(parquet.metadata.metadata)
+            if footer is None or not parquet.schema_arrow.equals(SCHEMA):
+                raise InvalidRequest(
+                    f"the object {name} is not a segment of this version"
+                )
+            times = publish_times_of_metadata(parquet.metadata)
+            # This compares what the footer says of offsets; then it can be relied on.
+            entry = _entry(offered, footer, 0, times or (0, 0))
+            reader = SegmentReader(entry, source, frame_bytes=1)
+            for index in range(parquet.num_row_groups):
+                _check_offsets(parquet.read_row_group(index, ["offset"]), name)
+    except FileNotFoundError as error:
+        raise SegmentsChanged(
+            f"the object {name} is not there any more; run the maintenance again"
+        ) from error
+    except (pa.ArrowException, OSError, CorruptSegment) as error:
+        raise InvalidRequest(f"the object {name} cannot be read: {error}") from error
+    return Examined(
+        offered=offered, footer=footer, last_offset=reader.last_offset, times=times
+    )
+
+
+def _check_offsets(group: pa.Table, name: str) -> None:
+    offsets = group.column("offset").combine_chunks()
+    steps = pc.subtract(offsets.slice(1), offsets.slice(0, len(offsets) - 1))
+    if len(steps) and pc.min(steps).as_py() < 1:
+        raise InvalidRequest(f"the offsets in {name} do not rise")
+
+
+def plan_replacement(
+    segments: Sequence[SegmentEntry],
+    old_names: Sequence[str],
+    new: Sequence[Examined],
+    *,
+    topic: str,
+    topic_id: int,
+    epoch: int,
+    root: str,
+    now: int,
+) -> tuple[tuple[SegmentEntry, ...], tuple[SegmentEntry, ...]]:
+    """
+    Which of *segments*, a topic's, go, and what comes instead.
+
+    Raises:
+        SegmentsChanged: Those to be replaced are not all there any more.
+        InvalidRequest: What is offered cannot take their place.
+    """
+    if not old_names or not new:
+        raise InvalidRequest("at least one segment is replaced, by at least one")
+    if len(old_names) > REPLACED_MAX or len(new) > REPLACED_MAX:
+        raise InvalidRequest(f"at most {REPLACED_MAX} segments are replaced at once")
+    names = [segment.object_name for segment in segments]
+    at = names.index(old_names[0]) if old_names[0] in names else 0
+    old = tuple(segments[at : at + len(old_names)])
+    if [each.object_name for each in old] != list(old_names):
+        raise SegmentsChanged(
+            f"the segments of {topic} that are to be replaced are not what it consists "
+            "of any more; run the maintenance again"
+        )
+    borders = [(each.footer.base, each.footer.end) for each in new]
+    chain = [old[0].base, *(end for _, end in borders)]
+    if chain != [*(base for base, _ in borders), old[-1].end] or any(
+        base >= end for base, end in borders
+    ):
+        raise InvalidRequest(
+            f"the new segments of {topic} have {borders}; expected that they follow "
+            f"each other from {old[0].base} to {old[-1].end}"
+        )
+    for each in new:
+        _check_name(each, names, object_prefix(root, topic), epoch)
+        if each.footer.topic_id != topic_id:
+            raise InvalidRequest(
+                f"the object {each.offered.object_name} is of topic "
+                f"{each.footer.topic_id}, not of {topic_id}"
+            )
+    before, after = sum(e.count for e in old), sum(e.footer.count for e in new)
+    if after > before:
+        raise InvalidRequest(f"{after} messages cannot take the place of {before}")
+    if at + len(old) == len(segments) and new[-1].last_offset != old[-1].end - 1:
+        raise InvalidRequest(
+            f"the newest message of {topic} that is in a segment, {old[-1].end - 1}, "
+            "has to stay"
+        )
+    times = (
+        min(each.first_publish_time for each in old),
+        max(each.last_publish_time for each in old),
+    )
+    entries = tuple(
+        _entry(each.offered, each.footer, now, each.times or times) for each in new
+    )
+    return old, entries
+
+
+def _check_name(
+    examined: Examined, present: Sequence[str], prefix: str, epoch: int
+) -> None:
+    name = examined.offered.object_name
+    parsed = parse_object_name(name)
+    said = None if parsed is None else (parsed.base, parsed.end)
+    if (
+        parsed is None
+        or parsed.run is None
+        or parsed.epoch > epoch
+        or said != (examined.footer.base, examined.footer.end)
+        or name.rpartition("/")[0] + "/" != prefix
+        or name in present
+    ):
+        raise InvalidRequest(
+            f"{name} cannot be the name of a new segment with "
+            f"{examined.footer.base} … {examined.footer.end} below {prefix}"
+        )
+
+
+def _entry(
+    offered: Offered, footer: SegmentFooter, now: int, times: tuple[int, int]
+) -> SegmentEntry:
+    parsed = parse_object_name(offered.object_name)
+    return SegmentEntry(
+        base=footer.base,
+        end=footer.end,
+        epoch=0 if parsed is None else parsed.epoch,
+        count=footer.count,
+        byte_count=offered.byte_count,
+        object_name=offered.object_name,
+        first_publish_time=times[0],
+        last_publish_time=times[1],
+        sealed_at=now,
+        checksum=offered.checksum,
+    )

@@ -1,0 +1,406 @@
+"""Segments are replaced as a whole, by what can take their place, or not at all."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from pydanube.model.errors import (
+    InvalidRequest,
+    MetadataUnavailable,
+    SegmentsChanged,
+    TopicFenced,
+    TopicHeld,
+    TopicNotFound,
+)
+from pydanube.model.policy import Retention, TopicPolicy
+from pydanube.model.ranges import RangeSet
+from pydanube.storage.replacing import REPLACED_MAX, checksum_of
+from support.batches import payloads_of
+from support.compacted import compact, offer
+from support.storages import A_NOW_US, World, open_topic, publish, read_all, until
+
+
+def run(test, world=None, policy=None, **config):
+    """Run *test* with a log of three segments of four messages, and a tail of two."""
+
+    async def body():
+        there = world or World()
+        async with there.storage(**config) as storage:
+            log = await open_topic(storage, policy=policy)
+            for at in range(0, 12, 4):
+                await publish(
+                    log,
+                    *[b"%d" % n for n in range(at, at + 4)],
+                    keys=[b"k%d" % (n % 3) for n in range(at, at + 4)],
+                )
+                await storage.seal(1)
+            await publish(log, b"12", b"13")
+            await test(there, storage, log)
+
+    asyncio.run(body())
+
+
+def even(offset):
+    return offset % 2 == 0 or offset == 11
+
+
+def names_of(entries):
+    return [entry.object_name for entry in entries]
+
+
+def test_one_segment_takes_the_place_of_several():
+    async def test(world, storage, log):
+        old = log.segments
+        before = payloads_of(await read_all(log))
+        (new,) = await compact(storage, world.objects, log, lambda _: True)
+        assert (new.base, new.end, new.count, new.has_gaps) == (0, 12, 12, False)
+        assert new.first_publish_time == old[0].first_publish_time
+        assert log.segments == (new,)
+        assert await world.manifest.load(1) == (new,)
+        assert payloads_of(await read_all(log)) == before
+
+    run(test)
+
+
+def test_messages_that_are_left_out_are_gone_and_offsets_stay():
+    async def test(world, storage, log):
+        await compact(storage, world.objects, log, even)
+        frames = await read_all(log)
+        runs = RangeSet(run for frame in frames for run in frame.ranges())
+        assert list(runs) == [*((at, at + 1) for at in range(0, 10, 2)), (10, 14)]
+        assert payloads_of(frames) == [
+            b"%d" % n for n in (*range(0, 11, 2), 11, 12, 13)
+        ]
+        assert log.missing_from(0) == 5
+        assert log.missing_from(12) == 0
+        assert log.base_offset == 0
+
+    run(test)
+
+
+def test_a_segment_with_gaps_is_read_from_any_offset():
+    async def test(world, storage, log):
+        await compact(storage, world.objects, log, lambda at: at in (3, 4, 11))
+        for offset, first in ((0, 3), (3, 3), (4, 4), (5, 11), (11, 11), (12, 12)):
+            frames = await log.read(offset, bytes_max=1)
+            assert frames[0].end > offset
+            assert frames[0].within(offset, 99).base == first
+        assert await log.find_time(0) == 3
+        assert log.estimate_bytes(6) < log.estimate_bytes(0)
+        assert log.estimate_time(5) == log.segments[0].first_publish_time
+
+    run(test)
+
+
+def test_a_segment_whose_end_is_missing_leads_on_to_the_next():
+    async def test(world, storage, log):
+        old = log.segments[:2]
+        offered = await offer(world.objects, log, old, lambda at: at == 2)
+        await storage.replace_segments(1, names_of(old), [offered])
+        frames = await log.read(3, bytes_max=1)
+        assert frames[0].base == 8
+
+    run(test)
+
+
+def test_a_segment_without_any_message_leads_on_to_the_next():
+    async def test(world, storage, log):
+        old = log.segments[:2]
+        offered = await offer(world.objects, log, old, lambda _: False)
+        (new,) = await storage.replace_segments(1, names_of(old), [offered])
+        assert new.count == 0
+        assert new.last_publish_time == old[-1].last_publish_time
+        assert (await log.read(0, bytes_max=1))[0].base == 8
+        assert await log.find_time(0) == 8
+        await compact(storage, world.objects, log, lambda _: True)
+        assert payloads_of(await read_all(log))[0] == b"8"
+
+    run(test)
+
+
+def test_what_was_read_before_may_be_read_on():
+    async def test(world, storage, log):
+        first = (await log.read(0, bytes_max=1))[0]
+        old = log.segments
+        await compact(storage, world.objects, log, even)
+        for entry in old:
+            await world.objects.delete(entry.object_name)
+        assert payloads_of([first])[0] == b"0"
+        assert (await log.read(first.end, bytes_max=1))[0].end > first.end
+
+    run(test)
+
+
+def test_a_read_of_a_segment_that_is_replaced_meanwhile_is_made_again():
+    async def test(world, storage, log):
+        old = log.segments
+        offered = await offer(world.objects, log, old, lambda _: True)
+        real_open = world.objects.open
+
+        def open_(name):
+            if name == old[1].object_name and log.segments == old:
+                # The last moment: it is gone, and the log consists of another.
+                log.on_replaced(old, (replace(new, object_name=offered.object_name),))
+                raise FileNotFoundError(name)
+            return real_open(name)
+
+        new = replace(
+            old[0], end=12, count=12, byte_count=offered.byte_count, checksum=None
+        )
+        world.objects.open = open_
+        assert payloads_of(await log.read(4, bytes_max=1 << 20))[-1] == b"5"
+        assert len(log.segments) == 1
+
+    run(test)
+
+
+def test_old_objects_stay_a_while_for_whoever_has_them_open():
+    async def test(world, storage, log):
+        old = names_of(log.segments)
+        await compact(storage, world.objects, log, even)
+        storage._memory.due.set()
+        await asyncio.sleep(0)
+        assert set(old) <= set(await world.objects.names(""))
+        world.now += 61
+        storage._memory.due.set()
+        await until(lambda: len(world.objects._objects) == 1)
+        assert await world.objects.names("") == names_of(log.segments)
+
+    run(test, seal_interval_s=0.001)
+
+
+def test_old_objects_are_tried_again_if_they_cannot_be_deleted():
+    async def test(world, storage, log):
+        old = names_of(log.segments)
+        await compact(storage, world.objects, log, even)
+        world.objects.failing.add(old[0])
+        world.now += 61
+        await until(lambda: storage.stats.seal_failure_count)
+        world.objects.failing.clear()
+        world.now += 61
+        await until(lambda: len(world.objects._objects) == 1)
+
+    run(test, seal_interval_s=0.001)
+
+
+def test_what_a_crash_leaves_of_old_objects_goes_when_the_topic_is_opened():
+    world = World()
+
+    async def test(world, storage, log):
+        await compact(storage, world.objects, log, even)
+        assert len(await world.objects.names("")) == 4
+
+    run(test, world)
+
+    async def again():
+        async with world.storage(seal_interval_s=0.001) as storage:
+            log = await open_topic(storage, epoch=2)
+            await until(lambda: len(world.objects._objects) == 1)
+            assert await world.objects.names("") == names_of(log.segments)
+            assert payloads_of(await read_all(log)) == [
+                b"%d" % n for n in (*range(0, 11, 2), 11, 12, 13)
+            ]
+
+    asyncio.run(again())
+
+
+def test_a_swap_of_objects_that_were_collected_as_orphans_is_refused():
+    async def test(world, storage, log):
+        old = log.segments
+        offered = await offer(world.objects, log, old, even)
+        storage._sealer.on_opened(log)
+        await until(lambda: offered.object_name not in world.objects._objects)
+        with pytest.raises(SegmentsChanged, match="run the maintenance again"):
+            await storage.replace_segments(1, names_of(old), [offered])
+        assert log.segments == old
+        assert len(payloads_of(await read_all(log))) == 14
+
+    run(test, seal_interval_s=0.001)
+
+
+def test_orphans_of_runs_that_were_cut_off_long_ago_go_with_the_next_swap():
+    async def test(world, storage, log):
+        old = await offer(world.objects, log, log.segments, even)
+        world.wall = 1_700_000_000_000_000 + 25 * 3600 * 1_000_000
+        recent = old.object_name.replace("1700000000", str(world.wall // 1_000_000))
+        await world.objects.put(recent, b"of a run at work")
+        await compact(storage, world.objects, log, even)
+        world.now += 61
+        await until(lambda: old.object_name not in world.objects._objects)
+        left = set(await world.objects.names(""))
+        assert left >= {recent, *names_of(log.segments)}
+
+    run(test, seal_interval_s=0.001)
+
+
+def test_old_objects_of_a_deleted_topic_are_not_taken_for_those_of_the_next():
+    async def test(world, storage, log):
+        old = names_of(log.segments)
+        await compact(storage, world.objects, log, even)
+        await storage.delete_topic(1)
+        await world.objects.put(old[0], b"of a topic with the same name")
+        world.now += 61
+        storage._memory.due.set()
+        await until(lambda: not storage._sealer._retired)
+        assert await world.objects.names("") == [old[0]]
+
+    run(test, seal_interval_s=0.001)
+
+
+def test_a_held_topic_is_neither_replaced_nor_dropped():
+    async def test(world, storage, log):
+        log.holds = frozenset({"lake"})
+        with pytest.raises(TopicHeld, match="held by lake"):
+            await compact(storage, world.objects, log, even)
+        world.wall = A_NOW_US + 3600_000_000
+        await storage.retain(1)
+        assert len(log.segments) == 3
+        log.holds = frozenset()
+        await storage.retain(1)
+        assert len(log.segments) == 1
+
+    run(test, policy=TopicPolicy(retention=Retention(age_s=60)))
+
+
+def test_a_fenced_log_is_not_changed():
+    async def test(world, storage, log):
+        old = log.segments
+        world.manifest.epochs[1] = 2
+        with pytest.raises(TopicFenced):
+            await compact(storage, world.objects, log, even)
+        assert log.segments == old
+        assert await world.manifest.load(1) == old
+        with pytest.raises(TopicFenced):
+            await compact(storage, world.objects, log, even)
+
+    run(test)
+
+
+def test_a_manifest_that_does_not_answer_leaves_everything():
+    async def test(world, storage, log):
+        old = log.segments
+
+        async def fail(*_):
+            raise MetadataUnavailable("on purpose")
+
+        world.manifest.replace = fail
+        with pytest.raises(MetadataUnavailable):
+            await compact(storage, world.objects, log, even)
+        assert log.segments == old
+        assert len(payloads_of(await read_all(log))) == 14
+
+    run(test)
+
+
+def test_a_topic_that_is_not_open_has_nothing_to_replace():
+    async def test(world, storage, log):
+        with pytest.raises(TopicNotFound):
+            await storage.replace_segments(2, ["a"], [])
+
+    run(test)
+
+
+def test_segments_that_are_not_there_any_more_cannot_be_replaced():
+    async def test(world, storage, log):
+        old = log.segments
+        offered = await offer(world.objects, log, old, even)
+        for names in (
+            ["default/t1/another"],
+            names_of(old)[::-1],
+            [*names_of(old), "one more"],
+            names_of([old[0], old[2]]),
+        ):
+            with pytest.raises(SegmentsChanged, match="not what it consists of"):
+                await storage.replace_segments(1, names, [offered])
+
+    run(test)
+
+
+def test_what_cannot_take_their_place_is_refused():
+    async def test(world, storage, log):
+        old, objects = log.segments, world.objects
+
+        async def refused(match, offered, entries=old):
+            with pytest.raises(InvalidRequest, match=match):
+                await storage.replace_segments(1, names_of(entries), offered)
+            assert log.segments == old
+
+        good = await offer(objects, log, old, even)
+        await refused("at least one", [])
+        await refused("at least one", [good], entries=())
+        await refused(f"at most {REPLACED_MAX}", [good] * (REPLACED_MAX + 1))
+        await refused("follow each other", [good], entries=old[:2])
+        await refused("follow each other", [good, good])
+        await refused("checksum", [replace(good, checksum=1)])
+        await refused("bytes", [replace(good, byte_count=1)])
+        await refused("has to stay", [await offer(objects, log, old, lambda a: a < 11)])
+        short = await offer(objects, log, old, even, end=11)
+        await refused("cannot be read", [short])
+        await refused("not a segment", [await junk(objects, old[0].object_name)])
+        moved = replace(good, object_name=f"elsewhere/{good.object_name}")
+        await objects.put(moved.object_name, objects._objects[good.object_name])
+        await refused("cannot be the name", [moved])
+        newer = replace(good, object_name=good.object_name.replace("-1-", "-9-"))
+        await objects.put(newer.object_name, objects._objects[good.object_name])
+        await refused("cannot be the name", [newer])
+        log.topic_id = 7
+        other = await offer(objects, log, old, even)
+        log.topic_id = 1
+        await refused("is of topic 7", [other])
+
+    async def junk(objects, like):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({"a": [1]}), sink)
+        data = sink.getvalue()
+        name = like.replace("-1.parquet", "-1-f.1.parquet")
+        await objects.put(name, data)
+        from crc32c import crc32c
+
+        from pydanube.storage.replacing import Offered
+
+        return Offered(object_name=name, byte_count=data.size, checksum=crc32c(data))
+
+    run(test)
+
+
+def test_more_messages_than_there_were_are_refused():
+    async def test(world, storage, log):
+        whole = log.segments
+        full = await offer(world.objects, log, whole, lambda _: True)
+        await compact(storage, world.objects, log, even)
+        with pytest.raises(InvalidRequest, match="cannot take the place of"):
+            await storage.replace_segments(1, names_of(log.segments), [full])
+
+    run(test)
+
+
+def test_an_object_that_is_no_parquet_is_refused():
+    async def test(world, storage, log):
+        offered = await offer(world.objects, log, log.segments, even)
+        await world.objects.put(offered.object_name, b"x" * 100)
+        with world.objects.open(offered.object_name) as file:
+            checksum, byte_count = checksum_of(file)
+        damaged = replace(offered, checksum=checksum, byte_count=byte_count)
+        with pytest.raises(InvalidRequest, match="cannot be read"):
+            await storage.replace_segments(1, names_of(log.segments), [damaged])
+
+    run(test)
+
+
+def test_sealing_goes_on_behind_what_was_replaced():
+    async def test(world, storage, log):
+        await compact(storage, world.objects, log, even)
+        await storage.seal(1)
+        await publish(log, b"14")
+        assert [(e.base, e.end, e.count) for e in log.segments] == [
+            (0, 12, 7),
+            (12, 14, 2),
+        ]
+        assert all(entry.checksum is not None for entry in log.segments)
+        assert payloads_of(await read_all(log))[-1] == b"14"
+
+    run(test)

@@ -1,0 +1,51 @@
+from dataclasses import replace
+
+from pydanube.wire.segment_format import (
+    ObjectName,
+    Run,
+    SegmentFooter,
+    SegmentIdentity,
+    object_name,
+    object_prefix,
+    parse_object_name,
+    read_footer,
+    rewritten_name,
+)
+
+IDENTITY = SegmentIdentity(topic="/default/a", topic_id=7, epoch=3)
+
+
+def test_names_sort_by_offset():
+    assert object_name("", "/default/a", 5, 17, 3) == (
+        "default/a/00000000000000000005-00000000000000000017-3.parquet"
+    )
+    assert object_prefix("/some/root/", "/default/a") == "some/root/default/a/"
+
+
+def test_a_name_says_what_it_was_made_of():
+    sealed = object_name("", "/default/a", 5, 17, 3)
+    assert parse_object_name(sealed) == ObjectName(5, 17, 3, None)
+    run = Run(0xBEE, 1_700_000_000)
+    rewritten = rewritten_name("default/a/", 5, 17, 3, run)
+    assert rewritten != sealed
+    assert rewritten != rewritten_name("default/a/", 5, 17, 3, Run(1, 1_700_000_000))
+    assert parse_object_name(rewritten) == ObjectName(5, 17, 3, run)
+    assert parse_object_name("default/a/readme.parquet") is None
+
+
+def test_what_a_footer_says_is_read_back():
+    said = IDENTITY.metadata(5, 17, 4, 99)
+    footer = {name.encode(): text.encode() for name, text in said.items()}
+    expected = SegmentFooter(
+        topic_id=7, base=5, end=17, count=4, oldest_tombstone=99, knows_tombstones=True
+    )
+    assert read_footer(footer) == expected
+    footer[b"danube.oldest_tombstone"] = b"none"
+    assert read_footer(footer) == replace(expected, oldest_tombstone=None)
+    del footer[b"danube.count"], footer[b"danube.oldest_tombstone"]
+    assert read_footer(footer) == replace(
+        expected, count=12, oldest_tombstone=None, knows_tombstones=False
+    )
+    assert read_footer({}) is None
+    assert read_footer(None) is None
+    assert read_footer({**footer, b"danube.topic_id": b"x"}) is None
