@@ -293,9 +293,7 @@ class Watch:
         """It is to deliver again."""
         watch.paused_at = None
 
-    def on_policy(
-        self, watch: SubscriptionWatch, policy: FailurePolicy
-    ) -> None:
+    def on_policy(self, watch: SubscriptionWatch, policy: FailurePolicy) -> None:
         """Another failure policy holds, or will soon, or not."""
         if policy.ack_timeout_s is not None:
             watch.ack_timeout_s = min(watch.ack_timeout_s, policy.ack_timeout_s)

@@ -53,6 +53,7 @@ class BrokerWorld:
         self.store = store or MeddledStore()
         self.files = MemoryFiles()
         self.objects = MemoryObjects()
+        self.staged = MemoryFiles()
 
     @asynccontextmanager
     async def broker(self, **options):
@@ -69,6 +70,7 @@ class BrokerWorld:
                 storage,
                 new_broker_id=lambda: "b-1",
                 wall_clock_us=lambda: A_NOW_US,
+                staging_files=self.staged,
                 **options,
             ) as broker,
         ):

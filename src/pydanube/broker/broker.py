@@ -19,6 +19,7 @@ from pydanube.broker.catalog import Catalog
 from pydanube.broker.counts import Counts
 from pydanube.broker.dead_letters import DeadLetters
 from pydanube.broker.gathering import BATCH_BYTES_MAX, Gathering
+from pydanube.broker.holds import Holds, refuse_deletion
 from pydanube.broker.known_consumers import KnownConsumers
 from pydanube.broker.namespaces import FIRST_NAMESPACES, Namespaces
 from pydanube.broker.partitions import names_of
@@ -31,6 +32,7 @@ from pydanube.broker.settings import (
     check_settings,
     dead_letter_topic_of,
 )
+from pydanube.broker.staging import Staging, open_staging
 from pydanube.broker.subscriptions import Subscriptions
 from pydanube.broker.topic import DirectTopic, ReliableTopic, Topic
 from pydanube.metadata import keys
@@ -57,6 +59,8 @@ from pydanube.model.policy import (
 )
 from pydanube.model.schemas import TopicSchema
 from pydanube.schemas.registry import SchemaRegistry
+from pydanube.storage.config import StagingConfig
+from pydanube.storage.files import MemoryFiles
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -71,6 +75,7 @@ if TYPE_CHECKING:
     from pydanube.broker.producers import ProducerSession
     from pydanube.broker.subscription import Subscription
     from pydanube.metadata.store import MetadataStore
+    from pydanube.model.descriptions import Hold
     from pydanube.model.policy import (
         DispatchLimits,
         FailurePolicy,
@@ -78,8 +83,10 @@ if TYPE_CHECKING:
         SubscriptionSettings,
     )
     from pydanube.model.ranges import Range
-    from pydanube.model.schemas import SchemaReference
+    from pydanube.model.schemas import ProducerSchema, SchemaReference
+    from pydanube.storage.files import Files
     from pydanube.storage.manifest import SegmentEntry
+    from pydanube.storage.replacing import Offered
     from pydanube.storage.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -89,6 +96,8 @@ B = TypeVar("B")
 
 TOGETHER_MAX = 64
 """So many topics are opened or cleared away at a time, and share the syncs of that."""
+FIND_TIMES_MAX = 1000
+"""So many times may be looked for in one request."""
 
 
 class Broker:
@@ -117,6 +126,8 @@ class Broker:
         self.storage = storage
         self.counts = Counts()
         self.is_draining = False
+        self.staging: Staging
+        """Batches that are stored and not published yet."""
         self._store = store
         self._auto_create_topics = auto_create_topics
         self._loop = asyncio.get_running_loop()
@@ -125,6 +136,7 @@ class Broker:
         self.known_consumers = KnownConsumers(store)
         """Whom a door has to know again after a restart."""
         self._namespaces = Namespaces(store, wall_clock_us)
+        self._holds = Holds(store, wall_clock_us)
         self._catalog = Catalog(store, self._namespaces, wall_clock_us)
         self.registry = SchemaRegistry(store, wall_clock_us)
         """The subjects of the schema registry; what topics use is deleted here."""
@@ -392,6 +404,7 @@ class Broker:
         Raises:
             TopicNotFound: There is none.
             SubscriptionInUse: It has producers or consumers and *force* is false.
+            TopicHeld: Somebody relies on its segments and *force* is false.
             InvalidRequest: It is one of the partitions of a name.
         """
         async with self._changing:
@@ -414,6 +427,8 @@ class Broker:
                     f"{topic.name} has producers or consumers; disconnect them or "
                     "force it"
                 )
+            if isinstance(topic, ReliableTopic) and not force:
+                refuse_deletion(topic.log)
         partitioned = None if stored is None else (name, stored)
         with _refusing(topics):
             # The names go first: what is left of the topics after a crash belongs
@@ -439,6 +454,63 @@ class Broker:
         """Remove what is left of a topic that has no name any more."""
         await self.storage.delete_topic(topic_id)
         await self._catalog.forget_content(topic_id)
+
+    # What segments topics consist of.
+
+    async def replace_segments(
+        self,
+        name: TopicName,
+        topic_id: TopicId,
+        old_names: Sequence[str],
+        offered: Sequence[Offered],
+    ) -> int:
+        """
+        Put objects in the place of segments of a topic; how many messages that removes.
+
+        See ``Storage.replace_segments``.
+
+        Raises:
+            TopicNotFound: There is no such topic, or it is not the one of *topic_id*.
+        """
+        topic = await self.reliable_topic(name)
+        if topic.topic_id != topic_id:
+            raise TopicNotFound(
+                f"{name} was created again: it is topic {topic.topic_id} now, not "
+                f"{topic_id}"
+            )
+        before = {each.object_name: each.count for each in topic.segments}
+        new = await self.storage.replace_segments(topic_id, old_names, offered)
+        count = sum(each.count for each in new)
+        return sum(before[each] for each in old_names) - count
+
+    async def hold_topic(self, name: TopicName, holder: str, reason: str) -> None:
+        """
+        Have *holder* rely on the segments of a topic as they are.
+
+        Durability: On return it is on disk, and no segment that the topic has from now
+            on is dropped or replaced, until it is released.
+
+        Raises:
+            TopicNotFound: There is none.
+            InvalidRequest: It is not reliable, or too many hold it already.
+        """
+        topic = await self.reliable_topic(name)
+        await self._holds.take(topic.log, holder, reason)
+
+    async def release_topic(self, name: TopicName, holder: str) -> None:
+        """
+        Undo ``hold_topic``.
+
+        Raises:
+            TopicNotFound: There is none.
+            NotFound: *holder* does not hold it.
+        """
+        topic = await self.reliable_topic(name)
+        await self._holds.release(topic.log, holder)
+
+    async def holds_of(self, topic: Topic) -> tuple[Hold, ...]:
+        """Who holds a topic."""
+        return await self._holds.of(topic.topic_id)
 
     # Schemas.
 
@@ -583,6 +655,22 @@ class Broker:
         unless *forget* says that it will not.
         """
         self._sessions.close(topic, session, forget=forget)
+
+    async def choose_schema(
+        self, topic: Topic, reference: SchemaReference
+    ) -> ProducerSchema:
+        """
+        What somebody may write to *topic* who refers to a schema.
+
+        The first one binds the topic to its subject.
+
+        Raises:
+            SchemaNotFound: There is no such subject or version.
+            OtherSchema: The topic keeps to another one.
+        """
+        chosen = await self._schemas.choose(topic.name, reference)
+        await self._bind_first(topic, reference)
+        return chosen
 
     async def attach_producer(
         self,
@@ -766,7 +854,7 @@ class Broker:
         if count < 0:
             raise InvalidRequest(f"{count} messages cannot be skipped")
         found = await self._reliable_subscription(name, subscription)
-        found.skip(count)
+        await found.skip(count)
         await self._subscriptions.save(found)
 
     async def mark_done(
@@ -810,6 +898,34 @@ class Broker:
         assert isinstance(found, ReliableSubscription)
         if offset > found.cursor_offset:
             found.seek(offset)
+
+    async def find_offsets(
+        self, name: TopicName, publish_times: Sequence[int]
+    ) -> tuple[list[int], int, int]:
+        """
+        For each time the first message published then or later, and ``base … end``.
+
+        It is the end where there is none yet.  What is published meanwhile does not
+        count, so *end* belongs to the offsets.
+
+        Bounds: FIND_TIMES_MAX times.
+
+        Raises:
+            InvalidRequest: The topic is not reliable, or there are too many times.
+            CorruptSegment: A segment that may hold one is damaged or missing.
+        """
+        if len(publish_times) > FIND_TIMES_MAX:
+            raise InvalidRequest(
+                f"{len(publish_times)} times are too many; ask for {FIND_TIMES_MAX} at "
+                "most"
+            )
+        topic = await self.reliable_topic(name)
+        base, end = topic.log.base_offset, topic.end_offset
+        offsets = [
+            min(end, await self._subscriptions.locate(topic, AtTime(time)))
+            for time in publish_times
+        ]
+        return offsets, base, end
 
     async def _look_up(self, name: TopicName, start: Position) -> Position:
         """*start* without a time, which may take a while to find."""
@@ -978,6 +1094,7 @@ class Broker:
             if topic_log is None:
                 epoch = await self._claim(topic_id)
                 topic_log = await self.storage.open_log(topic_id, name, epoch, policy)
+                await self._holds.load(topic_log)
             topic = ReliableTopic(
                 name,
                 topic_id,
@@ -1057,9 +1174,13 @@ async def open_broker(
     auto_create_topics: bool = True,
     done_ranges_max: int = 100_000,
     batch_bytes_max: int = BATCH_BYTES_MAX,
+    staging_files: Files | None = None,
+    staging: StagingConfig = StagingConfig(),  # noqa: B008  # It is immutable.
 ) -> AsyncIterator[Broker]:
     """
     A broker over what *store* and *storage* hold.
+
+    What is staged is kept in *staging_files*; without any, in memory.
 
     Topics with messages that are not sealed are opened at once, the others when
     somebody asks for them.  On leaving, the broker is drained.
@@ -1078,7 +1199,16 @@ async def open_broker(
         )
         await _open_recovered(broker, store, storage)
         try:
-            yield broker
+            async with open_staging(
+                broker,
+                store,
+                storage,
+                MemoryFiles() if staging_files is None else staging_files,
+                staging,
+                clock=asyncio.get_running_loop().time,
+                wall_clock_us=wall_clock_us,
+            ) as broker.staging:
+                yield broker
         finally:
             await broker.drain()
             for topic in broker.topics.values():

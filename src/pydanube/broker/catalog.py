@@ -380,6 +380,7 @@ class Catalog:
             keys.subscriptions_of(topic_id),
             keys.settings_of(topic_id),
             keys.segments_of(topic_id),
+            keys.holds_of(topic_id),
         ]
         for prefix in prefixes:
             stored = await self._store.scan(prefix)

@@ -348,8 +348,11 @@ def _letters_of(frame: BatchFrame, park: Park) -> Iterator[Letter]:
             values = values.cast(pa.int64())
         return values.to_pylist()  # type: ignore[no-any-return]
 
+    offsets: Iterable[int] = range(frame.base, frame.end)
+    if frame.has_gaps:
+        offsets = rows.column("offset").to_pylist()
     for offset, payload, key, attributes, publish_time, producer in zip(
-        range(frame.base, frame.end),
+        offsets,
         column(Column.PAYLOAD, b""),
         column(Column.KEY, None),
         column(Column.ATTRIBUTES, None),

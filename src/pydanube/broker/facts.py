@@ -6,6 +6,7 @@ Most batches have neither, and then their header alone says so.
 
 from __future__ import annotations
 
+from array import array
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -48,26 +49,29 @@ def terms_of(
         if last - first <= TTL_STEP_US:
             expires = epoch_s + last / US_PER_S + ttl_s
             return (Terms(base, frame.end, None, expires),)
-    rows = frame.arrow().slice(base - frame.base)
+    rows = _rows_from(frame, base)
     due = _times(rows, header.columns, Column.DELIVER_AT)
     expires_at = _times(rows, header.columns, Column.EXPIRES_AT)
     if ttl_s is not None:
         own = _publish_times(frame, rows)
         expires_at = pc.min_element_wise(expires_at, _ends(own, ttl_s))
-    return _runs(due, expires_at, base, epoch_s)
+    if not frame.has_gaps:
+        return _runs(due, expires_at, range(base, frame.end), epoch_s)
+    return _runs(due, expires_at, rows.column("offset").to_pylist(), epoch_s)
 
 
 def keys_of(frame: BatchFrame, base: int) -> Keys:
     """
     The keys by which the messages of *frame* from *base* on are kept in order.
 
-    A message without a key has the name of its producer instead.
+    A message without a key has the name of its producer instead.  Offsets without a
+    message have any key.
     """
     header = frame.header
     count = frame.end - base
     if not header.columns & (Column.KEY | Column.PRODUCER):
         return Keys([header.producer.encode()], bytes(count))
-    rows = frame.arrow().slice(base - frame.base)
+    rows = _rows_from(frame, base)
     otherwise: pa.Array | pa.Scalar = pa.scalar(header.producer.encode(), pa.binary())
     if header.columns & Column.PRODUCER:
         names = rows.column("producer").cast(pa.binary())
@@ -76,9 +80,22 @@ def keys_of(frame: BatchFrame, base: int) -> Keys:
     encoded = pc.coalesce(keys, otherwise).dictionary_encode()
     codes = encoded.indices
     view = memoryview(codes.buffers()[1]).cast("i")
-    return Keys(
-        encoded.dictionary.to_pylist(), view[codes.offset : codes.offset + count]
-    )
+    view = view[codes.offset : codes.offset + len(codes)]
+    if frame.has_gaps:
+        spread = array("i", bytes(4 * count))
+        for offset, code in zip(rows.column("offset").to_pylist(), view, strict=True):
+            spread[offset - base] = code
+        view = memoryview(spread)
+    return Keys(encoded.dictionary.to_pylist(), view)
+
+
+def _rows_from(frame: BatchFrame, base: int) -> pa.RecordBatch:
+    """The messages of *frame* from the offset *base* on; there is one at least."""
+    rows = frame.arrow()
+    if not frame.has_gaps:
+        return rows.slice(base - frame.base)
+    at = pc.index(pc.greater_equal(rows.column("offset"), base), True).as_py()
+    return rows.slice(at)
 
 
 def _times(rows: pa.RecordBatch, columns: int, column: Column) -> pa.Array:
@@ -114,7 +131,7 @@ def _ends(published: pa.Array, ttl_s: float) -> pa.Array:
 
 
 def _runs(
-    due: pa.Array, expires: pa.Array, base: int, epoch_s: float
+    due: pa.Array, expires: pa.Array, offsets: Sequence[int], epoch_s: float
 ) -> Sequence[Terms]:
     """Neighbours with the same times together; those without any left out."""
 
@@ -131,5 +148,6 @@ def _runs(
     for start, end in pairwise(bounds):
         times = clock(due[start].as_py()), clock(expires[start].as_py())
         if times != (None, None):
-            terms.append(Terms(base + start, base + end, *times))
+            # Of what is missing in between it does not matter what is said.
+            terms.append(Terms(offsets[start], offsets[end - 1] + 1, *times))
     return terms

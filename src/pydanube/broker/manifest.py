@@ -46,9 +46,29 @@ class MetadataManifest:
         Raises:
             TopicFenced: The topic has been claimed again since *epoch*.
         """
-        record = SegmentRecord(**{name: getattr(entry, name) for name in _FIELDS})
-        key = keys.segment(topic_id, Offset(entry.base))
-        await self._change(topic_id, epoch, [Put(key, record)])
+        await self._change(topic_id, epoch, [_put(topic_id, entry)])
+
+    async def replace(
+        self,
+        topic_id: TopicId,
+        old: Sequence[SegmentEntry],
+        new: Sequence[SegmentEntry],
+        epoch: int,
+    ) -> None:
+        """
+        Put *new* in the place of *old*, all at once.
+
+        Raises:
+            TopicFenced: The topic has been claimed again since *epoch*.
+        """
+        bases = {entry.base for entry in new}
+        operations: list[Operation] = [
+            Delete(keys.segment(topic_id, Offset(entry.base)))
+            for entry in old
+            if entry.base not in bases
+        ]
+        operations += [_put(topic_id, entry) for entry in new]
+        await self._change(topic_id, epoch, operations)
 
     async def drop(
         self, topic_id: TopicId, entries: Sequence[SegmentEntry], epoch: int
@@ -76,3 +96,8 @@ class MetadataManifest:
             raise TopicFenced(
                 f"topic {topic_id} has been claimed again since epoch {epoch}"
             ) from error
+
+
+def _put(topic_id: TopicId, entry: SegmentEntry) -> Put[SegmentRecord]:
+    record = SegmentRecord(**{name: getattr(entry, name) for name in _FIELDS})
+    return Put(keys.segment(topic_id, Offset(entry.base)), record)

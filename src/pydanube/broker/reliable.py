@@ -4,6 +4,10 @@ A subscription of a stored topic: at least once, with a position that is saved.
 Facts come synchronously, from doors and from the log; what they lead to is
 queued and carried out by one task, strictly in order.  The task lives as long
 as the subscription has consumers, or messages that have to be dead-lettered.
+
+Where messages were compacted away, their offsets are done as soon as the log shows
+that nothing is there: when they are read for the first time, or when what was in
+hand has to be read again.
 """
 
 from __future__ import annotations
@@ -12,10 +16,12 @@ import asyncio
 import logging
 from collections import deque
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from pydanube.broker.facts import TIMES, US_PER_S, keys_of, terms_of
 from pydanube.broker.subscription import Subscription
+from pydanube.dispatch.effects import Deliver
 from pydanube.model.descriptions import RANGES_SHOWN_MAX
 from pydanube.model.errors import OffsetDropped, Unavailable
 from pydanube.model.policy import DispatchLimits, FailurePolicy
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
     from pydanube.broker.counts import Counts
     from pydanube.broker.cursors import CursorSaver
     from pydanube.broker.dead_letters import DeadLetters
-    from pydanube.dispatch.effects import Deliver, Effect, Park
+    from pydanube.dispatch.effects import Effect, Park
     from pydanube.dispatch.facts import Terms
     from pydanube.dispatch.machine import SubscriptionMachine
     from pydanube.model.descriptions import SubscriptionDescription
@@ -88,6 +94,8 @@ class ReliableSubscription(Subscription):
         # The frame that the machine was told of last: what is delivered next
         # usually comes from it, without another look into the log.
         self._in_hand: BatchFrame | None = None
+        # Which offsets it has, if some are missing in between.
+        self._in_hand_offsets: RangeSet | None = None
         self._was_overtaken = False
         self._is_cancelled = False
         self._holds = 0
@@ -127,11 +135,21 @@ class ReliableSubscription(Subscription):
         """See the base class."""
         self.carry_out(self._machine.set_rate(messages_per_s, self._clock()))
 
-    def skip(self, count: int) -> None:
-        """The next *count* messages that are not done are done."""
-        self.carry_out(
-            self._machine.on_skip(count, self._clock(), self._log.end_offset)
-        )
+    async def skip(self, count: int) -> None:
+        """
+        The next *count* messages that are not done are done.
+
+        Raises:
+            CorruptSegment: There are gaps among them that cannot be read.
+        """
+        machine, topic_log = self._machine, self._log
+        if not topic_log.missing_from(machine.cursor.offset):
+            effects = machine.on_skip(count, self._clock(), topic_log.end_offset)
+        else:
+            end = await self._past_open(count)
+            begin = machine.cursor.offset
+            effects = machine.on_ack([(begin, end)], self._clock(), end)
+        self.carry_out(effects)
 
     def on_parked(self, base: int, end: int, *, is_expired: bool) -> None:
         """These messages are on disk in the dead-letter topic."""
@@ -164,6 +182,13 @@ class ReliableSubscription(Subscription):
     def cursor_offset(self) -> int:
         """The lowest offset that is not done."""
         return self._machine.cursor.offset
+
+    def backlog(self, end_offset: int) -> int:
+        """See the base class; what is not read yet is counted by its segments."""
+        backlog = super().backlog(end_offset)
+        if not backlog:
+            return 0
+        return max(0, backlog - self._log.missing_from(self._machine.next_offset))
 
     def describe(self, end_offset: int) -> SubscriptionDescription:
         """See the base class."""
@@ -242,7 +267,7 @@ class ReliableSubscription(Subscription):
             effect for effect in self._due if key is not None and effect.consumer != key
         ]
         if key is None:
-            self._in_hand = None
+            self._take_in_hand(None)
 
     def cancel(self) -> None:
         """End the task; the topic or the subscription goes away."""
@@ -255,20 +280,69 @@ class ReliableSubscription(Subscription):
         """
         The messages of *ranges*, which are in order.
 
+        Those that were compacted away meanwhile are not among them, and are done.
+
         Raises:
             OffsetDropped: Retention has dropped some of them.
             CorruptSegment: They cannot be read.
         """
         parts: list[BatchFrame] = []
+        missing: list[Range] = []
         left = deque(ranges)
         while left:
             frame = await self._frame_at(left[0][0])
+            if frame is None:
+                missing += left
+                break
             inside = _take_below(frame.end, left)
+            if frame.has_gaps or inside[0][0] < frame.base:
+                inside = self._existing(frame, inside, missing)
+                if not inside:
+                    continue
             if frame is self._in_hand and inside != [(frame.base, frame.end)]:
                 # What is cut into pieces is decompressed once, and not for each.
                 frame = self._in_hand = frame.plain()
             parts.append(frame.take(inside))
+        if missing:
+            self.carry_out(self._machine.on_ack(missing, self._clock()))
         return parts
+
+    def _existing(
+        self, frame: BatchFrame, ranges: list[Range], missing: list[Range]
+    ) -> list[Range]:
+        """What of *ranges* is in *frame*; the rest is added to *missing*."""
+        offsets = self._in_hand_offsets if frame is self._in_hand else None
+        if offsets is None:
+            offsets = RangeSet(frame.ranges())
+        existing: list[Range] = []
+        for base, end in ranges:
+            existing += offsets.intersection(base, end)
+            missing += offsets.gaps(base, end)
+        return existing
+
+    def _take_in_hand(self, frame: BatchFrame | None) -> None:
+        self._in_hand = frame
+        self._in_hand_offsets = None
+        if frame is not None and frame.has_gaps:
+            self._in_hand_offsets = RangeSet(frame.ranges())
+
+    async def _past_open(self, count: int) -> int:
+        """Where the first *count* messages that are not done end."""
+        cursor, topic_log = self._machine.cursor, self._log
+        offset = max(cursor.offset, topic_log.base_offset)
+        while count > 0:
+            frames = await topic_log.read(offset, bytes_max=READ_AHEAD_BYTES)
+            if not frames:
+                return topic_log.end_offset
+            for base, end in chain.from_iterable(each.ranges() for each in frames):
+                while count > 0 and (
+                    found := cursor.first_open(max(base, offset), end)
+                ):
+                    offset = min(found[1], found[0] + count)
+                    count -= offset - found[0]
+            if count > 0:
+                offset = frames[-1].end
+        return offset
 
     # The task.
 
@@ -305,7 +379,7 @@ class ReliableSubscription(Subscription):
             unwatch()
             self._running = self._wake = None
             self._due.clear()
-            self._in_hand = None
+            self._take_in_hand(None)
 
     async def _step(self, wake: asyncio.Event) -> None:
         wake.clear()
@@ -344,17 +418,36 @@ class ReliableSubscription(Subscription):
                 return
             for frame in frames:
                 # A seek may have come while we were reading.
-                if machine.wanted() <= 0 or not _holds(frame, machine.next_offset):
+                if (
+                    machine.wanted() <= 0
+                    or not offset <= machine.next_offset < frame.end
+                ):
                     break
                 # By keys it is cut into pieces in any case.
-                self._in_hand = frame.plain() if machine.needs_keys else frame
-                Subscription.carry_out(self, self._offer(self._in_hand))
+                taken = frame.plain() if machine.needs_keys else frame
+                self._take_in_hand(taken)
+                Subscription.carry_out(self, self._pass_gaps(taken))
+                Subscription.carry_out(self, self._offer(taken))
+                offset = machine.next_offset
                 await self._deliver_due()
+
+    def _pass_gaps(self, frame: BatchFrame) -> list[Effect]:
+        """Let what is missing before *frame* and inside of it be done."""
+        machine, offsets = self._machine, self._in_hand_offsets
+        begin = machine.next_offset
+        if offsets is None and begin >= frame.base:
+            return []
+        missing = [(begin, frame.base)] if begin < frame.base else []
+        if offsets is not None:
+            missing += offsets.gaps(max(begin, frame.base), frame.end)
+        return machine.on_ack(missing, self._clock(), frame.end)
 
     def _offer(self, frame: BatchFrame) -> list[Effect]:
         """Tell the machine of *frame*."""
         machine, now, ttl_s = self._machine, self._clock(), self._log.policy.ttl_s
         base = machine.next_offset
+        if base >= frame.end:
+            return []
         if ttl_s is None and not frame.header.columns & TIMES:
             terms: Sequence[Terms] = ()
         else:
@@ -367,12 +460,13 @@ class ReliableSubscription(Subscription):
 
     async def _deliver_due(self) -> None:
         while self._due and not self._holds:
-            effect = self._due[0]
+            effects = self._due_together()
+            effect = effects[0] if len(effects) == 1 else _joined(effects)
             frames = await self._frames_of(effect)
-            if not self._due or self._due[0] is not effect or self._holds:
+            if not _begins_with(self._due, effects) or self._holds:
                 # While history was read, a seek came.
                 continue
-            del self._due[0]
+            del self._due[: len(effects)]
             consumer = self._consumers.get(effect.consumer)
             if consumer is None:
                 # It is gone, and the machine has taken the messages back.
@@ -380,7 +474,25 @@ class ReliableSubscription(Subscription):
             for frame in frames:
                 self.send(consumer, frame, effect)
             byte_count = sum(frame.byte_count for frame in frames)
-            self.settle(consumer, effect, byte_count)
+            count = sum(frame.count for frame in frames)
+            self.settle(consumer, effect, byte_count, _count_of(effect) - count)
+
+    def _due_together(self) -> list[Deliver]:
+        """The next deliveries, as many as make one frame."""
+        due, frame = self._due, self._in_hand
+        first = due[0]
+        end = 1
+        # Where offsets are missing, what is between them comes piece by piece.
+        if frame is not None and frame.has_gaps and frame.base <= first.base:
+            while (
+                end < len(due)
+                and due[end].consumer == first.consumer
+                and due[end].attempt == first.attempt
+                and due[end - 1].end <= due[end].base
+                and due[end].end <= frame.end
+            ):
+                end += 1
+        return due[:end]
 
     async def _frames_of(self, effect: Deliver) -> list[BatchFrame]:
         frame = self._in_hand
@@ -388,20 +500,43 @@ class ReliableSubscription(Subscription):
             frame is not None
             and effect.ranges is None
             and (effect.base, effect.end) == (frame.base, frame.end)
+            and not frame.has_gaps
         ):
             # Nearly always: the very batch that came, as it is.
             return [frame]
         return await self.read(effect.ranges or [(effect.base, effect.end)])
 
-    async def _frame_at(self, offset: int) -> BatchFrame:
-        """The frame that holds *offset*."""
+    async def _frame_at(self, offset: int) -> BatchFrame | None:
+        """The first frame with a message from *offset* on; None if there is none."""
         frame = self._in_hand
         if frame is not None and _holds(frame, offset):
             return frame
         frames = self._log.read_tail(offset, bytes_max=1)
         if frames is None:
             frames = await self._log.read(offset, bytes_max=1)
-        return frames[0]
+        return frames[0] if frames else None
+
+
+def _begins_with(due: list[Deliver], effects: list[Deliver]) -> bool:
+    return len(due) >= len(effects) and all(
+        one is other for one, other in zip(due, effects, strict=False)
+    )
+
+
+def _joined(effects: list[Deliver]) -> Deliver:
+    """Deliveries to one consumer, one behind the other, as one."""
+    ranges: list[Range] = []
+    for each in effects:
+        ranges += each.ranges or [(each.base, each.end)]
+    first = effects[0]
+    return Deliver(
+        first.consumer,
+        first.base,
+        effects[-1].end,
+        first.attempt,
+        sum(each.byte_count for each in effects),
+        tuple(ranges),
+    )
 
 
 def _take_below(end: int, left: deque[Range]) -> list[Range]:

@@ -209,7 +209,7 @@ class Subscription:
             type=self.type,
             cursor=machine.cursor.offset,
             done=tuple(islice(machine.cursor.done, RANGES_SHOWN_MAX)),
-            backlog=machine.backlog(end_offset),
+            backlog=self.backlog(end_offset),
             in_flight=machine.in_flight_count,
             consumers=tuple(self._consumers[key].name for key in machine.consumers),
             counts=SubscriptionCounts(
@@ -267,11 +267,17 @@ class Subscription:
         self.counts.deliver(frame.count, frame.byte_count, is_again=attempt > 1)
         consumer.port.deliver(frame, attempt)
 
-    def settle(self, consumer: Consumer, effect: Deliver, byte_count: int) -> None:
-        """*effect* took *byte_count* bytes; the consumer gives back just these."""
+    def settle(
+        self, consumer: Consumer, effect: Deliver, byte_count: int, missing: int = 0
+    ) -> None:
+        """
+        *effect* took *byte_count* bytes; the consumer gives back just these.
+
+        And none of it were the *missing* messages that do not exist any more.
+        """
         # A batch that was cut is longer in pieces than the machine could know.
-        if byte_count != effect.byte_count:
-            self.credit(consumer, 0, effect.byte_count - byte_count)
+        if missing or byte_count != effect.byte_count:
+            self.credit(consumer, missing, effect.byte_count - byte_count)
 
     def _came_back(self, before: int, effects: Iterable[Effect]) -> int:
         """How many messages came back, of *before* in flight, before *effects*."""

@@ -319,6 +319,7 @@ class Topic:
         sealed_offset: int,
         tail_bytes: int = 0,
         segments: Sequence[SegmentEntry] = (),
+        missing: int = 0,
     ) -> TopicDescription:
         end_offset = self.end_offset
         return TopicDescription(
@@ -340,6 +341,7 @@ class Topic:
             limits=self.limits,
             own_limits=self.limits if self.has_own_limits else None,
             schema=self.schema,
+            message_count=end_offset - base_offset - missing,
         )
 
 
@@ -416,6 +418,7 @@ class ReliableTopic(Topic):
             sealed_offset=topic_log.sealed_offset,
             tail_bytes=topic_log.tail_bytes,
             segments=topic_log.segments,
+            missing=topic_log.missing_from(topic_log.base_offset),
         )
 
     def _answer_repeated(self) -> None:

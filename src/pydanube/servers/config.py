@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.storage.config import StorageConfig
+from pydanube.storage.config import StagingConfig, StorageConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -139,6 +139,7 @@ class BrokerConfig(
     topics: TopicsConfig = TopicsConfig()
     subscriptions: SubscriptionsConfig = SubscriptionsConfig()
     storage: StorageConfig = StorageConfig()
+    staging: StagingConfig = StagingConfig()
     log: LogConfig = LogConfig()
 
 

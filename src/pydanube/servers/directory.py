@@ -27,6 +27,11 @@ class DataDirectory:
         return self.path / "journal"
 
     @property
+    def staging(self) -> Path:
+        """Staged parts, which nobody sees before they are committed."""
+        return self.path / "staging"
+
+    @property
     def objects(self) -> Path:
         """The object store, where it is a local directory."""
         return self.path / "objects"

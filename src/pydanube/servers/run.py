@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_RESERVE_BYTES = 4 * 1024 * 1024
+"""How far ahead of what is written the journal has room."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningBroker:
@@ -121,7 +124,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
             open_sqlite(directory.metadata) as store,
             open_storage(
                 config.storage,
-                files=DirectoryFiles(directory.journal),
+                files=DirectoryFiles(directory.journal, reserve_bytes=_RESERVE_BYTES),
                 objects=DirectoryObjects(directory.objects),
                 manifest=MetadataManifest(store),
             ) as storage,
@@ -133,6 +136,8 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 auto_create_topics=config.topics.auto_create,
                 done_ranges_max=config.subscriptions.done_ranges_max,
                 batch_bytes_max=config.listen.frame_bytes_max - 64,
+                staging_files=DirectoryFiles(directory.staging),
+                staging=config.staging,
             ) as broker,
             open_stream_server(broker, config.listen.frame_bytes_max) as server,
             listen(server, host, config.listen.stream_port) as stream_port,

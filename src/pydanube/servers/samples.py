@@ -87,6 +87,14 @@ def _of_storage(broker: Broker) -> Iterator[Sample]:
     yield metrics.JOURNAL_COMMITS, (), stats.journal_commit_count
     yield metrics.JOURNAL_SYNCS, (), stats.journal_sync_count
     yield metrics.JOURNAL_COMMIT_SECONDS, (), stats.journal_commit_s
+    staging = broker.staging
+    yield metrics.STAGED_PARTS, (), staging.parts.count
+    yield metrics.STAGED_BYTES, (), staging.parts.byte_count
+    yield metrics.STAGED_COMMITS, (), staging.commit_count
+    yield metrics.STAGED_MESSAGES, (), staging.committed_messages
+    yield metrics.STAGED_COMMITS_UNDONE, (), staging.undone_count
+    yield metrics.STAGED_PARTS_EXPIRED, (), staging.parts.expired_count
+    yield metrics.STAGED_MESSAGES_DROPPED, (), staging.dropped_count
     yield metrics.SEGMENTS, (), stats.segment_count
     yield metrics.SEGMENT_BYTES, (), stats.segment_bytes
     yield metrics.SEALINGS, (), stats.sealed_count

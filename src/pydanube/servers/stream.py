@@ -29,6 +29,7 @@ from pydanube.model.errors import (
 from pydanube.model.names import TopicName, parse_client_name, parse_subscription
 from pydanube.model.version import __version__
 from pydanube.servers.stream_requests import REQUESTS, Answer, start_of
+from pydanube.servers.stream_staging import Stages
 from pydanube.wire.connection import (
     PROTOCOL_VERSION,
     REVISION,
@@ -258,6 +259,7 @@ class StreamDoor(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self._producers: dict[int, ProducerChannel] = {}
         self._consumers: dict[int, ConsumerChannel] = {}
+        self._stages = Stages(self, server.broker, server.frame_bytes_max - 64)
         # Openings that are under way, by channel; and those of them that may take
         # for ever.
         self._opening: dict[int, asyncio.Task[None]] = {}
@@ -327,6 +329,7 @@ class StreamDoor(asyncio.BufferedProtocol):
             consumer.subscription.detach(consumer.consumer)
         self._producers.clear()
         self._consumers.clear()
+        self._stages.close_all()
 
     # What the broker tells us.
 
@@ -351,8 +354,13 @@ class StreamDoor(asyncio.BufferedProtocol):
             )
         )
 
+    def send_on(self, channel: int, kind: Kind, message: Message) -> None:
+        """Send a control frame on a channel."""
+        self._write(self._protocol.send(kind, message, channel))
+
     def close_channel(self, channel: int, reason: BrokerError) -> None:
-        """End a producer or consumer, and say why."""
+        """End a producer, a consumer or a stage, and say why."""
+        self._stages.close(channel)
         producer = self._producers.pop(channel, None)
         if producer is not None:
             self._drop_held(producer)
@@ -370,7 +378,7 @@ class StreamDoor(asyncio.BufferedProtocol):
         """Tell the client that we close, let what is written out, and close."""
         if self._gone.is_set():
             return
-        for channel in [*self._producers, *self._consumers]:
+        for channel in [*self._producers, *self._consumers, *self._stages]:
             self.close_channel(channel, Draining(reason))
         self._write(self._protocol.send(Kind.GOODBYE, pb.Goodbye(reason=reason)))
         self._transport.close()
@@ -388,6 +396,8 @@ class StreamDoor(asyncio.BufferedProtocol):
         match frame.kind:
             case Kind.PUBLISH:
                 self._publish(channel, frame)
+            case Kind.STAGE:
+                self._stage(channel, frame)
             case Kind.CREDIT:
                 if consumer := self._consumers.get(channel):
                     consumer.credit(message.messages, message.bytes)
@@ -433,6 +443,13 @@ class StreamDoor(asyncio.BufferedProtocol):
         if not self._broker.has_room and "room" not in self._pauses:
             self._pause("room")
             self._server.run(self._resume_when_there_is_room())
+
+    def _stage(self, channel: int, frame: Received) -> None:
+        assert frame.batch is not None
+        self._stages.take(channel, frame.batch)
+        if not self._broker.staging.has_room and "staging" not in self._pauses:
+            self._pause("staging")
+            self._server.run(self._resume_when_more_can_be_staged())
 
     # Publishing to a topic with a limited rate.
 
@@ -563,7 +580,7 @@ class StreamDoor(asyncio.BufferedProtocol):
             if self._requests >= REQUESTS_MAX:
                 self._pause("requests")
             task = self._server.run(self._carry_out_counted(frame))
-        if frame.kind in (Kind.OPEN_PRODUCER, Kind.OPEN_CONSUMER):
+        if frame.kind in (Kind.OPEN_PRODUCER, Kind.OPEN_CONSUMER, Kind.OPEN_STAGE):
             self._opening[frame.channel] = task
             task.add_done_callback(lambda _: self._opening.pop(frame.channel))
 
@@ -698,6 +715,17 @@ class StreamDoor(asyncio.BufferedProtocol):
             port.subscription.detach(port.consumer)
         return None
 
+    async def _open_stage(self, frame: Received, m: Any) -> Answer:
+        answer = await self._stages.open(frame.channel, m)
+        if self._gone.is_set():
+            self._stages.close(frame.channel)
+        return answer
+
+    async def _close_stage(self, frame: Received, _: Any) -> Answer:
+        await self._opened(frame.channel)
+        self._stages.close(frame.channel)
+        return None
+
     async def _seek(self, frame: Received, m: Any) -> Answer:
         port = self._consumers.get(frame.channel)
         if port is None:
@@ -717,12 +745,17 @@ class StreamDoor(asyncio.BufferedProtocol):
             batch = topic_log.read_tail(offset, bytes_max=left)
             if batch is None:
                 batch = await topic_log.read(offset, bytes_max=left)
+            if not batch:
+                # What is left was compacted away.
+                offset = end
             for held in batch:
-                if held.base >= end or left <= 0:
+                if left <= 0:
                     break
-                part = held
-                if held.base < offset or held.end > end:
-                    part = held.slice(max(offset, held.base), min(end, held.end))
+                part = held.within(offset, end)
+                if part is None:
+                    # There is no message before the end.
+                    offset = end
+                    break
                 offset = part.end
                 left -= part.byte_count
                 self._server.fetched += part.count
@@ -791,12 +824,18 @@ class StreamDoor(asyncio.BufferedProtocol):
         await self._broker.room()
         self._unpause("room")
 
+    async def _resume_when_more_can_be_staged(self) -> None:
+        await self._broker.staging.room()
+        self._unpause("staging")
+
 
 _HANDLERS: dict[Kind, Callable[[StreamDoor, Received, Any], Awaitable[Answer]]] = {
     Kind.OPEN_PRODUCER: StreamDoor._open_producer,  # noqa: SLF001  # Its own table.
     Kind.CLOSE_PRODUCER: StreamDoor._close_producer,  # noqa: SLF001
     Kind.OPEN_CONSUMER: StreamDoor._open_consumer,  # noqa: SLF001
     Kind.CLOSE_CONSUMER: StreamDoor._close_consumer,  # noqa: SLF001
+    Kind.OPEN_STAGE: StreamDoor._open_stage,  # noqa: SLF001
+    Kind.CLOSE_STAGE: StreamDoor._close_stage,  # noqa: SLF001
     Kind.SEEK: StreamDoor._seek,  # noqa: SLF001
     Kind.FETCH: StreamDoor._fetch,  # noqa: SLF001
 }

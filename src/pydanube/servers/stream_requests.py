@@ -11,8 +11,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydanube.model.descriptions import NamespaceDescription, Segment, Segments
-from pydanube.model.names import TopicName, parse_namespace, parse_subscription
+from pydanube.model.errors import InvalidRequest
+from pydanube.model.ids import TopicId
+from pydanube.model.names import (
+    TopicName,
+    parse_client_name,
+    parse_namespace,
+    parse_subscription,
+)
 from pydanube.servers.stream_schemas import SCHEMA_REQUESTS
+from pydanube.servers.stream_staging import STAGING_REQUESTS
+from pydanube.storage.replacing import Offered
 from pydanube.wire.frames import Kind
 from pydanube.wire.messages import (
     dispatch_limits_from_wire,
@@ -40,6 +49,9 @@ if TYPE_CHECKING:
 
 Answer = tuple[Kind, "Message"] | None
 """What a request is answered with; None stands for OK."""
+
+
+HOLD_REASON_LENGTH_MAX = 1000
 
 
 def start_of(message: Any) -> Position:
@@ -86,6 +98,7 @@ async def _describe_topic(broker: Broker, m: Any) -> Answer:
         topic.describe(),
         limits=topic.limits,
         own_limits=await broker.topic_limits(topic.name),
+        holds=await broker.holds_of(topic),
     )
     return Kind.TOPIC_DESCRIPTION, topic_to_wire(description)
 
@@ -220,6 +233,15 @@ async def _mark_done(broker: Broker, m: Any) -> Answer:
     return None
 
 
+async def _find_offsets(broker: Broker, m: Any) -> Answer:
+    offsets, base, end = await broker.find_offsets(
+        TopicName.parse(m.topic), m.publish_time
+    )
+    return Kind.OFFSETS_FOUND, pb.OffsetsFound(
+        offset=offsets, base_offset=base, end_offset=end
+    )
+
+
 async def _list_segments(broker: Broker, m: Any) -> Answer:
     topic = await broker.topic(TopicName.parse(m.topic))
     facts = topic.describe()
@@ -237,12 +259,52 @@ async def _list_segments(broker: Broker, m: Any) -> Answer:
                 count=entry.count,
                 byte_count=entry.byte_count,
                 url=broker.segment_url(entry),
+                object_name=entry.object_name,
+                checksum=entry.checksum,
+                first_publish_time=entry.first_publish_time,
+                last_publish_time=entry.last_publish_time,
+                sealed_at=entry.sealed_at,
             )
             for entry in topic.segments
             if entry.base < end and base < entry.end
         ),
+        epoch=facts.epoch,
     )
     return Kind.SEGMENTS, segments_to_wire(segments)
+
+
+async def _replace_segments(broker: Broker, m: Any) -> Answer:
+    removed = await broker.replace_segments(
+        TopicName.parse(m.topic),
+        TopicId(m.topic_id),
+        list(m.old),
+        [
+            Offered(
+                object_name=each.object_name,
+                byte_count=each.byte_count,
+                checksum=each.checksum,
+            )
+            for each in m.new
+        ],
+    )
+    return Kind.SEGMENTS_REPLACED, pb.SegmentsReplaced(removed=removed)
+
+
+async def _hold_topic(broker: Broker, m: Any) -> Answer:
+    holder = parse_client_name("hold", m.name)
+    if len(m.reason) > HOLD_REASON_LENGTH_MAX:
+        raise InvalidRequest(
+            f"the reason of a hold has at most {HOLD_REASON_LENGTH_MAX} characters"
+        )
+    await broker.hold_topic(TopicName.parse(m.topic), holder, m.reason)
+    return None
+
+
+async def _release_topic(broker: Broker, m: Any) -> Answer:
+    await broker.release_topic(
+        TopicName.parse(m.topic), parse_client_name("hold", m.name)
+    )
+    return None
 
 
 REQUESTS: dict[Kind, Callable[[Broker, Any], Awaitable[Answer]]] = {
@@ -252,6 +314,10 @@ REQUESTS: dict[Kind, Callable[[Broker, Any], Awaitable[Answer]]] = {
     Kind.LIST_TOPICS: _list_topics,
     Kind.DESCRIBE_TOPIC: _describe_topic,
     Kind.LIST_SEGMENTS: _list_segments,
+    Kind.REPLACE_SEGMENTS: _replace_segments,
+    Kind.HOLD_TOPIC: _hold_topic,
+    Kind.RELEASE_TOPIC: _release_topic,
+    Kind.FIND_OFFSETS: _find_offsets,
     Kind.SET_TOPIC_LIMITS: _set_topic_limits,
     Kind.ADD_PARTITIONS: _add_partitions,
     Kind.LIST_PARTITIONS: _list_partitions,
@@ -272,4 +338,5 @@ REQUESTS: dict[Kind, Callable[[Broker, Any], Awaitable[Answer]]] = {
     Kind.DESCRIBE_SUBSCRIPTION: _describe_subscription,
     Kind.REPORT_PROGRESS: _report_progress,
     **SCHEMA_REQUESTS,
+    **STAGING_REQUESTS,
 }

@@ -1,9 +1,13 @@
 """What a batch tells a dispatch machine besides its offsets."""
 
+from dataclasses import replace
+
+import pyarrow as pa
 import pytest
 
 from pydanube.broker.facts import keys_of, terms_of
-from pydanube.wire.batches import Codec
+from pydanube.model.batch import FIELDS, Column, schema_of
+from pydanube.wire.batches import Codec, encode_with_offsets
 from support.batches import A_TIME, frame_of
 
 EPOCH_S = 1000.0 - A_TIME / 1e6
@@ -118,3 +122,31 @@ def test_keys_are_looked_at_once_each():
     assert sorted(found.unique) == [b"a", b"b"]
     assert len(found.codes) == 999
     assert found.unique[found.codes[0]] == b"b"
+
+
+def with_gaps(frame, offsets):
+    rows = frame.arrow().filter(
+        pa.array([at in offsets for at in range(frame.base, frame.end)])
+    )
+    rows = rows.append_column(FIELDS[Column.OFFSET], pa.array(offsets, pa.int64()))
+    columns = schema_of(frame.header.columns | Column.OFFSET).names
+    return encode_with_offsets(rows.select(columns), replace(frame.header))
+
+
+def test_offsets_without_a_message_stand_between_those_with_one():
+    frame = stamped(
+        frame_of(
+            [b"a", b"b", b"c", b"d", b"e", b"f"],
+            keys=[b"x", b"y", b"x", None, b"y", b"z"],
+            deliver_at=[at(5), at(6), at(5), None, at(7), at(7)],
+            producer="p",
+        )
+    )
+    gappy = with_gaps(frame, [10, 12, 13, 15])
+    assert terms(gappy) == [(10, 13, 1005.0, None), (15, 16, 1007.0, None)]
+    assert terms(gappy, base=11) == [(12, 13, 1005.0, None), (15, 16, 1007.0, None)]
+    found = keys(gappy)
+    assert [found[each - 10] for each in (10, 12, 13, 15)] == [b"x", b"x", b"p", b"z"]
+    assert len(found) == 6
+    found = keys(gappy, base=13)
+    assert (found[0], found[2], len(found)) == (b"p", b"z", 3)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pydanube.model.errors import OffsetDropped
-from pydanube.model.names import SubscriptionName
+from pydanube.model.names import SubscriptionName, TopicName
 from pydanube.model.policy import (
     DispatchLimits,
     FailurePolicy,
@@ -18,8 +18,9 @@ from pydanube.model.policy import (
     TopicPolicy,
 )
 from pydanube.wire.batches import Codec
-from support.brokers import A_NOW_US, A_TOPIC, RELIABLE, with_bare_broker
-from support.readers import S, a_while, attach, publish, subscribe
+from support.brokers import A_NOW_US, A_TOPIC, RELIABLE, with_bare_broker, with_world
+from support.compacted import compact
+from support.readers import S, a_while, attach, publish, stored, subscribe
 from support.storages import until
 
 NO_DELAY = FailurePolicy(redelivery_delay_s=0.0)
@@ -391,3 +392,183 @@ def test_a_blocked_key_blocks_no_other():
         assert await reader.offsets(4) == [0, 1, 3, 2]
 
     with_keys(test)
+
+
+# Where messages were compacted away.
+
+
+def with_gaps(test, kept=(1, 4, 5, 9), count=10, rows_max=3, **options):
+    """Run *test* with a sealed topic of which only *kept* are left, and a tail."""
+
+    async def run(world):
+        async with world.broker() as broker:
+            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            keys = [b"k%d" % (at % 3) for at in range(count)]
+            await publish(topic, *map(str.encode, map(str, range(count))), keys=keys)
+            await broker.storage.seal(topic.topic_id)
+            subscription = await subscribe(broker, **options)
+            await compact(
+                broker.storage,
+                world.objects,
+                topic.log,
+                lambda at: at in kept,
+                rows_max=rows_max,
+            )
+            await publish(topic, b"tail", keys=[b"k0"])
+            await test(broker, topic, subscription)
+
+    with_world(run)
+
+
+EVERY_TYPE = pytest.mark.parametrize("type_", list(SubscriptionType))
+
+
+@EVERY_TYPE
+def test_gaps_are_passed_and_what_is_left_comes_once(type_):
+    async def test(broker, topic, subscription):
+        assert subscription.backlog(11) == 5
+        reader, consumer = attach(subscription)
+        assert await reader.offsets(5) == [1, 4, 5, 9, 10]
+        assert {each.attempt for each in reader.got} == {1}
+        facts = subscription.describe(11)
+        assert (facts.in_flight, facts.backlog) == (5, 5)
+        assert subscription.flow_of(consumer)[:2] == (5, 995)
+        subscription.ack([(1, 2), (4, 6), (9, 11)], 0)
+        facts = subscription.describe(11)
+        assert (facts.cursor, facts.done, facts.backlog) == (11, (), 0)
+
+    with_gaps(test, type_=type_)
+
+
+@EVERY_TYPE
+def test_gaps_take_no_credit(type_):
+    async def test(broker, topic, subscription):
+        reader, consumer = attach(subscription, messages=2)
+        assert await reader.offsets(2) == [1, 4]
+        await a_while()
+        assert len(reader.got) == 2
+        subscription.credit(consumer, 2, 0)
+        assert await reader.offsets(4) == [1, 4, 5, 9]
+
+    with_gaps(test, type_=type_)
+
+
+@EVERY_TYPE
+def test_what_failed_and_is_compacted_before_it_comes_again_is_done(type_):
+    async def test(world):
+        async with world.broker() as broker:
+            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            await publish(topic, b"a", b"b", b"c", keys=[b"k"] * 3)
+            await broker.storage.seal(topic.topic_id)
+            subscription = await subscribe(broker, type_=type_)
+            await broker.set_failure_policy(A_TOPIC, S, NO_DELAY)
+            reader, consumer = attach(subscription)
+            await reader.first(3)
+            await compact(broker.storage, world.objects, topic.log, lambda at: at == 2)
+            subscription._take_in_hand(None)
+            subscription.nack([(0, 3)])
+            assert [each[::2] for each in (await reader.first(4))[3:]] == [(2, 2)]
+            facts = subscription.describe(3)
+            assert (facts.cursor, facts.in_flight, facts.backlog) == (2, 1, 1)
+            assert subscription.flow_of(consumer)[:2] == (1, 996)
+
+    with_world(test)
+
+
+def test_all_that_failed_may_be_gone_when_it_comes_again():
+    async def test(world):
+        async with world.broker() as broker:
+            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            await publish(topic, b"a", b"b", b"c")
+            await broker.storage.seal(topic.topic_id)
+            subscription = await subscribe(broker)
+            await broker.set_failure_policy(A_TOPIC, S, NO_DELAY)
+            reader, consumer = attach(subscription, messages=2)
+            await reader.first(2)
+            await compact(broker.storage, world.objects, topic.log, lambda at: at == 2)
+            subscription._take_in_hand(None)
+            subscription.nack([(0, 2)])
+            subscription.credit(consumer, 2, 0)
+            assert (await reader.first(3))[2] == (2, b"c", 1)
+            facts = subscription.describe(3)
+            assert (facts.cursor, facts.in_flight) == (2, 1)
+
+    with_world(test)
+
+
+def test_what_is_compacted_before_it_is_dead_lettered_is_done():
+    policy = FailurePolicy(
+        redeliveries_max=0,
+        redelivery_delay_s=0.0,
+        poison=PoisonPolicy.DEAD_LETTER,
+        dead_letter_topic="/default/letters",
+    )
+
+    async def test(world):
+        async with world.broker() as broker:
+            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            await publish(topic, b"a", b"b", b"c")
+            await broker.storage.seal(topic.topic_id)
+            subscription = await subscribe(broker)
+            await broker.set_failure_policy(A_TOPIC, S, policy)
+            reader, _ = attach(subscription)
+            await reader.first(3)
+            await compact(broker.storage, world.objects, topic.log, lambda at: at == 2)
+            subscription._take_in_hand(None)
+            subscription.nack([(0, 3)])
+            await until(lambda: subscription.cursor_offset == 3)
+            letters = await broker.topic(TopicName.parse("/default/letters"))
+            (letter,) = await stored(letters)
+            assert letter[0] == b"c"
+            assert letter[1]["x-original-topic-offset"] == "2"
+
+    with_world(test)
+
+
+@pytest.mark.parametrize(
+    ("count", "cursor"), [(0, 0), (1, 4), (2, 5), (3, 9), (4, 10), (5, 11), (99, 11)]
+)
+def test_skipping_counts_only_messages_that_are_there(count, cursor):
+    async def test(broker, topic, subscription):
+        await broker.skip(A_TOPIC, S, count)
+        reader, _ = attach(subscription)
+        left = [at for at in (1, 4, 5, 9, 10) if at >= cursor]
+        assert await reader.offsets(len(left)) == left
+        assert subscription.backlog(11) == len(left)
+
+    with_gaps(test)
+
+
+def test_a_seek_into_a_gap_goes_on_behind_it():
+    async def test(broker, topic, subscription):
+        await broker.seek(topic, subscription, 6)
+        reader, _ = attach(subscription)
+        assert await reader.offsets(2) == [9, 10]
+        await broker.seek(topic, subscription, 2)
+        assert await reader.offsets(6) == [9, 10, 4, 5, 9, 10]
+
+    with_gaps(test)
+
+
+def test_times_of_delivery_are_of_the_messages_that_are_left():
+    async def test(world):
+        async with world.broker() as broker:
+            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            times = [in_ms(60), None, in_ms(60), in_ms(-5), None, None]
+            await publish(topic, *[b"x"] * 6, deliver_at=times)
+            await broker.storage.seal(topic.topic_id)
+            subscription = await subscribe(broker)
+            await compact(broker.storage, world.objects, topic.log, lambda at: at != 1)
+            reader, _ = attach(subscription)
+            assert await reader.offsets(5) == [3, 4, 5, 0, 2]
+
+    with_world(test)
+
+
+def test_pieces_between_gaps_are_delivered_together():
+    async def test(broker, topic, subscription):
+        reader, _ = attach(subscription)
+        await reader.first(101)
+        assert len(reader.frames) == 2
+
+    with_gaps(test, kept=range(1, 200, 2), count=200, rows_max=1000)

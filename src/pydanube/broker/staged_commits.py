@@ -1,0 +1,400 @@
+"""
+How a version of staged batches is committed: all of it, and once.
+
+Theory.  One record for each query says how far it is.  A commit is *decided* by one
+change of that record, which names the files of the parts and a producer id that no
+commit had before.  Before it nothing is visible, and whatever is wrong refuses the
+commit.  After it nothing can refuse it any more: the batches are appended to their
+topics, as those of a producer with that id which counts from 0, until all are there.
+The journal remembers the producer's count together with its batches, so whoever goes
+on after a crash appends exactly what is missing.  Then the record is marked, and only
+then the files are removed.
+
+::
+
+    verify → places → record: decided → append … → sync → record: done → remove files
+             a crash here:  nothing     goes on with what is missing    removes files
+
+A commit that cannot go on, because the disk is full, waits and tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from pydanube.broker.places import Request
+from pydanube.broker.staged_parts import producer_of
+from pydanube.metadata.records import StagedTopicRecord, StagingDecision
+from pydanube.model.errors import (
+    BrokerError,
+    CorruptStage,
+    Draining,
+    StagedPartNotFound,
+    TopicFenced,
+    TopicNotFound,
+)
+from pydanube.model.ids import TopicId
+from pydanube.model.names import TopicName
+from pydanube.wire.batches import decode, restamp_producer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pydanube.broker.places import Place
+    from pydanube.broker.staged_parts import Part
+    from pydanube.broker.topic import ReliableTopic
+    from pydanube.storage.staging import PartReader, StagedFiles
+    from pydanube.storage.storage import Storage
+    from pydanube.wire.batches import BatchFrame
+
+log = logging.getLogger(__name__)
+
+PIECE_BYTES = 8 * 1024 * 1024
+"""So much of a part is read, and then appended, at a time."""
+PRODUCER_EPOCH = 1
+"""Of the producer of a query, which nobody can open."""
+
+
+class Topics(Protocol):
+    """The topics of a broker, as far as commits need them."""
+
+    is_draining: bool
+
+    async def reliable_topic(self, name: TopicName) -> ReliableTopic:
+        """The topic *name*; see ``Broker.reliable_topic``."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether topics take more at the moment."""
+
+    async def room(self) -> None:
+        """Wait until they do."""
+
+
+class DoneQueries(Protocol):
+    """Whoever remembers how far queries are."""
+
+    def new_commit_id(self, query: str) -> int:
+        """A number that no commit of *query* has had."""
+
+    async def mark_done(self, query: str, decision: StagingDecision) -> None:
+        """The decision is carried out; on return that is on disk."""
+
+
+@dataclass(slots=True)
+class _Target:
+    """A topic that a commit appends to."""
+
+    topic: ReliableTopic | None
+    """None if it was deleted after the decision."""
+    appended: int
+    """So many messages were there already."""
+    sequence: int = 0
+    """Of the next message that is read."""
+
+
+@dataclass(slots=True)
+class Commit:
+    """A commit that is decided, or will be, and the places it has for that."""
+
+    decision: StagingDecision
+    places: dict[int, tuple[ReliableTopic, Place]] = field(default_factory=dict)
+    """By topic id."""
+    byte_count: int = 0
+    """What its parts take on the disk."""
+
+    def leave(self) -> None:
+        """Give the places back."""
+        for topic, place in self.places.values():
+            topic.places.leave(place)
+        self.places.clear()
+
+
+class Committer:
+    """Prepares commits, and carries out what is decided."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        storage: Storage,
+        files: StagedFiles,
+        queries: DoneQueries,
+    ) -> None:
+        self.dropped_count = 0
+        """Messages of decided commits whose topic had been deleted."""
+        self._topics = topics
+        self._storage = storage
+        self._files = files
+        self._queries = queries
+
+    async def prepare(self, query: str, version: int, parts: Sequence[Part]) -> Commit:
+        """
+        What there is to decide; it has its places in the topics.
+
+        Raises:
+            CorruptStage: A part is damaged.
+            TopicNotFound: A topic was deleted since messages were staged for it.
+            ProducerBusy, QuotaExceeded: A topic does not let the query in.
+        """
+        counts: dict[int, tuple[str, int]] = {}
+        for part in parts:
+            content = await self._files.verify(part.number)
+            if content.header.key != part.key:
+                raise CorruptStage(f"the file {part.number} is of another part")
+            counted = zip(content.topics, content.message_counts, strict=True)
+            for topic, count in counted:
+                _, before = counts.get(topic.topic_id, ("", 0))
+                counts[topic.topic_id] = (topic.name, before + count)
+        commit = Commit(
+            StagingDecision(
+                version=version,
+                commit_id=self._queries.new_commit_id(query),
+                parts=tuple((part.number, part.key.part_id) for part in parts),
+                topics=tuple(
+                    StagedTopicRecord(topic_id=topic_id, name=name, message_count=count)
+                    for topic_id, (name, count) in counts.items()
+                ),
+            ),
+            byte_count=sum(part.byte_count for part in parts),
+        )
+        try:
+            for record in commit.decision.topics:
+                await self._enter(commit, query, record)
+        except BaseException:
+            commit.leave()
+            raise
+        return commit
+
+    async def resume(self, query: str, decision: StagingDecision) -> Commit:
+        """What was decided before a restart, with its places in the topics."""
+        commit = Commit(decision)
+        for record in decision.topics:
+            topic = await self._find_topic(record)
+            if topic is not None:
+                commit.places[record.topic_id] = (topic, _seat(topic, query, 0))
+        return commit
+
+    async def carry_out(self, query: str, commit: Commit) -> None:
+        """
+        Append what is missing, and mark the record.
+
+        Durability: On return every message is on disk in its topic.
+
+        Cancellation: It can be called again; so if it fails.
+
+        Raises:
+            DiskFull, JournalFailed, MetadataUnavailable: It is not done yet.
+            CorruptStage: A part was damaged after the decision.
+            Draining: The broker is stopping; the next start goes on.
+        """
+        decision = commit.decision
+        targets = {
+            record.topic_id: _Target(
+                topic=await self._find_topic(record),
+                appended=self._count_appended(query, decision, record),
+            )
+            for record in decision.topics
+        }
+        appends = _Appends()
+        try:
+            for number, part_id in decision.parts:
+                reader = await self._files.reader(number)
+                if reader.header.key.part_id != part_id:
+                    raise CorruptStage(f"the file {number} is of another part")
+                work = partial(_read_frames, reader, decision.commit_id, targets)
+                await self._append_part(work, targets, appends)
+        finally:
+            await appends.settled()
+        appends.check()
+        await self._storage.sync()
+        await self._queries.mark_done(query, decision)
+        for record in decision.topics:
+            if targets[record.topic_id].topic is not None:
+                self._storage.delete_producer(
+                    TopicId(record.topic_id), producer_of(query)
+                )
+        commit.leave()
+
+    async def _append_part(
+        self,
+        read: Callable[[], _Frames],
+        targets: dict[int, _Target],
+        appends: _Appends,
+    ) -> None:
+        is_last = False
+        while not is_last:
+            frames, dropped, is_last = await self._files.do(read)
+            self.dropped_count += dropped
+            for topic_id, frame in frames:
+                if self._topics.is_draining:
+                    raise Draining("the broker is stopping (draining)")
+                if not self._topics.has_room:
+                    await self._topics.room()
+                appends.check()
+                self._append(targets[topic_id], frame, appends)
+
+    def _append(self, target: _Target, frame: BatchFrame, appends: _Appends) -> None:
+        topic = target.topic
+        if topic is None:
+            self.dropped_count += frame.count
+            return
+        try:
+            topic.append(frame, partial(self._on_appended, target, frame, appends))
+        except (TopicNotFound, TopicFenced) as error:
+            self._drop(target, frame, error)
+        else:
+            appends.begin()
+
+    def _on_appended(
+        self,
+        target: _Target,
+        frame: BatchFrame,
+        appends: _Appends,
+        _: int,
+        error: BrokerError | None,
+    ) -> None:
+        if isinstance(error, TopicNotFound | TopicFenced):
+            self._drop(target, frame, error)
+            error = None
+        appends.end(error)
+
+    def _drop(self, target: _Target, frame: BatchFrame, error: BrokerError) -> None:
+        if target.topic is not None:
+            log.warning("messages that were committed are dropped: %s", error)
+            target.topic = None
+        self.dropped_count += frame.count
+
+    async def _enter(
+        self, commit: Commit, query: str, record: StagedTopicRecord
+    ) -> None:
+        topic = await self._topics.reliable_topic(TopicName.parse(record.name))
+        if topic.topic_id != record.topic_id:
+            raise TopicNotFound(
+                f"{record.name} was deleted after messages were staged for it, and "
+                "created again; stage the version again"
+            )
+        topic.check()
+        place = _seat(topic, query, topic.limits.max_producers_per_topic)
+        commit.places[record.topic_id] = (topic, place)
+
+    def _count_appended(
+        self, query: str, decision: StagingDecision, record: StagedTopicRecord
+    ) -> int:
+        """How many messages of a decision are in one of its topics already."""
+        state = self._storage.find_state(TopicId(record.topic_id))
+        known = None if state is None else state.producers.get(producer_of(query))
+        if known is None or known.producer_id != decision.commit_id:
+            return 0
+        return known.next_sequence
+
+    async def _find_topic(self, record: StagedTopicRecord) -> ReliableTopic | None:
+        try:
+            topic = await self._topics.reliable_topic(TopicName.parse(record.name))
+        except TopicNotFound:
+            topic = None
+        if topic is None or topic.topic_id != record.topic_id:
+            log.warning(
+                "%s was deleted after %d messages for it were committed; they are "
+                "dropped",
+                record.name,
+                record.message_count,
+            )
+            return None
+        return topic
+
+
+class _Appends:
+    """Batches on their way to the journal."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._error: BrokerError | None = None
+        self._settled = asyncio.Event()
+        self._settled.set()
+
+    def begin(self) -> None:
+        """One more is on its way."""
+        self._count += 1
+        self._settled.clear()
+
+    def end(self, error: BrokerError | None) -> None:
+        """One has arrived, or not."""
+        self._count -= 1
+        self._error = self._error or error
+        if not self._count:
+            self._settled.set()
+
+    def check(self) -> None:
+        """
+        Let somebody pass who wants to send another.
+
+        Raises: What one has run into; nothing behind it may be sent.
+        """
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+
+    async def settled(self) -> None:
+        """Return when none is on its way."""
+        await self._settled.wait()
+
+
+def count_of(decision: StagingDecision) -> int:
+    """How many messages a decision is about."""
+    return sum(topic.message_count for topic in decision.topics)
+
+
+def check_complete(parts: Sequence[Part]) -> None:
+    """
+    Let parts pass that can be committed.
+
+    Raises:
+        CorruptStage: One was damaged when the broker started.
+        StagedPartNotFound: One is not finished.
+    """
+    for part in parts:
+        if part.is_finished and part.damage is None:
+            continue
+        if part.damage is not None:
+            raise CorruptStage(f"the part {part.key.name} is damaged: {part.damage}")
+        raise StagedPartNotFound(f"the part {part.key.name} is not finished")
+
+
+def _seat(topic: ReliableTopic, query: str, count_max: int) -> Place:
+    request = Request(name=producer_of(query), joins=True)
+    place = topic.places.enter(request, count_max)
+    # Only who wants to be alone may have to wait.
+    assert place is not None
+    return place
+
+
+_Frames = tuple[list[tuple[TopicId, "BatchFrame"]], int, bool]
+
+
+def _read_frames(
+    reader: PartReader, commit_id: int, targets: dict[int, _Target]
+) -> _Frames:
+    """
+    The next batches that are missing, ready to be appended; in a thread.
+
+    Also how many messages are for topics that are gone, and whether the part ends.
+    """
+    frames, dropped = [], 0
+    read = reader.read(PIECE_BYTES)
+    for topic_id, staged in read:
+        target = targets[topic_id]
+        sequence = target.sequence
+        target.sequence = sequence + staged.count
+        if sequence < target.appended:
+            continue
+        if target.topic is None:
+            dropped += staged.count
+            continue
+        # A copy: the file cannot be written to, and goes away.
+        frame = decode(bytearray(staged.buffer))
+        restamp_producer(frame, commit_id, PRODUCER_EPOCH, sequence)
+        frames.append((topic_id, frame))
+    return frames, dropped, not read

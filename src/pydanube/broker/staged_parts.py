@@ -1,0 +1,475 @@
+"""
+Staged parts, as their broker knows them: who fills them, and how much there is.
+
+A part is filled through *stages*, one for each topic that it has messages for.  A
+batch is checked as if it were published, and then goes to the part's file instead of
+the topic's log.  Whatever goes wrong with one batch ends the whole part, because a
+part is committed whole or not at all.  Only a lost connection does not: the writer
+comes again, is told how much is there, and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pydanube.broker.limits import verify
+from pydanube.model.batch import Column
+from pydanube.model.errors import (
+    BrokerError,
+    CorruptBatch,
+    InvalidRequest,
+    OutOfSequence,
+    Overloaded,
+    QuotaExceeded,
+    StagedPartNotFound,
+    StagingClosed,
+)
+from pydanube.wire.staging_format import FileHeader, Finished
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+    from pydanube.broker.topic import ReliableTopic
+    from pydanube.model.schemas import ProducerSchema
+    from pydanube.model.staging import PartKey
+    from pydanube.storage.config import StagingConfig
+    from pydanube.storage.staging import FoundPart, PartFile, StagedFiles
+    from pydanube.wire.batches import BatchFrame
+
+OPEN_PARTS_MAX = 1000
+"""So many parts may be written at a time; each has a file open."""
+TOPICS_MAX = 10_000
+"""So many topics may have messages in one part."""
+
+
+def producer_of(query: str) -> str:
+    """The producer that a query's messages name; no client can have this name."""
+    return f"staged/{query}"
+
+
+class StagePort(Protocol):
+    """Whoever fills a stage, as the stage sees him."""
+
+    def staged(self, next_sequence: int) -> None:
+        """So many of the part's messages for the topic are written."""
+
+    def close(self, reason: BrokerError) -> None:
+        """The stage takes nothing any more."""
+
+
+class Stage:
+    """One topic of a part, as one connection fills it."""
+
+    def __init__(
+        self,
+        part: Part,
+        content: _Content,
+        topic: ReliableTopic,
+        schema: ProducerSchema | None,
+        port: StagePort,
+    ) -> None:
+        self.producer = producer_of(part.key.query)
+        self.schema = schema
+        self._part = part
+        self._content = content
+        self._topic = topic
+        self._port: StagePort | None = port
+
+    @property
+    def next_sequence(self) -> int:
+        """Of the part's messages for the topic, so many were taken."""
+        return self._content.taken
+
+    def take(self, frame: BatchFrame) -> None:
+        """
+        Take the next batch; the port is told when it is written.
+
+        What is wrong with it ends the part, and the port is told that.
+        """
+        if self._port is None:
+            return
+        part, content, header = self._part, self._content, frame.header
+        part.touch()
+        if header.base_sequence + header.count <= content.taken:
+            # Sent again after a lost connection.
+            self._tell_written()
+            return
+        try:
+            self._check(frame)
+            content.taken += header.count
+            gate = self._topic.gate
+            if gate is None:
+                self._store(frame)
+            else:
+                gate.admit(frame, self.schema, self._store, self._on_refused)
+        except BrokerError as error:
+            part.fail(error)
+
+    def leave(self) -> None:
+        """The connection is gone, or another one is in its place."""
+        self._port = None
+        self._part.leave(self)
+
+    def close(self, reason: BrokerError) -> None:
+        """The part takes nothing any more."""
+        port, self._port = self._port, None
+        if port is not None:
+            port.close(reason)
+
+    def _check(self, frame: BatchFrame) -> None:
+        header = frame.header
+        if header.base_sequence != self._content.taken:
+            raise OutOfSequence(
+                f"the batch begins with sequence {header.base_sequence}; "
+                f"{self._content.taken} was expected"
+            )
+        if header.producer != self.producer:
+            raise InvalidRequest(
+                f"the batch names the producer {header.producer!r}, the part belongs "
+                f"to {self.producer!r}"
+            )
+        if header.columns & (Column.OFFSET | Column.PRODUCER):
+            raise InvalidRequest("a staged batch has no column offset or producer")
+        try:
+            verify(frame, self._topic.limits.max_message_size, self._topic.name)
+        except CorruptBatch as error:
+            raise InvalidRequest(f"the batch is damaged: {error}") from error
+
+    def _store(self, frame: BatchFrame) -> None:
+        self._part.append(self._content.number, frame, partial(self._on_written, frame))
+
+    def _on_written(self, frame: BatchFrame, error: BrokerError | None) -> None:
+        if error is not None:
+            self._part.fail(error)
+            return
+        header = frame.header
+        self._content.written = header.base_sequence + header.count
+        self._tell_written()
+
+    def _on_refused(self, _: int, error: BrokerError | None) -> None:
+        assert error is not None
+        self._part.fail(error)
+
+    def _tell_written(self) -> None:
+        if self._port is not None:
+            self._port.staged(self._content.written)
+
+
+class _Content:
+    """How much of a part is for one topic."""
+
+    __slots__ = ("number", "taken", "topic_id", "written")
+
+    def __init__(self, number: int, topic_id: int, count: int = 0) -> None:
+        self.number = number
+        self.topic_id = topic_id
+        self.taken = count
+        self.written = count
+
+
+class Part:
+    """One part: its file, and who fills it."""
+
+    def __init__(
+        self, parts: StagedParts, key: PartKey, file: PartFile, now: float
+    ) -> None:
+        self.key = key
+        self.file = file
+        self.touched_at = now
+        self.batch_count = 0
+        self.message_count = 0
+        self.byte_count = 0
+        """What the file takes, with what is on its way there."""
+        self.is_finished = False
+        self.damage: str | None = None
+        """What was wrong with the file when the broker started."""
+        self._parts = parts
+        self._contents: dict[str, _Content] = {}
+        self._stages: dict[str, Stage] = {}
+        self._finishing: asyncio.Future[None] | None = None
+
+    @property
+    def number(self) -> int:
+        """Of its file."""
+        return self.file.header.number
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may grow."""
+        return self._finishing is None and not self.is_finished
+
+    def touch(self) -> None:
+        """Somebody cares for the part."""
+        self.touched_at = self._parts.now()
+
+    def restore(self, found: FoundPart) -> None:
+        """Take over what the file holds."""
+        content = found.content
+        self.batch_count = content.batch_count
+        self.message_count = content.message_count
+        self.byte_count = found.byte_count if content.is_finished else content.end
+        self.is_finished = content.is_finished
+        self.damage = content.damage
+        for topic, count in zip(content.topics, content.message_counts, strict=True):
+            self._contents[topic.name] = _Content(topic.number, topic.topic_id, count)
+
+    def stage(
+        self, topic: ReliableTopic, schema: ProducerSchema | None, port: StagePort
+    ) -> Stage:
+        """
+        A stage for *topic*; who had it before has it no more.
+
+        Raises:
+            StagingClosed: The part is finished.
+            StagedPartNotFound: The topic was deleted and created again meanwhile.
+        """
+        if not self.is_open:
+            raise StagingClosed(f"the part {self.key.name} is finished")
+        name = str(topic.name)
+        content = self._contents.get(name)
+        if content is None:
+            content = self._add(name, topic)
+        elif content.topic_id != topic.topic_id:
+            raise StagedPartNotFound(
+                f"{name} was deleted after messages were staged for it; stage the part "
+                "again"
+            )
+        before = self._stages.get(name)
+        if before is not None:
+            before.close(StagingClosed("the part is written through another channel"))
+        stage = Stage(self, content, topic, schema, port)
+        self._stages[name] = stage
+        # Whoever goes on with it cuts off what was wrong.
+        self.damage = None
+        self.touch()
+        return stage
+
+    def append(
+        self, number: int, frame: BatchFrame, done: Callable[[BrokerError | None], None]
+    ) -> None:
+        """
+        Put a batch that was checked into the file.
+
+        Raises:
+            QuotaExceeded: Too much is staged already.
+            StagingClosed: The part takes nothing any more.
+        """
+        if not self.is_open or not self._parts.knows(self):
+            raise StagingClosed(f"the part {self.key.name} takes nothing any more")
+        self._parts.check_room_for(frame.byte_count)
+        self.file.append_batch(number, frame, done)
+        self.batch_count += 1
+        self.message_count += frame.count
+        self._measure()
+
+    async def finish(self, batch_count: int, message_count: int) -> None:
+        """
+        Make the part complete, which should have so much.
+
+        Durability: On return it is on disk.
+
+        Raises:
+            StagedPartNotFound: It has something else.
+            DiskFull, Unavailable: It cannot be written, and is dropped.
+        """
+        if self.is_finished:
+            return
+        if self._finishing is None:
+            self._check_complete(batch_count, message_count)
+            self.damage = None
+            self._finishing = asyncio.get_running_loop().create_future()
+            self._parts.on_finished(self)
+            self._close_stages(StagingClosed(f"the part {self.key.name} is finished"))
+            self._parts.run(self._finish(self._finishing))
+            self._measure()
+        await asyncio.shield(self._finishing)
+
+    def fail(self, error: BrokerError) -> None:
+        """Drop the part, and tell whoever fills it why."""
+        self._close_stages(error)
+        self._parts.drop(self)
+
+    def leave(self, stage: Stage) -> None:
+        """Somebody fills the part no more."""
+        self._stages = {
+            name: each for name, each in self._stages.items() if each is not stage
+        }
+
+    def _add(self, name: str, topic: ReliableTopic) -> _Content:
+        if len(self._contents) >= TOPICS_MAX:
+            raise QuotaExceeded(f"a part has messages for {TOPICS_MAX} topics at most")
+        content = _Content(len(self._contents), topic.topic_id)
+        self._contents[name] = content
+        self.file.append_topic(content.number, topic.topic_id, name)
+        self._measure()
+        return content
+
+    def _measure(self) -> None:
+        before, self.byte_count = self.byte_count, self.file.byte_count
+        self._parts.byte_count += self.byte_count - before
+
+    def _check_complete(self, batch_count: int, message_count: int) -> None:
+        if (batch_count, message_count) != (self.batch_count, self.message_count):
+            raise StagedPartNotFound(
+                f"the part {self.key.name} has {self.message_count} messages in "
+                f"{self.batch_count} batches, its writer has staged {message_count} in "
+                f"{batch_count}; stage the part again"
+            )
+
+    async def _finish(self, finishing: asyncio.Future[None]) -> None:
+        try:
+            await self.file.finish(Finished(self.batch_count, self.message_count))
+        except BrokerError as error:
+            # Whoever waited may be gone.
+            finishing.set_exception(error)
+            finishing.exception()
+            self.fail(error)
+        else:
+            self.is_finished = True
+            self._measure()
+            finishing.set_result(None)
+
+    def _close_stages(self, reason: BrokerError) -> None:
+        stages, self._stages = self._stages, {}
+        for stage in stages.values():
+            stage.close(reason)
+
+
+class StagedParts:
+    """All parts that are staged, or being staged."""
+
+    def __init__(
+        self,
+        files: StagedFiles,
+        config: StagingConfig,
+        tasks: asyncio.TaskGroup,
+        *,
+        clock: Callable[[], float],
+        wall_clock_us: Callable[[], int],
+    ) -> None:
+        self.byte_count = 0
+        """What all parts take on the disk, and those that are being committed."""
+        self.expired_count = 0
+        """How many parts nobody came back for."""
+        self.now = clock
+        self._files = files
+        self._config = config
+        self._tasks = tasks
+        self._wall_clock_us = wall_clock_us
+        self._parts: dict[tuple[str, int], dict[tuple[str, str], Part]] = {}
+        self._open: set[Part] = set()
+
+    def __iter__(self) -> Iterator[Part]:
+        for parts in self._parts.values():
+            yield from parts.values()
+
+    @property
+    def count(self) -> int:
+        """How many there are, without those that are being committed."""
+        return sum(map(len, self._parts.values()))
+
+    def restore(self, found: FoundPart) -> Part:
+        """A part was there when the broker started."""
+        header = found.content.header
+        part = Part(self, header.key, self._files.reopen(found), self.now())
+        part.restore(found)
+        self.byte_count += part.byte_count
+        self._add(part)
+        return part
+
+    def find(self, key: PartKey) -> Part | None:
+        """The part that *key* names, if it is there."""
+        parts = self._parts.get((key.query, key.version), {})
+        return parts.get((key.name, key.part_id))
+
+    def of_version(self, query: str, version: int) -> list[Part]:
+        """All parts of a version."""
+        return list(self._parts.get((query, version), {}).values())
+
+    def of_query(self, query: str) -> list[Part]:
+        """All parts of a query, whatever their version."""
+        return [part for part in self if part.key.query == query]
+
+    def knows(self, part: Part) -> bool:
+        """Whether the part was neither dropped nor taken."""
+        return self.find(part.key) is part
+
+    def find_or_create(self, key: PartKey) -> Part:
+        """
+        The part that *key* names, new if there is none.
+
+        Raises:
+            Overloaded: Too many are being written at the moment.
+        """
+        part = self.find(key)
+        if part is None:
+            if len(self._open) >= OPEN_PARTS_MAX:
+                raise Overloaded(f"{OPEN_PARTS_MAX} parts are being staged already")
+            now = self._wall_clock_us()
+            file = self._files.create(lambda number: FileHeader(number, key, now))
+            part = Part(self, key, file, self.now())
+            self._add(part)
+        return part
+
+    def check_room_for(self, byte_count: int) -> None:
+        """
+        Let so much more be staged.
+
+        Raises:
+            QuotaExceeded: It would be too much altogether.
+        """
+        if self.byte_count + byte_count > self._config.bytes_max:
+            raise QuotaExceeded(
+                f"staged batches take {self.byte_count} bytes, and staging.bytes_max "
+                f"is {self._config.bytes_max}; commit smaller versions, drop what is "
+                "not needed, or raise it"
+            )
+
+    def drop(self, part: Part) -> None:
+        """Forget a part, and remove its file soon."""
+        if self.knows(part):
+            self.take(part)
+            self.byte_count -= part.byte_count
+            self.run(part.file.drop())
+
+    def take(self, part: Part) -> None:
+        """The part is being committed: its file is the caller's, and still counts."""
+        self.on_finished(part)
+        parts = self._parts[part.key.query, part.key.version]
+        del parts[part.key.name, part.key.part_id]
+        if not parts:
+            del self._parts[part.key.query, part.key.version]
+
+    def give_back(self, part: Part) -> None:
+        """The part is not committed after all."""
+        part.touch()
+        self._add(part)
+
+    def on_finished(self, part: Part) -> None:
+        """The part grows no more."""
+        self._open.discard(part)
+
+    def expire(self) -> None:
+        """Drop what nobody has touched for too long."""
+        begin = self.now() - self._config.expiry_s
+        for part in [each for each in self if each.touched_at < begin]:
+            self.expired_count += 1
+            part.fail(StagedPartNotFound(f"the part {part.key.name} has expired"))
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run *work* until it ends."""
+        self._tasks.create_task(work)
+
+    async def close(self) -> None:
+        """Let go of all files; they stay where they are."""
+        for part in self:
+            await part.file.close()
+
+    def _add(self, part: Part) -> None:
+        key = part.key
+        parts = self._parts.setdefault((key.query, key.version), {})
+        parts[key.name, key.part_id] = part
+        if part.is_open:
+            self._open.add(part)

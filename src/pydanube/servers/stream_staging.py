@@ -1,0 +1,169 @@
+"""
+Staged batches at the native protocol's door.
+
+A stage is a channel, as a producer is; what is about a whole part or version belongs
+to no channel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pydanube.model.names import TopicName, parse_client_name
+from pydanube.wire.frames import Kind
+from pydanube.wire.pb import stream_pb2 as pb
+from pydanube.wire.schema_messages import reference_from_wire
+from pydanube.wire.staging_messages import (
+    part_from_wire,
+    part_key_from_wire,
+    staging_to_wire,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from google.protobuf.message import Message
+
+    from pydanube.broker.broker import Broker
+    from pydanube.broker.staged_parts import Stage
+    from pydanube.model.errors import BrokerError
+    from pydanube.servers.stream_requests import Answer
+    from pydanube.wire.batches import BatchFrame
+
+
+class Door(Protocol):
+    """A connection, as its stages see it."""
+
+    def send_on(self, channel: int, kind: Kind, message: Message) -> None:
+        """Send a control frame on a channel."""
+
+    def close_channel(self, channel: int, reason: BrokerError) -> None:
+        """End a channel, and say why."""
+
+
+class StageChannel:
+    """One stage of one connection; what the broker sees of it."""
+
+    def __init__(self, door: Door, channel: int) -> None:
+        self.stage: Stage | None = None
+        self._door = door
+        self._channel = channel
+        self._next_sequence: int | None = None
+
+    def staged(self, next_sequence: int) -> None:
+        """See StagePort."""
+        if self._next_sequence is None:
+            # All that is written together is acknowledged in one frame.
+            asyncio.get_running_loop().call_soon(self._tell)
+        self._next_sequence = next_sequence
+
+    def close(self, reason: BrokerError) -> None:
+        """See StagePort."""
+        self._tell()
+        self.stage = None
+        self._door.close_channel(self._channel, reason)
+
+    def leave(self) -> None:
+        """The client fills the stage no more."""
+        stage, self.stage = self.stage, None
+        self._next_sequence = None
+        if stage is not None:
+            stage.leave()
+
+    def _tell(self) -> None:
+        next_sequence, self._next_sequence = self._next_sequence, None
+        if next_sequence is not None and self.stage is not None:
+            self._door.send_on(
+                self._channel, Kind.STAGED, pb.Staged(next_sequence=next_sequence)
+            )
+
+
+class Stages:
+    """The stages of one connection."""
+
+    def __init__(self, door: Door, broker: Broker, batch_bytes_max: int) -> None:
+        self._door = door
+        self._broker = broker
+        self._batch_bytes_max = batch_bytes_max
+        self._channels: dict[int, StageChannel] = {}
+
+    def __iter__(self) -> Iterator[int]:
+        """Their channels."""
+        return iter(self._channels)
+
+    async def open(self, channel: int, m: Any) -> Answer:
+        """Open a stage on *channel*."""
+        port = StageChannel(self._door, channel)
+        stage = await self._broker.staging.open_stage(
+            part_key_from_wire(m),
+            TopicName.parse(m.topic),
+            reference_from_wire(m.schema) if m.HasField("schema") else None,
+            port,
+        )
+        port.stage = stage
+        self._channels[channel] = port
+        return Kind.STAGE_OPENED, pb.StageOpened(
+            producer=stage.producer,
+            next_sequence=stage.next_sequence,
+            batch_bytes_max=self._batch_bytes_max,
+            schema_id=0 if stage.schema is None else stage.schema.schema_id,
+            schema_version=0 if stage.schema is None else stage.schema.version,
+        )
+
+    def take(self, channel: int, frame: BatchFrame) -> None:
+        """A batch came."""
+        port = self._channels.get(channel)
+        if port is not None and port.stage is not None:
+            port.stage.take(frame)
+
+    def close(self, channel: int) -> None:
+        """The client, or the broker, has closed a stage, if it is one."""
+        port = self._channels.pop(channel, None)
+        if port is not None:
+            port.leave()
+
+    def close_all(self) -> None:
+        """The connection is gone."""
+        for channel in list(self._channels):
+            self.close(channel)
+
+
+async def _finish_part(broker: Broker, m: Any) -> Answer:
+    byte_count = await broker.staging.finish_part(
+        part_key_from_wire(m), m.batch_count, m.message_count
+    )
+    return Kind.PART_FINISHED, pb.PartFinished(byte_count=byte_count)
+
+
+async def _drop_part(broker: Broker, m: Any) -> Answer:
+    await broker.staging.drop_part(part_key_from_wire(m))
+    return None
+
+
+async def _commit(broker: Broker, m: Any) -> Answer:
+    query = parse_client_name("query", m.query)
+    parts = [part_from_wire(each) for each in m.parts]
+    commit = await broker.staging.commit(query, m.version, parts)
+    return Kind.STAGED_COMMITTED, pb.StagedCommitted(
+        message_count=commit.message_count, is_repeat=commit.is_repeat
+    )
+
+
+async def _drop_version(broker: Broker, m: Any) -> Answer:
+    await broker.staging.drop_version(parse_client_name("query", m.query), m.version)
+    return None
+
+
+async def _describe(broker: Broker, m: Any) -> Answer:
+    facts = await broker.staging.describe(parse_client_name("query", m.query))
+    return Kind.STAGING_DESCRIPTION, staging_to_wire(facts)
+
+
+STAGING_REQUESTS: dict[Kind, Callable[[Broker, Any], Awaitable[Answer]]] = {
+    Kind.FINISH_PART: _finish_part,
+    Kind.DROP_PART: _drop_part,
+    Kind.COMMIT_STAGED: _commit,
+    Kind.DROP_STAGED: _drop_version,
+    Kind.DESCRIBE_STAGING: _describe,
+}

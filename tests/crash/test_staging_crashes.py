@@ -1,0 +1,384 @@
+"""
+Whatever a crash leaves of staged batches, each version is published once, or not yet.
+
+The script runs once, over a journal and staged files that record, and a metadata
+store that remembers every state it had.  Then, for every moment, states that a crash
+could leave are built and recovered, and the client does what a client does: it asks
+for whatever it was not told is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+
+from pydanube.broker.broker import open_broker
+from pydanube.broker.manifest import MetadataManifest
+from pydanube.metadata.memory import MemoryStore
+from pydanube.model.errors import DiskFull, StagedPartNotFound, StagingClosed
+from pydanube.model.names import TopicName
+from pydanube.model.policy import Durability, TopicPolicy
+from pydanube.model.staging import StagedPart
+from pydanube.storage.config import JournalConfig, StorageConfig
+from pydanube.storage.objects import MemoryObjects
+from pydanube.storage.storage import open_storage
+from support.brokers import A_NOW_US, TEST_TIMEOUT_S
+from support.recording_files import RecordingFiles
+from support.staging import A_QUERY, PartMaker, quiet, stage_part, stored
+
+A, B = "/default/a", "/default/b"
+CONFIG = StorageConfig(
+    journal=JournalConfig(file_bytes_max=4096), seal_interval_s=3600.0
+)
+STATES_MAX = 12
+"""So many states of the disks are looked at for each moment."""
+
+
+def _batch(*numbers: int) -> list[bytes]:
+    return [b"message %04d " % number * 4 for number in numbers]
+
+
+PARTS = [
+    [
+        [(A, _batch(1, 2)), (B, _batch(101)), (A, _batch(3))],
+        [(B, _batch(102, 103)), (A, _batch(4))],
+    ],
+    [[(A, _batch(5, 6, 7)), (A, _batch(8)), (A, _batch(9))]],
+    [[(B, _batch(104))], [(B, _batch(105)), (A, _batch(10))]],
+    # Nothing but a topic that is content with what is written.
+    [[(B, _batch(106))]],
+]
+"""By version, the parts and their batches."""
+EXPECTED = {
+    topic: [
+        payload
+        for parts in PARTS
+        for part in parts
+        for name, payloads in part
+        if name == topic
+        for payload in payloads
+    ]
+    for topic in (A, B)
+}
+
+
+@dataclass
+class Timeline:
+    """What happened to the disks and the store, in the order in which it did."""
+
+    events: list[str] = field(default_factory=list)
+    stores: list[tuple[int, MemoryStore]] = field(default_factory=list)
+    """(events before it, the store from then on)"""
+    finished: dict[tuple[int, int], tuple[int, StagedPart]] = field(
+        default_factory=dict
+    )
+    """By version and number of the part: (events, what the client was told)."""
+    committed: dict[int, int] = field(default_factory=dict)
+    """By version: the events when the client was told."""
+
+    @property
+    def now(self) -> int:
+        return len(self.events)
+
+    def recorder(self, kind: str):
+        def record(operation) -> None:
+            self.events.append(kind)
+
+        return record
+
+
+class RecordingStore(MemoryStore):
+    """A store that leaves a copy of itself whenever it changes."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        super().__init__()
+        self._timeline = timeline
+
+    def _apply(self, operations):
+        revision = super()._apply(operations)
+        self._timeline.events.append("store")
+        self._timeline.stores.append((self._timeline.now, _copy_of(self)))
+        return revision
+
+
+def _copy_of(store: MemoryStore) -> MemoryStore:
+    copied = MemoryStore()
+    copied._entries = dict(store._entries)
+    copied._revision = store._revision
+    return copied
+
+
+@asynccontextmanager
+async def _broker(store, journal, staged):
+    async with (
+        open_storage(
+            CONFIG,
+            files=journal,
+            objects=MemoryObjects(),
+            manifest=MetadataManifest(store),
+            clock=lambda: 0.0,
+        ) as storage,
+        open_broker(
+            store,
+            storage,
+            new_broker_id=lambda: "b-1",
+            wall_clock_us=lambda: A_NOW_US,
+            staging_files=staged,
+        ) as broker,
+    ):
+        yield broker
+
+
+async def _script(timeline: Timeline) -> tuple[RecordingFiles, RecordingFiles]:
+    journal = RecordingFiles(fail=timeline.recorder("journal"))
+    staged = RecordingFiles(fail=timeline.recorder("staged"))
+    store = RecordingStore(timeline)
+    async with _broker(store, journal, staged) as broker:
+        await broker.create_topic(TopicName.parse(A), TopicPolicy())
+        written = TopicPolicy(durability=Durability.WRITTEN)
+        await broker.create_topic(TopicName.parse(B), written)
+        await broker.storage.sync()
+        for version, parts in enumerate(PARTS):
+            named = []
+            for number, batches in enumerate(parts):
+                part = await stage_part(broker, version, f"{number}-0", batches)
+                timeline.finished[version, number] = (timeline.now, part)
+                named.append(part)
+            # An attempt that nobody will name.
+            await PartMaker(broker, version, "lost").write(A, _batch(666))
+            await broker.staging.commit(A_QUERY, version, named)
+            timeline.committed[version] = timeline.now
+    return journal, staged
+
+
+async def _retry(broker, timeline: Timeline, at: int) -> None:
+    """What a client does that was told what it was told after *at* events."""
+    staging = broker.staging
+    for version, parts in enumerate(PARTS):
+        facts = await staging.describe(A_QUERY)
+        decided = facts.committed_version
+        if timeline.committed.get(version, at + 1) <= at:
+            assert decided is not None
+            assert decided >= version
+        named = []
+        for number in range(len(parts)):
+            told_at, part = timeline.finished[version, number]
+            if told_at > at or (decided is not None and decided >= version):
+                part = None
+            named.append(part)
+        if None in named and (decided is None or decided < version):
+            named = [
+                part or await _go_on(broker, version, number, parts[number])
+                for number, part in enumerate(named)
+            ]
+        named = [part for part in named if part is not None]
+        first = await staging.commit(A_QUERY, version, named)
+        again = await staging.commit(A_QUERY, version, named)
+        assert again.is_repeat
+        assert first.message_count in (0, again.message_count)
+
+
+async def _go_on(broker, version, number, batches) -> StagedPart:
+    """What a writer does that still has everything: sends what is not there."""
+    part = PartMaker(broker, version, f"{number}-0")
+    part.batch_count = len(batches)
+    seen = dict.fromkeys((A, B), 0)
+    try:
+        for topic in sorted({topic for topic, _ in batches}):
+            await part.open(topic)
+    except StagingClosed:
+        # It is finished; only the answer was lost.
+        part.sequences = {A: sum(len(payloads) for _, payloads in batches)}
+        return await part.finish()
+    for topic, payloads in batches:
+        if seen[topic] >= part.sequences[topic]:
+            await part.write(topic, payloads)
+            part.batch_count -= 1
+        seen[topic] += len(payloads)
+    return await part.finish()
+
+
+async def _check(store, journal, staged, timeline, at) -> tuple:
+    """Recover, retry, and compare; returns the disks as they were used."""
+    disks = RecordingFiles(journal), RecordingFiles(staged)
+    async with _broker(_copy_of(store), *disks) as broker:
+        await quiet(broker)
+        before = {topic: await stored(broker, topic) for topic in (A, B)}
+        decided = (await broker.staging.describe(A_QUERY)).committed_version
+        for topic, found in before.items():
+            assert found == _of_versions(topic, decided)
+        await _retry(broker, timeline, at)
+        for topic, expected in EXPECTED.items():
+            assert await stored(broker, topic) == expected
+        await asyncio.sleep(0)
+        assert broker.staging.parts.count == 0
+        assert broker.staging.parts.byte_count == 0
+    assert not disks[1].contents
+    return disks
+
+
+def _of_versions(topic: str, decided: int | None) -> list[bytes]:
+    return [
+        payload
+        for version, parts in enumerate(PARTS)
+        if decided is not None and version <= decided
+        for part in parts
+        for name, payloads in part
+        if name == topic
+        for payload in payloads
+    ]
+
+
+def _store_at(timeline: Timeline, at: int) -> MemoryStore | None:
+    found = [store for since, store in timeline.stores if since <= at]
+    return found[-1] if found else None
+
+
+def _moments(timeline: Timeline):
+    """Every moment from which on both topics exist, with the counts of operations."""
+    begin = min(told_at for told_at, _ in timeline.finished.values())
+    first_staged = timeline.events.index("staged")
+    for at in range(min(begin, first_staged), timeline.now + 1):
+        events = timeline.events[:at]
+        yield at, events.count("journal"), events.count("staged")
+
+
+def _run(work):
+    async def run():
+        async with asyncio.timeout(TEST_TIMEOUT_S * 4):
+            return await work()
+
+    return asyncio.run(run())
+
+
+@pytest.mark.slow
+def test_every_crash_publishes_each_version_once_or_not_yet() -> None:
+    async def run() -> int:
+        timeline = Timeline()
+        journal, staged = await _script(timeline)
+        assert any(each.kind == "remove" for each in staged.operations)
+        seen = set()
+        for at, journal_count, staged_count in _moments(timeline):
+            chance = Random(at)
+            store = _store_at(timeline, at)
+            journals = list(journal.crash_states(journal_count))
+            parts = list(staged.crash_states(staged_count))
+            # Each state of one disk with some state of the other.
+            pairs = [(each, chance.choice(parts)) for each in journals]
+            pairs += [(chance.choice(journals), each) for each in parts]
+            for log, stage in chance.sample(pairs, min(len(pairs), STATES_MAX)):
+                key = (
+                    hash(tuple(sorted(log.items()))),
+                    hash(tuple(sorted(stage.items()))),
+                    store._revision,
+                )
+                if key in seen:
+                    continue
+                seen.add(key)
+                await _check(store, log, stage, timeline, at)
+        return len(seen)
+
+    assert _run(run) > 400
+
+
+@pytest.mark.slow
+def test_a_crash_while_a_commit_is_resumed_is_resumed_again() -> None:
+    async def run() -> int:
+        timeline = Timeline()
+        journal, staged = await _script(timeline)
+        checked = 0
+        for at, journal_count, staged_count in _moments(timeline):
+            store = _store_at(timeline, at)
+            chance = Random(at)
+            log = chance.choice(list(journal.crash_states(journal_count)))
+            stage = chance.choice(list(staged.crash_states(staged_count)))
+            again = Timeline(
+                finished=timeline.finished, committed=dict(timeline.committed)
+            )
+            logs = RecordingFiles(log, fail=again.recorder("journal"))
+            stages = RecordingFiles(stage, fail=again.recorder("staged"))
+            copied = RecordingStore(again)
+            copied._entries = dict(store._entries)
+            copied._revision = store._revision
+            again.stores.append((0, _copy_of(store)))
+            async with _broker(copied, logs, stages) as broker:
+                await quiet(broker)
+            for second in range(0, again.now + 1, 2):
+                events = again.events[:second]
+                await _check(
+                    _store_at(again, second),
+                    chance.choice(list(logs.crash_states(events.count("journal")))),
+                    chance.choice(list(stages.crash_states(events.count("staged")))),
+                    timeline,
+                    at,
+                )
+                checked += 1
+        return checked
+
+    assert _run(run) > 100
+
+
+def test_a_full_disk_ends_the_part_and_nothing_else() -> None:
+    is_full = False
+
+    def fail(operation):
+        if is_full and operation.kind == "write":
+            return OSError(errno.ENOSPC, "No space left on device")
+        return None
+
+    async def run() -> None:
+        nonlocal is_full
+        staged = RecordingFiles(fail=fail)
+        async with _broker(MemoryStore(), RecordingFiles(), staged) as broker:
+            await broker.create_topic(TopicName.parse(A), TopicPolicy())
+            kept = await stage_part(broker, 0, "kept", [(A, _batch(1))])
+            part = PartMaker(broker, 0, "refused")
+            await part.write(A, _batch(2))
+            is_full = True
+            with pytest.raises(DiskFull, match="No space left"):
+                await part.write(A, _batch(3))
+            is_full = False
+            with pytest.raises(StagedPartNotFound):
+                await part.finish()
+            other = await stage_part(broker, 0, "other", [(A, _batch(4))])
+            await broker.staging.commit(A_QUERY, 0, [kept, other])
+            assert await stored(broker, A) == _batch(1, 4)
+            assert broker.staging.parts.byte_count == 0
+        assert not staged.contents
+
+    _run(run)
+
+
+def test_a_commit_that_meets_a_full_disk_is_finished_when_there_is_room() -> None:
+    is_full = False
+
+    def fail(operation):
+        if is_full and operation.kind == "write":
+            return OSError(errno.ENOSPC, "No space left on device")
+        return None
+
+    async def run() -> None:
+        nonlocal is_full
+        async with _broker(
+            MemoryStore(), RecordingFiles(fail=fail), RecordingFiles()
+        ) as broker:
+            await broker.create_topic(TopicName.parse(A), TopicPolicy())
+            part = await stage_part(broker, 0, "only", [(A, _batch(1)), (A, _batch(2))])
+            is_full = True
+            with pytest.raises(DiskFull):
+                await broker.staging.commit(A_QUERY, 0, [part])
+            facts = await broker.staging.describe(A_QUERY)
+            assert (facts.committed_version, facts.is_finished) == (0, False)
+            assert await stored(broker, A) == []
+            is_full = False
+            commit = await broker.staging.commit(A_QUERY, 0, [part])
+            assert (commit.message_count, commit.is_repeat) == (2, True)
+            assert await stored(broker, A) == _batch(1, 2)
+            assert (await broker.staging.describe(A_QUERY)).is_finished
+
+    _run(run)

@@ -1,0 +1,171 @@
+"""Staged batches at the native door, spoken to by hand."""
+
+import asyncio
+
+from pydanube.servers.in_process import PipeEnd
+from pydanube.wire.connection import StreamConnection
+from pydanube.wire.frames import Kind, Side
+from pydanube.wire.pb import stream_pb2 as pb
+from support.running import TOPIC, published, with_broker
+from support.streams import batch_frame, hello
+
+PART = {"query": "q", "version": 0, "part": "0", "part_id": "id"}
+
+
+class Peer(asyncio.BufferedProtocol):
+    """A client that sends what it is told and notes what comes."""
+
+    def __init__(self):
+        self.machine = StreamConnection(Side.CLIENT)
+        self.received = asyncio.Queue()
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def get_buffer(self, sizehint):
+        return self.machine.reader.get_buffer()
+
+    def buffer_updated(self, nbytes):
+        for frame in self.machine.received(nbytes):
+            self.received.put_nowait(frame)
+
+    def connection_lost(self, exc):
+        pass
+
+    async def ask(self, kind, message, channel=0):
+        self.transport.write(self.machine.request(kind, message, channel)[1])
+        return await self.received.get()
+
+    def stage(self, channel, *payloads, sequence=0):
+        frame = batch_frame(*payloads, producer="staged/q", base_sequence=sequence)
+        parts = self.machine.send_batch(Kind.STAGE, frame, channel)
+        self.transport.write(b"".join(parts))
+
+    async def open(self, channel=1, topic=TOPIC):
+        request = pb.OpenStage(**PART, topic=topic)
+        return await self.ask(Kind.OPEN_STAGE, request, channel)
+
+
+async def connected(broker):
+    peer = Peer()
+    PipeEnd.connect(peer, broker.server.new_door())
+    await peer.ask(Kind.HELLO, hello())
+    return peer
+
+
+def with_peer(test):
+    """Run *test* with a broker that has a topic with one message, and a peer."""
+
+    async def run(broker):
+        async with broker.connect() as client:
+            await published(client, b"before")
+            await test(broker, await connected(broker), client)
+
+    with_broker(run)
+
+
+async def payloads(client):
+    return [m.payload async for found in client.read(TOPIC) for m in found]
+
+
+def test_a_part_from_its_opening_to_its_commit():
+    async def test(broker, peer, client):
+        opened = await peer.open()
+        assert opened.kind is Kind.STAGE_OPENED
+        assert opened.message.producer == "staged/q"
+        assert opened.message.next_sequence == 0
+        peer.stage(1, b"a", b"b")
+        peer.stage(1, b"c", sequence=2)
+        staged = await peer.received.get()
+        assert (staged.kind, staged.channel) == (Kind.STAGED, 1)
+        while staged.message.next_sequence < 3:
+            staged = await peer.received.get()
+        request = pb.FinishPart(**PART, batch_count=2, message_count=3)
+        finished = await peer.ask(Kind.FINISH_PART, request)
+        # Finishing has closed the stage.
+        assert (finished.kind, finished.channel) == (Kind.ERROR, 1)
+        assert finished.message.code == "staging_closed"
+        finished = await peer.received.get()
+        assert finished.message.byte_count > 0
+        named = pb.StagedPart(name="0", part_id="id", batch_count=2, message_count=3)
+        commit = pb.CommitStaged(query="q", version=0, parts=[named])
+        answer = await peer.ask(Kind.COMMIT_STAGED, commit)
+        assert (answer.message.message_count, answer.message.is_repeat) == (3, False)
+        answer = await peer.ask(Kind.COMMIT_STAGED, commit)
+        assert answer.message.is_repeat
+        assert await payloads(client) == [b"before", b"a", b"b", b"c"]
+        facts = await peer.ask(Kind.DESCRIBE_STAGING, pb.DescribeStaging(query="q"))
+        assert facts.message.committed_version == 0
+        assert facts.message.is_finished
+
+    with_peer(test)
+
+
+def test_a_batch_that_is_refused_closes_the_channel_and_drops_the_part():
+    async def test(broker, peer, client):
+        await peer.open()
+        peer.stage(1, b"a", sequence=5)
+        closed = await peer.received.get()
+        assert (closed.kind, closed.channel) == (Kind.ERROR, 1)
+        assert closed.message.code == "out_of_sequence"
+        assert broker.broker.staging.parts.count == 0
+        again = await peer.open()
+        assert again.kind is Kind.STAGE_OPENED
+
+    with_peer(test)
+
+
+def test_a_part_and_a_version_are_dropped():
+    async def test(broker, peer, client):
+        await peer.open()
+        peer.stage(1, b"a")
+        assert (await peer.received.get()).kind is Kind.STAGED
+        closed = await peer.ask(Kind.DROP_PART, pb.DropPart(**PART))
+        assert closed.message.code == "staging_closed"
+        assert (await peer.received.get()).kind is Kind.OK
+        await peer.open(2)
+        closed = await peer.ask(Kind.DROP_STAGED, pb.DropStaged(query="q", version=0))
+        assert (closed.kind, closed.channel) == (Kind.ERROR, 2)
+        assert (await peer.received.get()).kind is Kind.OK
+        assert broker.broker.staging.parts.count == 0
+
+    with_peer(test)
+
+
+def test_a_stage_that_is_closed_can_be_opened_again():
+    async def test(broker, peer, client):
+        await peer.open()
+        peer.stage(1, b"a")
+        assert (await peer.received.get()).kind is Kind.STAGED
+        assert (await peer.ask(Kind.CLOSE_STAGE, pb.CloseStage(), 1)).kind is Kind.OK
+        assert (await peer.open()).message.next_sequence == 1
+
+    with_peer(test)
+
+
+def test_what_names_no_part_is_refused():
+    async def test(broker, peer, client):
+        for message in (
+            pb.OpenStage(topic=TOPIC),
+            pb.OpenStage(**{**PART, "query": "a/b"}, topic=TOPIC),
+            pb.OpenStage(**{**PART, "part_id": ""}, topic=TOPIC),
+            pb.OpenStage(**PART, topic="orders"),
+        ):
+            answer = await peer.ask(Kind.OPEN_STAGE, message, 1)
+            assert answer.message.code == "invalid_name"
+
+    with_peer(test)
+
+
+def test_a_stopping_broker_ends_stages_and_keeps_what_they_have():
+    async def test(broker, peer, client):
+        await peer.open()
+        peer.stage(1, b"a")
+        assert (await peer.received.get()).kind is Kind.STAGED
+        [door] = [each for each in broker.server.doors if list(each._stages)]
+        await door.say_goodbye("on purpose")
+        closed = await peer.received.get()
+        assert (closed.kind, closed.message.code) == (Kind.ERROR, "draining")
+        assert broker.broker.staging.parts.count == 1
+
+    with_peer(test)
