@@ -17,6 +17,7 @@ from pydanube.model.errors import (
     CorruptBatch,
     CorruptJournal,
     CorruptSegment,
+    CorruptStage,
     DirectoryLocked,
     DiskFull,
     Draining,
@@ -50,6 +51,8 @@ from pydanube.model.errors import (
     SchemaInUse,
     SchemaMismatch,
     SchemaNotFound,
+    StagedPartNotFound,
+    StagingClosed,
     SubscriptionInUse,
     SubscriptionNotFound,
     TimedOut,
@@ -74,6 +77,7 @@ from pydanube.model.schemas import (
     SubjectDescription,
     TopicSchema,
 )
+from pydanube.model.staging import StagedCommit, StagedPart, StagingDescription
 from pydanube.model.version import __version__
 
 if TYPE_CHECKING:
@@ -87,6 +91,7 @@ if TYPE_CHECKING:
     from pydanube.client.producer import Producer
     from pydanube.client.schema import Schema
     from pydanube.client.schemas import Schemas
+    from pydanube.client.staging import PartWriter, Staging
     from pydanube.client.typed_producer import TypedProducer
     from pydanube.schemas.compatibility import Violation
 
@@ -106,6 +111,7 @@ __all__ = [
     "CorruptBatch",
     "CorruptJournal",
     "CorruptSegment",
+    "CorruptStage",
     "DeadLetter",
     "DeadLetters",
     "DirectoryLocked",
@@ -137,6 +143,7 @@ __all__ = [
     "OtherSchema",
     "OutOfSequence",
     "Overloaded",
+    "PartWriter",
     "PartitionedConsumer",
     "PartitionedProducer",
     "Pending",
@@ -158,6 +165,12 @@ __all__ = [
     "SchemaType",
     "SchemaVersion",
     "Schemas",
+    "StagedCommit",
+    "StagedPart",
+    "StagedPartNotFound",
+    "Staging",
+    "StagingClosed",
+    "StagingDescription",
     "SubjectDescription",
     "SubscriptionInUse",
     "SubscriptionNotFound",
@@ -184,12 +197,14 @@ _HOMES = {
     "MessageBatch": "client.messages",
     "MessageId": "client.messages",
     "MessageIds": "client.messages",
+    "PartWriter": "client.staging",
     "PartitionedConsumer": "client.partitioned_consumer",
     "PartitionedProducer": "client.partitioned_producer",
     "Pending": "client.pending",
     "Producer": "client.producer",
     "Schema": "client.schema",
     "Schemas": "client.schemas",
+    "Staging": "client.staging",
     "TypedProducer": "client.typed_producer",
     "Violation": "schemas.compatibility",
     "connect": "client.client",

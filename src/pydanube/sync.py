@@ -11,9 +11,11 @@ from __future__ import annotations
 from pydanube.client.sync import (
     Client,
     Consumer,
+    PartWriter,
     Pending,
     Producer,
     Schemas,
+    Staging,
     TypedProducer,
     connect,
 )
@@ -21,9 +23,11 @@ from pydanube.client.sync import (
 __all__ = [
     "Client",
     "Consumer",
+    "PartWriter",
     "Pending",
     "Producer",
     "Schemas",
+    "Staging",
     "TypedProducer",
     "connect",
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pydanube.cli import options
+from pydanube.cli import holds, options
 from pydanube.cli import partitions as partitions_of
 from pydanube.cli.answers import (
     Format,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pydanube.client.client import Client
-    from pydanube.model.descriptions import Segments, TopicDescription
+    from pydanube.model.descriptions import Hold, Segments, TopicDescription
     from pydanube.model.policy import Retention
 
 app = typer.Typer(
@@ -259,7 +259,8 @@ def delete(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="Even if somebody produces to it or consumes from it."
+            "--force",
+            help="Even if somebody produces to it, consumes from it or holds it.",
         ),
     ] = False,
     url: options.Url = DEFAULT_URL,
@@ -277,6 +278,19 @@ def delete(
     else:
         print_line(f"{topic} is deleted.")
 
+
+app.command(
+    "hold",
+    epilog=examples(
+        "danube topics hold /default/orders --name lake.orders "
+        "--reason 'its files are registered in the table'",
+    ),
+)(holds.hold)
+
+app.command(
+    "release",
+    epilog=examples("danube topics release /default/orders --name lake.orders"),
+)(holds.release)
 
 app.command("partitions", epilog=examples("danube topics partitions /default/orders"))(
     partitions_of.list_partitions
@@ -334,7 +348,7 @@ def _row(group: tuple[str, list[TopicDescription]]) -> tuple[object, ...]:
     return (
         name,
         _kind(topics[0]) + ("" if is_whole else f", {_partitions(len(topics))}"),
-        sum(each.end_offset - each.base_offset for each in topics),
+        sum(each.message_count for each in topics),
         format_bytes(sum(each.tail_bytes + each.segment_bytes for each in topics)),
         len(backlogs),
         max(backlogs.values(), default=0),
@@ -358,7 +372,7 @@ def _print_json(
 
 
 def _print_partitions(topic: str, described: list[TopicDescription]) -> None:
-    messages = sum(each.end_offset - each.base_offset for each in described)
+    messages = sum(each.message_count for each in described)
     print_facts(
         [
             ("Topic", topic),
@@ -373,7 +387,7 @@ def _print_partitions(topic: str, described: list[TopicDescription]) -> None:
         (
             (
                 each.topic,
-                each.end_offset - each.base_offset,
+                each.message_count,
                 f"{each.base_offset} \u2026 {each.end_offset}",
                 format_bytes(each.tail_bytes + each.segment_bytes),
                 len(each.producers),
@@ -411,12 +425,13 @@ def _print_description(topic: TopicDescription) -> None:
             ("Acknowledged when", _durability(topic.policy.durability)),
             ("Retention", _retention(topic.policy.retention)),
             ("Time to live", _ttl(topic.policy.ttl_s)),
-            ("Messages", topic.end_offset - topic.base_offset),
+            ("Messages", topic.message_count),
             ("Offsets", f"{topic.base_offset} \u2026 {topic.end_offset}"),
             ("In segments", _segments(topic)),
             ("In memory", format_bytes(topic.tail_bytes)),
             ("Epoch", str(topic.epoch)),
         ]
+        facts += [("Held by", _hold(each)) for each in topic.holds]
     else:
         facts += [("Published", topic.end_offset), ("Dropped", topic.dropped)]
     facts += [
@@ -432,6 +447,10 @@ def _segments(topic: TopicDescription) -> str:
     size = format_bytes(topic.segment_bytes)
     files = "1 file" if topic.segment_count == 1 else f"{topic.segment_count} files"
     return f"{size} in {files}, up to offset {topic.sealed_offset}"
+
+
+def _hold(hold: Hold) -> str:
+    return f"{hold.name}: {hold.reason}" if hold.reason else hold.name
 
 
 def _durability(durability: Durability) -> str:

@@ -29,6 +29,7 @@ from pydanube.client.producer import Producer, ProducerOptions, codec_of
 from pydanube.client.reader import read
 from pydanube.client.schema import Schema
 from pydanube.client.schemas import Schemas, schema_of
+from pydanube.client.staging import Staging
 from pydanube.client.subscriptions import SubscriptionRequests
 from pydanube.client.tasks import TaskScope, task_scope
 from pydanube.client.typed_producer import Wanted, open_typed_producer
@@ -327,6 +328,21 @@ class Client(NamespaceRequests, SubscriptionRequests):
             dead_letter_topic: Where they are; None: where its failure policy says.
         """
         return DeadLetters(self, topic, subscription, dead_letter_topic)
+
+    def staging(self, query: str, version: int) -> Staging:
+        """
+        One version of what *query* writes, to be staged in parts and committed once.
+
+        Nothing is asked of the broker yet.
+
+        Args:
+            query: Who writes, over restarts too.
+            version: Which of its batches this is; the numbers of a query only rise.
+
+        Raises:
+            InvalidName: *query* is not printable text without a slash.
+        """
+        return Staging(self, query, version)
 
     def consumer(
         self,

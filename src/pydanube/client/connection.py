@@ -192,6 +192,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 self._protocol.send_batch(Kind.PUBLISH, batch, channel)
             )
 
+    def stage(self, batch: BatchFrame, channel: int) -> None:
+        """Send a batch that is to be staged; see ``publish``."""
+        if self._lost is None:
+            self._transport.writelines(
+                self._protocol.send_batch(Kind.STAGE, batch, channel)
+            )
+
     def new_channel(self, owner: Channel) -> int:
         """
         A number for *owner*'s channel; what comes on it goes to *owner*.

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pydanube.client.positions import microseconds_of
 from pydanube.model.batch import TIME_TYPE, Column, batch_of, conform, schema_of
 from pydanube.model.batch import columns_of as _columns_of
-from pydanube.model.errors import InvalidRequest
+from pydanube.model.errors import InvalidRequest, MessageTooLarge
 from pydanube.wire.batches import TIME_MAX, TIME_MIN
 
 if TYPE_CHECKING:
@@ -99,6 +99,27 @@ def batches_of(
     if terms is not None:
         batches = [_with_terms(batch, terms) for batch in batches]
     return batches
+
+
+def cut(batch: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:
+    """
+    *batch* in pieces that a frame of *bytes_max* can carry.
+
+    Raises:
+        MessageTooLarge: One of its messages is too long for that.
+    """
+    byte_count = batch.nbytes + 512
+    if byte_count <= bytes_max and batch.num_rows:
+        return [batch]
+    if batch.num_rows == 0:
+        return []
+    if batch.num_rows == 1:
+        raise MessageTooLarge(
+            f"a message of {byte_count} bytes; the broker takes batches of at most "
+            f"{bytes_max}"
+        )
+    half = batch.num_rows // 2
+    return cut(batch.slice(0, half), bytes_max) + cut(batch.slice(half), bytes_max)
 
 
 def has_terms(batch: pa.RecordBatch) -> bool:

@@ -281,6 +281,8 @@ class Part:
             column(Column.PRODUCER, "producer", producer, pa.string()),
             pa.repeat(pa.scalar(header.schema_id, pa.int64()), count),
             pa.repeat(pa.scalar(header.schema_version, pa.int32()), count),
+            column(Column.DELIVER_AT, "deliver_at", None, TIME_TYPE),
+            column(Column.EXPIRES_AT, "expires_at", None, TIME_TYPE),
         ]
         whole = pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
         return whole.slice(base, end - base)
@@ -431,7 +433,7 @@ class MessageBatch(Sequence[Message]):
     Messages that came together; iterable, and as columns.
 
     ``to_arrow()`` has the columns offset, publish_time, key, payload, attributes,
-    producer, schema_id and schema_version, always all of them.
+    producer, schema_id, schema_version, deliver_at and expires_at, always all of them.
     """
 
     __slots__ = ("_count", "parts", "topic")
@@ -544,6 +546,8 @@ ARROW_SCHEMA = pa.schema(
         pa.field("producer", pa.string()),
         pa.field("schema_id", pa.int64()),
         pa.field("schema_version", pa.int32()),
+        pa.field("deliver_at", TIME_TYPE),
+        pa.field("expires_at", TIME_TYPE),
     ]
 )
 """What ``MessageBatch.to_arrow`` gives."""

@@ -28,6 +28,7 @@ from pydanube.client.envelope import (
     TERMS_BYTES,
     batches_of,
     check_attributes,
+    cut,
     has_terms,
     is_delayed,
     terms_of,
@@ -142,6 +143,7 @@ class Producer:
         "_full_bytes",
         "_has_receipt",
         "_is_reliable",
+        "_line",
         "_loop",
         "_next_sequence",
         "_open",
@@ -152,6 +154,7 @@ class Producer:
         "_pending_bytes",
         "_producer_epoch",
         "_producer_id",
+        "_queued",
         "_room",
         "_schema_id",
         "_schema_version",
@@ -195,6 +198,9 @@ class Producer:
         self._room = asyncio.Event()
         self._room.set()
         self._way = asyncio.Event()
+        # Who has to wait stands in line: first come, first sent.
+        self._line = asyncio.Lock()
+        self._queued = 0
         # When the channel was opened, and whether something was acknowledged on it.
         self._opened_at = 0.0
         self._has_receipt = False
@@ -236,8 +242,8 @@ class Producer:
             ProducerFenced: Another producer of this name was opened.
             TimedOut: No broker has taken it for two minutes.
         """
-        if not self._room.is_set():
-            await self._room.wait()
+        if self._queued or not self._room.is_set():
+            await self._wait_in_line()
         pending = self.send_nowait(
             payload,
             key=key,
@@ -328,18 +334,34 @@ class Producer:
         Returns: How many messages are in each piece that travels, and the future
             of its first offset.
         """
-        self._close_open()
         shipped = []
-        for batch in batches:
-            if has_terms(batch):
-                self._check_terms(is_delayed=is_delayed(batch))
-            for piece in self._cut(batch):
-                while self._waiting or not self._has_way():
-                    self._raise_if_failed()
-                    self._way.clear()
-                    await self._way.wait()
-                shipped.append((piece.num_rows, self._ship(piece, schema)))
+        self._queued += 1
+        try:
+            async with self._line:
+                self._close_open()
+                for batch in batches:
+                    if has_terms(batch):
+                        self._check_terms(is_delayed=is_delayed(batch))
+                    for piece in cut(batch, self._batch_bytes_max):
+                        await self._free_way()
+                        shipped.append((piece.num_rows, self._ship(piece, schema)))
+        finally:
+            self._queued -= 1
         return shipped
+
+    async def _free_way(self) -> None:
+        while self._waiting or not self._has_way():
+            self._raise_if_failed()
+            self._way.clear()
+            await self._way.wait()
+
+    async def _wait_in_line(self) -> None:
+        self._queued += 1
+        try:
+            async with self._line:
+                await self._room.wait()
+        finally:
+            self._queued -= 1
 
     async def flush(self) -> None:
         """
@@ -705,21 +727,6 @@ class Producer:
             self._room.set()
         if not self._waiting and self._has_way():
             self._way.set()
-
-    def _cut(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """*batch* in pieces that a frame can carry."""
-        byte_count = batch.nbytes + 512
-        if byte_count <= self._batch_bytes_max and batch.num_rows:
-            return [batch]
-        if batch.num_rows == 0:
-            return []
-        if batch.num_rows == 1:
-            raise MessageTooLarge(
-                f"a message of {byte_count} bytes; the broker takes batches of at most "
-                f"{self._batch_bytes_max}"
-            )
-        half = batch.num_rows // 2
-        return self._cut(batch.slice(0, half)) + self._cut(batch.slice(half))
 
     def _check_size(self, byte_count: int) -> None:
         """A message must fit into a batch alone."""

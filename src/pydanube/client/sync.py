@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     )
     from concurrent.futures import Future
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
+    from datetime import datetime
     from typing import Unpack
+
+    import pyarrow as pa
 
     from pydanube.client.consumer import Consumer as AsyncConsumer
     from pydanube.client.dead_letters import DeadLetter
@@ -51,6 +54,8 @@ if TYPE_CHECKING:
     from pydanube.client.producer import Producer as AsyncProducer
     from pydanube.client.schema import Schema
     from pydanube.client.schemas import Schemas as AsyncSchemas
+    from pydanube.client.staging import PartWriter as AsyncPartWriter
+    from pydanube.client.staging import Staging as AsyncStaging
     from pydanube.model.descriptions import (
         BrokerDescription,
         NamespaceDescription,
@@ -66,10 +71,12 @@ if TYPE_CHECKING:
     )
     from pydanube.model.schemas import (
         Compatibility,
+        SchemaReference,
         SchemaVersion,
         SubjectDescription,
         TopicSchema,
     )
+    from pydanube.model.staging import StagedCommit, StagedPart, StagingDescription
     from pydanube.schemas.compatibility import Violation
 
 T = TypeVar("T")
@@ -138,6 +145,10 @@ class Client:
         )
         return DeadLetters(self._loop, found)
 
+    def staging(self, query: str, version: int) -> Staging:
+        """One version of what *query* writes; see ``pydanube.Client.staging``."""
+        return Staging(self._loop, self._client.staging(query, version))
+
     def read(
         self,
         topic: str,
@@ -180,6 +191,30 @@ class Client:
     def segments(self, topic: str, base: int = 0, end: int = 0) -> Segments:
         """The immutable files that hold messages ``base … end`` of *topic*."""
         return self._loop.wait(self._client.segments(topic, base, end))
+
+    def replace_segments(
+        self,
+        topic: str,
+        topic_id: int,
+        old: Sequence[str],
+        new: Sequence[tuple[str, int, int]],
+    ) -> int:
+        """For maintenance: put objects in the place of segments of *topic*."""
+        return self._loop.wait(self._client.replace_segments(topic, topic_id, old, new))
+
+    def hold_topic(self, topic: str, name: str, reason: str = "") -> None:
+        """Have the segments of *topic* stay as they are, until it is released."""
+        self._loop.wait(self._client.hold_topic(topic, name, reason))
+
+    def release_topic(self, topic: str, name: str) -> None:
+        """End the hold called *name* on *topic*."""
+        self._loop.wait(self._client.release_topic(topic, name))
+
+    def find_offsets(
+        self, topic: str, times: Sequence[datetime | float]
+    ) -> list[int | None]:
+        """Where *topic* stood at each of *times*."""
+        return self._loop.wait(self._client.find_offsets(topic, times))
 
     def set_topic_limits(self, topic: str, limits: NamespacePolicy | None) -> None:
         """Have *limits* hold for *topic*, or again those of its namespace."""
@@ -417,6 +452,7 @@ class TypedProducer(Producer):
 
     def __init__(self, loop: _LoopThread, producer: AsyncTypedProducer[Any]) -> None:
         super().__init__(loop, producer)
+        self._typed = producer
         self.schema = producer.schema
         """What is written: which version of which subject."""
 
@@ -431,6 +467,13 @@ class TypedProducer(Producer):
     def send_batch(self, messages: Sequence[Any], **options: Any) -> MessageIds:
         """Publish many values and wait for their ids; options as for the other one."""
         return super().send_batch(messages, **options)
+
+    def send_encoded(
+        self, messages: Batched, **terms: Unpack[TermOptions]
+    ) -> MessageIds:
+        """Publish payloads that are of the schema already, and wait for their ids."""
+        self.hand_over()
+        return self._loop.wait(self._typed.send_encoded(messages, **terms))
 
 
 class Consumer:
@@ -617,6 +660,63 @@ class DeadLetters:
     def drop(self, letters: Iterable[DeadLetter]) -> int:
         """Mark *letters* as done without doing anything about them."""
         return self._loop.wait(self._dead_letters.drop(list(letters)))
+
+
+class Staging:
+    """Staged batches; see ``pydanube.client.staging`` for what each method does."""
+
+    def __init__(self, loop: _LoopThread, staging: AsyncStaging) -> None:
+        self.query = staging.query
+        self.version = staging.version
+        self._loop = loop
+        self._staging = staging
+
+    def is_committed(self) -> bool:
+        """Whether the query has committed this version, or a later one."""
+        return self._loop.wait(self._staging.is_committed())
+
+    def describe(self) -> StagingDescription:
+        """How far the query is, and what is staged for it."""
+        return self._loop.wait(self._staging.describe())
+
+    def part(self, name: str, *, compression: str | None = None) -> PartWriter:
+        """A part that one writer stages; nothing is asked of the broker yet."""
+        return PartWriter(self._loop, self._staging.part(name, compression=compression))
+
+    def commit(self, parts: Sequence[StagedPart]) -> StagedCommit:
+        """Publish *parts*, all together and once; other parts are dropped."""
+        return self._loop.wait(self._staging.commit(parts))
+
+    def abort(self) -> None:
+        """Drop everything that is staged for the version, unless it is committed."""
+        self._loop.wait(self._staging.abort())
+
+
+class PartWriter:
+    """One part on its way; see ``pydanube.client.staging``."""
+
+    def __init__(self, loop: _LoopThread, part: AsyncPartWriter) -> None:
+        self.key = part.key
+        self._loop = loop
+        self._part = part
+
+    def write(
+        self,
+        topic: str,
+        batch: pa.RecordBatch | pa.Table,
+        *,
+        schema: SchemaReference | None = None,
+    ) -> None:
+        """Stage messages for *topic*; waits while too much is on its way."""
+        self._loop.wait(self._part.write(topic, batch, schema=schema))
+
+    def finish(self) -> StagedPart:
+        """The part as it is to be named for the commit; it is on disk then."""
+        return self._loop.wait(self._part.finish())
+
+    def abort(self) -> None:
+        """Drop the part."""
+        self._loop.wait(self._part.abort())
 
 
 class _LoopThread:

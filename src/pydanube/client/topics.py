@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pydanube.client.positions import parse_choice
+from pydanube.client.positions import microseconds_of, parse_choice
 from pydanube.client.requests import Requests
-from pydanube.model.errors import InvalidRequest, TopicNotFound
+from pydanube.model.errors import InvalidRequest, NotFound, TopicNotFound
 from pydanube.model.names import TopicName, parse_namespace
 from pydanube.model.policy import DispatchMode, Durability, Retention, TopicPolicy
+from pydanube.wire.batches import TIME_MAX, TIME_MIN
 from pydanube.wire.frames import Kind
 from pydanube.wire.messages import (
     limits_to_wire,
@@ -19,6 +20,9 @@ from pydanube.wire.messages import (
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
     from pydanube.model.descriptions import Segments, TopicDescription
     from pydanube.model.policy import NamespacePolicy
 
@@ -94,6 +98,7 @@ class TopicRequests(Requests):
             TopicNotFound: There is no such topic.
             InvalidRequest: It is one partition of several.
             SubscriptionInUse: Somebody produces or consumes, and *force* is false.
+            TopicHeld: Somebody relies on its segments, and *force* is false.
         """
         await self.request(
             Kind.DELETE_TOPIC,
@@ -134,6 +139,118 @@ class TopicRequests(Requests):
         return segments_from_wire(
             await self.request(Kind.LIST_SEGMENTS, message, is_repeatable=True)
         )
+
+    async def replace_segments(
+        self,
+        topic: str,
+        topic_id: int,
+        old: Sequence[str],
+        new: Sequence[tuple[str, int, int]],
+    ) -> int:
+        """
+        For maintenance: put objects in the place of segments of *topic*.
+
+        Args:
+            topic: A topic, or one partition.
+            topic_id: Which one it was when the objects were made.
+            old: The object names of segments that follow each other.
+            new: Of each object its name, length and CRC-32C.
+
+        Returns: How many messages that removed.
+
+        Durability: The broker has compared the objects with what they replace, and the
+            topic consists of them, or nothing has changed.
+
+        Raises:
+            TopicNotFound: There is no such topic any more.
+            TopicHeld: Its segments are to stay as they are.
+            SegmentsChanged: It does not consist of the old ones any more.
+            InvalidRequest: The objects cannot take their place; or the broker is too
+                old.
+        """
+        self.require(3, "replacing segments")
+        message = pb.ReplaceSegments(
+            topic=str(TopicName.parse(topic)), topic_id=topic_id, old=old
+        )
+        for name, byte_count, checksum in new:
+            message.new.add(object_name=name, byte_count=byte_count, checksum=checksum)
+        answer = await self.request(Kind.REPLACE_SEGMENTS, message)
+        return int(answer.removed)
+
+    async def hold_topic(self, topic: str, name: str, reason: str = "") -> None:
+        """
+        Have the segments of *topic*, or of each of its partitions, stay as they are.
+
+        Until ``release_topic``, retention and maintenance leave them, and the topic is
+        not deleted without force.  Ask which segments there are after this, not
+        before.  Holding again with the same *name* changes the reason.
+
+        Durability: It is on disk on return, and outlives the broker.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            InvalidRequest: It does not store its messages, or too many hold it; or the
+                broker is too old.
+        """
+        self.require(3, "holds")
+        for each in await self.existing_partitions(topic):
+            message = pb.HoldTopic(topic=each, name=name, reason=reason)
+            await self.request(Kind.HOLD_TOPIC, message, is_repeatable=True)
+
+    async def release_topic(self, topic: str, name: str) -> None:
+        """
+        End the hold called *name* on *topic*, or on each of its partitions.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            NotFound: There is no such hold; of partitions, on none of them.
+        """
+        self.require(3, "holds")
+        missing: NotFound | None = None
+        topics = await self.existing_partitions(topic)
+        released = 0
+        for each in topics:
+            message = pb.ReleaseTopic(topic=each, name=name)
+            try:
+                await self.request(Kind.RELEASE_TOPIC, message)
+            except TopicNotFound:
+                raise
+            except NotFound as error:
+                missing = error
+            else:
+                released += 1
+        if missing is not None and not released:
+            raise missing
+
+    async def find_offsets(
+        self, topic: str, times: Sequence[datetime | float]
+    ) -> list[int | None]:
+        """
+        Where *topic* stood at each of *times*: datetimes, or seconds since 1970.
+
+        That is the offset of the first message that was published then or later, and
+        None where there is no such message yet.  Publish times are the producers',
+        who may disagree; the first is the one with the lowest offset.
+
+        Raises:
+            TopicNotFound: There is no such topic; a name that stands for several
+                partitions is none.
+            InvalidRequest: It does not store its messages, a time is none, or there
+                are more than a thousand; or the broker is too old.
+        """
+        self.require(3, "offsets by time")
+        message = pb.FindOffsets(
+            topic=str(TopicName.parse(topic)),
+            # Further away there are no times; all messages are later, or none is.
+            publish_time=[
+                max(TIME_MIN, min(microseconds_of(time), TIME_MAX + 1))
+                for time in times
+            ],
+        )
+        answer = await self.request(Kind.FIND_OFFSETS, message, is_repeatable=True)
+        return [
+            offset if offset < answer.end_offset else None for offset in answer.offset
+        ]
 
     async def set_topic_limits(
         self, topic: str, limits: NamespacePolicy | None

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pydanube.client.messages import MessageId, MessageIds
     from pydanube.client.partitioned_producer import PartitionedProducer
     from pydanube.client.pending import Pending
-    from pydanube.client.producer import Producer, ProducerOptions
+    from pydanube.client.producer import Batched, Producer, ProducerOptions
     from pydanube.client.tasks import TaskScope
     from pydanube.model.schemas import SchemaVersion
     from pydanube.schemas.format import Encoder
@@ -156,6 +156,16 @@ class TypedProducer(Generic[T]):
         return await self._producer.send_batch(
             batch_of(payloads, keys=encoded, attributes=attributes), **terms
         )
+
+    async def send_encoded(
+        self, messages: Batched, **terms: Unpack[TermOptions]
+    ) -> MessageIds:
+        """
+        Publish payloads that are of the schema already; nobody looks at them here.
+
+        Args, Durability, Cancellation, Raises: As ``Producer.send_batch``.
+        """
+        return await self._producer.send_batch(messages, **terms)
 
     async def flush(self) -> None:
         """

@@ -30,6 +30,7 @@ TOPIC = TopicDescription(
     producers=(),
     subscriptions=(SUBSCRIPTION,),
     dropped=0,
+    message_count=10,
 )
 PARTS = [replace(TOPIC, topic=f"/default/p-part-{n}") for n in range(3)]
 

@@ -251,6 +251,29 @@ def test_a_producer_waits_when_too_much_is_on_its_way():
     with_client(test)
 
 
+def test_who_waits_for_others_is_sent_before_those_that_come_later():
+    async def test(client):
+        # Far more than may be on its way at a time, from tasks that come and go.
+        async with client.producer(TOPIC) as producer, asyncio.TaskGroup() as tasks:
+            free = asyncio.Semaphore(40)
+
+            async def send(number):
+                payload = number.to_bytes(4) + bytes(700_000)
+                if number % 5:
+                    await producer.send_batch([payload])
+                else:
+                    await producer.send(payload)
+                free.release()
+
+            for number in range(120):
+                await free.acquire()
+                tasks.create_task(send(number))
+        payloads = await payloads_of(client)
+        assert [int.from_bytes(each[:4]) for each in payloads] == list(range(120))
+
+    with_client(test)
+
+
 def test_a_topic_of_another_kind_is_refused():
     async def test(client):
         await client.create_topic(TOPIC, reliable=False)

@@ -84,6 +84,7 @@ def test_more_is_sent_than_fits_at_once(client):
             producer.send_nowait(bytes(1_000_000))
         producer.flush()
     assert client.describe_topic(TOPIC).end_offset == 100
+    assert client.find_offsets(TOPIC, [0, 1e11]) == [0, None]
 
 
 def test_messages_are_iterated_and_acknowledged(client):
@@ -237,3 +238,24 @@ def test_what_is_decided_can_be_decided_without_await(client):
     client.mark_done(TOPIC, "s", [])
     with pytest.raises(pydanube.InvalidRequest):
         client.skip(TOPIC, "s", 1)
+
+
+def test_batches_are_staged_without_await(client):
+    client.create_topic(TOPIC)
+    staging = client.staging("sync", 0)
+    assert not staging.is_committed()
+    parts = []
+    for name in ("0", "1"):
+        part = staging.part(name, compression="lz4")
+        part.write(TOPIC, pa.table({"payload": [name]}))
+        parts.append(part.finish())
+    dropped = staging.part("2")
+    dropped.write(TOPIC, pa.table({"payload": ["2"]}))
+    dropped.abort()
+    assert (staging.query, staging.version) == ("sync", 0)
+    assert staging.describe().part_count == 2
+    assert staging.commit(parts).message_count == 2
+    assert staging.is_committed()
+    staging.abort()
+    found = [m.payload for batch in client.read(TOPIC) for m in batch]
+    assert found == [b"0", b"1"]

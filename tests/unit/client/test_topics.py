@@ -1,8 +1,12 @@
 """Topics and partitions, as a client manages them."""
 
+from datetime import UTC, datetime
+
+import pyarrow as pa
 import pytest
 
 import pydanube
+from pydanube.model.errors import InvalidRequest, TopicNotFound
 from pydanube.model.policy import NamespacePolicy
 from support.running import TOPIC, published, with_client
 
@@ -109,3 +113,48 @@ def test_a_name_that_stands_for_one_topic_or_none_is_no_riddle():
             await client.one_partition("/default/many", "this")
 
     with_client(test)
+
+
+def test_a_time_is_found_as_the_first_message_published_then_or_later():
+    async def test(client):
+        await published_at(client, [100, 300, 200, 400])
+        times = [datetime.fromtimestamp(200, UTC), 0, 250, 400.0, 401, 1e30, -1e30]
+        found = await client.find_offsets(TOPIC, times)
+        assert found == [1, 0, 1, 3, None, None, 0]
+        assert await client.find_offsets(TOPIC, []) == []
+
+    with_client(test)
+
+
+def test_times_are_found_only_where_messages_are_stored():
+    async def test(client):
+        await client.create_topic(TOPIC, reliable=False)
+        with pytest.raises(InvalidRequest):
+            await client.find_offsets(TOPIC, [0])
+        with pytest.raises(TopicNotFound):
+            await client.find_offsets("/default/nowhere", [0])
+
+    with_client(test)
+
+
+def test_a_time_needs_a_zone_and_there_may_not_be_too_many():
+    async def test(client):
+        await published(client, b"0")
+        with pytest.raises(InvalidRequest, match="time zone"):
+            await client.find_offsets(TOPIC, [datetime(2026, 1, 1)])  # noqa: DTZ001
+        with pytest.raises(InvalidRequest, match="ask for 1000 at most"):
+            await client.find_offsets(TOPIC, [0] * 1001)
+
+    with_client(test)
+
+
+async def published_at(client, seconds):
+    times = pa.array([each * 1_000_000 for each in seconds], pa.int64())
+    batch = pa.record_batch(
+        {
+            "payload": pa.array([b""] * len(seconds)),
+            "publish_time": times.cast(pa.timestamp("us", tz="UTC")),
+        }
+    )
+    async with client.producer(TOPIC) as producer:
+        await producer.send_batch(batch)

@@ -1,0 +1,502 @@
+"""
+Staged batches: written in parts by many, published together by one commit.
+
+A query, such as a stream in Spark, writes one *version* of its output after the
+other.  Each of many tasks stages a *part* of the version: the broker stores it, and
+nobody sees it.  When all tasks are done, one commit makes the parts visible, all
+together, and once only however often it is asked for.
+
+What is staged is kept here until the broker has written it.  When the connection
+breaks, the next call opens the part again and sends what the broker does not have;
+there is no task in the background.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from pydanube.client.backoff import retried
+from pydanube.client.envelope import cut, times_of
+from pydanube.client.producer import codec_of
+from pydanube.client.routing import Router, fnv1a_64
+from pydanube.model.batch import Column, conform
+from pydanube.model.errors import (
+    BrokerError,
+    ConnectionLost,
+    Draining,
+    InvalidRequest,
+    StagedPartNotFound,
+    StagingClosed,
+    TopicNotFound,
+    Unavailable,
+)
+from pydanube.model.names import TopicName, parse_client_name
+from pydanube.model.staging import (
+    PartKey,
+    StagedCommit,
+    StagedPart,
+    StagingDescription,
+)
+from pydanube.wire.batches import INT64_MAX, BatchHeader, encode
+from pydanube.wire.frames import Kind
+from pydanube.wire.pb import stream_pb2 as pb
+from pydanube.wire.schema_messages import reference_to_wire
+from pydanube.wire.staging_messages import (
+    part_key_to_wire,
+    staging_from_wire,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from pydanube.client.client import Client
+    from pydanube.client.connection import BrokerConnection
+    from pydanube.model.schemas import SchemaReference
+    from pydanube.wire.batches import BatchFrame, Codec
+    from pydanube.wire.connection import Received
+
+INFLIGHT_BYTES_MAX = 16 * 1024 * 1024
+"""Of a part, so much may be on its way to the broker."""
+OPEN_TIMEOUT_S = 30.0
+COMMIT_RETRY_S = 120.0
+"""A broker that stops while it commits has so long to come back."""
+
+
+class Staging:
+    """One version of a query's output; made by ``Client.staging``."""
+
+    def __init__(self, client: Client, query: str, version: int) -> None:
+        if not 0 <= version <= INT64_MAX:
+            raise InvalidRequest(f"a version is a number from 0 on, not {version}")
+        self.query = parse_client_name("query", query)
+        self.version = version
+        self._client = client
+
+    async def is_committed(self) -> bool:
+        """Whether the query has committed this version, or a later one."""
+        committed = (await self.describe()).committed_version
+        return committed is not None and committed >= self.version
+
+    async def describe(self) -> StagingDescription:
+        """How far the query is, and what is staged for it."""
+        request = pb.DescribeStaging(query=self.query)
+        answer = await self._client.request(
+            Kind.DESCRIBE_STAGING, request, is_repeatable=True
+        )
+        return staging_from_wire(self.query, answer)
+
+    def part(self, name: str, *, compression: str | None = None) -> PartWriter:
+        """
+        A part that one writer stages; nothing is asked of the broker yet.
+
+        Args:
+            name: The writer's own, such as ``"3-17"`` for the attempt 17 at the
+                partition 3.  Two that have the same name all the same are two parts.
+            compression: ``"lz4"``, ``"zstd"`` or None.
+        """
+        key = PartKey(
+            query=self.query,
+            version=self.version,
+            name=parse_client_name("part", name),
+            part_id=uuid.uuid4().hex,
+        )
+        return PartWriter(self._client, key, codec_of(compression))
+
+    async def commit(self, parts: Sequence[StagedPart]) -> StagedCommit:
+        """
+        Publish *parts*, all of them, in their order; other parts are dropped.
+
+        Where the version, or a later one, is committed already, nothing happens.
+
+        Durability: On return every message is on disk in its topic.  Once the
+            broker has decided, it finishes what it began, also after a crash.
+
+        Ordering: In each topic, the parts follow each other as given, and each is
+            in the order in which it was written.  A reader may see the first
+            messages a moment before the last ones are there.
+
+        Cancellation: The version may be committed or not; asking again is safe.
+
+        Raises:
+            StagedPartNotFound: A part has expired, was dropped, or was never
+                finished.  Nothing is published: stage the version again.
+            TopicNotFound: A topic was deleted since.  Nothing is published.
+            CorruptStage: A part is damaged.  Nothing is published.
+            ProducerBusy, QuotaExceeded: A topic has an exclusive producer, or as
+                many as it may.  Nothing is published.
+            DiskFull, Unavailable: Ask again; it may be decided already.
+        """
+        request = pb.CommitStaged(
+            query=self.query,
+            version=self.version,
+            parts=[
+                pb.StagedPart(
+                    name=part.name,
+                    part_id=part.part_id,
+                    batch_count=part.batch_count,
+                    message_count=part.message_count,
+                )
+                for part in parts
+                if part.batch_count
+            ],
+        )
+
+        async def attempt() -> Any:
+            return await self._client.request(Kind.COMMIT_STAGED, request)
+
+        answer = await retried(attempt, COMMIT_RETRY_S)
+        return StagedCommit(
+            message_count=answer.message_count, is_repeat=answer.is_repeat
+        )
+
+    async def abort(self) -> None:
+        """
+        Drop everything that is staged for the version, unless it is committed.
+
+        The version may be staged again.
+        """
+        request = pb.DropStaged(query=self.query, version=self.version)
+        await self._client.request(Kind.DROP_STAGED, request, is_repeatable=True)
+
+
+class PartWriter:
+    """
+    One part on its way to the broker; made by ``Staging.part``.
+
+    It belongs to one task at a time.
+
+    Bounds: 16 MiB are on their way at most; ``write`` waits for room.
+    """
+
+    def __init__(self, client: Client, key: PartKey, codec: Codec) -> None:
+        self.key = key
+        self._client = client
+        self._codec = codec
+        self._routes: dict[str, _Route] = {}
+        self._stages: dict[str, _Stage] = {}
+        self._changed = asyncio.Event()
+        self._is_broken = False
+        self._failure: BrokerError | None = None
+        self._batch_count = 0
+        self._message_count = 0
+        self.inflight_bytes = 0
+        """What the broker has not written yet."""
+
+    async def write(
+        self,
+        topic: str,
+        batch: pa.RecordBatch | pa.Table,
+        *,
+        schema: SchemaReference | None = None,
+    ) -> None:
+        """
+        Stage messages for *topic*.
+
+        Args:
+            topic: ``/{namespace}/{topic}``, which must exist.  Of a base name with
+                partitions, messages with a key go to the partition of the key, and
+                the others take turns, as with a producer.
+            batch: The column ``payload`` and, if wanted, ``key``, ``attributes``,
+                ``publish_time``, ``deliver_at`` and ``expires_at``.
+            schema: What the payloads are written with; one for each topic.
+
+        Durability: None yet; see ``finish``.
+
+        Ordering: For each topic in the order of the calls.
+
+        Cancellation: The part cannot be used any more.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            InvalidRequest: It is not reliable, or the batch is not of the envelope.
+            MessageTooLarge, InvalidPayload, SchemaMismatch: The topic does not take
+                the messages.
+            OtherSchema, SchemaNotFound: The topic does not take the schema.
+            QuotaExceeded, DiskFull: The broker has no room for it.
+            StagingClosed: The version is committed, or was dropped.
+            StagedPartNotFound: The broker has lost what was written before.
+
+        After any of these the part is dropped by the broker: stage it again.
+        """
+        self._check()
+        try:
+            for part in conform(batch):
+                await self._write(topic, part, schema)
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    async def finish(self) -> StagedPart:
+        """
+        The part as it is to be named for the commit.
+
+        Durability: On return it is on the broker's disk, and stays there until the
+            version is committed or dropped, or it expires.
+
+        Raises: As ``write``.
+        """
+        self._check()
+        byte_count = 0
+        try:
+            await self._until(lambda: not self.inflight_bytes)
+            if self._batch_count:
+                byte_count = await self._finish()
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self._close(StagingClosed("the part is finished"))
+        return StagedPart(
+            name=self.key.name,
+            part_id=self.key.part_id,
+            batch_count=self._batch_count,
+            message_count=self._message_count,
+            byte_count=byte_count,
+        )
+
+    async def abort(self) -> None:
+        """Drop the part; if the broker cannot be told, the part expires."""
+        is_known = bool(self._stages)
+        self._close(StagingClosed("the part was aborted"))
+        if not is_known:
+            return
+        try:
+            await self._client.request(
+                Kind.DROP_PART, part_key_to_wire(self.key, pb.DropPart())
+            )
+        except Unavailable:
+            return
+
+    # What the stages tell.
+
+    def on_written(self) -> None:
+        """The broker has written something."""
+        self._changed.set()
+
+    def on_broken(self) -> None:
+        """A channel has ended."""
+        self._is_broken = True
+        self._changed.set()
+
+    # What follows.
+
+    async def _write(
+        self, topic: str, batch: pa.RecordBatch, schema: SchemaReference | None
+    ) -> None:
+        route = self._routes.get(topic)
+        if route is None:
+            route = self._routes[topic] = await self._find_route(topic)
+        for name, piece in route.split(batch):
+            stage = self._stages.get(name)
+            if stage is None:
+                stage = _Stage(self, self._client, name, schema)
+                await stage.open()
+                self._stages[name] = stage
+            elif stage.schema != schema:
+                raise InvalidRequest(f"a part has one schema for {name}")
+            for fitting in cut(piece, stage.batch_bytes_max):
+                await self._until(lambda: self.inflight_bytes < INFLIGHT_BYTES_MAX)
+                stage.ship(fitting, self._codec)
+                self._batch_count += 1
+                self._message_count += fitting.num_rows
+
+    async def _find_route(self, topic: str) -> _Route:
+        name = str(TopicName.parse(topic))
+        found = await self._client.find_partitions(name)
+        if not found.topics:
+            raise TopicNotFound(f"Unable to find the topic: {name}")
+        # Writers begin with different partitions.
+        turn = fnv1a_64(self.key.name.encode()) % len(found.topics)
+        return _Route(list(found.topics), turn)
+
+    async def _finish(self) -> int:
+        request = part_key_to_wire(self.key, pb.FinishPart())
+        request.batch_count = self._batch_count
+        request.message_count = self._message_count
+        answer = await self._client.request(
+            Kind.FINISH_PART, request, is_repeatable=True
+        )
+        return int(answer.byte_count)
+
+    async def _until(self, is_reached: Callable[[], bool]) -> None:
+        """Wait until *is_reached*, and open again what is broken."""
+        while True:
+            while self._is_broken:
+                self._is_broken = False
+                for stage in self._stages.values():
+                    if stage.is_broken:
+                        await stage.open()
+            if is_reached():
+                return
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+
+    def _fail(self, error: BaseException) -> None:
+        if isinstance(error, BrokerError):
+            self._close(error)
+        else:
+            self._close(StagingClosed("the part was given up"))
+
+    def _close(self, reason: BrokerError) -> None:
+        self._failure = reason
+        for stage in self._stages.values():
+            stage.close()
+        self._stages.clear()
+
+
+class _Route:
+    """Where a part's messages for one name go."""
+
+    def __init__(self, topics: list[str], turn: int) -> None:
+        self._topics = topics
+        self._router = Router(len(topics))
+        self._router.turn = turn
+
+    def split(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The messages of *batch* by topic."""
+        if len(self._topics) == 1:
+            yield self._topics[0], batch
+            return
+        for number, _, piece in self._router.split(batch):
+            yield self._topics[number], piece
+
+
+class _Stage:
+    """One topic of a part: its channel, and what is on its way there."""
+
+    def __init__(
+        self,
+        part: PartWriter,
+        client: Client,
+        topic: str,
+        schema: SchemaReference | None,
+    ) -> None:
+        self.schema = schema
+        self.batch_bytes_max = 0
+        self._part = part
+        self._client = client
+        self._topic = topic
+        self._connection: BrokerConnection | None = None
+        self._channel = 0
+        self._producer = ""
+        self._written_with = (0, 0)
+        self._next_sequence = 0
+        self._outgoing: deque[BatchFrame] = deque()
+        self._ending: BrokerError | None = None
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the channel has to be opened again."""
+        return self._connection is None
+
+    async def open(self) -> None:
+        """
+        Open the channel, and send what the broker does not have.
+
+        Raises: Why that cannot be.
+        """
+        ending = self._ending
+        if ending is not None and not isinstance(ending, ConnectionLost | Draining):
+            # The broker does not want the part any more.
+            raise ending.with_traceback(None)
+        await retried(self._open, OPEN_TIMEOUT_S)
+
+    async def _open(self) -> None:
+        part, connection = self._part, await self._client.connection()
+        request = part_key_to_wire(part.key, pb.OpenStage())
+        request.topic = self._topic
+        if self.schema is not None:
+            request.schema.CopyFrom(reference_to_wire(self.schema))
+        channel = connection.new_channel(self)
+        self._connection, self._channel = connection, channel
+        try:
+            opened = await connection.request(Kind.OPEN_STAGE, request, channel)
+        except asyncio.CancelledError:
+            connection.give_up(Kind.CLOSE_STAGE, pb.CloseStage(), channel)
+            self._connection = None
+            raise
+        except BaseException:
+            connection.free_channel(channel)
+            self._connection = None
+            raise
+        self._producer = opened.producer
+        self._written_with = (opened.schema_id, opened.schema_version)
+        self.batch_bytes_max = min(opened.batch_bytes_max, connection.batch_bytes_max)
+        self._resume(opened.next_sequence)
+
+    def ship(self, batch: pa.RecordBatch, codec: Codec) -> None:
+        """Send *batch*, and keep it until it is written."""
+        now = self._client.wall_clock_ns() // 1000
+        first, last = times_of(batch, now)
+        schema_id, schema_version = self._written_with
+        header = BatchHeader(
+            count=1,
+            columns=Column.PAYLOAD,
+            producer_id=1,
+            producer_epoch=1,
+            base_sequence=self._next_sequence,
+            first_publish_time=first,
+            last_publish_time=last,
+            schema_id=schema_id,
+            schema_version=schema_version,
+            producer=self._producer,
+        )
+        frame = encode(batch, header, codec)
+        self._next_sequence += frame.count
+        self._outgoing.append(frame)
+        self._part.inflight_bytes += frame.byte_count
+        if self._connection is not None:
+            self._connection.stage(frame, self._channel)
+
+    def on_frame(self, frame: Received) -> None:
+        """See ``connection.Channel``."""
+        message: Any = frame.message
+        if frame.kind is Kind.STAGED:
+            self._drop_written(message.next_sequence)
+            self._part.on_written()
+
+    def on_closed(self, reason: BrokerError) -> None:
+        """See ``connection.Channel``."""
+        self._connection = None
+        self._ending = reason
+        self._part.on_broken()
+
+    def close(self) -> None:
+        """The part is not written any more."""
+        connection, self._connection = self._connection, None
+        if connection is not None and not connection.is_lost:
+            connection.give_up(Kind.CLOSE_STAGE, pb.CloseStage(), self._channel)
+        self._drop_written(self._next_sequence)
+
+    def _resume(self, next_sequence: int) -> None:
+        self._drop_written(next_sequence)
+        expected = (
+            self._outgoing[0].header.base_sequence
+            if self._outgoing
+            else self._next_sequence
+        )
+        if expected != next_sequence:
+            raise StagedPartNotFound(
+                f"the broker has {next_sequence} messages of the part "
+                f"{self._part.key.name} for {self._topic}, and {expected} were written "
+                "there; stage the part again"
+            )
+        assert self._connection is not None
+        for frame in self._outgoing:
+            self._connection.stage(frame, self._channel)
+
+    def _drop_written(self, next_sequence: int) -> None:
+        outgoing = self._outgoing
+        while outgoing:
+            header = outgoing[0].header
+            if header.base_sequence + header.count > next_sequence:
+                return
+            self._part.inflight_bytes -= outgoing.popleft().byte_count
