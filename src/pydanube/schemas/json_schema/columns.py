@@ -35,7 +35,7 @@ def arrow_type_of(schema: Any, document: Any, depth: int = 0) -> pa.DataType:
     may be of several types, or is deeper than a column can be, is JSON text.  So is
     the whole value where its references would unfold to more than ``PARTS_MAX`` parts.
     """
-    name, schema = _single_type(schema, document)
+    name, schema = single_type(schema, document)
     if _is_text(schema, document, depth):
         return pa.string()
     if name in _SCALARS:
@@ -58,7 +58,7 @@ def converter_of(schema: Any, document: Any, depth: int = 0) -> Convert:
 
     It raises InvalidPayload where the value is not of the column's type.
     """
-    name, schema = _single_type(schema, document)
+    name, schema = single_type(schema, document)
     if _is_text(schema, document, depth):
         return _to_json
     if name in _SCALARS:
@@ -78,12 +78,12 @@ def converter_of(schema: Any, document: Any, depth: int = 0) -> Convert:
 
 def is_plain_object(schema: Any, document: Any) -> bool:
     """Whether it is an object of which nothing becomes JSON text."""
-    name, schema = _single_type(schema, document)
+    name, schema = single_type(schema, document)
     return name == "object" and _is_plain(schema, document, 0)
 
 
 def _is_plain(schema: Any, document: Any, depth: int) -> bool:
-    name, schema = _single_type(schema, document)
+    name, schema = single_type(schema, document)
     if _is_text(schema, document, depth):
         return False
     match name:
@@ -109,7 +109,7 @@ def _unfolded(
     schema: Any, document: Any, depth: int, known: dict[tuple[int, int], int]
 ) -> int:
     """How many parts *schema* has when every reference is what it refers to."""
-    name, schema = _single_type(schema, document)
+    name, schema = single_type(schema, document)
     if depth > COLUMN_DEPTH_MAX or name not in ("array", "object"):
         return 1
     place = id(schema), depth
@@ -123,7 +123,7 @@ def _unfolded(
     return known[place]
 
 
-def _single_type(schema: Any, document: Any) -> tuple[str | None, dict[str, Any]]:
+def single_type(schema: Any, document: Any) -> tuple[str | None, dict[str, Any]]:
     """The one type besides null that *schema* allows, and what says so."""
     for _ in range(DEPTH_MAX):
         if not isinstance(schema, dict):

@@ -1,0 +1,256 @@
+"""
+Columns of values to JSON texts, whole columns at a time, by Arrow's own kernels.
+
+A null is left out of its object, as a property that was not written, unless the schema
+requires the property: there it is written as ``null``, and whether that may be is
+for the schema to say.  Times are RFC 3339 in UTC, bytes are base64.  What was
+written is also told as a JSON Schema: where the topic's one contains it, nobody has
+to look at the texts again.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the name.
+
+from pydanube.model.errors import InvalidPayload, InvalidRequest
+from pydanube.schemas.json_schema.columns import single_type
+
+_ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
+_RARE_CONTROLS = [chr(code) for code in range(0x20) if chr(code) not in "\n\r\t"]
+_UNUSUAL = r'["\\\x00-\x1f]'
+_RARE = r"[\x00-\x08\x0b\x0c\x0e-\x1f]"
+
+
+def check_writable(has: pa.DataType, path: str = "value") -> None:
+    """
+    Refuse a type that JSON has no form for.
+
+    Raises:
+        InvalidRequest: Where it stands.
+    """
+    if types.is_struct(has):
+        for field in has:
+            check_writable(field.type, f"{path}.{field.name}")
+    elif types.is_list(has):
+        check_writable(has.value_type, f"{path}[]")
+    elif types.is_map(has):
+        if not types.is_string(has.key_type):
+            raise InvalidRequest(
+                f"{path} is a map with keys of {has.key_type}; the names in a JSON "
+                "object are text: cast them to string"
+            )
+        check_writable(has.item_type, f"{path}{{}}")
+    elif not _is_scalar(has):
+        raise InvalidRequest(
+            f"{path} is {has}, which JSON has no form for: cast it to string"
+        )
+
+
+def to_texts(array: pa.Array, schema: Any = None, document: Any = None) -> pa.Array:
+    """
+    The JSON text of each value, null where there is none.
+
+    *schema*, a part of *document*, says which properties are required.
+
+    Raises:
+        InvalidPayload: A number is infinite or not a number.
+    """
+    has = array.type
+    if types.is_struct(has):
+        return _struct_texts(array, schema, document)
+    if types.is_list(has):
+        return _list_texts(array, schema, document)
+    if types.is_map(has):
+        return _map_texts(array, schema, document)
+    return _scalar_texts(array)
+
+
+def required_names(document: Any) -> set[str]:
+    """The properties that every value of *document* has."""
+    return _object_of(document, document)[1]
+
+
+def written_schema(array: pa.Array, schema: Any = None, document: Any = None) -> Any:
+    """A JSON Schema that all texts which ``to_texts`` makes of *array* keep to."""
+    found = _written_schema(array, schema, document)
+    if array.null_count and not types.is_null(array.type):
+        return {"anyOf": [found, {"type": "null"}]}
+    return found
+
+
+def _is_scalar(has: pa.DataType) -> bool:
+    return any(
+        is_of(has)
+        for is_of in (
+            types.is_null,
+            types.is_boolean,
+            types.is_integer,
+            types.is_floating,
+            types.is_decimal,
+            types.is_string,
+            types.is_binary,
+            types.is_date,
+            types.is_timestamp,
+        )
+    )
+
+
+def _struct_texts(array: pa.Array, schema: Any, document: Any) -> pa.Array:
+    properties, required = _object_of(schema, document)
+    parts = []
+    for field, column in zip(array.type, array.flatten(), strict=True):
+        text = to_texts(column, properties.get(field.name), document)
+        if field.name in required:
+            text = pc.fill_null(text, "null")
+        name = "," + _quoted(pa.array([field.name]))[0].as_py() + ":"
+        part = pc.binary_join_element_wise(name, text, "")
+        parts.append(pc.fill_null(part, ""))
+    if not parts:
+        return _masked(array, pa.array(["{}"] * len(array), pa.string()))
+    inner = pc.utf8_slice_codeunits(pc.binary_join_element_wise(*parts, ""), 1)
+    return _masked(array, pc.binary_join_element_wise("{", inner, "}", ""))
+
+
+def _list_texts(array: pa.Array, schema: Any, document: Any) -> pa.Array:
+    array = _from_zero(array)
+    items = to_texts(array.values, _items_of(schema, document), document)
+    return _masked(array, _joined(array, pc.fill_null(items, "null"), "[", "]"))
+
+
+def _map_texts(array: pa.Array, schema: Any, document: Any) -> pa.Array:
+    array = _from_zero(array)
+    inner = to_texts(array.items, _additional_of(schema, document), document)
+    texts = pc.binary_join_element_wise(
+        _quoted(array.keys), pc.fill_null(inner, "null"), ":"
+    )
+    return _masked(array, _joined(array, texts, "{", "}"))
+
+
+def _scalar_texts(array: pa.Array) -> pa.Array:
+    has = array.type
+    if types.is_string(has):
+        return _quoted(array)
+    if types.is_binary(has):
+        encoded = [
+            None if each is None else base64.b64encode(each).decode()
+            for each in array.to_pylist()
+        ]
+        return _between_quotes(pa.array(encoded, pa.string()))
+    if types.is_timestamp(has):
+        # Its instant in UTC, whatever zone it would be shown in.
+        text = array.cast(pa.timestamp(has.unit)).cast(pa.string())
+        text = pc.replace_substring(text, " ", "T", max_replacements=1)
+        if has.tz is not None:
+            text = pc.binary_join_element_wise(text, "Z", "")
+        return _between_quotes(text)
+    if types.is_date(has):
+        return _between_quotes(array.cast(pa.string()))
+    if types.is_floating(has):
+        at = pc.index(pc.is_finite(array), value=False).as_py()
+        if at >= 0:
+            raise InvalidPayload(f"{array[at]} is no number of JSON")
+    return array.cast(pa.string())
+
+
+def _written_schema(array: pa.Array, schema: Any, document: Any) -> Any:
+    has = array.type
+    if types.is_struct(has):
+        return _written_object(array, schema, document)
+    if types.is_list(has):
+        array = _from_zero(array)
+        items = _items_of(schema, document)
+        return {"type": "array", "items": written_schema(array.values, items, document)}
+    if types.is_map(has):
+        array = _from_zero(array)
+        inner = _additional_of(schema, document)
+        return {
+            "type": "object",
+            "additionalProperties": written_schema(array.items, inner, document),
+        }
+    if types.is_null(has):
+        return {"type": "null"}
+    if types.is_boolean(has):
+        return {"type": "boolean"}
+    if types.is_integer(has):
+        return {"type": "integer"}
+    if types.is_floating(has) or types.is_decimal(has):
+        return {"type": "number"}
+    if types.is_date(has):
+        return {"type": "string", "format": "date"}
+    if types.is_timestamp(has) and has.tz is not None:
+        return {"type": "string", "format": "date-time"}
+    return {"type": "string"}
+
+
+def _written_object(array: pa.Array, schema: Any, document: Any) -> Any:
+    inner, wanted = _object_of(schema, document)
+    properties, required = {}, []
+    present = array if not array.null_count else array.drop_null()
+    for field, column in zip(array.type, present.flatten(), strict=True):
+        below = inner.get(field.name)
+        is_written = field.name in wanted or not column.null_count
+        if is_written:
+            required.append(field.name)
+            properties[field.name] = written_schema(column, below, document)
+        else:
+            properties[field.name] = _written_schema(column, below, document)
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+def _object_of(schema: Any, document: Any) -> tuple[dict[str, Any], set[str]]:
+    """The properties that *schema* names, and which of them it requires."""
+    name, found = single_type(schema, document)
+    if name != "object":
+        return {}, set()
+    return found.get("properties", {}), set(found.get("required", ()))
+
+
+def _items_of(schema: Any, document: Any) -> Any:
+    name, found = single_type(schema, document)
+    return found.get("items") if name == "array" else None
+
+
+def _additional_of(schema: Any, document: Any) -> Any:
+    name, found = single_type(schema, document)
+    return found.get("additionalProperties") if name == "object" else None
+
+
+def _quoted(texts: pa.Array) -> pa.Array:
+    if pc.any(pc.match_substring_regex(texts, _UNUSUAL)).as_py():
+        for raw, escaped in _ESCAPES:
+            texts = pc.replace_substring(texts, raw, escaped)
+        if pc.any(pc.match_substring_regex(texts, _RARE)).as_py():
+            for control in _RARE_CONTROLS:
+                texts = pc.replace_substring(texts, control, f"\\u{ord(control):04x}")
+    return _between_quotes(texts)
+
+
+def _between_quotes(texts: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise('"', texts, '"', "")
+
+
+def _joined(array: pa.Array, texts: pa.Array, begin: str, end: str) -> pa.Array:
+    """The *texts* of each of the lists in *array* as one, with commas."""
+    lists = pa.ListArray.from_arrays(array.offsets, texts)
+    return pc.binary_join_element_wise(begin, pc.binary_join(lists, ","), end, "")
+
+
+def _masked(array: pa.Array, texts: pa.Array) -> pa.Array:
+    if not array.null_count:
+        return texts
+    return pc.if_else(array.is_null(), pa.scalar(None, pa.string()), texts)
+
+
+def _from_zero(array: pa.Array) -> pa.Array:
+    """*array* with offsets that count from the beginning of its values."""
+    return array.take(pa.array(range(len(array)), pa.int64()))
