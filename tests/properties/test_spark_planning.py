@@ -11,19 +11,22 @@ from pydanube.spark.planning import SegmentFile, TopicRange, plan_scans, split
 
 @st.composite
 def topic_ranges(draw, topic="/default/a", topic_id=1):
-    """A range of a topic over segments with holes, overlaps and any sizes."""
+    """A range of a topic over segments with holes, overlaps, gaps and any sizes."""
     segments = []
     at = draw(st.integers(0, 50))
     for index in range(draw(st.integers(0, 8))):
         base = max(0, at + draw(st.integers(-5, 5)))
         end = base + draw(st.integers(1, 200))
         size = draw(st.integers(1, 5_000))
-        segments.append(SegmentFile(base, end, size, f"file:///{topic_id}/{index}"))
+        count = draw(st.none() | st.integers(0, end - base))
+        url = f"file:///{topic_id}/{index}"
+        segments.append(SegmentFile(base, end, size, url, count))
         at = end
     base = draw(st.integers(0, at + 20))
     end = base + draw(st.integers(1, at + 50))
     order = draw(st.permutations(segments))
-    return TopicRange(topic, topic_id, base, end, tuple(order))
+    size = draw(st.integers(1, 500))
+    return TopicRange(topic, topic_id, base, end, tuple(order), size)
 
 
 @st.composite
@@ -41,6 +44,36 @@ def test_every_offset_is_read_exactly_once(ranges, scans_min, scan_bytes_max):
         assert mine[-1].end == wanted.end
         assert all(one.end == other.base for one, other in pairwise(mine))
     assert len(scans) >= min(scans_min, sum(r.end - r.base for r in ranges))
+
+
+@given(reads(), st.integers(1, 40), st.integers(1, 10_000), st.integers(1, 60))
+def test_no_scan_has_more_messages_than_the_limit(ranges, scans_min, bytes_max, rows):
+    scans = plan_scans(
+        ranges, scans_min=scans_min, scan_bytes_max=bytes_max, scan_rows_max=rows
+    )
+    assert all(scan.count <= rows for scan in scans)
+    for wanted in ranges:
+        mine = [scan for scan in scans if scan.topic == wanted.topic]
+        assert (mine[0].base, mine[-1].end) == (wanted.base, wanted.end)
+        assert all(one.end == other.base for one, other in pairwise(mine))
+
+
+@given(topic_ranges(), st.integers(1, 10_000))
+def test_the_tail_is_cut_by_the_bytes_of_its_messages(wanted, scan_bytes_max):
+    for scan in plan_scans([wanted], scan_bytes_max=scan_bytes_max):
+        if not scan.slices and scan.count > 1:
+            # Parts are equal up to one message.
+            assert scan.byte_count <= scan_bytes_max + wanted.message_bytes
+
+
+@given(topic_ranges(), st.integers(1, 20), st.integers(1, 10_000))
+def test_a_slice_knows_how_many_messages_its_file_has(wanted, scans_min, bytes_max):
+    by_url = {segment.url: segment for segment in wanted.segments}
+    scans = plan_scans([wanted], scans_min=scans_min, scan_bytes_max=bytes_max)
+    for piece in (piece for scan in scans for piece in scan.slices):
+        segment = by_url[piece.url]
+        assert piece.row_count == segment.row_count
+        assert piece.has_gaps == (segment.row_count < segment.end - segment.base)
 
 
 @given(reads(), st.integers(1, 40), st.integers(1, 10_000))
@@ -95,7 +128,8 @@ def test_small_neighbours_are_joined_and_large_segments_are_cut():
         for index in range(6)
     )
     joined = plan_scans(
-        [TopicRange("/default/a", 1, 0, 70, segments)], scan_bytes_max=300
+        [TopicRange("/default/a", 1, 0, 70, segments, message_bytes=30)],
+        scan_bytes_max=300,
     )
     assert [(scan.base, scan.end, len(scan.slices)) for scan in joined] == [
         (0, 30, 3),

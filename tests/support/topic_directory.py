@@ -18,11 +18,15 @@ from pydanube.model.schemas import (
     SchemaVersion,
     SubjectDescription,
 )
+from pydanube.spark.bounds import split_name
 from pydanube.spark.offsets import Head
 from pydanube.spark.planning import SegmentFile, TopicRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+FIRST_TIME_US = 1_700_000_000_000_000
+"""When the first message of every topic was published; the others follow it."""
 
 SEGMENT_SCHEMA = pa.schema(
     [
@@ -44,7 +48,7 @@ def messages(base: int, end: int, payload_bytes: int = 0) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [
             pa.array(offsets, pa.int64()),
-            pa.array([1_700_000_000_000_000 + each for each in offsets], TIME_TYPE),
+            pa.array([FIRST_TIME_US + each for each in offsets], TIME_TYPE),
             pa.array(
                 [None if each % 5 == 0 else b"k%d" % (each % 5) for each in offsets]
             ),
@@ -121,6 +125,21 @@ class TopicDirectory:
         segment = [state["base"], end, path.stat().st_size, path.as_uri()]
         self._save(topic, state | {"segments": [segment]})
 
+    def thin_out(self, topic: str, keep: Callable[[int], bool]) -> None:
+        """What compaction does: some messages of the segments are gone, not others."""
+        state = self._load(topic)
+        segments = []
+        for base, end, _, url, *_ in state["segments"]:
+            path = Path(url.removeprefix("file://"))
+            whole = pq.read_table(path)
+            kept = [row for row in range(whole.num_rows) if keep(base + row)]
+            table = whole.take(pa.array(kept, pa.int64()))
+            path.unlink()
+            path = path.with_name(f"thin-{path.name}")
+            pq.write_table(table, path, row_group_size=self.row_group_rows)
+            segments.append([base, end, path.stat().st_size, path.as_uri(), len(kept)])
+        self._save(topic, state | {"segments": segments})
+
     def delete(self, topic: str) -> None:
         self._file(topic).unlink()
 
@@ -132,7 +151,16 @@ class TopicDirectory:
 
     def head(self, topic: str) -> Head:
         state = self._load(topic)
-        return Head(state["id"], state["base"], state["end"])
+        sealed = self._sealed(state)
+        return Head(state["id"], state["base"], state["end"], sealed)
+
+    def partitions(self, topic: str) -> list[str]:
+        return [name for name in self.topics() if topic in (name, split_name(name)[0])]
+
+    def find_time(self, topic: str, time_us: int) -> int | None:
+        head = self.head(topic)
+        found = max(head.base, time_us - FIRST_TIME_US)
+        return found if found < head.end else None
 
     def layout(self, topic: str, base: int, end: int) -> tuple[Head, TopicRange]:
         state = self._load(topic)
@@ -148,8 +176,20 @@ class TopicDirectory:
         if base < head.base:
             raise OffsetDropped(f"{topic}: the first message is {head.base}")
         # Batches as they once arrived: seven messages each.
+        gone = self._gone(topic)
         for at in range(base - base % 7, min(end, head.end), 7):
-            yield messages(at, min(at + 7, head.end), self.payload_bytes)
+            batch = messages(at, min(at + 7, head.end), self.payload_bytes)
+            kept = [row for row in range(batch.num_rows) if at + row not in gone]
+            yield batch.take(pa.array(kept, pa.int64())) if gone else batch
+
+    def _gone(self, topic: str) -> set[int]:
+        """Offsets that segments cover and have no message for."""
+        gone: set[int] = set()
+        for base, end, _, url, *count in self._load(topic)["segments"]:
+            if count and count[0] < end - base:
+                table = pq.read_table(url.removeprefix("file://"), columns=["offset"])
+                gone |= set(range(base, end)) - set(table["offset"].to_pylist())
+        return gone
 
     def report_progress(self, topic: str, subscription: str, offset: int) -> None:
         self.progress[topic, subscription] = offset

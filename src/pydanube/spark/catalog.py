@@ -13,9 +13,11 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from pydanube.client.positions import time_of
 from pydanube.model.errors import BrokerError, InvalidRequest, Remedy
 from pydanube.spark.offsets import Head
-from pydanube.spark.planning import SegmentFile, TopicRange
+from pydanube.spark.planning import TAIL_MESSAGE_BYTES, SegmentFile, TopicRange
+from pydanube.wire.batches import TIME_MAX, TIME_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +35,13 @@ class Catalog(Protocol):
     """The topics of a broker, as a reader sees them."""
 
     def topics(self) -> list[str]:
-        """The names of all topics, sorted."""
+        """The names of all topics and partitions, sorted."""
+        ...
+
+    def partitions(self, topic: str) -> list[str]:
+        """
+        The partitions of *topic*; itself if it has none; nothing if it is not there.
+        """
         ...
 
     def head(self, topic: str) -> Head:
@@ -43,6 +51,15 @@ class Catalog(Protocol):
         Raises:
             TopicNotFound: There is no such topic.
             InvalidRequest: It does not store its messages.
+        """
+        ...
+
+    def find_time(self, topic: str, time_us: int) -> int | None:
+        """
+        The first message that was published at *time_us* since 1970 or later.
+
+        Raises:
+            TopicNotFound: There is no such topic.
         """
         ...
 
@@ -142,6 +159,9 @@ class BrokerCatalog:
     def topics(self) -> list[str]:
         return self._ask(lambda client: sorted(client.topics()))
 
+    def partitions(self, topic: str) -> list[str]:
+        return self._ask(lambda client: client.partitions(topic))
+
     def head(self, topic: str) -> Head:
         found = self._ask(lambda client: client.describe_topic(topic))
         if not found.policy.is_reliable:
@@ -149,15 +169,29 @@ class BrokerCatalog:
                 f"{topic} is non-reliable: its messages are not stored, so Spark "
                 "cannot read them"
             )
-        return Head(found.topic_id, found.base_offset, found.end_offset)
+        tail = found.end_offset - found.sealed_offset
+        return Head(
+            found.topic_id,
+            found.base_offset,
+            found.end_offset,
+            found.sealed_offset,
+            max(1, found.tail_bytes // tail) if tail else TAIL_MESSAGE_BYTES,
+        )
+
+    def find_time(self, topic: str, time_us: int) -> int | None:
+        time = time_of(max(TIME_MIN, min(time_us, TIME_MAX)))
+        [found] = self._ask(lambda client: client.find_offsets(topic, [time]))
+        return found
 
     def layout(self, topic: str, base: int, end: int) -> tuple[Head, TopicRange]:
         found = self._ask(lambda client: client.segments(topic, base, end))
         files = tuple(
-            SegmentFile(each.base, each.end, each.byte_count, each.url)
+            SegmentFile(each.base, each.end, each.byte_count, each.url, each.count)
             for each in found.segments
         )
-        head = Head(found.topic_id, found.base_offset, found.end_offset)
+        head = Head(
+            found.topic_id, found.base_offset, found.end_offset, found.sealed_offset
+        )
         return head, TopicRange(topic, found.topic_id, base, end, files)
 
     def read(self, topic: str, base: int, end: int) -> Iterator[pa.RecordBatch]:

@@ -10,16 +10,17 @@ which subject its values are read as.  Everything on this page is pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pydanube.model.errors import InvalidConfig, OffsetDropped, TopicNotFound
-from pydanube.spark.options import EARLIEST, LATEST
+from pydanube.spark.bounds import EARLIEST, LATEST, split_name, wanted
+from pydanube.spark.planning import TAIL_MESSAGE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from pydanube.spark.options import Bound
+    from pydanube.spark.bounds import Bound
 
 VERSION = 1
 VALUES = "values"
@@ -40,6 +41,15 @@ class Head:
     topic_id: int
     base: int
     end: int
+    sealed: int | None = None
+    """What is older is in segments; None if nobody asked."""
+    message_bytes: int = TAIL_MESSAGE_BYTES
+    """About how large a message of the tail is."""
+
+    def without_tail(self) -> Head:
+        """The same as if there was nothing but segments."""
+        sealed = self.end if self.sealed is None else self.sealed
+        return replace(self, end=max(self.base, sealed))
 
 
 Positions = dict[str, Position]
@@ -72,8 +82,14 @@ class Loss:
     """Where reading can go on; None if there is nothing to read."""
 
     def __str__(self) -> str:
-        end = "?" if self.end is None else self.end
-        return f"{self.topic}: messages {self.base} … {end} {self.reason}"
+        name, number = split_name(self.topic)
+        which = self.topic if name == self.topic else f"{name}, partition {number}"
+        if self.end is None:
+            return f"{which}: messages from {self.base} on {self.reason}"
+        return (
+            f"{which}: messages {self.base} … {self.end} ({self.end - self.base}, the "
+            f"last is {self.end - 1}) {self.reason}"
+        )
 
 
 def to_json(
@@ -125,66 +141,98 @@ def read_as_in(value: Mapping[str, Any]) -> ReadAs | None:
     )
 
 
-def resolve(bound: Bound, heads: Mapping[str, Head], name: str) -> Positions:
+def resolve(
+    bound: Bound,
+    heads: Mapping[str, Head],
+    option: str,
+    find: Callable[[str, int], int | None],
+) -> Positions:
     """
     The positions that *bound* means for topics that stand at *heads*.
 
+    *find* says which message of a topic was the first to be published at a time or
+    later.
+
     Raises:
-        InvalidConfig: An offset is given for a topic that is not read, or none
-            for one that is, or one that the topic has not reached yet.
+        InvalidConfig: An offset or time is given for a topic that is not read, or
+            none for one that is, or one that the topic has not reached yet.
     """
-    if bound.by_topic and set(bound.by_topic) != set(heads):
-        extra = sorted(set(bound.by_topic) - set(heads))
-        missing = sorted(set(heads) - set(bound.by_topic))
-        raise InvalidConfig(
-            f"{name}: must name exactly the topics that are read"
-            + (f"; not read: {', '.join(extra)}" if extra else "")
-            + (f"; missing: {', '.join(missing)}" if missing else "")
-        )
     positions = {}
-    for topic, head in sorted(heads.items()):
-        match bound.by_topic.get(topic, bound.offset):
-            case offset if offset == EARLIEST:
-                offset = head.base
-            case offset if offset == LATEST:
-                offset = head.end
-            case offset if offset > head.end:
-                raise InvalidConfig(
-                    f"{name}: {topic} ends at {head.end}, so {offset} is not there yet"
-                )
+    for topic, value in wanted(bound, heads, option).items():
+        head = heads[topic]
+        if bound.is_time:
+            offset = _offset_at(bound, topic, head, option, find(topic, value))
+        else:
+            offset = _offset(value, topic, head, option)
         positions[topic] = Position(head.topic_id, offset)
     return positions
 
 
-def losses(start: Mapping[str, Position], heads: Mapping[str, Head]) -> list[Loss]:
-    """What was to be read from *start* on and is gone from topics at *heads*."""
+def _offset(value: int, topic: str, head: Head, option: str) -> int:
+    if value == EARLIEST:
+        return head.base
+    if value == LATEST:
+        return head.end
+    if value > head.end:
+        raise InvalidConfig(
+            f"{option}: {topic} ends at {head.end}, so {value} is not there yet"
+        )
+    return value
+
+
+def _offset_at(
+    bound: Bound, topic: str, head: Head, option: str, found: int | None
+) -> int:
+    if found is not None:
+        return found
+    if not bound.may_be_later:
+        raise InvalidConfig(
+            f"{option}: {topic} has no message that was published then or later; with "
+            "startingOffsetsByTimestampStrategy=latest it is read from its end on"
+        )
+    return head.end
+
+
+def losses(
+    start: Mapping[str, Position],
+    heads: Mapping[str, Head],
+    stop: Mapping[str, Position] | None = None,
+) -> list[Loss]:
+    """
+    What was to be read from *start* on and is gone from topics at *heads*.
+
+    *stop* is where the read was to end, where that is known.
+    """
     found = []
     for topic, position in sorted(start.items()):
         head = heads.get(topic)
+        base = position.offset
+        until = None if stop is None or topic not in stop else stop[topic].offset
         if head is None:
-            found.append(
-                Loss(
-                    topic, position.offset, None, "are gone: the topic is deleted", None
-                )
-            )
+            reason = "are gone: the topic is deleted"
+            found.append(Loss(topic, base, until, reason, None))
         elif head.topic_id != position.topic_id:
             reason = (
                 "are gone: the topic was deleted and created again (its id was "
                 f"{position.topic_id} and is {head.topic_id})"
             )
             resume = Position(head.topic_id, head.base)
-            found.append(Loss(topic, position.offset, None, reason, resume))
-        elif position.offset < head.base:
+            found.append(Loss(topic, base, until, reason, resume))
+        elif base < head.base:
             resume = Position(head.topic_id, head.base)
-            reason = "were dropped by retention before they were read"
-            found.append(Loss(topic, position.offset, head.base, reason, resume))
-        elif position.offset > head.end:
+            reason = (
+                "were dropped by retention before they were read; the first that is "
+                f"still there is {head.base}"
+            )
+            end = head.base if until is None else min(head.base, max(base, until))
+            found.append(Loss(topic, base, end, reason, resume))
+        elif base > head.end:
             resume = Position(head.topic_id, head.end)
             reason = (
                 f"were there before, but the topic ends at {head.end} now: the broker "
                 "lost them or was restored from an older copy"
             )
-            found.append(Loss(topic, head.end, position.offset, reason, resume))
+            found.append(Loss(topic, head.end, base, reason, resume))
     return found
 
 
@@ -200,7 +248,10 @@ def refuse(found: Iterable[Loss]) -> None:
     if not found:
         return
     report = "; ".join(map(str, found))
-    hint = "Set failOnDataLoss=false to go on with what is there."
+    hint = (
+        "Set failOnDataLoss=false to go on with what is there, or begin with a new "
+        "checkpoint. Longer retention, or a query that keeps up, prevents it."
+    )
     error = (
         TopicNotFound if all(loss.resume is None for loss in found) else OffsetDropped
     )
@@ -232,19 +283,31 @@ def advance(
     """
     How far a micro-batch goes that begins at *start*: to *heads*, or less.
 
-    Bounds: With *rows_max* exactly so many messages, if there are as many,
-        shared out in proportion to what each topic has waiting, so that no
-        topic starves.  Never backwards, and topics that are gone stay where they
-        are.
+    Bounds: With *rows_max* as ``within_rows``.  Never backwards, and topics that are
+        gone stay where they are.
     """
-    waiting = {
-        topic: _waiting(position, heads.get(topic))
-        for topic, position in sorted(start.items())
+    end = {
+        topic: replace(at, offset=at.offset + _waiting(at, heads.get(topic)))
+        for topic, at in sorted(start.items())
     }
-    taken = waiting if rows_max is None else share_out(waiting, rows_max)
+    return end if rows_max is None else within_rows(start, end, rows_max)
+
+
+def within_rows(
+    start: Mapping[str, Position], end: Mapping[str, Position], rows_max: int
+) -> Positions:
+    """
+    *end*, or less of it, so that ``start … end`` has at most *rows_max* messages.
+
+    Bounds: Exactly so many, if there are as many, shared out in proportion to what
+        each topic has waiting, so that no topic starves.
+    """
+    taken = share_out(
+        {topic: at.offset - start[topic].offset for topic, at in end.items()}, rows_max
+    )
     return {
-        topic: Position(position.topic_id, position.offset + taken[topic])
-        for topic, position in sorted(start.items())
+        topic: replace(at, offset=start[topic].offset + taken[topic])
+        for topic, at in end.items()
     }
 
 

@@ -5,7 +5,9 @@ A topic is a row of immutable segments, which executors read straight from the
 object store, and behind them the live tail, which they fetch from the broker.
 ``plan_scans`` cuts the range that a query asks for along those borders, joins
 neighbouring small pieces and cuts large ones, so that every offset is read by
-exactly one scan.  Pure: the same input always gives the same plan.
+exactly one scan.  A segment may hold fewer messages than its offsets: a plan is made
+of offsets, and bytes by the share of them.  Pure: the same input always gives the
+same plan.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 TAIL_MESSAGE_BYTES = 100
-"""What a message of the tail counts for: nobody has measured it yet."""
+"""What a message of the tail counts for where nobody has measured it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,18 @@ class SegmentFile:
     end: int
     byte_count: int
     url: str
+    count: int | None = None
+    """How many messages: fewer than its offsets if it has gaps; None: all of them."""
+
+    @property
+    def row_count(self) -> int:
+        """How many messages the file has."""
+        return self.end - self.base if self.count is None else self.count
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether some of its offsets have no message any more."""
+        return self.row_count < self.end - self.base
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +55,8 @@ class TopicRange:
     base: int
     end: int
     segments: tuple[SegmentFile, ...] = ()
+    message_bytes: int = TAIL_MESSAGE_BYTES
+    """About how large a message is that no segment holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +67,11 @@ class Slice:
     base: int
     end: int
     byte_count: int
-    """An estimate: the segment's bytes by the share of its messages."""
+    """An estimate: the segment's bytes by the share of its offsets."""
+    row_count: int
+    """Of the whole file."""
+    has_gaps: bool = False
+    """Whether some offsets of the segment have no message any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +88,7 @@ class Scan:
     base: int
     end: int
     slices: tuple[Slice, ...] = ()
+    message_bytes: int = TAIL_MESSAGE_BYTES
 
     def __post_init__(self) -> None:
         assert self.base < self.end
@@ -78,35 +99,58 @@ class Scan:
 
     @property
     def count(self) -> int:
-        """How many messages it reads."""
+        """How many messages it reads at most."""
         return self.end - self.base
 
     @property
     def byte_count(self) -> int:
         """An estimate of how much there is to read."""
         if not self.slices:
-            return self.count * TAIL_MESSAGE_BYTES
+            return self.count * self.message_bytes
         return sum(each.byte_count for each in self.slices)
 
 
 def plan_scans(
-    ranges: Sequence[TopicRange], *, scans_min: int = 1, scan_bytes_max: int
+    ranges: Sequence[TopicRange],
+    *,
+    scans_min: int = 1,
+    scan_bytes_max: int,
+    scan_rows_max: int | None = None,
 ) -> list[Scan]:
     """
     The scans that together read *ranges*, every offset exactly once.
 
-    Bounds: A scan of segments has about *scan_bytes_max* at most, unless one
-        message alone is larger.  There are at least *scans_min* scans, if there
-        are as many messages.  Scans are in the order of *ranges*, then of
-        offsets.
+    Bounds: A scan has about *scan_bytes_max* at most, unless one message alone is
+        larger, and no more than *scan_rows_max* messages.  There are at least
+        *scans_min* scans, if there are as many messages.  Scans are in the order of
+        *ranges*, then of offsets.
     """
-    scans = [scan for each in ranges for scan in _merge(_pieces(each), scan_bytes_max)]
+    scans = [
+        scan
+        for each in ranges
+        for scan in _merge(_pieces(each), scan_bytes_max, scan_rows_max)
+    ]
     parts = _parts(scans, scans_min, scan_bytes_max)
     return [
         piece
         for scan, count in zip(scans, parts, strict=True)
-        for piece in split(scan, count)
+        for part in split(scan, count)
+        for piece in _split_by_rows(part, scan_rows_max)
     ]
+
+
+def byte_count(wanted: TopicRange) -> int:
+    """About how many bytes are stored of *wanted*."""
+    return sum(piece.byte_count for piece in _pieces(wanted))
+
+
+def offset_within(wanted: TopicRange, byte_count: int) -> int:
+    """How far *byte_count* bytes reach into *wanted*, about; to its end at most."""
+    for piece in _pieces(wanted):
+        if byte_count < piece.byte_count:
+            return _offset_at(piece, byte_count)
+        byte_count -= piece.byte_count
+    return wanted.end
 
 
 def split(scan: Scan, parts: int) -> list[Scan]:
@@ -120,6 +164,13 @@ def split(scan: Scan, parts: int) -> list[Scan]:
     return [_cut(scan, base, end) for base, end in pairwise(cuts)]
 
 
+def _split_by_rows(scan: Scan, rows_max: int | None) -> list[Scan]:
+    """*scan* as scans of at most *rows_max* messages, all about the same."""
+    parts = 1 if rows_max is None else -(-scan.count // rows_max)
+    cuts = [scan.base + scan.count * index // parts for index in range(parts + 1)]
+    return [_cut(scan, base, end) for base, end in pairwise(cuts)]
+
+
 def _pieces(wanted: TopicRange) -> Iterator[Scan]:
     """One scan for each segment, and one for what no segment holds."""
     position = wanted.base
@@ -129,15 +180,30 @@ def _pieces(wanted: TopicRange) -> Iterator[Scan]:
             continue
         if position < base:
             # A hole in the segment list: the broker will know, or say what is lost.
-            yield Scan(wanted.topic, wanted.topic_id, position, base)
-        piece = Slice(segment.url, base, end, _share(segment, base, end))
+            yield _unsealed(wanted, position, base)
+        piece = Slice(
+            segment.url,
+            base,
+            end,
+            _share(segment, base, end),
+            segment.row_count,
+            segment.has_gaps,
+        )
         yield Scan(wanted.topic, wanted.topic_id, base, end, (piece,))
         position = end
     if position < wanted.end:
-        yield Scan(wanted.topic, wanted.topic_id, position, wanted.end)
+        yield _unsealed(wanted, position, wanted.end)
 
 
-def _merge(pieces: Iterable[Scan], scan_bytes_max: int) -> Iterator[Scan]:
+def _unsealed(wanted: TopicRange, base: int, end: int) -> Scan:
+    return Scan(
+        wanted.topic, wanted.topic_id, base, end, message_bytes=wanted.message_bytes
+    )
+
+
+def _merge(
+    pieces: Iterable[Scan], scan_bytes_max: int, scan_rows_max: int | None
+) -> Iterator[Scan]:
     """Neighbouring pieces of segments, joined while they stay small."""
     gathered: Scan | None = None
     for piece in pieces:
@@ -147,6 +213,7 @@ def _merge(pieces: Iterable[Scan], scan_bytes_max: int) -> Iterator[Scan]:
             gathered.slices
             and piece.slices
             and gathered.byte_count + piece.byte_count <= scan_bytes_max
+            and (scan_rows_max is None or gathered.count + piece.count <= scan_rows_max)
         ):
             gathered = replace(
                 gathered, end=piece.end, slices=gathered.slices + piece.slices
@@ -161,10 +228,7 @@ def _merge(pieces: Iterable[Scan], scan_bytes_max: int) -> Iterator[Scan]:
 def _parts(scans: Sequence[Scan], scans_min: int, scan_bytes_max: int) -> list[int]:
     """Into how many parts each of *scans* is to be cut."""
     parts = [
-        min(scan.count, max(1, -(-scan.byte_count // scan_bytes_max)))
-        if scan.slices
-        else 1
-        for scan in scans
+        min(scan.count, max(1, -(-scan.byte_count // scan_bytes_max))) for scan in scans
     ]
     # The scan whose parts are the largest gets one more, until there are enough.
     largest = [
@@ -185,7 +249,7 @@ def _parts(scans: Sequence[Scan], scans_min: int, scan_bytes_max: int) -> list[i
 def _offset_at(scan: Scan, byte_count: int) -> int:
     """The offset before which about *byte_count* bytes of *scan* lie."""
     if not scan.slices:
-        return scan.base + byte_count // TAIL_MESSAGE_BYTES
+        return scan.base + byte_count // scan.message_bytes
     for piece in scan.slices:
         if byte_count < piece.byte_count:
             count = piece.end - piece.base
@@ -196,11 +260,11 @@ def _offset_at(scan: Scan, byte_count: int) -> int:
 
 def _cut(scan: Scan, base: int, end: int) -> Scan:
     slices = tuple(
-        Slice(
-            piece.url,
-            max(base, piece.base),
-            min(end, piece.end),
-            _share(piece, max(base, piece.base), min(end, piece.end)),
+        replace(
+            piece,
+            base=max(base, piece.base),
+            end=min(end, piece.end),
+            byte_count=_share(piece, max(base, piece.base), min(end, piece.end)),
         )
         for piece in scan.slices
         if max(base, piece.base) < min(end, piece.end)

@@ -9,7 +9,8 @@ asked once more where the messages are.
 
 The offsets of what is read are compared with those of the plan, batch by batch:
 whatever a file or a broker does, a scan never yields other messages than its
-own, nor fewer, nor one twice.
+own, nor fewer, nor one twice.  Only a segment that is known to have gaps may lack
+some, and its file must have as many messages as the broker says.
 """
 
 from __future__ import annotations
@@ -23,15 +24,18 @@ from pyarrow import fs
 
 from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE
 from pydanube.model.errors import CorruptSegment, InvalidRequest, OffsetDropped
+from pydanube.spark import filters
+from pydanube.spark.bounds import split_name
 from pydanube.spark.decoding import ERROR, VALUE, ValueDecoder
 from pydanube.spark.offsets import Position, losses, refuse
 from pydanube.spark.planning import TopicRange, plan_scans
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Iterator, Sequence
 
     from pydanube.spark.catalog import Catalog
     from pydanube.spark.decoding import Decoding
+    from pydanube.spark.filters import Condition
     from pydanube.spark.planning import Scan, Slice
 
 log = logging.getLogger(__name__)
@@ -51,10 +55,16 @@ _TYPES: dict[str, Any] = {
     "producer": pa.string(),
     "schema_id": pa.int64(),
     "schema_version": pa.int32(),
+    "partition": pa.int32(),
+    "deliver_at": TIME_TYPE,
+    "expires_at": TIME_TYPE,
 }
 
 SCHEMA = pa.schema(_TYPES)
-"""The columns of a topic."""
+"""The columns that a topic can be read with."""
+
+SCHEMA_DEFAULT = pa.schema(list(SCHEMA)[:-2])
+"""Those that it has unless others are asked for: few messages have the last two."""
 
 DECODED_COLUMNS = (VALUE, ERROR)
 """Columns that are made here, of the payload and what the header says of it."""
@@ -96,9 +106,11 @@ def read_scan(
     *,
     fail_on_data_loss: bool,
     decoding: Decoding | None = None,
+    conditions: Sequence[Condition] = (),
 ) -> Iterator[pa.RecordBatch]:
     """
-    The messages of *scan*, in order, each once, in batches of *schema*.
+    The messages of *scan* that meet all *conditions*, in order, each once, in
+    batches of *schema*.
 
     Bounds: A batch has at most BATCH_BYTES_MAX bytes, unless one message alone
         has more.
@@ -112,15 +124,18 @@ def read_scan(
     if decoding is not None:
         at = schema.get_field_index(VALUE)
         decoder = ValueDecoder(decoding, None if at < 0 else schema.field(at).type)
+    reading = _Reading(catalog, _names(schema, conditions), conditions)
     position = scan.base
     try:
-        for batch in _batches(scan, schema, catalog):
+        for batch, next_offset in reading.batches(scan):
             yield from conform(batch, scan.topic, schema, decoder)
-            position += batch.num_rows
+            position = next_offset
     except (FileNotFoundError, OffsetDropped) as moved:
         log.info("%s: asking again where %d is: %s", scan.topic, position, moved)
+    else:
+        return
     for rest in _resolve_again(scan, position, catalog, fail_on_data_loss):
-        for batch in _batches(rest, schema, catalog):
+        for batch, _ in reading.batches(rest):
             yield from conform(batch, rest.topic, schema, decoder)
 
 
@@ -149,80 +164,169 @@ def conform(
     yield from _cut(pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
-def _batches(
-    scan: Scan, schema: pa.Schema, catalog: Catalog
-) -> Iterator[pa.RecordBatch]:
-    """Batches that together hold exactly the offsets of *scan*, in order."""
-    position = scan.base
-    sources: Iterator[pa.RecordBatch]
-    if scan.slices:
-        names = set(schema.names)
-        if names.intersection(DECODED_COLUMNS):
-            names.update(DECODED_FROM)
-        sources = (batch for piece in scan.slices for batch in _segment(piece, names))
-    else:
-        sources = catalog.read(scan.topic, scan.base, scan.end)
-    for source in sources:
-        batch = _between(source, position, scan.end, scan)
-        position += batch.num_rows
-        if batch.num_rows:
-            yield batch
-    if position != scan.end:
-        raise CorruptSegment(
-            f"{scan.topic}: messages {position} … {scan.end} are missing from "
-            f"{_origin(scan)}"
+def _names(schema: pa.Schema, conditions: Sequence[Condition]) -> set[str]:
+    """The columns of a file that are needed."""
+    names = {"offset", *schema.names, *(each.column for each in conditions)}
+    if names.intersection(DECODED_COLUMNS):
+        names.update(DECODED_FROM)
+    return names
+
+
+Part = tuple[pa.RecordBatch, int]
+"""Some messages in order, and the offset behind them."""
+
+
+class _Reading:
+    """How the scans of one task are read."""
+
+    def __init__(
+        self, catalog: Catalog, names: set[str], conditions: Sequence[Condition]
+    ) -> None:
+        self._catalog = catalog
+        self._names = names
+        self._conditions = conditions
+
+    def batches(self, scan: Scan) -> Iterator[Part]:
+        """What *scan* has that is wanted."""
+        parts = (
+            (part for piece in scan.slices for part in self._segment(piece, scan))
+            if scan.slices
+            else self._unsealed(scan)
         )
+        for batch, next_offset in parts:
+            wanted = filters.select(self._conditions, batch, scan.topic)
+            if wanted.num_rows:
+                yield wanted, next_offset
 
+    def _segment(self, piece: Slice, scan: Scan) -> Iterator[Part]:
+        """Exactly the messages ``piece.base … piece.end`` of a segment."""
+        filesystem, path = fs.FileSystem.from_uri(piece.url)
+        with filesystem.open_input_file(path) as file, pq.ParquetFile(file) as segment:
+            if segment.metadata.num_rows != piece.row_count:
+                raise CorruptSegment(
+                    f"{scan.topic}: {piece.url} has {segment.metadata.num_rows} "
+                    f"messages, and the broker says {piece.row_count}"
+                )
+            position = piece.base
+            for groups, end in self._runs(segment, piece):
+                for batch in self._read_groups(segment, groups):
+                    part = _between(
+                        batch, position, piece.end, scan, has_gaps=piece.has_gaps
+                    )
+                    if part.num_rows:
+                        position = part.column("offset")[-1].as_py() + 1
+                        yield part, position
+                # Row groups that nobody wants are passed over, and not missed.
+                position = max(position, min(end, piece.end))
+            if position != piece.end and not piece.has_gaps:
+                raise _missing(scan, position, piece.end)
 
-def _segment(piece: Slice, names: Container[str]) -> Iterator[pa.RecordBatch]:
-    """The row groups of a segment that may hold some of the slice."""
-    filesystem, path = fs.FileSystem.from_uri(piece.url)
-    with filesystem.open_input_file(path) as file, pq.ParquetFile(file) as segment:
-        has = segment.schema_arrow.names
-        wanted = [name for name in has if name in names or name == "offset"]
-        groups = [
-            index
-            for index in range(segment.metadata.num_row_groups)
-            if _may_hold(segment.metadata.row_group(index), piece)
-        ]
+    def _runs(
+        self, segment: pq.ParquetFile, piece: Slice
+    ) -> Iterator[tuple[list[int], int]]:
+        """
+        Row groups to read one after the other, and up to which offset those behind
+        them hold nothing that is wanted.
+        """
+        groups: list[int] = []
+        position = piece.base
+        for index in range(segment.metadata.num_row_groups):
+            columns = _statistics(segment.metadata.row_group(index))
+            offsets: Any = columns.get("offset")
+            is_known = offsets is not None and offsets.has_min_max
+            if is_known and not (offsets.min < piece.end and offsets.max >= piece.base):
+                continue
+            may_hold = all(
+                filters.may_hold(self._conditions, name, columns.get(name))
+                for name in filters.COLUMNS
+            )
+            # What is passed over must be known to follow what was read before.
+            is_next = is_known and (piece.has_gaps or offsets.min <= position)
+            if may_hold or not is_next:
+                groups.append(index)
+                position = offsets.max + 1 if is_known else position
+                continue
+            position = offsets.max + 1
+            yield groups, position
+            groups = []
+        yield groups, piece.base
+
+    def _read_groups(
+        self, segment: pq.ParquetFile, groups: list[int]
+    ) -> Iterator[pa.RecordBatch]:
+        if not groups:
+            return
+        wanted = [name for name in segment.schema_arrow.names if name in self._names]
         # Spark already runs a task on every core.
         yield from segment.iter_batches(
             BATCH_ROWS_MAX, row_groups=groups, columns=wanted, use_threads=False
         )
 
+    def _unsealed(self, scan: Scan) -> Iterator[Part]:
+        """Exactly the messages of *scan* as the broker has them."""
+        position = scan.base
+        for batch in self._catalog.read(scan.topic, scan.base, scan.end):
+            # What was sealed since the plan was made may have gaps by now.
+            part = _between(batch, position, scan.end, scan, has_gaps=True)
+            if not part.num_rows:
+                continue
+            offsets = part.column("offset")
+            next_offset = offsets[-1].as_py() + 1
+            if part.num_rows != next_offset - position:
+                self._check_gaps(scan, offsets, position)
+            yield part, next_offset
+            position = next_offset
+        if position != scan.end:
+            self._check_gaps(scan, pa.array([scan.end], pa.int64()), position)
 
-def _may_hold(group: pq.RowGroupMetaData, piece: Slice) -> bool:
-    for index in range(group.num_columns):
-        column = group.column(index)
-        if column.path_in_schema == "offset":
-            limits: Any = column.statistics
-            return limits is None or bool(
-                limits.min < piece.end and limits.max >= piece.base
-            )
-    return True
+    def _check_gaps(self, scan: Scan, offsets: pa.Array, position: int) -> None:
+        """
+        Make sure that no message is missing but those that compaction has removed.
+
+        Raises:
+            CorruptSegment: One is.
+        """
+        _, found = self._catalog.layout(scan.topic, scan.base, scan.end)
+        gappy = [each for each in found.segments if each.has_gaps]
+        for offset in offsets.to_pylist():
+            while position < offset:
+                over = [each.end for each in gappy if each.base <= position < each.end]
+                if not over:
+                    raise _missing(scan, position, offset)
+                position = min(offset, *over)
+            position = offset + 1
+
+
+def _statistics(group: pq.RowGroupMetaData) -> dict[str, Any]:
+    """What the file says of each column of a row group."""
+    columns = (group.column(index) for index in range(group.num_columns))
+    return {each.path_in_schema: each.statistics for each in columns}
 
 
 def _between(
-    batch: pa.RecordBatch, position: int, end: int, scan: Scan
+    batch: pa.RecordBatch, position: int, end: int, scan: Scan, *, has_gaps: bool
 ) -> pa.RecordBatch:
     """The messages ``position … end`` of *batch*, which must not begin later."""
     if not batch.num_rows:
         return batch
-    offsets = batch.column("offset")
-    first, last = offsets[0].as_py(), offsets[-1].as_py()
-    if last - first + 1 != batch.num_rows:
+    offsets = batch.column("offset").to_numpy()
+    first, last = int(offsets[0]), int(offsets[-1])
+    steps = offsets[1:] - offsets[:-1]
+    if (steps < 1).any() or (not has_gaps and (steps > 1).any()):
         raise CorruptSegment(
-            f"{scan.topic}: the offsets {first} … {last + 1} in {_origin(scan)} have "
-            "gaps"
+            f"{scan.topic}: the offsets {first} … {last + 1} in {_origin(scan)} "
+            f"{'are not in order' if has_gaps else 'have gaps'}"
         )
-    if last < position or first >= end:
-        return batch.slice(0, 0)
-    if first > position:
-        raise CorruptSegment(
-            f"{scan.topic}: messages {position} … {first} are missing from "
-            f"{_origin(scan)}"
-        )
-    return batch.slice(position - first, min(end, last + 1) - position)
+    if first > position and not has_gaps and first < end:
+        raise _missing(scan, position, first)
+    base, stop = offsets.searchsorted([position, end])
+    return batch.slice(int(base), int(stop - base))
+
+
+def _missing(scan: Scan, base: int, end: int) -> CorruptSegment:
+    return CorruptSegment(
+        f"{scan.topic}: messages {base} … {end} are missing from {_origin(scan)}"
+    )
 
 
 def _resolve_again(
@@ -232,7 +336,9 @@ def _resolve_again(
     if position == scan.end:
         return []
     head, layout = catalog.layout(scan.topic, position, scan.end)
-    lost = losses({scan.topic: Position(scan.topic_id, position)}, {scan.topic: head})
+    begin = {scan.topic: Position(scan.topic_id, position)}
+    until = {scan.topic: Position(scan.topic_id, scan.end)}
+    lost = losses(begin, {scan.topic: head}, until)
     if fail_on_data_loss:
         refuse(lost)
     for loss in lost:
@@ -247,8 +353,10 @@ def _resolve_again(
 
 
 def _column(batch: pa.RecordBatch, topic: str, field: Any) -> Any:
-    if field.name == "topic":
-        return pa.repeat(pa.scalar(topic, pa.string()), batch.num_rows)
+    if field.name in ("topic", "partition"):
+        base, number = split_name(topic)
+        value = base if field.name == "topic" else number
+        return pa.repeat(pa.scalar(value, field.type), batch.num_rows)
     at = batch.schema.get_field_index(field.name)
     if at < 0:
         return pa.nulls(batch.num_rows, field.type)

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from pydanube.model.errors import InvalidConfig, OffsetDropped, TopicNotFound
+from pydanube.spark.bounds import EARLIEST, LATEST, Bound
 from pydanube.spark.offsets import (
     Head,
     Position,
@@ -19,7 +20,6 @@ from pydanube.spark.offsets import (
     skip,
     to_json,
 )
-from pydanube.spark.options import EARLIEST, LATEST, Bound
 
 A, B = "/default/a", "/default/b"
 
@@ -36,31 +36,71 @@ def test_a_checkpoint_of_another_version_is_refused():
         from_json({"version": 2})
 
 
+HEADS = {A: Head(1, 10, 50), B: Head(2, 0, 0)}
+
+
+def nobody(topic, time):
+    raise AssertionError("no time was given")
+
+
+def resolved(bound, find=nobody, heads=HEADS):
+    found = resolve(bound, heads, "startingOffsets", find)
+    return {topic: at.offset for topic, at in found.items()}
+
+
 def test_a_bound_is_one_rule_for_all_topics_or_an_offset_for_each():
-    heads = {A: Head(1, 10, 50), B: Head(2, 0, 0)}
-    assert resolve(Bound(EARLIEST), heads, "x") == {
-        A: Position(1, 10),
-        B: Position(2, 0),
-    }
-    assert resolve(Bound(LATEST), heads, "x") == {A: Position(1, 50), B: Position(2, 0)}
-    mixed = Bound(by_topic={A: 20, B: LATEST})
-    assert resolve(mixed, heads, "x") == {A: Position(1, 20), B: Position(2, 0)}
+    assert resolved(Bound(value=EARLIEST)) == {A: 10, B: 0}
+    assert resolved(Bound(value=LATEST)) == {A: 50, B: 0}
+    mixed = Bound(by_name={(A, None): 20, (B, None): LATEST})
+    assert resolved(mixed) == {A: 20, B: 0}
+    assert resolve(mixed, HEADS, "x", nobody)[B] == Position(2, 0)
 
 
-@pytest.mark.parametrize(
-    "by_topic", [{A: 1}, {A: 1, B: 0, "/default/c": 1}, {A: 51, B: 0}]
-)
-def test_offsets_that_do_not_fit_the_topics_are_refused(by_topic):
-    heads = {A: Head(1, 10, 50), B: Head(2, 0, 0)}
-    with pytest.raises(InvalidConfig, match="startingOffsets"):
-        resolve(Bound(by_topic=by_topic), heads, "startingOffsets")
+def test_an_offset_that_is_not_there_yet_is_refused():
+    with pytest.raises(InvalidConfig, match="startingOffsets: /default/a ends at 50"):
+        resolved(Bound(by_name={(A, None): 51, (B, None): 0}))
+
+
+def test_a_time_is_the_first_message_published_then_or_later():
+    found = {A: 30, B: None}
+    bound = Bound(value=7, is_time=True)
+    assert resolved(bound, lambda topic, _: found[topic]) == {A: 30, B: 0}
+    strict = Bound(value=7, is_time=True, may_be_later=False)
+    with pytest.raises(InvalidConfig, match=f"{B} has no message .*Strategy=latest"):
+        resolved(strict, lambda topic, _: found[topic])
+
+
+def test_times_are_looked_for_topic_by_topic():
+    bound = Bound(by_name={(A, 0): 11, (B, None): 12}, is_time=True)
+    assert resolved(bound, lambda _, time: time) == {A: 11, B: 12}
 
 
 def test_a_loss_is_reported_with_the_exact_gap():
     found = losses({A: Position(1, 3)}, {A: Head(1, 10, 50)})
-    with pytest.raises(OffsetDropped, match=f"{A}: messages 3 … 10 .*failOnDataLoss"):
+    with pytest.raises(OffsetDropped) as raised:
         refuse(found)
+    assert str(raised.value) == (
+        "/default/a: messages 3 … 10 (7, the last is 9) were dropped by retention "
+        "before they were read; the first that is still there is 10. Set "
+        "failOnDataLoss=false to go on with what is there, or begin with a new "
+        "checkpoint. Longer retention, or a query that keeps up, prevents it."
+    )
     assert skip({A: Position(1, 3)}, found) == {A: Position(1, 10)}
+
+
+def test_a_loss_in_a_partition_is_reported_with_its_number():
+    part = f"{A}-part-3"
+    [found] = losses({part: Position(1, 3)}, {part: Head(1, 10, 50)})
+    assert str(found).startswith("/default/a, partition 3: messages 3 … 10 (7, ")
+
+
+def test_what_a_deleted_topic_lacks_is_known_where_the_end_was_planned():
+    start, stop = {A: Position(1, 3)}, {A: Position(1, 9)}
+    assert "messages 3 … 9 (6, the last is 8)" in str(losses(start, {}, stop)[0])
+    assert "messages from 3 on are gone" in str(losses(start, {})[0])
+    # No more is lost than was to be read.
+    [found] = losses(start, {A: Head(1, 100, 200)}, stop)
+    assert (found.base, found.end, found.resume) == (3, 9, Position(1, 100))
 
 
 def test_a_topic_that_was_created_again_is_noticed_and_read_from_its_beginning():

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from pydanube.model.errors import InvalidConfig, InvalidName
+from pydanube.spark.bounds import EARLIEST, LATEST
+from pydanube.spark.option_table import OPTIONS
 from pydanube.spark.options import (
-    EARLIEST,
-    LATEST,
-    OPTIONS,
     Mode,
     ValueOptions,
     options_table,
@@ -30,13 +29,13 @@ def test_names_are_taken_in_any_case_and_topics_are_sorted():
         Mode.STREAM,
     )
     assert found.topics == ("/default/a", "/default/b")
-    assert found.offsets_per_trigger_max == 5
+    assert found.trigger_rows_max == 5
 
 
 def test_defaults_are_those_of_sparks_kafka_source():
-    assert batch().starting.offset == EARLIEST
-    assert batch().ending.offset == LATEST
-    assert stream().starting.offset == LATEST
+    assert batch().starting.value == EARLIEST
+    assert batch().ending.value == LATEST
+    assert stream().starting.value == LATEST
     assert stream().fail_on_data_loss
 
 
@@ -103,8 +102,8 @@ def test_offsets_are_given_topic_by_topic():
     found = batch(
         startingOffsets='{"/default/a": 23}', endingOffsets='{"/default/a": -1}'
     )
-    assert found.starting.by_topic == {"/default/a": 23}
-    assert found.ending.by_topic == {"/default/a": LATEST}
+    assert found.starting.by_name == {("/default/a", None): 23}
+    assert found.ending.by_name == {("/default/a", None): LATEST}
 
 
 def test_the_guide_has_the_table_of_all_options():
@@ -144,3 +143,123 @@ def test_a_mistake_about_values_is_named(options, message):
 def test_before_the_mode_is_known_the_options_of_all_are_taken():
     given = {"subscribe": "/default/a", "endingOffsets": "latest"}
     assert parse_options(given | {"maxOffsetsPerTrigger": "3"}, None)
+
+
+def selected(options, *names):
+    found = parse_options(options, Mode.STREAM)
+    return [name for name in names if found.selects(name)]
+
+
+ORDERS = "/default/orders"
+NAMES = [f"{ORDERS}-part-0", f"{ORDERS}-part-1", "/default/plain", "/other/orders"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"subscribe": ORDERS}, NAMES[:2]),
+        ({"subscribe": NAMES[1]}, [NAMES[1]]),
+        ({"subscribe": f"{ORDERS}, /default/plain"}, NAMES[:3]),
+        ({"subscribePattern": "/default/.*"}, NAMES[:3]),
+        ({"subscribePattern": "/.*/orders"}, [*NAMES[:2], NAMES[3]]),
+        ({"subscribePattern": ".*-part-1"}, [NAMES[1]]),
+        (
+            {"assign": '{"/default/orders": [1, 7], "/other/orders": [0]}'},
+            [*NAMES[1::2]],
+        ),
+        ({"subscribePattern": ".*", "filter.partitions": "1, 5"}, [NAMES[1]]),
+        ({"subscribePattern": ".*", "filter.partitions": "0"}, [NAMES[0], *NAMES[2:]]),
+    ],
+)
+def test_topics_are_selected_by_name_by_pattern_or_by_partition(options, expected):
+    assert selected(options, *NAMES) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1000", 1000),
+        ("2k", 2048),
+        ("64m", 64 << 20),
+        ("64MB", 64 << 20),
+        ("1 g", 1 << 30),
+    ],
+)
+def test_bytes_have_units(text, expected):
+    assert stream(maxBytesPerTrigger=text).trigger_bytes_max == expected
+    assert batch(maxBytesPerPartition=text).partition_bytes_max == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("500ms", 0.5), ("30s", 30.0), ("15m", 900.0), ("15 min", 900.0), ("2h", 7200.0)],
+)
+def test_times_have_units(text, expected):
+    found = stream(minOffsetsPerTrigger="5", maxTriggerDelay=text)
+    assert (found.trigger_rows_min, found.trigger_delay_s) == (5, expected)
+    assert stream(minOffsetsPerTrigger="5").trigger_delay_s == 900.0
+
+
+def test_what_is_read_has_a_name_that_a_query_keeps_when_it_is_started_again():
+    one, again = (stream(groupIdPrefix="billing").subscription for _ in range(2))
+    assert one == again
+    assert one.startswith("billing-")
+    other = parse_options(
+        {"subscribe": "/default/b", "groupIdPrefix": "billing"}, Mode.STREAM
+    )
+    assert other.subscription != one
+    assert stream(subscription="billing").subscription == "billing"
+
+
+def test_a_read_is_bounded_by_times():
+    found = batch(
+        startingTimestamp="1000",
+        endingOffsetsByTimestamp='{"/default/a": {"0": 2000}}',
+    )
+    assert (found.starting.value, found.starting.is_time) == (1_000_000, True)
+    assert not found.starting.may_be_later
+    assert found.starting_option == "startingTimestamp"
+    assert found.ending.by_name == {("/default/a", 0): 2_000_000}
+    assert found.ending.may_be_later
+    lenient = stream(startingTimestamp="1", startingOffsetsByTimestampStrategy="latest")
+    assert lenient.starting.may_be_later
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"assign": '{"/default/a": [0]}'}, "exactly one of"),
+        ({"startingTimestamp": "1", "startingOffsets": "latest"}, "give only one of"),
+        (
+            {"startingOffsetsByTimestampStrategy": "latest"},
+            "only with startingTimestamp",
+        ),
+        (
+            {"startingTimestamp": "1", "startingOffsetsByTimestampStrategy": "x"},
+            "error or",
+        ),
+        ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "more than max"),
+        ({"maxTriggerDelay": "5s"}, "only with minOffsetsPerTrigger"),
+        ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "soon"}, "500ms, 30s"),
+        ({"maxBytesPerTrigger": "0"}, "a number of bytes"),
+        ({"maxBytesPerTrigger": "5 parsec"}, "a number of bytes"),
+        ({"filter.partitions": "0,x"}, "numbers of partitions"),
+        ({"filter.partitions": ","}, "numbers of partitions"),
+        ({"columns": "offset,offset"}, "each once"),
+        ({"columns": " "}, "names of columns"),
+        ({"tail": "some"}, "tail: must be broker or none"),
+        ({"subscription": "a", "groupIdPrefix": "b"}, "give one of"),
+    ],
+)
+def test_options_that_make_no_sense_together_are_refused(options, message):
+    with pytest.raises(InvalidConfig, match=message):
+        stream(**options)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[]", '{"/default/a": 0}', '{"/default/a": [-1]}', '{"/default/a": [true]}'],
+)
+def test_malformed_assignments_are_refused(text):
+    with pytest.raises(InvalidConfig, match="assign"):
+        parse_options({"assign": text}, Mode.STREAM)

@@ -2,26 +2,29 @@
 
 import json
 import pickle
-import re
 import subprocess
 import sys
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql import datasource as spark
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 import pyspark_danube
-from pydanube.model.errors import InvalidRequest, OffsetDropped, TopicNotFound
+from pydanube.model.errors import (
+    InvalidConfig,
+    InvalidRequest,
+    OffsetDropped,
+    TopicNotFound,
+)
 from pydanube.spark.options import Mode, parse_options
 from pydanube.spark.read import SCHEMA
 from pydanube.spark.source import (
     BatchReader,
     DanubeDataSource,
-    StreamReader,
     schema_of,
 )
-from support.topic_directory import TopicDirectory
+from support.topic_directory import FIRST_TIME_US, TopicDirectory
 
 A, B = "/default/a", "/default/b"
 
@@ -35,36 +38,6 @@ def topics(tmp_path):
         directory.seal(topic)
         directory.publish(topic, 10)
     return directory
-
-
-class Stream:
-    """A query, as far as the source sees it."""
-
-    def __init__(self, topics, checkpoint=None, **options):
-        options = {"startingOffsets": "earliest"} | options
-        if "subscribePattern" not in options:
-            options = {"subscribe": f"{A},{B}"} | options
-        self.waits = []
-        self.reader = StreamReader(
-            parse_options(options, Mode.STREAM), SCHEMA, lambda _: topics, self._wait
-        )
-        self.while_waiting = lambda: None
-        self.at = checkpoint or self.reader.initialOffset()
-        self.limit = self.reader.getDefaultReadLimit()
-
-    def _wait(self, seconds):
-        self.waits.append(seconds)
-        self.while_waiting()
-
-    def batch(self):
-        """One micro-batch, or None if there is nothing new."""
-        end = self.reader.latestOffset(self.at, self.limit)
-        if json.dumps(end) == json.dumps(self.at):
-            return None
-        partitions = self.reader.partitions(self.at, end)
-        found = read_all(self.reader, partitions)
-        self.at = end
-        return found
 
 
 def read_all(reader, partitions):
@@ -138,129 +111,125 @@ def test_a_partition_that_spark_made_up_is_empty(topics):
     assert list(reader.read(InputPartition(None))) == []
 
 
-def test_a_stream_reads_what_comes_and_nothing_twice(topics):
-    stream = Stream(topics)
-    assert stream.batch() == expected("a", 0, 40) + expected("b", 0, 40)
-    assert stream.batch() is None
-    topics.publish(B, 5)
-    assert stream.batch() == expected("b", 40, 45)
+def test_a_batch_reads_between_two_times(topics):
+    time = (FIRST_TIME_US + 2_000) // 1000
+    topics.publish(A, 10_000)
+    found = batch_of(
+        topics,
+        subscribe=A,
+        startingTimestamp=str(time),
+        endingOffsetsByTimestamp=json.dumps({A: time + 1}),
+    )
+    assert found == expected("a", 2_000, 3_000)
+    # Where nothing was published so late, everything is read.
+    late = str(time + 10**6)
+    assert len(batch_of(topics, subscribe=A, endingTimestamp=late)) == 10_040
 
 
-def test_a_stream_that_starts_at_latest_reads_only_what_comes(topics):
-    stream = Stream(topics, startingOffsets="latest")
-    assert stream.batch() is None
-    topics.publish(A, 1)
-    assert stream.batch() == expected("a", 40, 41)
+def test_a_batch_without_the_tail_ends_where_segments_do(topics):
+    found = batch_of(topics, tail="none")
+    assert found == expected("a", 0, 30) + expected("b", 0, 30)
 
 
-def test_a_stream_without_news_looks_again_after_a_short_wait(topics):
-    stream = Stream(topics, startingOffsets="latest")
-    stream.while_waiting = lambda: topics.publish(A, 1)
-    assert stream.batch() == expected("a", 40, 41)
-    assert len(stream.waits) == 1
+def test_no_spark_partition_has_more_messages_than_the_limit(topics):
+    options = parse_options({"subscribe": A, "maxRecordsPerPartition": "7"}, Mode.BATCH)
+    reader = BatchReader(options, SCHEMA, lambda _: topics)
+    found = reader.partitions()
+    assert max(each.scan.count for each in found) <= 7
+    assert read_all(reader, found) == expected("a", 0, 40)
 
 
-def test_a_limit_is_kept_and_every_topic_gets_its_share(topics):
-    stream = Stream(topics, maxOffsetsPerTrigger="30")
-    sizes = []
-    while (found := stream.batch()) is not None:
-        sizes.append(len(found))
-        assert {letter for letter, _ in found} == {"a", "b"}
-    assert sizes == [30, 30, 20]
+def pushed(topics, *conditions, **options):
+    """What comes, how many scans were planned, and what is left to Spark."""
+    options = {"subscribe": f"{A},{B}", "pushFilters": "true"} | options
+    reader = BatchReader(parse_options(options, Mode.BATCH), SCHEMA, lambda _: topics)
+    left = list(reader.pushFilters(conditions))
+    planned = reader.partitions()
+    there = pickle.loads(pickle.dumps(reader))
+    return read_all(there, planned), len(planned), left
 
 
-def test_available_now_ends_where_it_began_whatever_comes_meanwhile(topics):
-    stream = Stream(topics, maxOffsetsPerTrigger="50")
-    stream.reader.prepareForTriggerAvailableNow()
-    topics.publish(A, 100)
-    found = (stream.batch() or []) + (stream.batch() or [])
-    assert sorted(found) == expected("a", 0, 40) + expected("b", 0, 40)
-    assert stream.batch() is None
-    assert stream.waits == []
+def test_conditions_leave_topics_offsets_and_messages_out(topics):
+    found, scans, left = pushed(
+        topics, spark.EqualTo(("topic",), B), spark.GreaterThan(("offset",), 27)
+    )
+    assert (found, scans, left) == (expected("b", 28, 40), 2, [])
+    found, scans, left = pushed(topics, spark.EqualTo(("partition",), 7))
+    assert (found, scans, left) == ([], 0, [])
+    key = spark.EqualTo(("key",), b"k2")
+    found, _, left = pushed(topics, key, subscribe=A)
+    assert (found, left) == ([("a", at) for at in range(2, 40, 5)], [])
 
 
-def test_the_same_range_is_read_again_after_a_restart_even_if_it_was_sealed(topics):
-    stream = Stream(topics)
-    start, end = stream.at, stream.reader.latestOffset(stream.at, ReadAllAvailable())
-    topics.seal(A)
-    topics.publish(A, 50)
-    restarted = Stream(topics, checkpoint=json.loads(json.dumps(start)))
-    found = read_all(restarted.reader, restarted.reader.partitions(start, end))
+def test_conditions_on_other_columns_are_left_to_spark(topics):
+    payload = spark.EqualTo(("payload",), b"m3")
+    found, _, left = pushed(
+        topics, payload, spark.LessThan(("offset",), 4), subscribe=A
+    )
+    assert left == [payload]
+    assert found == expected("a", 0, 4)
+
+
+def test_conditions_are_left_to_spark_unless_the_user_says_otherwise(topics):
+    late = spark.GreaterThan(("offset",), 27)
+    found, _, left = pushed(topics, late, pushFilters="false")
     assert found == expected("a", 0, 40) + expected("b", 0, 40)
+    assert left == [late]
 
 
-def test_a_topic_that_matches_later_is_read_from_its_beginning(topics):
-    stream = Stream(topics, subscribePattern="/default/.", startingOffsets="latest")
-    topics.create("/default/c", 3)
-    topics.publish("/default/c", 4)
-    assert stream.batch() == expected("c", 0, 4)
-
-
-def test_a_topic_that_matches_later_may_have_lost_its_beginning_already(topics):
-    stream = Stream(topics, subscribePattern="/default/.", startingOffsets="latest")
-    topics.create("/default/c", 3)
-    topics.publish("/default/c", 4)
-    topics.seal("/default/c")
-    topics.publish("/default/c", 4)
-    topics.drop_below("/default/c", 4)
-    assert stream.batch() == expected("c", 4, 8)
-
-
-def test_a_stream_that_was_overtaken_by_retention_says_so(topics):
-    stream = Stream(topics)
+def test_what_nobody_asks_for_may_be_lost(topics):
     topics.drop_below(A, 30)
-    with pytest.raises(OffsetDropped, match="messages 0 … 30"):
-        stream.batch()
+    start = json.dumps({A: 0})
+    with pytest.raises(OffsetDropped):
+        pushed(topics, subscribe=A, startingOffsets=start)
+    late = spark.GreaterThanOrEqual(("offset",), 30)
+    found, _, _ = pushed(topics, late, subscribe=A, startingOffsets=start)
+    assert found == expected("a", 30, 40)
 
 
-def test_a_stream_may_go_on_after_a_loss(topics):
-    stream = Stream(topics, failOnDataLoss="false")
-    topics.drop_below(A, 30)
-    assert stream.batch() == expected("a", 30, 40) + expected("b", 0, 40)
-    topics.delete(B)
-    topics.publish(A, 1)
-    assert stream.batch() == expected("a", 40, 41)
-    topics.create(B, 7)
-    topics.publish(B, 2)
-    assert stream.batch() == expected("b", 0, 2)
+def test_filters_are_taken_although_spark_refuses_readers_that_take_them(topics):
+    """As Spark decides it: by the function behind the method."""
+    options = parse_options({"subscribe": A}, Mode.BATCH)
+    reader = BatchReader(options, SCHEMA, lambda _: topics)
+    assert reader.pushFilters.__func__ is DataSourceReader.pushFilters
 
 
-def test_a_deleted_topic_ends_a_strict_stream(topics):
-    stream = Stream(topics)
-    topics.delete(B)
-    with pytest.raises(TopicNotFound, match=B):
-        stream.batch()
+def columns_of(**options):
+    return schema_of(parse_options({"subscribe": A} | options, None), None).names
 
 
-def test_lag_is_reported_to_spark_and_progress_to_the_broker(topics):
-    stream = Stream(topics, subscription="query", maxOffsetsPerTrigger="20")
-    assert stream.reader.reportLatestOffset()[A] == {"id": 1, "offset": 40}
-    while stream.batch() is not None:
-        pass
-    # The last batch is reported too, although Spark never commits it.
-    assert topics.progress == {(A, "query"): 40, (B, "query"): 40}
+def test_columns_are_those_that_are_asked_for():
+    assert columns_of()[-3:] == ["schema_id", "schema_version", "partition"]
+    assert "attributes" not in columns_of(includeHeaders="false")
+    assert columns_of(columns="payload, offset") == ["payload", "offset"]
+    assert columns_of(columns="expires_at") == ["expires_at"]
 
 
-def test_commit_reports_progress_only_where_a_subscription_is_named(topics):
-    quiet, loud = Stream(topics), Stream(topics, subscription="query")
-    end = quiet.reader.latestOffset(quiet.at, ReadAllAvailable())
-    quiet.reader.commit(end)
-    assert topics.progress == {}
-    loud.reader.commit(end)
-    assert topics.progress == {(A, "query"): 40, (B, "query"): 40}
+@pytest.mark.parametrize("columns", ["ofset", "value", "offset,_error"])
+def test_columns_that_are_not_there_are_refused(columns):
+    with pytest.raises(InvalidConfig, match="column"):
+        columns_of(columns=columns)
 
 
-def test_the_engine_s_limit_wins_over_the_option(topics):
-    reader = Stream(topics, maxOffsetsPerTrigger="20").reader
-    assert reader.getDefaultReadLimit() == ReadMaxRows(20)
-    start = reader.initialOffset()
-    assert reader.latestOffset(start, ReadAllAvailable())[A]["offset"] == 40
+def test_values_are_a_column_like_others(bound):
+    options = {"subscribe": A, "columns": "offset,value"} | DECODE
+    found = schema_of(parse_options(options, None), bound)
+    assert found.names == ["offset", "value"]
+
+
+def test_columns_and_a_schema_must_agree():
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    schema = StructType([StructField("offset", LongType())])
+    source = pyspark_danube.DefaultSource({"subscribe": A, "columns": "payload"})
+    with pytest.raises(InvalidConfig, match="say it in one place"):
+        source.reader(schema)
 
 
 def test_spark_finds_the_source_and_it_says_its_schema():
     source = pyspark_danube.DefaultSource({"subscribe": A})
     assert source.name() == DanubeDataSource.name() == "danube"
-    assert source.schema() == DanubeDataSource({}).schema()
+    assert source.schema() == schema_of(parse_options({"subscribe": A}, None), None)
 
 
 def test_readers_travel_to_tasks_without_a_connection():
@@ -304,16 +273,6 @@ def bound(topics):
 ORDER = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}})
 
 
-def decoding_stream(topics, **options):
-    options = {"subscribe": f"{A},{B}"} | DECODE | options
-    return StreamReader(
-        parse_options(options, Mode.STREAM),
-        VALUES_SCHEMA,
-        lambda _: topics,
-        lambda _: None,
-    )
-
-
 def test_the_columns_of_values_are_those_of_the_subject(bound):
     options = parse_options({"subscribe": A} | DECODE, None)
     found = schema_of(options, bound)
@@ -323,32 +282,7 @@ def test_the_columns_of_values_are_those_of_the_subject(bound):
         "danube": {"subject": "orders", "schema_id": 1, "version": 1}
     }
     plain = schema_of(parse_options({"subscribe": A}, None), bound)
-    assert [f"{each.name} {each.dataType.simpleString()}" for each in found][:-2] == [
-        each.strip() for each in re.split(r",(?![^<]*>)", plain)
-    ]
-
-
-def test_a_micro_batch_that_is_run_again_is_read_as_the_same_version(bound):
-    reader = decoding_stream(bound)
-    start = reader.initialOffset()
-    end = reader.latestOffset(start, ReadMaxRows(10))
-    bound.register("orders", ORDER, ORDER)
-    moved = decoding_stream(bound, schemaVersion="latest")
-    for again in (reader, moved):
-        versions = {
-            each.decoding.read_as.version for each in again.partitions(start, end)
-        }
-        assert versions == {1}
-    later = moved.latestOffset(end, ReadMaxRows(10))
-    assert [each["values"]["version"] for each in (start, end, later)] == [1, 1, 2]
-
-
-def test_another_version_alone_is_no_micro_batch(bound):
-    reader = decoding_stream(bound)
-    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
-    bound.register("orders", ORDER, ORDER)
-    moved = decoding_stream(bound, schemaVersion="latest")
-    assert moved.latestOffset(end, ReadAllAvailable()) == end
+    assert list(found)[:-2] == list(plain)
 
 
 def test_decoding_asks_for_columns_that_are_not_yielded(bound):

@@ -1,0 +1,251 @@
+"""
+Topics as an endless stream of micro-batches, as Spark asks for them.
+
+``StreamReader`` answers Spark's questions; what to read is decided by pure code in
+``offsets.py``, ``limits.py`` and ``planning.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pydanube.model.errors import BrokerError
+from pydanube.spark import limits, offsets, topics
+from pydanube.spark.catalog import Catalog, broker_catalog
+from pydanube.spark.limits import Patience
+from pydanube.spark.offsets import Position, Positions
+from pydanube.spark.partitions import ScanPartition, read_partition, values_of
+from pydanube.spark.read import check_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from pydanube.spark.offsets import ReadAs
+    from pydanube.spark.options import ReadOptions
+    from pydanube.spark.topics import Heads
+
+log = logging.getLogger(__name__)
+
+IDLE_WAIT_S = 0.05
+"""
+How long a stream that has nothing to read waits before it looks once more.
+
+Spark asks for the latest offsets some eighty times a second while there are
+none; with this wait a query without data asks the broker forty times.
+"""
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """
+    Reads some topics as an endless stream of micro-batches.
+
+    Spark's checkpoint says which messages a micro-batch has: ``start … end`` of
+    every topic.  The same range is read again after a crash, so whether results
+    are exactly once is up to the sink alone.
+    """
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        schema: pa.Schema,
+        connect: Callable[[ReadOptions], Catalog] = broker_catalog,
+        *,
+        wait: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+        planned: ReadAs | None = None,
+    ) -> None:
+        check_schema(schema)
+        self._options = options
+        self._schema = schema
+        self._catalog = connect(options)
+        self._values = values_of(options, schema, self._catalog, planned)
+        self._wait = wait
+        self._clock = clock
+        self._heads: Heads = {}
+        """Where the topics stood when they were last looked at."""
+        self._target: Heads | None = None
+        """Where Trigger.AvailableNow ends, if that is the trigger."""
+        self._patience: Patience | None = None
+        if options.trigger_rows_min is not None:
+            self._patience = Patience(options.trigger_rows_min, options.trigger_delay_s)
+        self._reported: dict[str, int] = {}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Where a query without a checkpoint begins."""
+        options = self._options
+        heads = self._find_heads()
+        topics.require_topics(options, self._catalog, heads)
+        start = topics.find_positions(
+            options.starting,
+            options.starting_option,
+            topics.readable(options, heads),
+            self._catalog,
+        )
+        read_as = None if self._values is None else self._values.plan(heads)
+        return offsets.to_json(start, read_as)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """
+        The limit of a micro-batch that the options say.
+
+        Spark knows no limits of several kinds, so this stands for all of them: unless
+        it asks for everything, all that the options say holds.
+        """
+        if self._options.trigger_rows_max is not None:
+            return ReadMaxRows(self._options.trigger_rows_max)
+        if self._options.trigger_bytes_max is not None:
+            return ReadMaxBytes(self._options.trigger_bytes_max)
+        if self._options.trigger_rows_min is not None:
+            return ReadMinRows(self._options.trigger_rows_min)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Remember what there is now: the query ends when that is read."""
+        self._target = topics.readable(self._options, self._find_heads())
+
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any], limit: ReadLimit
+    ) -> dict[str, Any]:
+        """
+        Where the micro-batch that begins at *start* ends.
+
+        Raises:
+            OffsetDropped: Messages behind *start* are gone, and failOnDataLoss.
+            TopicNotFound: A topic is deleted, and failOnDataLoss.
+        """
+        begin = offsets.from_json(start)
+        # Spark asks from the end of a batch only when that batch is done, and it
+        # asks once more before Trigger.AvailableNow ends: unlike commit(), this
+        # sees the last batch too.
+        self._report(begin)
+        end = self._advance(begin, limit)
+        if end == begin and self._target is None:
+            self._wait(IDLE_WAIT_S)
+            end = self._advance(begin, limit)
+        read_as = recorded = offsets.read_as_in(start)
+        # Equal positions must be equal text, or Spark runs an empty batch: another
+        # version is recorded with the first messages that are read as it.
+        if end != begin:
+            read_as = self._read_as(end, recorded)
+        return offsets.to_json(end, read_as)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Where the topics ended when they were last looked at; lag shows by it."""
+        if not self._heads:
+            return None
+        return offsets.to_json(
+            {
+                topic: Position(head.topic_id, head.end)
+                for topic, head in self._heads.items()
+            }
+        )
+
+    def partitions(
+        self, start: dict[str, Any], end: dict[str, Any]
+    ) -> Sequence[InputPartition]:
+        """
+        The scans of ``start … end``: the same messages whenever it is asked, and the
+        same values, for it is in *end* what they are read as.
+        """
+        begin, stop = offsets.from_json(start), offsets.from_json(end)
+        decoding = None
+        if self._values is not None:
+            read_as = offsets.read_as_in(end) or self._values.plan(stop)
+            decoding = self._values.decoding(stop, read_as)
+        scans = topics.plan_read(
+            self._options, self._catalog, begin, stop, heads=self._heads
+        )
+        return [ScanPartition(scan, decoding) for scan in scans]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(partition, self._options, self._schema, self._catalog)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Let the broker's tools show how far the query is."""
+        self._report(offsets.from_json(end))
+
+    def _find_heads(self) -> Heads:
+        self._heads = topics.find_heads(self._options, self._catalog)
+        return self._heads
+
+    def _advance(self, at: Positions, limit: ReadLimit) -> Positions:
+        """Where a micro-batch that begins *at* ends; there, if none is to run now."""
+        heads = self._find_heads()
+        target = self._target
+        if target is None:
+            target = topics.readable(self._options, heads)
+        begin = offsets.join(at, target)
+        lost = offsets.losses(topics.only_selected(self._options, begin), heads)
+        if self._options.fail_on_data_loss:
+            offsets.refuse(lost)
+        # What is lost is skipped here and named where the batch is planned.
+        begin = offsets.skip(begin, lost)
+        end = offsets.advance(begin, target)
+        waiting = limits.count_between(begin, end)
+        if waiting and not self._is_due(waiting, limit):
+            return at
+        return self._limited(begin, end, limit)
+
+    def _is_due(self, waiting: int, limit: ReadLimit) -> bool:
+        """Whether so many messages are worth a micro-batch now."""
+        # These triggers end when there is nothing left: whoever waits stays unread.
+        is_last = self._target is not None or isinstance(limit, ReadAllAvailable)
+        if self._patience is None or is_last:
+            return True
+        now = self._clock()
+        if not self._patience.is_due(waiting, now):
+            return False
+        self._patience.on_run(now)
+        return True
+
+    def _limited(self, begin: Positions, end: Positions, limit: ReadLimit) -> Positions:
+        """*end*, or less of it, as the options say unless Spark wants everything."""
+        if isinstance(limit, ReadAllAvailable):
+            return end
+        rows_max = self._options.trigger_rows_max
+        if isinstance(limit, ReadMaxRows):
+            rows_max = limit.max_rows
+        bytes_max = self._options.trigger_bytes_max
+        if isinstance(limit, ReadMaxBytes):
+            bytes_max = limit.max_bytes
+        if rows_max is not None:
+            end = offsets.within_rows(begin, end, rows_max)
+        if bytes_max is None:
+            return end
+        ranges = topics.find_ranges(
+            self._options, self._catalog, begin, end, heads=self._heads
+        )
+        return limits.within_bytes(begin, end, ranges, bytes_max)
+
+    def _read_as(self, end: Positions, recorded: ReadAs | None) -> ReadAs | None:
+        return None if self._values is None else self._values.go_on(end, recorded)
+
+    def _report(self, done: Positions) -> None:
+        """Progress is for people to see; nothing depends on it, so it may fail."""
+        if self._options.subscription is None:
+            return
+        for topic, position in done.items():
+            if self._reported.get(topic) == position.offset:
+                continue
+            try:
+                self._catalog.report_progress(
+                    topic, self._options.subscription, position.offset
+                )
+            except BrokerError as error:
+                log.warning("%s: progress was not reported: %s", topic, error)
+                continue
+            self._reported[topic] = position.offset

@@ -1,0 +1,289 @@
+"""What a user can say about a read: a real broker, real Spark."""
+
+import json
+import random
+import time
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+pyspark = pytest.importorskip("pyspark")
+
+from pyspark.errors import AnalysisException, StreamingQueryException  # noqa: E402
+
+from pydanube.spark import lag  # noqa: E402
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    # Spark leaves the sockets of its workers to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+]
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+FIRST = datetime(2026, 1, 31, 12, tzinfo=UTC)
+"""When the first message of a topic was published; each other a second later."""
+
+
+@pytest.fixture
+def topic():
+    return f"/default/t-{uuid.uuid4().hex[:12]}"
+
+
+def publish(client, topic, base, end, **terms):
+    """Messages whose keys and publish times follow from their numbers."""
+    numbers, chance = range(base, end), random.Random(base)
+    batch = pa.record_batch(
+        {
+            "key": pa.array([b"k%d" % (each % 4) for each in numbers]),
+            # Nothing that compresses: sealed or not, they are as large.
+            "payload": pa.array([chance.randbytes(100) for _ in numbers]),
+            "publish_time": pa.array(
+                [FIRST + timedelta(seconds=each) for each in numbers],
+                pa.timestamp("us", tz="UTC"),
+            ),
+        }
+    )
+    with client.producer(topic, reliable=True, **terms) as producer:
+        for at in range(0, len(numbers), 500):
+            assert producer.send_batch(batch.slice(at, 500))
+
+
+def eventually(question, timeout_s=30.0):
+    """The first true answer to *question*, which is asked again and again."""
+    give_up_at = time.monotonic() + timeout_s
+    while not (answer := question()):
+        assert time.monotonic() < give_up_at, "it did not come true"
+        time.sleep(0.02)
+    return answer
+
+
+def sealed_and_tail(client, topic):
+    """Messages 0 … 3,000 of which some are in segments and some in the tail."""
+    publish(client, topic, 0, 2_800)
+    eventually(lambda: client.describe_topic(topic).segment_count)
+    publish(client, topic, 2_800, 3_000)
+
+
+def table(spark, url, **options):
+    return spark.read.format("danube").options(url=url, **options).load()
+
+
+def offsets(rows):
+    return sorted(row.offset for row in rows.select("offset").collect())
+
+
+class Query:
+    """A stream that is run to its end again and again, over one checkpoint."""
+
+    def __init__(self, spark, checkpoint, **options):
+        self.batches = []
+        self._spark = spark
+        self._checkpoint = str(checkpoint)
+        self._options = {"startingOffsets": "earliest"} | options
+
+    def start(self, **trigger):
+        options = {name: each for name, each in self._options.items() if each}
+        stream = self._spark.readStream.format("danube").options(**options).load()
+        return (
+            stream.select("topic", "partition", "offset")
+            .writeStream.foreachBatch(self._sink)
+            .option("checkpointLocation", self._checkpoint)
+            .trigger(**trigger)
+            .start()
+        )
+
+    def run(self):
+        query = self.start(availableNow=True)
+        query.awaitTermination(180)
+        assert not query.isActive
+        return query
+
+    def _sink(self, batch, _):
+        self.batches.append(sorted(tuple(row) for row in batch.collect()))
+
+    @property
+    def messages(self):
+        return [each for batch in self.batches for each in batch]
+
+
+@pytest.mark.parametrize("handed_over", ["true", "false"])
+def test_conditions_find_the_same_messages_whether_spark_hands_them_over_or_not(
+    spark, broker_url, client, topic, handed_over
+):
+    sealed_and_tail(client, topic)
+    late = (FIRST + timedelta(seconds=2_990)).isoformat()
+    conditions = {
+        "offset IN (5, 2900, 9999)": [5, 2900],
+        f"publish_time >= timestamp'{late}' AND key = X'6B31'": [2_993, 2_997],
+        f"topic = '{topic}' AND partition = 0 AND offset < 2": [0, 1],
+        "partition > 0": [],
+    }
+    before = spark.conf.get(PUSHDOWN)
+    spark.conf.set(PUSHDOWN, handed_over)
+    try:
+        for condition, expected in conditions.items():
+            rows = table(spark, broker_url, subscribe=topic, pushFilters="true")
+            assert offsets(rows.where(condition)) == expected, condition
+    finally:
+        spark.conf.set(PUSHDOWN, before)
+
+
+def test_a_table_may_be_read_again_with_other_conditions(
+    spark, broker_url, client, topic
+):
+    publish(client, topic, 0, 10)
+    rows = table(spark, broker_url, subscribe=topic)
+    late, early = rows.where("offset > 6"), rows.where("offset > 100 OR offset < 2")
+    assert offsets(late.union(early)) == [0, 1, 7, 8, 9]
+    assert offsets(rows) == list(range(10))
+
+
+def test_a_read_is_bounded_by_times(spark, broker_url, client, topic, tmp_path):
+    sealed_and_tail(client, topic)
+    first, last = FIRST + timedelta(seconds=100), FIRST + timedelta(seconds=2_950)
+    found = table(
+        spark,
+        broker_url,
+        subscribe=topic,
+        startingTimestamp=first.isoformat(),
+        endingOffsetsByTimestamp=json.dumps({topic: int(last.timestamp() * 1000)}),
+    )
+    assert offsets(found) == list(range(100, 2_950))
+    late = {"startingTimestamp": "2999-01-01T00:00:00Z"}
+    with pytest.raises(AnalysisException, match="has no message"):
+        table(spark, broker_url, subscribe=topic, **late).count()
+    options = {"url": broker_url, "subscribe": topic, "startingOffsets": None}
+    query = Query(spark, tmp_path, **options, startingTimestamp=last.isoformat())
+    query.run()
+    assert [offset for _, _, offset in query.messages] == list(range(2_950, 3_000))
+
+
+def test_a_stream_finds_new_partitions_and_topics_while_it_runs(
+    spark, broker_url, client, topic, tmp_path
+):
+    publish(client, topic, 0, 40, partitions=2)
+    query = Query(spark, tmp_path, url=broker_url, subscribePattern=f"{topic}(-more)?")
+    running = query.start(processingTime="0 seconds")
+    try:
+        eventually(lambda: len(query.messages) >= 40)
+        assert {(name, part) for name, part, _ in query.messages} == {
+            (topic, 0),
+            (topic, 1),
+        }
+        client.add_partitions(topic, 3)
+        publish(client, f"{topic}-part-2", 0, 5)
+        publish(client, f"{topic}-more", 0, 7)
+        eventually(lambda: len(query.messages) >= 52)
+    finally:
+        running.stop()
+    assert [each for each in query.messages if each[1] == 2] == [
+        (topic, 2, at) for at in range(5)
+    ]
+    assert [each for each in query.messages if each[0] != topic] == [
+        (f"{topic}-more", 0, at) for at in range(7)
+    ]
+    assert len(set(query.messages)) == len(query.messages) == 52
+
+
+def test_offsets_and_partitions_are_said_for_each_partition(
+    spark, broker_url, client, topic
+):
+    client.create_topic(topic, partitions=3)
+    for number in range(3):
+        publish(client, f"{topic}-part-{number}", 0, 10)
+    found = table(
+        spark,
+        broker_url,
+        subscribe=topic,
+        startingOffsets=json.dumps({topic: {"0": 8, "1": -2, "2": -1}}),
+        endingOffsets=json.dumps({topic: {"0": -1, "1": 1, "2": -1}}),
+    )
+    rows = sorted(tuple(row) for row in found.select("partition", "offset").collect())
+    assert rows == [(0, 8), (0, 9), (1, 0)]
+    one = table(spark, broker_url, assign=json.dumps({topic: [2]}))
+    assert {row.partition for row in one.collect()} == {2}
+
+
+def test_micro_batches_are_limited_in_messages_and_in_bytes_and_lag_is_known(
+    spark, broker_url, client, topic, tmp_path
+):
+    publish(client, topic, 0, 600)
+    query = Query(
+        spark,
+        tmp_path,
+        url=broker_url,
+        subscribe=topic,
+        maxOffsetsPerTrigger=200,
+        maxBytesPerTrigger="1g",
+        tail="broker",
+    )
+    ended = query.run()
+    assert [len(batch) for batch in query.batches] == [200, 200, 200]
+    assert [lag(each) for each in ended.recentProgress] == [
+        {topic: 400},
+        {topic: 200},
+        {topic: 0},
+    ]
+    small = Query(
+        spark,
+        tmp_path / "small",
+        url=broker_url,
+        subscribe=topic,
+        maxBytesPerTrigger="30k",
+    )
+    small.run()
+    assert len(small.batches) > 1
+    assert [offset for _, _, offset in small.messages] == list(range(600))
+
+
+def test_a_micro_batch_waits_until_there_are_enough_messages(
+    spark, broker_url, client, topic, tmp_path
+):
+    publish(client, topic, 0, 3)
+    options = {"minOffsetsPerTrigger": 10, "maxTriggerDelay": "1h"}
+    query = Query(spark, tmp_path, url=broker_url, subscribe=topic, **options)
+    running = query.start(processingTime="0 seconds")
+    try:
+        eventually(lambda: query.batches)
+        publish(client, topic, 3, 8)
+        publish(client, topic, 8, 13)
+        eventually(lambda: len(query.messages) >= 13)
+    finally:
+        running.stop()
+    # Five are too few, and the first ones did not wait.
+    assert [len(batch) for batch in query.batches] == [3, 10]
+
+
+def test_columns_are_chosen_and_times_of_delivery_are_among_them(
+    spark, broker_url, client, topic
+):
+    with client.producer(topic, reliable=True) as producer:
+        producer.send(b"later", deliver_at=FIRST, ttl_s=3600)
+    rows = table(
+        spark, broker_url, subscribe=topic, columns="payload,deliver_at,expires_at"
+    )
+    assert rows.columns == ["payload", "deliver_at", "expires_at"]
+    [row] = rows.selectExpr("payload", "unix_micros(deliver_at) d").collect()
+    assert (bytes(row.payload), row.d) == (b"later", int(FIRST.timestamp()) * 10**6)
+    bare = table(spark, broker_url, subscribe=topic, includeHeaders="false")
+    assert "attributes" not in bare.columns
+    assert bare.columns[-1] == "partition"
+
+
+def test_a_loss_ends_the_query_with_an_exact_report(
+    spark, broker_url, client, topic, tmp_path
+):
+    publish(client, topic, 0, 10)
+    options = {"url": broker_url, "subscribe": topic}
+    Query(spark, tmp_path, **options).run()
+    client.delete_topic(topic, force=True)
+    publish(client, topic, 0, 4)
+    with pytest.raises(StreamingQueryException) as raised:
+        Query(spark, tmp_path, **options).run()
+    text = str(raised.value)
+    assert f"{topic}: messages from 10 on are gone" in text
+    assert "created again (its id was" in text
+    assert "Set failOnDataLoss=false" in text

@@ -1,0 +1,38 @@
+"""How far a query is behind."""
+
+import json
+from types import SimpleNamespace
+
+from pydanube.spark.offsets import Position, to_json
+from pydanube.spark.progress import lag
+
+A, B = "/default/a", "/default/b-part-0"
+
+
+def source(done, latest):
+    return {"endOffset": json.dumps(done), "latestOffset": json.dumps(latest)}
+
+
+def test_lag_is_what_was_there_and_not_read():
+    done = to_json({A: Position(1, 10), B: Position(2, 5)})
+    latest = to_json({A: Position(1, 12), B: Position(2, 5)})
+    assert lag({"sources": [source(done, latest)]}) == {A: 2, B: 0}
+    as_object = SimpleNamespace(sources=[SimpleNamespace(**source(done, latest))])
+    assert lag(as_object) == {A: 2, B: 0}
+
+
+def test_a_topic_that_is_new_or_was_created_again_counts_from_its_beginning():
+    done = to_json({A: Position(1, 10)})
+    latest = to_json({A: Position(9, 3), B: Position(2, 5)})
+    assert lag({"sources": [source(done, latest)]}) == {A: 3, B: 5}
+
+
+def test_what_is_not_ours_is_passed_over():
+    assert lag(None) == {}
+    other = [
+        {"endOffset": '{"t":{"0":5}}', "latestOffset": '{"t":{"0":9}}'},
+        {"endOffset": "7", "latestOffset": "null"},
+        {"endOffset": None, "latestOffset": "no JSON"},
+        {},
+    ]
+    assert lag({"sources": other}) == {}
