@@ -1,0 +1,65 @@
+"""
+Columns of numbers as vectors: lists that all have the same length.
+
+Spark knows arrays only, and an array may have any length; a vector column of LanceDB
+has one length and 32-bit floats.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pydanube.model.errors import InvalidPayload
+
+
+def is_numbers(kind: pa.DataType) -> bool:
+    """Whether values of this type can be vectors."""
+    if not pa.types.is_list(kind):
+        return False
+    of = kind.value_type
+    return bool(pa.types.is_floating(of) or pa.types.is_integer(of))
+
+
+def vector_type(dimension: int) -> pa.DataType:
+    """The type of vectors of *dimension* numbers."""
+    return pa.list_(pa.float32(), dimension)
+
+
+def to_vectors(column: Any, dimension: int, name: str) -> Any:
+    """
+    The lists of *column* as vectors; null stays null.
+
+    Raises:
+        InvalidPayload: One has another length, or something that is no number.
+    """
+    lengths = pc.list_value_length(column)
+    wrong = pc.indices_nonzero(pc.fill_null(pc.not_equal(lengths, dimension), False))
+    if len(wrong):
+        found = lengths[wrong[0].as_py()]
+        raise InvalidPayload(
+            f"{name}: a vector has {found} numbers instead of {dimension}; is it of "
+            "another model? The option dimension says how many are wanted"
+        )
+    numbers = pc.list_flatten(column).cast(pa.float32())
+    if not pc.all(pc.fill_null(pc.is_finite(numbers), False), min_count=0).as_py():
+        raise InvalidPayload(f"{name}: a vector has a null or not-a-number in it")
+    if column.null_count:
+        # Vectors that are null have numbers too, which nobody looks at.
+        places = pc.if_else(
+            column.is_valid(), pc.cumulative_sum(column.is_valid().cast(pa.int32())), 1
+        )
+        vectors = _vectors(numbers if len(numbers) else _zeros(dimension), dimension)
+        taken = vectors.take(pc.subtract(places, 1))
+        return pc.if_else(column.is_valid(), taken, pa.scalar(None, taken.type))
+    return _vectors(numbers, dimension)
+
+
+def _vectors(numbers: Any, dimension: int) -> Any:
+    return pa.FixedSizeListArray.from_arrays(numbers, dimension)
+
+
+def _zeros(dimension: int) -> Any:
+    return pa.array([0.0] * dimension, pa.float32())

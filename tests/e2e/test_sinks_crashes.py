@@ -1,0 +1,226 @@
+"""
+Batches that are run again after a crash, at each point where it may happen.
+
+The sinks are driven as Spark drives them, without Spark: what one run has left is met
+by the next one, which spreads the same rows over other tasks.
+"""
+
+import threading
+from contextlib import contextmanager, suppress
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pydanube.model.errors import Unavailable
+from pydanube.spark.sinks.batches import BatchKey, PieceKey
+from pydanube.spark.sinks.clickhouse import ClickHouseOptions, ClickHouseSink
+from pydanube.spark.sinks.lance_database import Database
+from pydanube.spark.sinks.lance_options import LanceOptions
+from pydanube.spark.sinks.lancedb import LanceSink
+from pydanube.spark.sinks.postgres import PostgresOptions, PostgresSink
+from support.clickhouse import PASSWORD, ClickHouseProcess
+from support.http_server import Broken, LocalServer
+from support.postgres import PostgresProcess
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+SCHEMA = pa.schema({"id": pa.int64(), "text": pa.string()})
+ROWS = range(30)
+
+
+def key(number, query="query"):
+    return BatchKey("app", number, query)
+
+
+def stage(sink, number, task_count, rows=ROWS):
+    """The pieces of a batch whose rows are spread over so many tasks."""
+    found = []
+    for task in range(task_count):
+        own = list(rows)[task::task_count]
+        batch = pa.record_batch([own, [str(each) for each in own]], schema=SCHEMA)
+        found.append(sink.write(PieceKey(key(number), task, task), iter([batch])))
+    return found
+
+
+def write(sink, number, task_count=2, rows=ROWS):
+    sink.commit(key(number), stage(sink, number, task_count, rows))
+
+
+# PostgreSQL
+
+
+@pytest.fixture(scope="module")
+def postgres():
+    with PostgresProcess() as server:
+        yield server
+
+
+def postgres_sink(server, table, **options):
+    options = {"uri": server.uri, "table": table, "retryIntervalMs": "20"} | options
+    wanted = PostgresOptions.parse({"createTable": "true"} | options)
+    return PostgresSink(wanted, wanted.plan(SCHEMA))
+
+
+def staged_in(server):
+    question = (
+        "SELECT relname::text FROM pg_class WHERE relkind = 'r' AND "
+        "starts_with(relname::text, '_danube_')"
+    )
+    return [name for (name,) in server.query(question)]
+
+
+def test_what_a_crash_of_postgres_takes_is_noticed_and_written_again():
+    with PostgresProcess() as server:
+        sink = postgres_sink(server, "t")
+        write(sink, 0)
+        pieces = stage(sink, 1, 3)
+        server.crash()
+        server.start()
+        with pytest.raises(Unavailable, match="lost the rows"):
+            sink.commit(key(1), pieces)
+        assert server.query("SELECT count(*) FROM t") == [(30,)]
+        write(sink, 1)
+        assert server.query("SELECT count(*) FROM t") == [(60,)]
+        assert staged_in(server) == []
+
+
+def test_two_drivers_of_one_query_write_a_batch_of_postgres_once(postgres):
+    sinks = [postgres_sink(postgres, "twice") for _ in range(4)]
+    # None of them finds the table there, nor the one that remembers batches.
+    pieces = [stage(sink, 0, at + 1) for at, sink in enumerate(sinks)]
+    threads = [
+        threading.Thread(target=sink.commit, args=(key(0), each))
+        for sink, each in zip(sinks, pieces, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert postgres.query("SELECT count(*), count(DISTINCT id) FROM twice") == [
+        (30, 30)
+    ]
+
+
+def test_what_killed_attempts_have_left_in_postgres_is_dropped(postgres):
+    sink = postgres_sink(postgres, "left")
+    stage(sink, 0, 2)
+    ahead = stage(sink, 2, 1)
+    forgotten, unknown = "_danube_0123456789ab_3_17_01234567", "_danube_of_a_user"
+    postgres.execute(f"CREATE TABLE {forgotten} ()", f"CREATE TABLE {unknown} ()")
+    write(sink, 1)
+    assert sorted(staged_in(postgres)) == sorted([ahead[0].staging, unknown])
+    sink.abort(key(2), ahead)
+    assert staged_in(postgres) == [unknown]
+
+
+def test_the_last_row_of_a_key_wins_and_a_replay_changes_nothing(postgres):
+    rows = pa.record_batch(
+        {"id": [1, 2, 1, 2], "text": ["a", "b", "c", "d"], "at": [5, 5, 4, None]}
+    )
+    wanted = PostgresOptions.parse(
+        {
+            "uri": postgres.uri,
+            "table": "keyed",
+            "createTable": "true",
+            "keyColumns": "id",
+            "orderColumns": "at",
+        }
+    )
+    sink = PostgresSink(wanted, wanted.plan(rows.schema))
+    for cut in (2, 3, 1):
+        pieces = [
+            sink.write(PieceKey(key(0), task, task), iter([part]))
+            for task, part in enumerate([rows.slice(0, cut), rows.slice(cut)])
+        ]
+        sink.commit(key(0), pieces)
+        found = postgres.query("SELECT id, text FROM keyed ORDER BY id")
+        assert found == [(1, "a"), (2, "b")]
+
+
+# ClickHouse
+
+
+@pytest.fixture(scope="module")
+def clickhouse(tmp_path_factory):
+    with ClickHouseProcess(tmp_path_factory.mktemp("clickhouse")) as engine:
+        yield engine
+
+
+def test_a_batch_of_clickhouses_engine_is_there_once_wherever_its_commit_was_cut(
+    clickhouse,
+):
+    with LocalServer(clickhouse.forward) as door:
+        options = {"url": door.url, "password": PASSWORD, "table": "cut"}
+        wanted = ClickHouseOptions.parse(
+            options | {"createTable": "true", "retries": "0"}
+        )
+        sink = ClickHouseSink(wanted, wanted.plan(SCHEMA))
+        number, is_cut = 0, True
+        while is_cut:
+            pieces = stage(sink, number, 2)
+            # That an answer is lost is the same as being cut before the next request.
+            door.faults.extend([*[None] * number, Broken.BEFORE])
+            with suppress(Unavailable):
+                sink.commit(key(number), pieces)
+            is_cut = not door.faults
+            door.faults.clear()
+            # The driver is gone, so nobody aborts; the next run has other tasks.
+            write(sink, number, task_count=3)
+            found = clickhouse.query("SELECT count() FROM cut GROUP BY id")
+            assert found == [[str(number + 1)]] * 30
+            staged = "SELECT name FROM system.tables WHERE startsWith(name, '_danube_')"
+            assert clickhouse.query(staged) == []
+            number += 1
+        assert number > 8, "the commit has more steps than were tried"
+
+
+# LanceDB
+
+
+class Killed(BaseException):
+    """The driver ends here."""
+
+
+class DyingDatabase(Database):
+    """A database whose driver is killed at a certain operation."""
+
+    def __init__(self, options, at):
+        self.left = at
+        super().__init__(options)
+
+    @contextmanager
+    def translated(self):
+        self.left -= 1
+        if self.left == 0:
+            raise Killed
+        with super().translated():
+            yield
+
+
+@pytest.mark.parametrize("keys", ["", "id"])
+def test_a_batch_of_lancedb_is_there_once_wherever_its_commit_was_cut(tmp_path, keys):
+    at = 1
+    while True:
+        options = {"uri": str(tmp_path / str(at)), "table": "t", "createTable": "true"}
+        wanted = LanceOptions.parse(options | ({"keyColumns": keys} if keys else {}))
+        sink = LanceSink(wanted, SCHEMA)
+        pieces = stage(sink, 0, 2)
+        dying = []
+
+        def connect(options, at=at, dying=dying):
+            dying.append(DyingDatabase(options, at))
+            return dying[-1]
+
+        with suppress(Killed):
+            LanceSink(wanted, SCHEMA, connect).commit(key(0), pieces)
+        write(sink, 0, task_count=3)
+        table = Database(wanted).open("t")
+        found = sorted(table.to_arrow()["id"].to_pylist())
+        assert found == list(ROWS), at
+        assert Database(wanted).names("_danube_") == []
+        if dying and dying[0].left > 0:
+            break
+        at += 1
+    assert at > 5, "the commit has more steps than were tried"
