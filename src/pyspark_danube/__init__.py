@@ -13,12 +13,17 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+    )
     from pyspark.sql.types import StructType
 
 
 class DefaultSource(DataSource):  # type: ignore[misc]
-    """Topics of a Danube broker; see ``pydanube.spark.source``."""
+    """Topics of a Danube broker; see ``pydanube.spark.source`` and ``writer``."""
 
     @classmethod
     def name(cls) -> str:
@@ -32,6 +37,21 @@ class DefaultSource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return self._source().streamReader(schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return self._sink().writer(schema, overwrite)
+
+    def streamWriter(  # noqa: N802
+        self,
+        schema: StructType,
+        overwrite: bool,
+    ) -> DataSourceStreamArrowWriter:
+        return self._sink().streamWriter(schema, overwrite)
+
+    def _sink(self) -> DataSource:
+        from pydanube.spark.writer import DanubeSink  # noqa: PLC0415
+
+        return DanubeSink(self.options)
 
     def _source(self) -> DataSource:
         from pydanube.spark.source import DanubeDataSource  # noqa: PLC0415

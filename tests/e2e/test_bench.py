@@ -1,10 +1,11 @@
 """The benchmark measures, checks what came, and prints what a figure depends on."""
 
 import json
+import subprocess
 
 import pytest
 
-from support.commands import danube
+from support.commands import DANUBE, danube, environment
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -48,3 +49,21 @@ def test_an_unknown_workload_is_refused():
     done = danube("bench", "--workload", "nothing")
     assert done.returncode == 2
     assert "choose from" in done.stderr
+
+
+def test_reading_topics_in_spark_is_measured_on_request(tmp_path):
+    # A Spark of its own takes a while to start.
+    options = ["--messages", "5000", "--data-dir", str(tmp_path), "--format", "json"]
+    done = subprocess.run(
+        [*DANUBE, "bench", "--workload", "spark-read", *options],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env=environment(),
+    )
+    assert done.returncode == 0, done.stderr
+    # So little is never sealed: there are no files to compare with.
+    [row] = json.loads(done.stdout)["rows"]
+    assert (row["workload"], row["messages"]) == ("Spark reads a topic", 5000)
+    assert row["per_second"] > 0

@@ -80,6 +80,15 @@ class BrokerProcess:
         """End it in good order; its exit code."""
         return self._end(signal.SIGTERM)
 
+    def wait(self) -> int:
+        """Wait until somebody else has ended it; its exit code."""
+        assert self._process is not None
+        code = self._process.wait()
+        process, self._process = self._process, None
+        assert process.stdout is not None
+        process.stdout.close()
+        return code
+
     def _end(self, number: int) -> int:
         assert self._process is not None
         process, self._process = self._process, None

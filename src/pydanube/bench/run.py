@@ -76,6 +76,8 @@ def run_bench(
     for name, workload in WORKLOADS.items():
         if only is None or only == name:
             yield from workload(url, scale)
+    if only in ON_REQUEST:
+        yield from ON_REQUEST[only](url, scale)
     if grpc_url is not None and only in {None, GRPC}:
         yield from _grpc(url, scale, grpc_url)
 
@@ -229,8 +231,86 @@ def _grpc(url: str, scale: Scale, grpc_url: str) -> Iterator[Row]:
         yield row("gRPC receive and acknowledge", messages=messages, figures=figures)
 
 
+def _spark_read(url: str, scale: Scale) -> Iterator[Row]:
+    # Only who asks for it needs Spark and Java.
+    from pydanube.bench.spark_workloads import read_tables  # noqa: PLC0415
+
+    with _Bench(url, "durable") as bench:
+        bench.together(partial(workloads.publish_batches, **_batches(scale)))
+        [figures] = bench.together(
+            partial(read_tables, message_bytes=scale.message_bytes)
+        )
+    names = {
+        "topic": "Spark reads a topic",
+        "segments": "Spark reads its segments",
+        "parquet": "Spark's Parquet source reads the same files",
+    }
+    for key, name in names.items():
+        if key not in figures:
+            # There is too little for a segment.
+            continue
+        of = "topic" if key == "topic" else "segments"
+        yield Row(
+            workload=name,
+            durability=DURABILITY["durable"],
+            message_bytes=scale.message_bytes,
+            batch="all columns",
+            messages=round(figures[f"{of}_messages"]),
+            per_second=figures[key],
+            mb_per_second=figures[key] * scale.message_bytes / 1e6,
+        )
+
+
+def _spark_write(url: str, scale: Scale) -> Iterator[Row]:
+    from pydanube.bench.spark_writing import write_table  # noqa: PLC0415
+
+    with _Bench(url, "durable") as bench:
+        write = partial(
+            write_table, messages=scale.messages, message_bytes=scale.message_bytes
+        )
+        [figures] = bench.together(write)
+    for mode, rate in figures.items():
+        yield Row(
+            workload=f"Spark writes a topic, {mode.replace('-', ' ')}",
+            durability=DURABILITY["durable"],
+            message_bytes=scale.message_bytes,
+            batch="by Spark",
+            messages=scale.messages,
+            per_second=rate,
+            mb_per_second=rate * scale.message_bytes / 1e6,
+        )
+
+
+def _spark_stream(url: str, scale: Scale) -> Iterator[Row]:
+    from pydanube.bench.spark_writing import stream_latency  # noqa: PLC0415
+
+    messages = min(scale.latencies, STREAM_MESSAGES_MAX)
+    with _Bench(url, "durable") as bench:
+        [figures] = bench.together(partial(stream_latency, messages=messages))
+    yield Row(
+        workload="publish to receive through a Spark stream",
+        durability=DURABILITY["durable"],
+        message_bytes=TIME_BYTES,
+        batch="1 message",
+        messages=messages,
+        **_percentiles(figures),
+    )
+
+
+TIME_BYTES = 19
+"""A payload that is a time, in nanoseconds."""
+STREAM_MESSAGES_MAX = 1000
+"""Of a workload that publishes them one by one, at a rate of its own."""
+
 GRPC = "grpc"
 """The workload that needs another address."""
+
+ON_REQUEST: dict[str, Callable[[str, Scale], Iterator[Row]]] = {
+    "spark-read": _spark_read,
+    "spark-write": _spark_write,
+    "spark-stream": _spark_stream,
+}
+"""Workloads that are measured only if they are asked for."""
 
 WORKLOADS: dict[str, Callable[[str, Scale], Iterator[Row]]] = {
     "publish": _publish,

@@ -1,12 +1,14 @@
 """
 A Spark session that suits topics: local, quick to answer, quiet, in UTC.
 
-Everything here is a default that *config* overrides; on a cluster the same
-settings are given to any other session.
+Everything here is a default that *config* overrides.  A session that is there
+already, on a cluster or behind Spark Connect, is brought as near to it as Spark
+allows; what can only be said where a session is made is named.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+log = logging.getLogger(__name__)
+
 SETTINGS: dict[str, str] = {
     # Tasks talk to their Python workers without the loopback's 40 ms stalls.
     "spark.python.unix.domain.socket.enabled": "true",
@@ -32,6 +36,8 @@ SETTINGS: dict[str, str] = {
     ),
     # Publish times are instants; a session's zone would shift them in casts.
     "spark.sql.session.timeZone": "UTC",
+    # What a query says of offsets, times and topics reaches the source.
+    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
 }
@@ -49,10 +55,15 @@ LOCAL_SETTINGS: dict[str, str] = {
 """What is set besides when the session runs on this machine alone."""
 
 
+OF_A_NEW_SESSION = ("spark.log.level", "spark.ui.showConsoleProgress")
+"""What is nobody's business in a session that somebody else has made."""
+
+
 def session(
     app_name: str = "pydanube",
     *,
     master: str = "local[*]",
+    remote: str | None = None,
     config: Mapping[str, str] | None = None,
     log_file: Path | None = None,
 ) -> SparkSession:
@@ -64,6 +75,17 @@ def session(
     that was chosen, and its workers this very Python.  What Spark and its workers
     print goes to *log_file*, if that is given.
 
+    A session that this thread has already is returned as it is, after ``configure``;
+    what cannot be changed in it is logged.
+
+    Args:
+        app_name: What Spark's own pages call it.
+        master: Where its tasks run: ``local[*]``, ``spark://host:7077``, ….
+        remote: A Spark Connect server, such as ``sc://host:15002``, instead of a
+            master; neither Java nor Spark itself is needed here then.
+        config: Settings that win over ours.
+        log_file: Where the output of processes goes that are started for it.
+
     Cancellation: Ctrl-C and SIGTERM have their effect when Spark has started.
 
     Raises:
@@ -71,6 +93,14 @@ def session(
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415  # It takes a while.
 
+    existing = SparkSession.getActiveSession() if remote is None else None
+    if existing is not None:
+        _say_fixed(configure(existing, config))
+        return existing
+    if remote is not None:
+        connected = SparkSession.builder.remote(remote).appName(app_name).getOrCreate()
+        _say_fixed(configure(connected, config))
+        return connected
     os.environ["JAVA_HOME"] = str(find_java().home)
     if _is_local(master):
         os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -82,10 +112,43 @@ def session(
         return builder.getOrCreate()
 
 
+def configure(
+    existing: SparkSession, config: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """
+    Give a session that is there already the settings that suit topics.
+
+    Returns: Those that have another value and can only be said where a session is
+        made, for ``spark-submit --conf`` or ``spark-defaults.conf``.
+    """
+    wanted = {
+        name: value for name, value in SETTINGS.items() if name not in OF_A_NEW_SESSION
+    }
+    fixed = {}
+    for name, value in (wanted | dict(config or {})).items():
+        if existing.conf.get(name, None) == value:
+            continue
+        if existing.conf.isModifiable(name):
+            existing.conf.set(name, value)
+        else:
+            fixed[name] = value
+    return fixed
+
+
 def settings_for(master: str, config: Mapping[str, str] | None) -> dict[str, str]:
     """What a session on *master* is configured with; *config* wins."""
     local = LOCAL_SETTINGS if _is_local(master) else {}
     return SETTINGS | local | dict(config or {})
+
+
+def _say_fixed(fixed: Mapping[str, str]) -> None:
+    for name, value in fixed.items():
+        log.warning(
+            "the Spark session was made without %s=%s, and that cannot be changed any "
+            "more; set it where the session is made",
+            name,
+            value,
+        )
 
 
 def _is_local(master: str) -> bool:

@@ -8,9 +8,11 @@ import pytest
 
 from pydanube.spark.session import (
     LOCAL_SETTINGS,
+    OF_A_NEW_SESSION,
     SETTINGS,
     _interrupts_held,
     _output_to,
+    configure,
     settings_for,
 )
 
@@ -23,6 +25,44 @@ def test_a_local_session_has_local_settings_and_any_other_has_not():
 def test_what_the_user_says_wins():
     name = "spark.sql.session.timeZone"
     assert settings_for("local", {name: "Europe/Vienna"})[name] == "Europe/Vienna"
+
+
+class Conf:
+    """The settings of a session, of which those in *fixed* cannot be changed."""
+
+    def __init__(self, values, fixed=()):
+        self.values = dict(values)
+        self._fixed = fixed
+
+    def get(self, name, default):
+        return self.values.get(name, default)
+
+    def set(self, name, value):
+        assert self.isModifiable(name)
+        self.values[name] = value
+
+    def isModifiable(self, name):  # noqa: N802  # Spark's name.
+        return name not in self._fixed
+
+
+class Session:
+    def __init__(self, conf):
+        self.conf = conf
+
+
+def test_a_session_of_somebody_else_gets_what_can_be_changed_and_the_rest_is_told():
+    sockets = "spark.python.unix.domain.socket.enabled"
+    conf = Conf({"spark.sql.session.timeZone": "Europe/Vienna"}, fixed=[sockets])
+    fixed = configure(Session(conf), {"spark.sql.ansi.enabled": "false"})
+    assert fixed == {sockets: "true"}
+    assert conf.values["spark.sql.session.timeZone"] == "UTC"
+    assert conf.values["spark.sql.ansi.enabled"] == "false"
+    assert not set(OF_A_NEW_SESSION) & set(conf.values)
+
+
+def test_nothing_is_said_of_a_session_that_suits_topics():
+    conf = Conf(SETTINGS, fixed=SETTINGS)
+    assert configure(Session(conf)) == {}
 
 
 def test_only_processes_started_meanwhile_print_to_the_log(tmp_path, capfd):

@@ -1,0 +1,208 @@
+"""
+Rows on their way to topics: which columns they may have, and which topic is whose.
+
+A batch of rows is cut by topic and partition with Arrow's own functions; what stays
+of it are the columns of a message.  Pure.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the name.
+
+from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE
+from pydanube.model.errors import InvalidRequest
+from pydanube.model.names import PARTITION_MARK, TopicName
+from pydanube.spark.write_options import Encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydanube.spark.write_options import WriteOptions
+
+PAYLOAD = "payload"
+VALUE = "value"
+TOPIC = "topic"
+PARTITION = "partition"
+
+_TEXT = (pa.binary(), pa.string())
+_TIMES = ("deliver_at", "expires_at")
+_COLUMNS = (VALUE, PAYLOAD, "key", "attributes", TOPIC, PARTITION, *_TIMES)
+
+OFFSET = "offset"
+NOT_WRITTEN = frozenset(
+    {OFFSET, "publish_time", "producer", "schema_id", "schema_version"}
+)
+"""What a row has that was read from a topic, and is the next topic's to say."""
+
+
+def check_columns(schema: pa.Schema, options: WriteOptions) -> list[str]:
+    """What keeps rows of *schema* from being messages; empty if nothing does."""
+    names = set(schema.names)
+    found = [_unknown(name) for name in schema.names if not _is_known(name)]
+    if options.topic is None and OFFSET in names:
+        found.append(
+            "where to: rows with an offset were read from a topic, and their column "
+            "topic says from which; give the option 'topic', or select the columns "
+            "that are to be written"
+        )
+    elif options.topic is None and TOPIC not in names:
+        found.append(
+            "where to: give the option 'topic', or a column topic with a name in each "
+            "row"
+        )
+    if PAYLOAD in names and VALUE in names:
+        found.append("a row has a payload or a value, not both: drop one of them")
+    elif PAYLOAD not in names and VALUE not in names:
+        found.append(
+            "there is no column payload (binary or string) nor value (any type); "
+            "struct(*) AS value makes one of all columns"
+        )
+    elif VALUE in names and options.encode is Encode.PAYLOAD:
+        found.append("encode=payload: there is a value to encode; name it payload")
+    found += [
+        _wrong(name, schema.field(name).type)
+        for name in schema.names
+        if not _fits(name, schema.field(name).type, options)
+    ]
+    return found
+
+
+def split_by_topic(
+    batch: pa.RecordBatch, topic: str | None
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """
+    The messages of *batch*, whose columns were checked, by topic.
+
+    All are for *topic*, if there is one.  Where rows name a partition, it is the name
+    of that; the others are for whatever the base name means.  In rows that were read
+    from a topic it says where from, and does not count.
+
+    Ordering: Messages of one topic keep their order.
+
+    Raises:
+        InvalidRequest: A row lacks something that every message has.
+        InvalidName: A topic's name is malformed.
+    """
+    names = _topic_names(batch, topic)
+    messages = _messages(batch)
+    if isinstance(names, str):
+        yield names, messages
+        return
+    encoded = names.dictionary_encode()
+    distinct = [str(TopicName.parse(name)) for name in encoded.dictionary.to_pylist()]
+    if len(distinct) == 1:
+        yield distinct[0], messages
+        return
+    # The sort is stable.
+    order = pc.sort_indices(encoded.indices)
+    messages, begin = messages.take(order), 0
+    counts = pc.value_counts(encoded.indices)
+    by_code = dict(
+        zip(
+            counts.field("values").to_pylist(),
+            counts.field("counts").to_pylist(),
+            strict=True,
+        )
+    )
+    for code in sorted(by_code):
+        yield distinct[code], messages.slice(begin, by_code[code])
+        begin += by_code[code]
+
+
+def base_name(topic: str) -> str:
+    """The name that *topic* is a partition of, or its own."""
+    found = TopicName.parse(topic).split_partition()
+    return topic if found is None else str(found[0])
+
+
+def _is_known(name: str) -> bool:
+    return name in _COLUMNS or name in NOT_WRITTEN
+
+
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(name, _COLUMNS, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "struct(*) AS value keeps it"
+    return f"a message has no column {name!r}; {hint}"
+
+
+def _fits(name: str, has: pa.DataType, options: WriteOptions) -> bool:
+    if name in (PAYLOAD, "key"):
+        return has in _TEXT
+    if name == "attributes":
+        return bool(types.is_map(has) and has.key_type == has.item_type == pa.string())
+    if name == TOPIC:
+        return options.topic is not None or has == pa.string()
+    if name == PARTITION:
+        return bool(types.is_integer(has))
+    return name not in _TIMES or has == TIME_TYPE
+
+
+def _wrong(name: str, has: pa.DataType) -> str:
+    wanted = {
+        PAYLOAD: "binary or string; a column named value may be of any type",
+        "key": "binary or string",
+        "attributes": "map<string, string>",
+        TOPIC: "string",
+        PARTITION: "a whole number",
+    }.get(name, "timestamp")
+    return f"the column {name} must be {wanted}, and is {has}"
+
+
+def _topic_names(batch: pa.RecordBatch, topic: str | None) -> Any:
+    """The name of each row's topic, or the one of all."""
+    names: Any = topic
+    if topic is None:
+        _require(batch, TOPIC, "every row names its topic")
+        names = batch.column(TOPIC)
+    at = batch.schema.get_field_index(PARTITION)
+    if (
+        at < 0
+        or OFFSET in batch.schema.names
+        or batch.column(at).null_count == batch.num_rows
+    ):
+        return names
+    numbers = batch.column(at)
+    if pc.any(pc.less(numbers, 0)).as_py():
+        raise InvalidRequest("the column partition is negative in a row")
+    if topic is not None:
+        names = pa.repeat(topic, batch.num_rows)
+    partitions = pc.binary_join_element_wise(
+        names, numbers.cast(pa.string()), PARTITION_MARK
+    )
+    return pc.coalesce(partitions, names)
+
+
+def _messages(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of *batch* that make messages, in the types of the envelope."""
+    columns = {}
+    for name in batch.schema.names:
+        column = batch.column(name)
+        match name:
+            case "payload" | "key":
+                columns[name] = column.cast(pa.binary())
+            case "value" | "deliver_at" | "expires_at":
+                columns[name] = column
+            case "attributes":
+                columns[name] = column.cast(ATTRIBUTES_TYPE)
+                if column.items.null_count:
+                    raise InvalidRequest(
+                        "an attribute is null in a row: attributes are text; "
+                        "map_filter(attributes, (k, v) -> v IS NOT NULL) drops such"
+                    )
+    for name in (PAYLOAD, VALUE):
+        if name in columns:
+            _require(batch, name, "every message has one; filter such rows out")
+    return pa.record_batch(columns)
+
+
+def _require(batch: pa.RecordBatch, name: str, why: str) -> None:
+    missing = batch.column(name).null_count
+    if missing:
+        raise InvalidRequest(
+            f"the column {name} is null in {missing} of {batch.num_rows} rows: {why}"
+        )

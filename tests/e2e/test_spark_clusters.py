@@ -1,0 +1,22 @@
+"""One script reads, writes and streams wherever Spark's tasks run."""
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from support.spark_processes import standalone_cluster
+from support.spark_scripts import run_script
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def test_on_executors_of_their_own_on_one_machine(broker_url, client, tmp_path):
+    found = run_script("local-cluster[2,1,1024]", broker_url, client, tmp_path)
+    assert len(found["homes"]) == 2
+
+
+def test_on_a_standalone_cluster(broker_url, client, tmp_path):
+    with standalone_cluster(tmp_path) as master:
+        found = run_script(master, broker_url, client, tmp_path)
+    assert len(found["homes"]) == 2
+    assert all(home.startswith(str(tmp_path)) for home in found["homes"])

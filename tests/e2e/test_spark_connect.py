@@ -1,0 +1,21 @@
+"""The same script through Spark Connect, whose server has this package or has not."""
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from support.spark_processes import connect_server, python_without_us
+from support.spark_scripts import run_script
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def test_through_a_connect_server(broker_url, client, tmp_path):
+    with connect_server(tmp_path) as server:
+        run_script(server, broker_url, client, tmp_path)
+
+
+def test_through_a_server_that_does_not_have_the_package(broker_url, client, tmp_path):
+    python = python_without_us(tmp_path / "python")
+    with connect_server(tmp_path, python=python) as server:
+        run_script(server, broker_url, client, tmp_path, "ship")

@@ -1,0 +1,91 @@
+"""Jobs come back in order, and what a caller should be told is raised as it is."""
+
+import pickle
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from pydanube.model.errors import CorruptSegment, InvalidRequest
+from pydanube.spark.jobs import run_in_threads, run_jobs
+
+
+def double(number):
+    if number < 0:
+        raise CorruptSegment(f"{number} is less than nothing")
+    return 2 * number
+
+
+class ClassicSpark:
+    """A session whose context runs jobs where it is asked."""
+
+    def __init__(self):
+        self.slices = None
+        self.sparkContext = self
+
+    def parallelize(self, jobs, slices):
+        self.slices = slices
+        self._jobs = [pickle.loads(pickle.dumps(job)) for job in jobs]
+        return self
+
+    def map(self, work):
+        answers = [work(job) for job in self._jobs]
+        return SimpleNamespace(collect=lambda: answers)
+
+
+class ConnectedSpark:
+    """A session without a context, as Spark Connect's."""
+
+    def range(self, start, end, step, partitions):
+        assert (start, step, end) == (0, 1, partitions)
+        self._numbers = list(range(end))
+        return self
+
+    def mapInArrow(self, do, schema):  # noqa: N802  # Spark's name.
+        assert schema == "number bigint, answer binary"
+        # In any order, and one of them in two pieces.
+        batches = [
+            pa.RecordBatch.from_pydict({"id": [number]})
+            for number in reversed(self._numbers)
+        ]
+        rows = [row for batch in do(iter(batches)) for row in batch.to_pylist()]
+        return SimpleNamespace(collect=lambda: [SimpleNamespace(**row) for row in rows])
+
+
+@pytest.mark.parametrize("make", [ClassicSpark, ConnectedSpark])
+def test_answers_come_in_the_order_of_jobs(make):
+    assert run_jobs(make(), [3, 1, 2], double) == [6, 2, 4]
+    assert run_jobs(make(), [], double) == []
+
+
+def test_each_job_is_a_task_of_its_own():
+    spark = ClassicSpark()
+    run_jobs(spark, [1, 2, 3], double)
+    assert spark.slices == 3
+
+
+def test_threads_do_the_same_without_spark():
+    assert run_in_threads(2, list(range(20)), double) == [2 * n for n in range(20)]
+
+
+@pytest.mark.parametrize("make", [ClassicSpark, ConnectedSpark])
+def test_the_first_error_of_ours_is_raised_as_it_is(make):
+    with pytest.raises(CorruptSegment, match="-2 is less"):
+        run_jobs(make(), [1, -2, -3], double)
+    with pytest.raises(CorruptSegment, match="-1 is less"):
+        run_in_threads(2, [1, -1], double)
+
+
+def test_other_errors_are_sparks_to_repeat():
+    def fail(job):
+        raise OSError(job)
+
+    with pytest.raises(OSError, match="1"):
+        run_jobs(ClassicSpark(), [1], fail)
+    with pytest.raises(OSError, match="1"):
+        run_in_threads(1, [1], fail)
+
+
+def test_results_may_be_anything_but_our_errors():
+    assert run_in_threads(1, [None], lambda job: [job]) == [[None]]
+    assert issubclass(InvalidRequest, Exception)

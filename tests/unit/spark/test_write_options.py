@@ -1,0 +1,70 @@
+"""What a user may say where topics are written, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from pydanube.model.errors import InvalidConfig, InvalidName
+from pydanube.spark.sinks.options import options_table
+from pydanube.spark.write_options import (
+    OPTIONS,
+    Delivery,
+    Encode,
+    WriteOptions,
+    parse_write_options,
+)
+
+
+def test_without_options_a_write_is_exactly_once_and_rows_name_their_topics():
+    assert parse_write_options({}) == WriteOptions()
+    assert WriteOptions().delivery is Delivery.EXACTLY_ONCE
+
+
+def test_names_are_taken_in_any_case_and_sparks_own_are_not_ours():
+    found = parse_write_options(
+        {
+            "danube.URL": "danube://host",
+            "TOPIC": "/default/a",
+            "Mode": "AT-LEAST-ONCE",
+            "encode": "payload",
+            "appid": "billing",
+            "batchId": "7",
+            "checkpointLocation": "/somewhere",
+        }
+    )
+    assert (found.url, found.topic) == ("danube://host", "/default/a")
+    assert found.delivery is Delivery.AT_LEAST_ONCE
+    assert found.encode is Encode.PAYLOAD
+    assert (found.identity.app, found.identity.number) == ("billing", 7)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"topc": "/default/a"}, "did you mean 'topic'"),
+        ({"mode": "exactly_once"}, "did you mean exactly-once"),
+        ({"schemaVersion": "0"}, "schemaVersion: must be a number from 1 up"),
+        ({"schemaVersion": "1", "encode": "payload"}, "encode=payload names no schema"),
+        ({"url": "danube://a", "danube.url": "danube://b"}, "given twice"),
+        ({"batchId": "1"}, "give appId too"),
+    ],
+)
+def test_a_mistake_is_named(options, said):
+    with pytest.raises(InvalidConfig, match=said):
+        parse_write_options(options)
+
+
+@pytest.mark.parametrize("options", [{"topic": "orders"}, {"appId": "a/b"}])
+def test_a_name_that_cannot_be_is_refused(options):
+    with pytest.raises(InvalidName):
+        parse_write_options(options)
+
+
+def test_the_latest_version_may_be_asked_for_by_name():
+    assert parse_write_options({"schemaVersion": "latest"}).version is None
+    assert parse_write_options({"schemaVersion": "3"}).version == 3
+
+
+def test_the_guide_has_all_options():
+    guide = Path(__file__).parents[3] / "docs/guide/spark-write.md"
+    assert options_table(OPTIONS) in guide.read_text()
