@@ -1,0 +1,266 @@
+"""Maintenance of topics that are in use, through real processes."""
+
+import json
+from itertools import count
+from pathlib import Path
+from random import Random
+
+import pytest
+from typer.testing import CliRunner
+
+from pydanube import sync
+from pydanube.cli.main import app
+from pydanube.model.errors import NotFound, TopicHeld
+from pydanube.spark.maintenance.run import SparkTasks, Threads, Work, maintain
+
+SEAL_BYTES = 64 * 1024
+"""As the broker of these tests has it."""
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+NAMES = (f"/default/upkeep-{number}" for number in count())
+BIG = b"x" * 300
+"""So that a few hundred messages make a segment."""
+
+
+def fill(client, topic, messages):
+    """Publish (key, payload) pairs in small batches; what is sealed, is sealed."""
+    with client.producer(topic) as producer:
+        for at in range(0, len(messages), 50):
+            for key, payload in messages[at : at + 50]:
+                producer.send_nowait(payload, key=key)
+            producer.flush()
+
+
+def wait_until_sealed(client, topic):
+    """Until nothing more will be sealed for a long time."""
+    while client.describe_topic(topic).tail_bytes >= SEAL_BYTES:
+        pass
+    assert len(client.segments(topic).segments) > 1
+
+
+def random_messages(seed, length=1500, keys=40):
+    rng = Random(seed)
+    return [
+        (
+            None if rng.random() < 0.05 else f"k{rng.randrange(keys)}",
+            b"" if rng.random() < 0.05 else b"%d:" % at + BIG,
+        )
+        for at in range(length)
+    ]
+
+
+def stored(client, topic, **where):
+    """Every message by offset: key and payload."""
+    return {
+        message.offset: (message.key, message.payload)
+        for batch in client.read(topic, **where)
+        for message in batch
+    }
+
+
+def expected_of(before, sealed):
+    """What compaction leaves of *before*, of which offsets below *sealed* count."""
+    last = {key: at for at, (key, _) in before.items() if key and at < sealed}
+    return {
+        at: (key, payload)
+        for at, (key, payload) in before.items()
+        if at >= sealed or key is None or last[key] == at
+    }
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_small_segments_become_large_ones_and_every_message_stays(client, broker_url):
+    topic = next(NAMES)
+    fill(client, topic, random_messages(1))
+    wait_until_sealed(client, topic)
+    before = stored(client, topic)
+    result = run(
+        *("maintenance", "run", topic, "--merge", "--verify"),
+        *("--url", broker_url, "--format", "json"),
+    )
+    assert result.exit_code == 0, result.output
+    (facts,) = json.loads(result.stdout)
+    assert facts["result"] == "done"
+    assert facts["messages_removed"] == 0
+    assert facts["segments_after"] < facts["segments_before"]
+    assert stored(client, topic) == before
+
+
+@pytest.mark.parametrize("runner", ["threads", "spark"])
+def test_compaction_keeps_the_last_message_of_each_key(
+    client, broker_url, request, runner
+):
+    topic = next(NAMES)
+    fill(client, topic, random_messages(2))
+    wait_until_sealed(client, topic)
+    before = stored(client, topic)
+    sealed = client.segments(topic).sealed_offset
+    by = (
+        Threads(2)
+        if runner == "threads"
+        else SparkTasks(request.getfixturevalue("spark"))
+    )
+    work = Work(is_merging=True, is_compacting=True, is_verifying=True)
+    report = maintain(client, topic, work, by, tell=lambda _: None)
+    assert report.error is None
+    assert report.problems == []
+    after = stored(client, topic)
+    assert after == expected_of(before, sealed)
+    assert len(before) - len(after) == report.messages_removed
+    described = client.describe_topic(topic)
+    assert described.message_count == len(after)
+    # Again, there is nothing left to do but for what was sealed since.
+    verified = maintain(client, topic, Work(is_verifying=True), by, tell=print)
+    assert (verified.problems, verified.segments_without_checksum) == ([], 0)
+    if runner == "spark":
+        spark = request.getfixturevalue("spark")
+        read = spark.read.format("danube").option("url", broker_url)
+        rows = (
+            read.option("subscribe", topic).load().select("offset", "payload").collect()
+        )
+        assert {row.offset: bytes(row.payload) for row in rows} == {
+            offset: payload for offset, (_, payload) in after.items()
+        }
+
+
+def test_a_held_topic_stays_as_it_is(client, broker_url):
+    topic = next(NAMES)
+    fill(client, topic, random_messages(3, length=800))
+    wait_until_sealed(client, topic)
+    held = run(
+        *("topics", "hold", topic, "--name", "lake.orders", "--reason", "a table"),
+        *("--url", broker_url),
+    )
+    assert held.exit_code == 0, held.output
+    assert (
+        "lake.orders: a table"
+        in run("topics", "describe", topic, "--url", broker_url).stdout
+    )
+    before = client.segments(topic).segments
+    work = Work(is_merging=True)
+    report = maintain(client, topic, work, Threads(1), tell=lambda _: None)
+    assert isinstance(report.error, TopicHeld)
+    assert client.segments(topic).segments[: len(before)] == before
+    with pytest.raises(TopicHeld):
+        client.delete_topic(topic)
+    released = run(
+        "topics", "release", topic, "--name", "lake.orders", "--url", broker_url
+    )
+    assert released.exit_code == 0, released.output
+    with pytest.raises(NotFound):
+        client.release_topic(topic, "lake.orders")
+    client.delete_topic(topic)
+
+
+@pytest.mark.parametrize("type_", ["exclusive", "shared", "failover", "key_shared"])
+def test_a_consumer_in_the_middle_gets_every_message_that_stays_once(
+    broker_url, client, type_
+):
+    topic = next(NAMES)
+    fill(client, topic, random_messages(4))
+    wait_until_sealed(client, topic)
+    before = stored(client, topic)
+    with (
+        sync.connect(broker_url) as reader,
+        reader.consumer(
+            topic, subscription="s", type=type_, start="earliest", prefetch_messages=64
+        ) as consumer,
+    ):
+        got = []
+
+        def take():
+            message = consumer.receive(timeout_s=20)
+            consumer.ack(message)
+            got.append(message.offset)
+
+        for _ in range(200):
+            take()
+        work = Work(is_merging=True, is_compacting=True)
+        report = maintain(client, topic, work, Threads(2), tell=lambda _: None)
+        assert report.error is None
+        after = stored(client, topic)
+        while not set(after) <= set(got):
+            take()
+        assert len(got) == len(set(got)), "nothing twice"
+        assert set(got) <= set(before)
+    described = client.describe_subscription(topic, "s")
+    assert described.backlog == 0
+    assert described.in_flight == 0
+
+
+def test_consume_and_the_tools_of_danube_work_on_what_is_left(
+    client, broker_url, capfd
+):
+    topic = next(NAMES)
+    fill(client, topic, random_messages(6, length=1000, keys=5))
+    wait_until_sealed(client, topic)
+    work = Work(is_compacting=True, is_merging=True)
+    report = maintain(client, topic, work, Threads(2), tell=lambda _: None)
+    assert report.error is None
+    after = stored(client, topic)
+    result = run(
+        *("consume", topic, "-s", "me", "--from", "earliest", "-n", str(len(after))),
+        *("--url", broker_url, "--output", "json"),
+    )
+    assert result.exit_code == 0, result.output
+    lines = capfd.readouterr().out.splitlines()
+    offsets = [json.loads(line)["offset"] for line in lines]
+    assert offsets == sorted(after)
+    planned = run(
+        *("maintenance", "run", topic, "--compact-keys", "--plan"),
+        *("--url", broker_url),
+    )
+    assert "planned" in planned.stdout
+    state = run("maintenance", "status", topic, "--url", broker_url, "--format", "json")
+    (facts,) = json.loads(state.stdout)
+    assert facts["removed"] == report.messages_removed
+    assert facts["without_checksum"] == 0
+    table = run("maintenance", "status", topic, "--url", broker_url)
+    assert topic in table.stdout
+
+
+def test_partitions_are_looked_after_under_their_base_name(client, broker_url):
+    topic = next(NAMES)
+    client.create_topic(topic, partitions=2)
+    fill(client, topic, random_messages(7, length=600))
+    before = {name: stored(client, name) for name in client.partitions(topic)}
+    result = run(
+        *("maintenance", "run", topic, "--merge", "--url", broker_url),
+        *("--format", "json"),
+    )
+    assert result.exit_code == 0, result.output
+    assert [each["topic"] for each in json.loads(result.stdout)] == list(before)
+    assert {name: stored(client, name) for name in before} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (("--merge",), 2, "name topics"),
+        (("/default/upkeep-none", "--merge"), 3, "Unable to find"),
+        (("/default/upkeep-none",), 2, "nothing to do"),
+        (("/default/upkeep-none", "--all", "--merge"), 2, "name topics"),
+    ],
+)
+def test_what_makes_no_sense_is_said(broker_url, arguments, code, text):
+    result = run("maintenance", "run", *arguments, "--url", broker_url)
+    assert result.exit_code == code
+    assert text in result.stderr
+
+
+def test_damage_is_an_exit_code(client, broker_url):
+    topic = next(NAMES)
+    fill(client, topic, random_messages(8, length=800))
+    wait_until_sealed(client, topic)
+    path = Path(client.segments(topic).segments[0].url.removeprefix("file://"))
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    result = run(
+        *("maintenance", "run", topic, "--verify", "--merge", "--url", broker_url),
+    )
+    assert result.exit_code == 11
+    assert "checksum" in result.stderr
+    assert "damaged" in result.stdout

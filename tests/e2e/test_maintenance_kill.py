@@ -1,0 +1,129 @@
+"""Maintenance and brokers die suddenly, at every step; topics stay what they are."""
+
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import support
+from pydanube import sync
+from support.maintenance_driver import Steps, keep
+from support.processes import BrokerProcess
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+TOPIC = "/default/killed"
+STEPS_MIN = 8
+"""Two passes over keys, and two segments that are written and swapped in."""
+DRIVER = Path(support.__path__[0]) / "maintenance_driver.py"
+
+
+@pytest.fixture
+def broker(tmp_path):
+    options = tmp_path / "broker.yaml"
+    options.write_text("storage: {seal_bytes: 40000, seal_interval_s: 0.02}\n")
+    with BrokerProcess(tmp_path / "data", "--config", str(options)) as process:
+        yield process
+
+
+def fill(client, topic=TOPIC):
+    """A topic of which half goes, with tombstones in every segment; what it has."""
+    rng = Random(5)
+    with client.producer(topic) as producer:
+        for _ in range(12):
+            for _ in range(20):
+                key = f"k{rng.randrange(60)}"
+                payload = b"" if rng.random() < 0.1 else rng.randbytes(500)
+                producer.send_nowait(payload, key=key)
+            producer.flush()
+    while client.describe_topic(topic).tail_bytes >= 40_000:
+        pass
+    assert len(client.segments(topic).segments) >= 2
+    return stored(client, topic)
+
+
+def stored(client, topic=TOPIC):
+    return {
+        message.offset: (message.key, message.payload)
+        for batch in client.read(topic)
+        for message in batch
+    }
+
+
+def final_of(before, sealed):
+    """What is left when maintenance is done."""
+    last = {key: at for at, (key, _) in before.items() if at < sealed}
+    return {
+        at: (key, payload)
+        for at, (key, payload) in before.items()
+        if at >= sealed or (last[key] == at and (payload or at == sealed - 1))
+    }
+
+
+def values(rows, sealed):
+    """What each key is, for whoever reads everything; gone ones are left out."""
+    latest = {
+        key: payload for at, (key, payload) in sorted(rows.items()) if at < sealed
+    }
+    return {key: payload for key, payload in latest.items() if payload}
+
+
+def check(now, before, sealed):
+    """Nothing is invented, nothing that stays is gone, no key has an older value."""
+    assert now.items() <= before.items()
+    assert final_of(before, sealed).items() <= now.items()
+    assert values(now, sealed) == values(before, sealed)
+
+
+def test_a_run_may_be_killed_at_every_step(broker):
+    with sync.connect(broker.url) as client:
+        before = fill(client)
+        sealed = client.segments(TOPIC).sealed_offset
+        step, code = 0, -9
+        while code == -9:
+            step += 1
+            command = [sys.executable, str(DRIVER), broker.url, TOPIC, str(step)]
+            code = subprocess.run(command, check=False).returncode
+            check(stored(client), before, sealed)
+        assert code == 0
+        # What was swapped in before is not done again, so there are fewer steps.
+        assert step > 5
+        assert stored(client) == final_of(before, sealed)
+    broker.kill()
+    broker.start()
+    with sync.connect(broker.url) as client:
+        assert stored(client) == final_of(before, sealed)
+        # What was left of the runs is collected; it is only looked for now.
+        present = {each.object_name for each in client.segments(TOPIC).segments}
+        while files_of(broker) != present:
+            pass
+
+
+def files_of(broker):
+    root = next(broker.data_dir.rglob(".parts")).parent
+    return {path.relative_to(root).as_posix() for path in root.rglob("*.parquet")}
+
+
+def test_the_broker_may_be_killed_at_every_step(broker):
+    def die():
+        broker.kill()
+        broker.start()
+
+    step, is_over = 0, False
+    while not is_over:
+        step += 1
+        topic = f"{TOPIC}-{step}"
+        steps = Steps(step, die)
+        with sync.connect(broker.url) as client:
+            before = fill(client, topic)
+            sealed = client.segments(topic).sealed_offset
+            report = keep(client, topic, steps)
+            is_over = steps.count < step
+            check(stored(client, topic), before, sealed)
+            if report.error is not None:
+                # What came in between is gone; once more does it.
+                assert keep(client, topic, Steps(0, die)).error is None
+            assert stored(client, topic) == final_of(before, sealed)
+    assert step > STEPS_MIN

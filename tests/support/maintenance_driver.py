@@ -1,0 +1,89 @@
+"""
+Maintenance in a process that ends itself at one of its steps, without a word.
+
+``python maintenance_driver.py URL TOPIC STEP``: a step is whatever begins or ends
+outside of it: jobs, swaps.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from pydanube import sync
+from pydanube.spark.maintenance.run import Threads, Work, maintain
+
+WORK = Work(is_compacting=True, grace_s=0)
+
+
+class Steps:
+    """Counts steps, and does something at one of them."""
+
+    def __init__(self, at, do) -> None:
+        self.at = at
+        self.do = do
+        self.count = 0
+
+    def step(self) -> None:
+        self.count += 1
+        if self.count == self.at:
+            self.do()
+
+
+class SteppingRunner:
+    """Threads whose jobs are steps."""
+
+    def __init__(self, steps) -> None:
+        self.width = 1
+        self._threads = Threads(1)
+        self._steps = steps
+
+    def run(self, jobs, work):
+        def step_after(job):
+            answer = work(job)
+            self._steps.step()
+            return answer
+
+        return self._threads.run(jobs, step_after)
+
+
+class SteppingClient:
+    """A client whose swaps are steps."""
+
+    def __init__(self, client, steps) -> None:
+        self._client = client
+        self._steps = steps
+
+    def __getattr__(self, name):
+        return getattr(self._client, name)
+
+    def replace_segments(self, *arguments):
+        self._steps.step()
+        removed = self._client.replace_segments(*arguments)
+        self._steps.step()
+        return removed
+
+
+def keep(client, topic, steps):
+    """Maintain *topic*, step by step."""
+    return maintain(
+        SteppingClient(client, steps),
+        topic,
+        WORK,
+        SteppingRunner(steps),
+        tell=lambda _: None,
+    )
+
+
+def main() -> None:
+    url, topic, at = sys.argv[1:]
+    steps = Steps(int(at), lambda: os.kill(os.getpid(), signal.SIGKILL))
+    with sync.connect(url) as client:
+        report = keep(client, topic, steps)
+    assert report.error is None, report.error
+    assert not report.problems, report.problems
+
+
+if __name__ == "__main__":
+    main()
