@@ -1,0 +1,61 @@
+"""
+What a Delta table's log says of a file: how many rows, nulls, and which extremes.
+
+Readers leave out files by it, so what is not exactly known is not said.  Pure.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+TEXT_MAX = 64
+"""Longer texts have no extremes in the log."""
+
+
+def of(metadata: Any) -> dict[str, Any]:
+    """The statistics of a Parquet file, from its *metadata*; of flat columns only."""
+    rows = metadata.num_rows
+    found: dict[str, Any] = {"nullCount": {}, "minValues": {}, "maxValues": {}}
+    for index in range(metadata.num_columns):
+        name = metadata.schema.column(index).path
+        if "." in name or metadata.schema.column(index).max_repetition_level:
+            continue
+        chunks = [
+            metadata.row_group(at).column(index).statistics
+            for at in range(metadata.num_row_groups)
+        ]
+        if all(each is not None and each.has_null_count for each in chunks):
+            nulls = sum(each.null_count for each in chunks)
+            found["nullCount"][name] = nulls
+            _add_extremes(found, name, [each for each in chunks if each.has_min_max])
+            if nulls == rows or any(
+                not each.has_min_max and each.num_values for each in chunks
+            ):
+                found["minValues"].pop(name, None)
+                found["maxValues"].pop(name, None)
+    return {"numRecords": rows, **found}
+
+
+def _add_extremes(found: dict[str, Any], name: str, chunks: list[Any]) -> None:
+    if not chunks:
+        return
+    low = _said(min(each.min for each in chunks))
+    high = _said(max(each.max for each in chunks))
+    if low is not None and high is not None:
+        found["minValues"][name], found["maxValues"][name] = low, high
+
+
+def _said(value: Any) -> Any:
+    """*value* in the words of the log; None if it has no exact ones there."""
+    match value:
+        case datetime.datetime() if value.tzinfo is not None:
+            return value.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        case datetime.date() if not isinstance(value, datetime.datetime):
+            return value.isoformat()
+        case str() if len(value) > TEXT_MAX:
+            return None
+        case int() | str() if not isinstance(value, bool):
+            return value
+        case _:
+            return None

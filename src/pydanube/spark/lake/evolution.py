@@ -1,0 +1,133 @@
+"""
+How the columns of rows and those of their table fit together.
+
+A table grows by columns, and by fields inside of structs, if whoever writes says so;
+what it has keeps its type.  Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the name.
+
+from pydanube.model.errors import InvalidRequest
+
+
+def added_columns(table: pa.Schema, rows: pa.Schema, *, merge: bool) -> pa.Schema:
+    """
+    What *table* lacks to take *rows*: fields, where inside of structs with only what
+    is new of them.
+
+    Raises:
+        InvalidRequest: A column has another type than in the table, or another case,
+            or is required there and missing here; or something is new, and not
+            *merge*.
+    """
+    _refuse_other_case(table, rows)
+    changed = [text for field in rows for text in _changes(table, field)]
+    if changed:
+        raise InvalidRequest(
+            "the types of columns do not change: "
+            + "; ".join(changed)
+            + ". Cast them, "
+            "or write to another table"
+        )
+    missing = [
+        field.name
+        for field in table
+        if not field.nullable and field.name not in rows.names
+    ]
+    if missing:
+        raise InvalidRequest(
+            f"the table requires the columns {', '.join(missing)}, and the rows lack "
+            "them"
+        )
+    added = pa.schema(list(_added(list(table), list(rows))))
+    if len(added) and not merge:
+        raise InvalidRequest(
+            f"the table has no columns {', '.join(_paths(added))}: the option "
+            "mergeSchema=true adds them"
+        )
+    return added
+
+
+def same_type(has: Any, wanted: Any) -> bool:
+    """Whether both are one type to a table, which has no large or dictionary ones."""
+    return bool(plain_type(has).equals(plain_type(wanted)))
+
+
+def plain_type(has: Any) -> Any:  # noqa: PLR0911  # One for each kind of type.
+    """*has* without what only Arrow tells apart: widths of offsets, inner names."""
+    if types.is_dictionary(has):
+        return plain_type(has.value_type)
+    if types.is_large_string(has) or types.is_string_view(has):
+        return pa.string()
+    if types.is_large_binary(has) or types.is_binary_view(has):
+        return pa.binary()
+    if types.is_list(has) or types.is_large_list(has):
+        return pa.list_(pa.field("element", plain_type(has.value_type)))
+    if types.is_map(has):
+        return pa.map_(plain_type(has.key_type), plain_type(has.item_type))
+    if types.is_struct(has):
+        return pa.struct([pa.field(each.name, plain_type(each.type)) for each in has])
+    if types.is_timestamp(has):
+        return pa.timestamp("us", None if has.tz is None else "UTC")
+    return has
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """*schema* with plain types; what may be null stays so."""
+    return pa.schema(
+        [pa.field(each.name, plain_type(each.type), each.nullable) for each in schema]
+    )
+
+
+def rows_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns of rows that come from Spark, where hardly anything is never null."""
+    return pa.schema([field.with_nullable(True) for field in plain_schema(schema)])
+
+
+def _refuse_other_case(table: pa.Schema, rows: pa.Schema) -> None:
+    """Names that differ in case only are one column to some, and two to others."""
+    known: dict[str, str] = {}
+    for name in [*table.names, *rows.names]:
+        other = known.setdefault(name.lower(), name)
+        if other != name:
+            raise InvalidRequest(
+                f"the columns {other!r} and {name!r} differ in case only; rename one"
+            )
+    if len(set(rows.names)) != len(rows.names):
+        raise InvalidRequest(f"a column is there twice: {', '.join(rows.names)}")
+
+
+def _changes(table: Any, field: Any, path: str = "") -> Iterator[str]:
+    """What *field* says that contradicts the field of its name in *table*."""
+    where = f"{path}{field.name}"
+    at = table.get_field_index(field.name)
+    if at < 0:
+        return
+    has, wants = plain_type(table.field(at).type), plain_type(field.type)
+    if types.is_struct(has) and types.is_struct(wants):
+        for inner in wants:
+            yield from _changes(has, inner, f"{where}.")
+    elif not has.equals(wants):
+        yield f"{where} is {has}, not {wants}"
+
+
+def _added(table: list[Any], rows: list[Any]) -> Iterator[Any]:
+    known = {field.name: field for field in table}
+    for field in rows:
+        has = known.get(field.name)
+        if has is None:
+            yield pa.field(field.name, plain_type(field.type))
+        elif types.is_struct(field.type):
+            inner = list(_added(list(has.type), list(field.type)))
+            if inner:
+                yield pa.field(field.name, pa.struct(inner))
+
+
+def _paths(added: pa.Schema) -> list[str]:
+    return [str(field.name) for field in added]

@@ -1,0 +1,140 @@
+"""
+The rows of a batch, sorted by the partition of the table that they belong to.
+
+What a column becomes in a partition is computed on whole columns.  Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the name.
+
+from pydanube.model.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+Values = tuple[Any, ...]
+"""One value for each field of the partitioning, as Python has it."""
+
+UNITS_US = {"day": 86_400_000_000, "hour": 3_600_000_000}
+EPOCH_YEAR = 1970
+
+
+def split(batch: pa.RecordBatch, keys: Sequence[Any]) -> Iterator[tuple[Values, Any]]:
+    """
+    *batch* in pieces whose rows have equal *keys*, arrays as long as it is.
+
+    Ordering: Within a piece rows keep their order.
+    """
+    if not batch.num_rows:
+        return
+    if not keys:
+        yield (), batch
+        return
+    names = [str(index) for index in range(len(keys))]
+    rows = pa.array(range(batch.num_rows), pa.int64())
+    table = pa.table([*keys, rows], names=[*names, "row"])
+    groups = table.group_by(names, use_threads=False).aggregate([("row", "list")])
+    if groups.num_rows == 1:
+        yield _values(groups, names, 0), batch
+        return
+    members = groups.column("row_list").combine_chunks()
+    for index in range(groups.num_rows):
+        yield _values(groups, names, index), batch.take(members[index].values)
+
+
+def transformed(
+    column: Any, transform: str, apply: Callable[[Any], Any] | None = None
+) -> Any:
+    """
+    What *column* becomes by *transform*, as Iceberg writes it.
+
+    *apply* does it to one value, where that is more than arithmetic.
+    """
+    if transform == "identity":
+        return column
+    if transform in ("year", "month"):
+        return _months(column, transform)
+    if transform in UNITS_US:
+        return _units(column, transform)
+    assert apply is not None
+    return _by_value(column, apply)
+
+
+def check_transform(column: Any, transform: str, name: str) -> None:
+    """
+    Refuse to partition by what has no such partition.
+
+    Raises:
+        InvalidRequest: *column*, a type, called *name* does not go with *transform*.
+    """
+    is_time = types.is_timestamp(column) or types.is_date32(column)
+    is_whole = types.is_integer(column) or types.is_decimal(column)
+    is_text = types.is_string(column) or types.is_binary(column)
+    match re.sub(r"\[.*", "", transform):
+        case "identity":
+            is_fine = is_time or is_whole or is_text or types.is_boolean(column)
+        case "hour":
+            is_fine = types.is_timestamp(column)
+        case "year" | "month" | "day":
+            is_fine = is_time
+        case "bucket":
+            is_fine = is_time or is_whole or is_text
+        case _:
+            is_fine = is_whole or is_text
+    if not is_fine:
+        raise InvalidRequest(
+            f"partitionBy: the column {name} is {column}, which has no {transform}"
+        )
+
+
+def delta_text(value: Any) -> str | None:
+    """*value* as a Delta table's log has it."""
+    match value:
+        case None | "":
+            # To Delta they are one.
+            return None
+        case bool():
+            return "true" if value else "false"
+        case _ if hasattr(value, "hour"):
+            return str(value.strftime("%Y-%m-%d %H:%M:%S.%f"))
+        case _:
+            return str(value)
+
+
+def _values(groups: Any, names: list[str], index: int) -> Values:
+    return tuple(groups.column(name)[index].as_py() for name in names)
+
+
+def _units(column: Any, unit: str) -> Any:
+    """How many whole days or hours since 1970, also before it."""
+    if types.is_date32(column.type):
+        return column.cast(pa.int32())
+    ticks = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+    whole = pc.divide(ticks, UNITS_US[unit])
+    is_before = pc.less(ticks, pc.multiply(whole, UNITS_US[unit]))
+    return pc.subtract(whole, is_before.cast(pa.int64())).cast(pa.int32())
+
+
+def _months(column: Any, unit: str) -> Any:
+    years = pc.subtract(pc.year(column), EPOCH_YEAR)
+    if unit == "year":
+        return years.cast(pa.int32())
+    months = pc.add(pc.multiply(years, 12), pc.subtract(pc.month(column), 1))
+    return months.cast(pa.int32())
+
+
+def _by_value(column: Any, apply: Callable[[Any], Any]) -> Any:
+    """*apply* to each different value of *column* once."""
+    if types.is_date32(column.type):
+        column = column.cast(pa.int32())
+    elif types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    encoded = column.dictionary_encode()
+    values = [apply(value) for value in encoded.dictionary.to_pylist()]
+    return pa.array(values).take(encoded.indices) if values else column.cast(pa.int32())

@@ -1,0 +1,98 @@
+"""
+A table of a lake as a sink, in two phases.
+
+``write`` runs in the tasks and leaves files that nobody knows of; ``commit`` runs once
+in the driver and makes them rows of the table.  If either fails, the files are removed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydanube.spark.lake.files import WrittenFile, write_files
+from pydanube.spark.lake.table import LakeTable, Mark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from pydanube.spark.lake.files import Place
+    from pydanube.spark.sinks.batches import BatchKey, PieceKey
+
+JOB = "batch"
+"""What files of a batch write have in their names instead of a query."""
+
+
+class LakeSink:
+    """Writes batches to a table; see ``sinks.batches.Sink``."""
+
+    def __init__(
+        self,
+        table: LakeTable,
+        place: Place,
+        *,
+        file_bytes_max: int,
+        is_named: bool = False,
+        is_replacing: bool = False,
+    ) -> None:
+        """
+        With *is_named* the user has said whose the batches are.
+
+        With *is_replacing* each of them takes the place of all rows.
+        """
+        self._table = table
+        self._place = place
+        self._file_bytes_max = file_bytes_max
+        self._is_named = is_named
+        self._is_replacing = is_replacing
+
+    def replacing(self) -> LakeSink:
+        """The same, for batches that each take the place of all rows."""
+        return LakeSink(
+            self._table,
+            self._place,
+            file_bytes_max=self._file_bytes_max,
+            is_named=self._is_named,
+            is_replacing=True,
+        )
+
+    def write(
+        self, key: PieceKey, batches: Iterator[pa.RecordBatch]
+    ) -> list[WrittenFile]:
+        """Write the rows of one task into files of their own."""
+        batch = key.batch
+        name = f"{batch.query or JOB}-{batch.number}-{key.partition}-{key.attempt}"
+        return write_files(
+            self._place, batches, name, file_bytes_max=self._file_bytes_max
+        )
+
+    def commit(self, key: BatchKey, pieces: Sequence[list[WrittenFile]]) -> None:
+        """
+        Make what the tasks have written part of the table: all of it, and once.
+
+        A batch of a stream, or one that the user has numbered, is dropped if the table
+        has it already.
+        """
+        files = [file for piece in pieces for file in piece]
+        marks: list[Mark] = []
+        note: dict[str, str] = {}
+        if key.query or self._is_named:
+            marks = [Mark(key.app, key.number)]
+            note = {"danube.app": key.app, "danube.batch": str(key.number)}
+        if not self._table.commit(files, marks, replace=self._is_replacing, note=note):
+            self._discard(files)
+
+    def abort(self, key: BatchKey, pieces: Sequence[list[WrittenFile]]) -> None:
+        """Remove what the tasks have written."""
+        self._discard([file for piece in pieces for file in piece])
+
+    def _discard(self, files: Sequence[WrittenFile]) -> None:
+        """
+        Remove *files*, except those that are part of the table all the same.
+
+        Spark aborts a batch when its commit fails, also when that was but an answer
+        that got lost.
+        """
+        for file in self._table.unreferenced(files) if files else ():
+            self._place.delete(file.path)

@@ -1,0 +1,300 @@
+"""What every table of a lakehouse must do, whichever kind it is."""
+
+import datetime as dt
+import pickle
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from pydanube.model.errors import Conflict, InvalidRequest, NotFound
+from pydanube.spark.lake.files import write_files
+from pydanube.spark.lake.table import Mark
+from support.lake_tables import (
+    KINDS,
+    data_files,
+    options,
+    read,
+    read_with_polars,
+    stage,
+    table_in,
+)
+
+pytestmark = [
+    pytest.mark.slow,
+    # Of pyiceberg itself.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+NOON = dt.datetime(2024, 2, 29, 12, 30, 15, 123456, tzinfo=dt.UTC)
+
+EVERYTHING = pa.table(
+    {
+        "whole": pa.array([1, None, -3], pa.int64()),
+        "small": pa.array([1, 2, None], pa.int32()),
+        "real": pa.array([1.5, None, 2.5], pa.float64()),
+        "yes": pa.array([True, False, None], pa.bool_()),
+        "text": pa.array(["ä", None, ""], pa.string()),
+        "bytes": pa.array([b"\x00\xff", None, b""], pa.binary()),
+        "money": pa.array(
+            [Decimal("1.50"), None, Decimal("-2.25")], pa.decimal128(12, 2)
+        ),
+        "huge": pa.array([Decimal(1) * 10**30, None, Decimal(0)], pa.decimal128(38, 0)),
+        "day": pa.array(
+            [dt.date(2024, 2, 29), None, dt.date(1969, 12, 31)], pa.date32()
+        ),
+        "moment": pa.array(
+            [NOON, None, dt.datetime(1969, 12, 31, 23, tzinfo=dt.UTC)],
+            pa.timestamp("us", "UTC"),
+        ),
+        "local": pa.array([NOON.replace(tzinfo=None), None, None], pa.timestamp("us")),
+        "names": pa.array([["a", None], None, []], pa.list_(pa.string())),
+        "labels": pa.array(
+            [[("k", "v"), ("n", None)], None, []], pa.map_(pa.string(), pa.string())
+        ),
+        "inner": pa.array(
+            [{"x": 1, "deep": [{"y": "z"}]}, None, {"x": None, "deep": None}],
+            pa.struct(
+                [
+                    ("x", pa.int32()),
+                    ("deep", pa.list_(pa.struct([("y", pa.string())]))),
+                ]
+            ),
+        ),
+    }
+)
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def table(kind, tmp_path):
+    return table_in(tmp_path, kind)
+
+
+def rows(*numbers, **columns):
+    return pa.table({"n": pa.array(numbers, pa.int64()), **columns})
+
+
+def add(table, these, marks=(), **how):
+    _, files = stage(table, these, **how)
+    return table.commit(files, marks)
+
+
+def numbers(table):
+    return sorted(read(table).column("n").to_pylist())
+
+
+def test_every_type_of_spark_comes_back_as_it_was(table):
+    add(table, EVERYTHING)
+    wanted = EVERYTHING.sort_by("whole")
+    # pyiceberg takes a list of structs that is null for an empty one.
+    flat = wanted.drop_columns("inner")
+    assert read(table).sort_by("whole").select(flat.column_names).equals(flat)
+    polars = read_with_polars(table).sort_by("whole")
+    assert polars.column("huge").to_pylist() == [0, 10**30, None]
+    assert polars.column("inner").to_pylist() == wanted.column("inner").to_pylist()
+
+
+def test_nothing_of_what_is_written_shows_before_the_commit(table):
+    stage(table, rows(1, 2))
+    assert numbers(table) == []
+
+
+def test_a_table_that_is_missing_is_said_to_be_missing(table):
+    assert table.schema() is None
+    assert table.marks(["app"]) == {"app": None}
+    with pytest.raises(NotFound):
+        table.compact(file_bytes=1)
+
+
+def test_a_commit_that_is_repeated_changes_nothing(table):
+    assert add(table, rows(1), [Mark("app", 7)])
+    assert table.marks(["app"]) == {"app": 7}
+    assert not add(table, rows(1), [Mark("app", 7)])
+    assert not add(table, rows(1), [Mark("app", 3)])
+    assert add(table, rows(1), [Mark("other", 3)])
+    assert numbers(table) == [1, 1]
+
+
+def test_a_mark_may_move_without_any_file(table):
+    add(table, rows(1))
+    assert table.commit([], [Mark("app", 5, after=-1)])
+    assert table.commit([], [Mark("app", 9, after=5)])
+    assert table.marks(["app"]) == {"app": 9}
+
+
+def test_a_mark_that_somebody_else_has_moved_is_a_conflict(table):
+    add(table, rows(1), [Mark("app", 5, after=-1)])
+    for after in (-1, 4, 6):
+        with pytest.raises(Conflict, match="app is at 5"):
+            add(table, rows(2), [Mark("app", 9, after=after)])
+    assert numbers(table) == [1]
+
+
+def test_of_two_who_commit_the_same_at_once_one_has_effect(table):
+    """The second has looked for the mark before the first moved it."""
+    _, mine = stage(table, rows(1))
+    _, others = stage(table, rows(1))
+
+    class Overtaken(Mark):
+        """Somebody else is faster, after it was looked at and before the commit."""
+
+        def is_reached(self, now):
+            found = super().is_reached(now)
+            if now is None:
+                assert table.commit(others, [Mark("app", 0)])
+            return found
+
+    assert not table.commit(mine, [Overtaken("app", 0)])
+    assert numbers(table) == [1]
+
+
+def test_replacing_leaves_only_what_is_new(table):
+    add(table, rows(1, 2))
+    _, files = stage(table, rows(3))
+    assert table.commit(files, [Mark("app", 1)], replace=True)
+    assert numbers(table) == [3]
+    _, files = stage(table, rows(4))
+    assert not table.commit(files, [Mark("app", 1)], replace=True)
+    assert numbers(table) == [3]
+    assert table.commit([], [Mark("app", 2)], replace=True)
+    assert numbers(table) == []
+
+
+def test_new_columns_are_added_only_where_they_are_wanted(table):
+    inner = pa.array([{"x": 1}], pa.struct([("x", pa.int32())]))
+    more = pa.array(
+        [{"x": 2, "y": "b"}], pa.struct([("x", pa.int32()), ("y", pa.string())])
+    )
+    add(table, rows(1, inner=inner))
+    wider = rows(2, inner=more, text=pa.array(["new"]))
+    # What is a constant in Spark is never null there; the table need not know.
+    never_null = wider.schema.field("text").with_nullable(False)
+    wider = wider.cast(wider.schema.set(2, never_null))
+    with pytest.raises(InvalidRequest, match="no columns inner, text"):
+        stage(table, wider)
+    add(table, wider, merge=True)
+    add(table, rows(3))
+    found = read(table).sort_by("n").to_pylist()
+    assert [row["text"] for row in found] == [None, "new", None]
+    assert [row["inner"] for row in found] == [
+        {"x": 1, "y": None},
+        {"x": 2, "y": "b"},
+        None,
+    ]
+
+
+def test_types_of_columns_never_change(table):
+    add(table, rows(1))
+    other = pa.table({"n": pa.array(["1"])})
+    for merge in (False, True):
+        with pytest.raises(InvalidRequest, match="n is int64, not string"):
+            stage(table, other, merge=merge)
+    with pytest.raises(InvalidRequest, match="differ in case only"):
+        stage(table, pa.table({"N": pa.array([1])}), merge=True)
+
+
+def test_checking_changes_nothing(table):
+    table.check(rows(1).schema, options())
+    assert table.schema() is None
+    add(table, rows(1))
+    with pytest.raises(InvalidRequest):
+        table.check(pa.schema([("other", pa.int64())]), options())
+    assert table.schema().names == ["n"]
+
+
+def test_rows_are_sorted_into_the_partitions_of_their_columns(table):
+    text = pa.array(["a", "b", None, "a"])
+    add(table, rows(1, 2, 3, 4, text=text), partition_by="text")
+    assert len(read(table)) == 4
+    # Whoever comes later need not say it.
+    add(table, rows(5, text=pa.array(["a"])))
+    found = read(table).sort_by("n").to_pylist()
+    assert [row["text"] for row in found] == ["a", "b", None, "a", "a"]
+    assert read_with_polars(table).num_rows == 5
+    with pytest.raises(InvalidRequest, match="partitioned by text, not by n"):
+        stage(table, rows(5, text=pa.array(["a"])), partition_by="n")
+    with pytest.raises(InvalidRequest, match="text"):
+        stage(table, rows(5))
+
+
+def test_only_files_that_are_not_part_of_the_table_are_given_up(table):
+    _, part = stage(table, rows(1))
+    _, left = stage(table, rows(2))
+    table.commit(part, [])
+    assert table.unreferenced([*part, *left]) == left
+
+
+def test_files_that_failed_leave_nothing(table, tmp_path):
+    place = table.prepare(rows(1).schema, options())
+
+    def fails():
+        yield from rows(1).to_batches()
+        raise RuntimeError("the task is broken")
+
+    with pytest.raises(RuntimeError):
+        write_files(place, fails(), "test", file_bytes_max=1)
+    assert data_files(tmp_path) == []
+
+
+def test_a_place_travels_to_the_tasks(table):
+    place = table.prepare(rows(1).schema, options())
+    place = pickle.loads(pickle.dumps(place))
+    files = write_files(place, rows(1, 2).to_batches(), "t", file_bytes_max=1 << 20)
+    table.commit(pickle.loads(pickle.dumps(files)), [])
+    assert numbers(table) == [1, 2]
+    assert [each.row_count for each in files] == [2]
+
+
+def test_compaction_joins_small_files_and_keeps_every_row(table):
+    add(table, EVERYTHING)
+    for _ in range(3):
+        add(table, EVERYTHING, [Mark("app", 3)] if _ == 0 else ())
+    before = read_with_polars(table)
+    planned = table.compact(file_bytes=1 << 20, plan_only=True)
+    assert (planned.files_before, planned.files_after) == (4, 1)
+    assert read_with_polars(table).equals(before)
+    done = table.compact(file_bytes=1 << 20)
+    assert (done.files_before, done.files_after) == (4, 1)
+    after = read_with_polars(table)
+    assert sorted(map(str, after.to_pylist())) == sorted(map(str, before.to_pylist()))
+    assert table.marks(["app"]) == {"app": 3}
+    assert table.compact(file_bytes=1 << 20).files_before == 0
+
+
+def test_compaction_keeps_the_partitions_apart(table):
+    for number in range(3):
+        add(
+            table,
+            rows(number, number, text=pa.array(["a", "b"])),
+            partition_by="" if number else "text",
+        )
+    done = table.compact(file_bytes=1 << 20)
+    assert (done.files_before, done.files_after) == (6, 2)
+    assert sorted(map(tuple, (row.values() for row in read(table).to_pylist()))) == [
+        (number, text) for number in range(3) for text in ("a", "b")
+    ]
+
+
+def test_cleaning_removes_what_nobody_committed_and_nothing_else(table, tmp_path):
+    import os
+    import time
+
+    add(table, rows(1))
+    _, left = stage(table, rows(2))
+    now = time.time_ns() / 1e9
+    assert table.clean(older_than_s=3600, now=now) == []
+    for path in tmp_path.rglob("danube-*.parquet"):
+        os.utime(path, (0, 0))
+    found = table.clean(older_than_s=3600, now=now, plan_only=True)
+    assert [path.rpartition("/")[2] for path in found] == [
+        left[0].path.rpartition("/")[2]
+    ]
+    assert len(data_files(tmp_path)) == 2
+    assert table.clean(older_than_s=3600, now=now) == found
+    assert len(data_files(tmp_path)) == 1
+    assert numbers(table) == [1]

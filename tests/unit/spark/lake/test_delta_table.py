@@ -1,0 +1,74 @@
+"""What is special to Delta tables."""
+
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Schema
+
+from pydanube.model.errors import InvalidRequest
+from support.lake_tables import options, read, stage, table_in
+
+pytestmark = pytest.mark.slow
+
+ROWS = pa.table({"n": pa.array([1], pa.int64())})
+
+
+@pytest.fixture
+def table(tmp_path):
+    return table_in(tmp_path, "delta")
+
+
+def test_a_table_that_asks_more_of_its_writers_is_refused(table):
+    table.prepare(ROWS.schema, options())
+    DeltaTable(table.uri).alter.add_constraint({"positive": "n > 0"})
+    with pytest.raises(InvalidRequest, match="asks its writers for delta"):
+        table.check(ROWS.schema, options())
+
+
+def test_a_column_that_is_required_takes_no_null(table):
+    schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+    DeltaTable.create(table.uri, Schema.from_arrow(schema))
+    stage(table, ROWS)
+    with pytest.raises(InvalidRequest, match="the column n has 1 nulls"):
+        stage(table, pa.table({"n": pa.array([None], pa.int64())}))
+
+
+def test_a_type_that_delta_does_not_have_is_refused(table):
+    schema = pa.schema([("n", pa.month_day_nano_interval())])
+    with pytest.raises(InvalidRequest, match="no such column"):
+        table.check(schema, options())
+
+
+def test_properties_are_given_when_the_table_is_created(table):
+    assert table.properties() == {}
+    table.prepare(ROWS.schema, options(), {"danube.export": "raw"})
+    table.prepare(ROWS.schema, options(), {"danube.export": "typed"})
+    assert table.properties()["danube.export"] == "raw"
+
+
+def test_values_of_partitions_come_back_as_they_were(table):
+    moment = dt.datetime(2024, 2, 29, 1, 2, 3, 4, tzinfo=dt.UTC)
+    rows = pa.table(
+        {
+            "n": pa.array([1, 2], pa.int64()),
+            "day": pa.array([dt.date(2024, 2, 29), None], pa.date32()),
+            "yes": pa.array([True, None]),
+            "text": pa.array(["a/b=%20 ä", None]),
+            "moment": pa.array([moment, None], pa.timestamp("us", "UTC")),
+        }
+    )
+    _, files = stage(table, rows, partition_by="day,yes,text,moment")
+    table.commit(files, [])
+    assert read(table).select(rows.column_names).sort_by("n").to_pylist() == (
+        rows.to_pylist()
+    )
+
+
+def test_the_log_says_enough_to_leave_files_out(table):
+    for number in range(3):
+        _, files = stage(table, pa.table({"n": pa.array([number], pa.int64())}))
+        table.commit(files, [])
+    actions = pa.table(DeltaTable(table.uri).get_add_actions(flatten=True))
+    assert sorted(actions.column("min.n").to_pylist()) == [0, 1, 2]
+    assert actions.column("num_records").to_pylist() == [1, 1, 1]
