@@ -1,0 +1,5 @@
+-- SQL sees the tables that Python has defined.
+CREATE MATERIALIZED VIEW customers AS
+SELECT get_json_object(payload, '$.customer') AS customer, count(*) AS orders
+FROM messages
+GROUP BY 1

@@ -1,0 +1,30 @@
+"""Topics as tables and sinks of a declarative pipeline."""
+
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+spark = SparkSession.active()
+URL = spark.conf.get("danube.url")
+
+
+@dp.table
+def messages() -> DataFrame:
+    """Every message of the topic, as it comes."""
+    return (
+        spark.readStream.format("danube")
+        .option("url", URL)
+        .option("subscribe", "/default/orders")
+        .option("startingOffsets", "earliest")
+        .load()
+        .select("offset", "key", F.col("payload").cast("string").alias("payload"))
+    )
+
+
+dp.create_sink("seen", "danube", {"url": URL, "topic": "/default/seen-orders"})
+
+
+@dp.append_flow(target="seen")
+def to_seen() -> DataFrame:
+    """What was read, into another topic."""
+    return spark.readStream.table("messages").select("key", "payload")

@@ -1,0 +1,18 @@
+"""The steps of the pipeline beside this file that are written in Python."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+ORDER = "number BIGINT, customer STRING, amount DOUBLE"
+
+
+def parse_orders(orders: DataFrame, at_least: float) -> DataFrame:
+    """Orders of at least that amount, with customers in lower case."""
+    parsed = orders.select(
+        F.from_json(F.col("payload").cast("string"), ORDER).alias("o")
+    )
+    return (
+        parsed.select("o.*")
+        .where(F.col("amount") >= at_least)
+        .withColumn("customer", F.lower("customer"))
+    )

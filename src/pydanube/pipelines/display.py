@@ -1,0 +1,193 @@
+"""What a run shows of itself: a live table, plain lines, or JSON for machines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TextIO
+
+    from pydanube.pipelines.parameters import Secrets
+    from pydanube.pipelines.progress import QueryProgress
+
+NOTHING = "\u2013"
+
+COLUMNS = (
+    "Query",
+    "Writes to",
+    "State",
+    "Batch",
+    "Rows",
+    "In/s",
+    "Done/s",
+    "Lag",
+    "Took",
+    "Last error",
+)
+
+
+class Display(Protocol):
+    """Who is told how a run is getting on."""
+
+    def begin(self) -> None:
+        """The run begins."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Something happened."""
+        ...
+
+    def show(self, queries: Sequence[QueryProgress]) -> None:
+        """This is how the queries stand now."""
+        ...
+
+    def end(self) -> None:
+        """The run is over."""
+        ...
+
+
+class Hidden:
+    """Passes on everything but secrets."""
+
+    def __init__(self, display: Display, secrets: Secrets) -> None:
+        self._display = display
+        self._secrets = secrets
+        self.begin = display.begin
+        self.show = display.show
+        self.end = display.end
+
+    def say(self, text: str) -> None:
+        self._display.say(self._secrets.hide(text))
+
+
+class LiveTable:
+    """A table that is drawn again and again, on a terminal."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=False, highlight=False)
+        self._live = Live(console=self._console, auto_refresh=False)
+
+    def begin(self) -> None:
+        self._live.start()
+
+    def say(self, text: str) -> None:
+        self._console.print(Text(text))
+
+    def show(self, queries: Sequence[QueryProgress]) -> None:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for column in COLUMNS:
+            is_number = column in ("Batch", "Rows", "In/s", "Done/s", "Lag", "Took")
+            table.add_column(column, justify="right" if is_number else "left")
+        for query in queries:
+            table.add_row(*(Text(cell) for cell in cells_of(query)))
+        self._live.update(table, refresh=True)
+
+    def end(self) -> None:
+        self._live.stop()
+
+
+class Lines:
+    """A line for everything that changes, where nobody looks at a terminal."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stdout
+        self._shown: dict[str, str] = {}
+
+    def begin(self) -> None:
+        """There is nothing to prepare."""
+
+    def say(self, text: str) -> None:
+        self._stream.write(text + "\n")
+        self._stream.flush()
+
+    def show(self, queries: Sequence[QueryProgress]) -> None:
+        for query in queries:
+            line = line_of(query)
+            if self._shown.get(query.name) != line:
+                self._shown[query.name] = line
+                self.say(line)
+
+    def end(self) -> None:
+        """There is nothing to put away."""
+
+
+class JsonLines:
+    """One JSON object a line: ``event`` is ``message`` or ``query``."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stdout
+        self._shown: dict[str, Any] = {}
+
+    def begin(self) -> None:
+        """There is nothing to prepare."""
+
+    def say(self, text: str) -> None:
+        self._write({"event": "message", "text": text})
+
+    def show(self, queries: Sequence[QueryProgress]) -> None:
+        for query in queries:
+            facts = msgspec.to_builtins(query)
+            if self._shown.get(query.name) != facts:
+                self._shown[query.name] = facts
+                self._write({"event": "query", **facts})
+
+    def end(self) -> None:
+        """There is nothing to put away."""
+
+    def _write(self, value: dict[str, Any]) -> None:
+        self._stream.write(json.dumps(value, ensure_ascii=False) + "\n")
+        self._stream.flush()
+
+
+def cells_of(query: QueryProgress) -> tuple[str, ...]:
+    """*query* under ``COLUMNS``."""
+    return (
+        query.name,
+        query.writes_to,
+        query.state.value,
+        _number(query.batch),
+        _number(query.rows),
+        _number(query.input_rate),
+        _number(query.processing_rate),
+        _number(query.lag),
+        NOTHING if query.duration_s is None else f"{query.duration_s:.2f} s",
+        query.error or NOTHING,
+    )
+
+
+def line_of(query: QueryProgress) -> str:
+    """*query* in a line."""
+    parts = [query.state.value]
+    if query.batch is not None:
+        parts.append(f"batch {query.batch}")
+        parts.append(f"{_number(query.rows)} rows")
+        parts.append(f"{_number(query.processing_rate)} rows/s")
+        if query.input_rate is not None:
+            parts.append(f"{_number(query.input_rate)} rows/s in")
+        if query.lag is not None:
+            parts.append(f"lag {_number(query.lag)}")
+        parts.append(f"took {query.duration_s or 0:.2f} s")
+    if query.error is not None:
+        parts.append(f"last error: {query.error}")
+    return f"{query.name}: {', '.join(parts)}"
+
+
+def display_for(kind: str, stream: TextIO) -> Display:
+    """The display that suits *stream*; *kind* is ``table`` or ``json``."""
+    if kind == "json":
+        return JsonLines(stream)
+    return LiveTable() if stream.isatty() else Lines(stream)
+
+
+def _number(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:,.0f}"

@@ -1,0 +1,155 @@
+"""
+Functions of the user's, named as ``functions.py:enrich`` or ``package.module:enrich``.
+
+A file stands next to the pipeline's and is no package that Spark's workers could
+import, so whatever it defines travels to them by value.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydanube.pipelines.problems import suggestion
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class NoSuchFunction(Exception):
+    """A function that a pipeline names is not there; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionName:
+    """Where a function is."""
+
+    place: str
+    """A file that ends in ``.py``, or a module."""
+    name: str
+
+    @property
+    def is_file(self) -> bool:
+        return self.place.endswith(".py")
+
+
+def parse_function(text: str) -> FunctionName:
+    """
+    What *text* names.
+
+    Raises:
+        NoSuchFunction: It cannot name a function.
+    """
+    place, colon, name = text.rpartition(":")
+    if not colon or not place or not name.isidentifier():
+        raise NoSuchFunction(
+            f"{text!r} must be FILE.py:FUNCTION or MODULE:FUNCTION, such as "
+            "functions.py:enrich"
+        )
+    return FunctionName(place, name)
+
+
+def look_for(function: FunctionName, directory: Path) -> None:
+    """
+    Look for *function* without running any of its file.
+
+    Raises:
+        NoSuchFunction: Its file is not there, is not Python, or lacks it.
+    """
+    if not function.is_file:
+        return
+    path = directory / function.place
+    try:
+        tree = ast.parse(path.read_bytes(), filename=str(path))
+    except OSError as error:
+        raise NoSuchFunction(f"the file {path} cannot be read: {error}") from error
+    except (SyntaxError, ValueError) as error:
+        raise NoSuchFunction(f"{path} is not Python: {error}") from error
+    names = list(_defined(tree))
+    if function.name not in names:
+        raise NoSuchFunction(
+            f"{path} has no function {function.name}{suggestion(function.name, names)}"
+        )
+
+
+def load_function(function: FunctionName, directory: Path) -> Callable[..., Any]:
+    """
+    The function itself; what it is defined in is run.
+
+    Raises:
+        NoSuchFunction: It is not there, or what defines it fails.
+    """
+    before = set(sys.modules)
+    try:
+        module = _import(function, directory)
+    except Exception as error:  # It is the user's: anything may come.
+        said = f"{type(error).__name__}: {error}"
+        raise NoSuchFunction(f"{function.place} cannot be imported: {said}") from error
+    if function.is_file:
+        _send_by_value(directory, before)
+    found = getattr(module, function.name, None)
+    if not callable(found):
+        names = [name for name in vars(module) if not name.startswith("_")]
+        raise NoSuchFunction(
+            f"{function.place} has no function {function.name}"
+            f"{suggestion(function.name, names)}"
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def _import(function: FunctionName, directory: Path) -> Any:
+    if not function.is_file:
+        return importlib.import_module(function.place)
+    path = (directory / function.place).resolve()
+    # Its siblings may be imported by it, and two pipelines may call theirs alike.
+    name = f"danube_pipeline_{abs(hash(str(path))):x}_{path.stem}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with _importable(path.parent):
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return module
+
+
+@contextmanager
+def _importable(directory: Path) -> Iterator[None]:
+    sys.path.insert(0, str(directory))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(directory))
+
+
+def _send_by_value(directory: Path, before: set[str]) -> None:
+    from pyspark import cloudpickle  # noqa: PLC0415  # It takes a while.
+
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and Path(file).is_relative_to(directory.resolve()):
+            cloudpickle.register_pickle_by_value(sys.modules[name])
+
+
+def _defined(tree: ast.Module) -> Iterator[str]:
+    for each in tree.body:
+        if isinstance(each, ast.FunctionDef | ast.ClassDef):
+            yield each.name
+        elif isinstance(each, ast.Assign):
+            yield from (
+                target.id for target in each.targets if isinstance(target, ast.Name)
+            )
+        elif isinstance(each, ast.ImportFrom | ast.Import):
+            yield from (alias.asname or alias.name for alias in each.names)

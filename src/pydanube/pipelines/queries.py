@@ -1,0 +1,254 @@
+"""
+The queries of a run: each is started, watched, started again and ended.
+
+``StreamQuery`` stands for a streaming query of Spark's, ``TableWrite`` for rows that
+are written once in a run, because none of their sources is a stream.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812
+
+from pydanube.pipelines import formats
+from pydanube.pipelines.progress import QueryProgress, QueryState, key_of, unseen
+from pydanube.pipelines.snapshots import METADATA
+from pydanube.pipelines.spark_errors import SPARK_ERRORS, said
+from pydanube.pipelines.spec import TriggerKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame
+
+    from pydanube.pipelines.building import Query
+    from pydanube.pipelines.retrying import RetryPolicy
+
+
+class Running(Protocol):
+    """One query of a run."""
+
+    progress: QueryProgress
+
+    def start(self) -> None:
+        """Begin, or go on where it was."""
+        ...
+
+    def look(self, now: float) -> None:
+        """See how it is getting on; start it again if it is time to."""
+        ...
+
+    def ask_to_stop(self) -> None:
+        """Let it end behind what it is doing; ``look`` sees to that."""
+        ...
+
+    def stop(self) -> None:
+        """End it now, whatever it is doing."""
+        ...
+
+
+class StreamQuery:
+    """A streaming query, with its retries."""
+
+    def __init__(
+        self,
+        query: Query,
+        name: str,
+        checkpoint: Path,
+        retries: RetryPolicy,
+        hide: Callable[[str], str],
+    ) -> None:
+        self.progress = QueryProgress(name=query.name, writes_to=query.writes_to)
+        self._query = query
+        self._name = name
+        self._checkpoint = checkpoint
+        self._retries = retries
+        self._hide = hide
+        self._handle: Any = None
+        self._last_report: tuple[str, int, str] | None = None
+        self._failures_in_a_row = 0
+        self._retry_at: float | None = None
+        self._is_asked = False
+        self._is_unfinished = False
+        """Whether a micro-batch was running when it was asked, and still may be."""
+
+    def start(self) -> None:
+        self.progress.state = QueryState.RUNNING
+        self._retry_at = None
+        try:
+            self._handle = self._start()
+        except SPARK_ERRORS as error:
+            self._on_failure(error, None)
+
+    def look(self, now: float) -> None:
+        if self.progress.state is QueryState.RETRYING:
+            self._look_for_retry(now)
+        if self.progress.state is not QueryState.RUNNING or self._handle is None:
+            return
+        is_active = self._handle.isActive
+        if self._take_reports():
+            self._failures_in_a_row = 0
+            self._is_unfinished = False
+        if not is_active:
+            self._on_end(now)
+        elif self._is_asked and not (self._is_unfinished and self._is_busy()):
+            self.stop()
+
+    def ask_to_stop(self) -> None:
+        if not self._is_asked and self._handle is not None:
+            self._is_unfinished = True
+        self._is_asked = True
+
+    def stop(self) -> None:
+        if self.progress.state.is_over:
+            return
+        if self._handle is not None:
+            try:
+                self._handle.stop()
+                self._take_reports()
+            except SPARK_ERRORS as error:
+                self.progress.error = self._hide(said(error))
+        self.progress.state = QueryState.STOPPED
+
+    def _start(self) -> Any:
+        sink, options = self._query.sink, self._query.options
+        mode, checkpoint = sink.mode.value, str(self._checkpoint)
+        writer = (
+            self._query.frame.writeStream.queryName(self._name)
+            .outputMode(mode)
+            .option("checkpointLocation", checkpoint)
+        )
+        trigger = self._query.trigger
+        if trigger.kind is TriggerKind.AVAILABLE_NOW:
+            writer = writer.trigger(availableNow=True)
+        elif trigger.kind is TriggerKind.EVERY:
+            interval = f"{trigger.every_s * 1000:.0f} milliseconds"
+            writer = writer.trigger(processingTime=interval)
+        if self._query.function is not None:
+            return writer.foreachBatch(self._query.function).start()
+        name = sink.format_name
+        if not formats.is_plain_stream(name, mode):
+            return writer.foreachBatch(_write_each(name, options, checkpoint)).start()
+        if sink.partition_by:
+            writer = writer.partitionBy(*sink.partition_by)
+        return writer.format(name).options(**options).start()
+
+    def _take_reports(self) -> bool:
+        """Whether a micro-batch was done since the last time."""
+        last = self._handle.lastProgress
+        if last is None or key_of(last) == self._last_report:
+            return False
+        reports = unseen(self._handle.recentProgress, self._last_report)
+        self._last_report = key_of(last)
+        return self.progress.on_reports(reports)
+
+    def _is_busy(self) -> bool:
+        status = self._handle.status
+        return bool(status["isTriggerActive"] and status["isDataAvailable"])
+
+    def _on_end(self, now: float) -> None:
+        error = self._handle.exception()
+        if error is not None:
+            self._on_failure(error, now)
+            return
+        is_complete = self._query.trigger.ends and not self._is_asked
+        self.progress.state = QueryState.DONE if is_complete else QueryState.STOPPED
+
+    def _on_failure(self, error: BaseException, now: float | None) -> None:
+        self._handle = None
+        self._last_report = None
+        self._failures_in_a_row += 1
+        self.progress.failures += 1
+        self.progress.error = self._hide(said(error))
+        delay_s = self._retries.delay_s(self._failures_in_a_row)
+        if delay_s is None or now is None or self._is_asked:
+            self.progress.state = QueryState.FAILED
+            return
+        self.progress.state = QueryState.RETRYING
+        self._retry_at = now + delay_s
+
+    def _look_for_retry(self, now: float) -> None:
+        if self._is_asked:
+            self.progress.state = QueryState.STOPPED
+        elif self._retry_at is not None and now >= self._retry_at:
+            self.start()
+
+
+class TableWrite:
+    """Rows of which there is a last one, written by a thread of its own."""
+
+    def __init__(self, query: Query, hide: Callable[[str], str]) -> None:
+        self.progress = QueryProgress(name=query.name, writes_to=query.writes_to)
+        self._query = query
+        self._hide = hide
+        self._error: BaseException | None = None
+        self._observed = Observation(f"{query.name}-rows")
+        self._thread = threading.Thread(target=self._write, name=query.name)
+
+    def start(self) -> None:
+        self.progress.state = QueryState.RUNNING
+        self._thread.start()
+
+    def look(self, now: float) -> None:  # Others need it.
+        if self.progress.state is not QueryState.RUNNING or self._thread.is_alive():
+            return
+        self._thread.join()
+        if self._error is not None:
+            self.progress.failures = 1
+            self.progress.error = self._hide(said(self._error))
+            self.progress.state = QueryState.FAILED
+            return
+        self.progress.state = QueryState.DONE
+
+    def ask_to_stop(self) -> None:
+        """It is one micro-batch, so it is finished."""
+
+    def stop(self) -> None:
+        # Nothing ends a write but its end; what it has not committed is dropped.
+        if not self.progress.state.is_over:
+            self.progress.state = QueryState.STOPPED
+
+    def _write(self) -> None:
+        query = self._query
+        try:
+            # Makes the session the one of this thread; Spark looks formats up in it.
+            query.frame.sparkSession.createDataFrame([], "nothing int")
+            frame = query.frame.observe(self._observed, F.count(F.lit(1)).alias("rows"))
+            if query.function is not None:
+                query.function(frame, 0)
+                return
+            writer = frame.write.format(query.sink.format_name)
+            writer = writer.mode(query.sink.mode.value).options(**query.options)
+            if query.sink.partition_by:
+                writer = writer.partitionBy(*query.sink.partition_by)
+            writer.save()
+            self.progress.rows = self._observed.get["rows"]
+        except Exception as error:  # noqa: BLE001  # This query fails alone.
+            self._error = error
+
+
+def _write_each(
+    name: str, options: Mapping[str, str], checkpoint: str
+) -> Callable[[DataFrame, int], None]:
+    """Writes a micro-batch as a table, and says which one of which query it is."""
+    has_name = "appid" in {each.lower() for each in options}
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        given = dict(options)
+        if name in formats.OURS:
+            given["batchId"] = str(batch_id)
+            if not has_name:
+                given["appId"] = query_id(Path(checkpoint))
+        batch.write.format(name).mode("append").options(**given).save()
+
+    return write
+
+
+def query_id(checkpoint: Path) -> str:
+    """The id that a query has for as long as its checkpoint is there."""
+    return str(json.loads((checkpoint / METADATA).read_text("utf-8"))["id"])

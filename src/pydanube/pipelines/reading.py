@@ -1,0 +1,126 @@
+"""
+YAML to plain values, with the line of each.
+
+Text that looks like a date stays text, a key that stands twice is refused, and so
+is whatever would not be a tree of names, lists, texts, numbers and truths.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from pydanube.pipelines.problems import InvalidPipeline, Path, Problem, dotted
+
+VALUES_MAX = 100_000
+"""How many values a file may have once its aliases are written out."""
+
+_KEPT = {f"tag:yaml.org,2002:{name}" for name in ("bool", "float", "int", "null")}
+
+
+@dataclass(slots=True)
+class Document:
+    """What a file says, and where."""
+
+    tree: dict[str, Any]
+    lines: dict[Path, int] = field(default_factory=dict)
+    """By path: the line of the key, from 1."""
+
+    def line_of(self, path: Path) -> int | None:
+        """The line of *path*, or of the nearest thing around it."""
+        while path:
+            if path in self.lines:
+                return self.lines[path]
+            path = path[:-1]
+        return None
+
+
+def read_document(text: str, file: str) -> Document:
+    """
+    What *text*, of the file *file*, says.
+
+    Raises:
+        InvalidPipeline: It is not YAML, or not settings by name.
+    """
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        reader = _Reader(loader, file)
+        tree = {} if node is None else reader.value(node, ())
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = None if mark is None else mark.line + 1
+        said = ", ".join(each for each in (error.context, error.problem) if each)
+        raise InvalidPipeline(file, [Problem("", f"not YAML: {said}", line)]) from error
+    except (yaml.YAMLError, ValueError) as error:
+        said = " ".join(str(error).split())
+        raise InvalidPipeline(file, [Problem("", f"not YAML: {said}")]) from error
+    finally:
+        loader.dispose()
+    if not isinstance(tree, dict):
+        found = "it must hold settings by name, such as 'name: orders'"
+        raise InvalidPipeline(file, [Problem("", found, 1)])
+    return Document(tree, reader.lines if node is not None else {})
+
+
+class _Reader:
+    def __init__(self, loader: yaml.SafeLoader, file: str) -> None:
+        self.lines: dict[Path, int] = {}
+        self._loader = loader
+        self._file = file
+        self._count = 0
+
+    def value(self, node: yaml.Node, path: Path) -> Any:
+        self._count += 1
+        if self._count > VALUES_MAX or len(path) > 50:
+            found = Problem(dotted(path[:3]), "too large or too deep", _line(node))
+            raise InvalidPipeline(self._file, [found])
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return self._sequence(node, path)
+        return self._scalar(node)
+
+    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+        merged = {id(value) for _, value in node.value}
+        self._loader.flatten_mapping(node)
+        found: dict[str, Any] = {}
+        own: set[str] = set()
+        for key_node, value_node in node.value:
+            key = self._key(key_node, path)
+            # What is merged in comes first and gives way to what stands there.
+            is_own = id(value_node) in merged
+            if is_own and key in own:
+                twice = Problem(dotted((*path, key)), "stands twice", _line(key_node))
+                raise InvalidPipeline(self._file, [twice])
+            if is_own:
+                own.add(key)
+            self.lines[(*path, key)] = _line(key_node)
+            found[key] = self.value(value_node, (*path, key))
+        return found
+
+    def _key(self, node: yaml.Node, path: Path) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            wrong = Problem(dotted(path), "a name must be plain text", _line(node))
+            raise InvalidPipeline(self._file, [wrong])
+        return str(node.value)
+
+    def _sequence(self, node: yaml.SequenceNode, path: Path) -> list[Any]:
+        values = []
+        for index, each in enumerate(node.value):
+            self.lines[(*path, index)] = _line(each)
+            values.append(self.value(each, (*path, index)))
+        return values
+
+    def _scalar(self, node: yaml.Node) -> Any:
+        return (
+            self._loader.construct_object(node)
+            if node.tag in _KEPT
+            else str(node.value)
+        )
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1

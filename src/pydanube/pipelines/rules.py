@@ -1,0 +1,289 @@
+"""
+What must fit together in a pipeline file, as far as the file alone can tell.
+
+Nothing is asked of Spark or of a server here, so this is quick, and every problem is
+found, not just the first one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pydanube.model.errors import BrokerError
+from pydanube.model.names import TopicName
+from pydanube.pipelines import formats
+from pydanube.pipelines.functions import NoSuchFunction, look_for, parse_function
+from pydanube.pipelines.options import read_of, sink_options, source_options
+from pydanube.pipelines.problems import listed, suggestion
+from pydanube.pipelines.spec import Mode, Read, parse_duration, parse_trigger
+from pydanube.spark.options import Mode as SourceMode
+from pydanube.spark.options import parse_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pydanube.pipelines.problems import Path as Place
+    from pydanube.pipelines.problems import Problems
+    from pydanube.pipelines.spec import Sink, Source, Spec, Step
+
+DEAD_LETTERS = "dead_letters"
+
+_VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_REMOTE = re.compile(r"[a-z0-9+]+://.+")
+_ONLY_TOPICS = ("broker", "start", "decode", "dead_letters")
+
+
+class Rules:
+    """Finds what is wrong with one file."""
+
+    def __init__(
+        self, spec: Spec, broker: str, directory: Path, problems: Problems
+    ) -> None:
+        self._spec = spec
+        self._broker = broker
+        self._directory = directory
+        self._problems = problems
+
+    def check(self) -> None:
+        """Look at everything."""
+        spec = self._spec
+        self._check_name(spec.name, ("name",))
+        self._try(parse_trigger, spec.trigger, ("trigger",))
+        self._check_settings()
+        for part in ("sources", "sinks"):
+            if not getattr(spec, part) and not self._problems.under((part,)):
+                self._problems.add((part,), "there must be at least one")
+        for name, source in spec.sources.items():
+            self._check_view(name, ("sources", name))
+            self._check_source(source, ("sources", name))
+        known = list(spec.sources)
+        for name, step in spec.steps.items():
+            self._check_view(name, ("steps", name))
+            if name in spec.sources:
+                self._problems.add(("steps", name), "a source has this name already")
+            self._check_step(step, ("steps", name), known)
+            known.append(name)
+        for name, sink in spec.sinks.items():
+            self._check_name(name, ("sinks", name))
+            self._check_input(sink.input, ("sinks", name, "input"), known)
+            self._check_sink(sink, ("sinks", name))
+
+    def _check_settings(self) -> None:
+        spec = self._spec
+        if spec.spark.master is not None and spec.spark.remote is not None:
+            self._problems.add(("spark", "remote"), "either a master or a remote")
+        for name in ("backoff", "backoff_max"):
+            self._try(parse_duration, getattr(spec.retries, name), ("retries", name))
+        if spec.retries.count < 0:
+            self._problems.add(("retries", "count"), "must be 0 or more")
+        checkpoints = spec.checkpoints
+        self._try(parse_duration, checkpoints.push_every, ("checkpoints", "push_every"))
+        if checkpoints.remote is None and checkpoints.options:
+            self._problems.add(("checkpoints", "options"), "these are for a remote")
+        if checkpoints.remote is not None and not _REMOTE.fullmatch(checkpoints.remote):
+            self._problems.add(
+                ("checkpoints", "remote"),
+                f"{checkpoints.remote!r} is not a URL such as s3://bucket/pipelines",
+            )
+
+    def _check_source(self, source: Source, place: Place) -> None:
+        if self._problems.under(place):
+            return
+        kinds = source.topic_words + [
+            word for word in ("files", "jdbc") if getattr(source, word) is not None
+        ]
+        if len(kinds) > 1:
+            self._problems.add(place, f"has {listed(kinds)}: one of them is too much")
+        elif not kinds and source.format is None:
+            said = "topic, topics, pattern, files, jdbc or format"
+            self._problems.add(place, f"says nothing to read; give it {said}")
+        elif source.is_topic:
+            self._check_topics(source, place)
+        else:
+            self._check_table_or_files(source, place)
+        if source.watermark is not None and read_of(source) is Read.TABLE:
+            self._problems.add((*place, "watermark"), "only a stream has one")
+
+    def _check_topics(self, source: Source, place: Place) -> None:
+        for name in (source.topic, *(source.topics or ())):
+            if name is not None:
+                word = "topic" if source.topic is not None else "topics"
+                self._try(TopicName.parse, name, (*place, word))
+        for word in ("table", "query"):
+            if getattr(source, word) is not None:
+                self._problems.add((*place, word), "only a source with 'jdbc' has this")
+        if source.format not in (None, "danube"):
+            self._problems.add((*place, "format"), "a topic has the format danube")
+        if source.dead_letters is not None:
+            self._check_dead_letters(source, (*place, DEAD_LETTERS))
+        if self._problems.under(place):
+            return
+        is_stream = read_of(source) is Read.STREAM
+        mode = SourceMode.STREAM if is_stream else SourceMode.BATCH
+        try:
+            parse_options(source_options(source, self._broker), mode)
+        except BrokerError as error:
+            self._problems.add(self._blamed(source, place, str(error)), str(error))
+
+    def _blamed(self, source: Source, place: Place, said: str) -> Place:
+        """The word or the option that *said* is about."""
+        for name in sorted(source.options, key=len, reverse=True):
+            if name.lower() in said.lower():
+                return (*place, "options", name)
+        words = {"subscribePattern": "pattern", "startingOffsets": "start"}
+        for option, word in words.items():
+            if said.startswith(option):
+                return (*place, word)
+        return place
+
+    def _check_dead_letters(self, source: Source, place: Place) -> None:
+        sink = source.dead_letters
+        assert sink is not None
+        if not source.decode:
+            self._problems.add(place, "only a source with 'decode: true' has these")
+        if read_of(source) is Read.TABLE:
+            self._problems.add(place, "only a stream has these")
+        if sink.input:
+            self._problems.add((*place, "input"), "these come from their own source")
+        if sink.mode is not Mode.APPEND:
+            self._problems.add((*place, "mode"), "dead letters are appended")
+        self._check_sink(sink, place)
+
+    def _check_table_or_files(self, source: Source, place: Place) -> None:
+        for word in _ONLY_TOPICS:
+            if getattr(source, word) not in (None, False):
+                self._problems.add((*place, word), "only a source of topics has this")
+        given = [word for word in ("table", "query") if getattr(source, word)]
+        if source.jdbc is None and given:
+            self._problems.add((*place, given[0]), "only a source with 'jdbc' has this")
+        if source.jdbc is not None and len(given) != 1:
+            self._problems.add(place, "a source with 'jdbc' has one table or one query")
+        if source.jdbc is not None and read_of(source) is Read.STREAM:
+            self._problems.add((*place, "read"), "a database is read as a table")
+        if source.files is not None:
+            self._check_files(source, place)
+
+    def _check_files(self, source: Source, place: Place) -> None:
+        if source.format is None:
+            known = listed(sorted(formats.FILE_FORMATS | formats.SCHEMALESS))
+            self._problems.add(place, f"which format do the files have? {known}")
+        elif (
+            read_of(source) is Read.STREAM
+            and source.schema is None
+            and source.format.lower() not in formats.SCHEMALESS
+        ):
+            self._problems.add(
+                place,
+                "a stream of files needs a schema, such as schema: 'id bigint, name "
+                "string'; with 'read: table' Spark looks into the files instead",
+            )
+
+    def _check_step(self, step: Step, place: Place, known: list[str]) -> None:
+        if self._problems.under(place):
+            return
+        ways = [word for word in ("sql", "sql_file", "python") if getattr(step, word)]
+        if len(ways) != 1:
+            found = f"has {listed(ways)}; " if ways else ""
+            self._problems.add(place, f"{found}give it one of sql, sql_file and python")
+            return
+        if step.sql_file is not None:
+            path = self._directory / step.sql_file
+            if not path.is_file():
+                self._problems.add((*place, "sql_file"), f"there is no file {path}")
+        if step.python is None:
+            for word in ("inputs", "arguments"):
+                if getattr(step, word):
+                    self._problems.add((*place, word), "only a python step has these")
+            return
+        self._check_function(step.python, (*place, "python"))
+        if not step.inputs:
+            said = "names of sources and steps that the function gets, as in [orders]"
+            self._problems.add((*place, "inputs"), f"is missing: {said}")
+        for at, each in enumerate(step.inputs or ()):
+            self._check_input(each, (*place, "inputs", at), known)
+
+    def _check_input(self, name: str, place: Place, known: list[str]) -> None:
+        if name in known or self._problems.under(("sources", name)):
+            return
+        if not name:
+            what = f"is missing: one of {listed(known)}"
+        elif name in self._spec.steps:
+            what = f"the step {name} stands further down; move it up"
+        else:
+            what = f"there is no source or step {name}{suggestion(name, known)}"
+        self._problems.add(place, what)
+
+    def _check_function(self, text: str, place: Place) -> None:
+        try:
+            look_for(parse_function(text), self._directory)
+        except NoSuchFunction as error:
+            self._problems.add(place, str(error))
+
+    def _check_sink(self, sink: Sink, place: Place) -> None:
+        if self._problems.under(place):
+            return
+        if sink.trigger is not None:
+            self._try(parse_trigger, sink.trigger, (*place, "trigger"))
+        if sink.python is not None:
+            if sink.format_name:
+                self._problems.add(place, "either python or a format, not both")
+            self._check_function(sink.python, (*place, "python"))
+            return
+        name = sink.format_name
+        if not name:
+            said = "topic, a format or python"
+            self._problems.add(place, f"says nothing to write to; give it {said}")
+            return
+        if sink.topic is not None and name != "danube":
+            self._problems.add((*place, "topic"), "only the format danube has this")
+        elif sink.topic is not None:
+            self._try(TopicName.parse, sink.topic, (*place, "topic"))
+        if name in formats.BATCH_ONLY | formats.OURS and sink.partition_by:
+            said = "only files of Spark's own formats have this; see 'options'"
+            self._problems.add((*place, "partition_by"), said)
+        if sink.broker is not None and name != "danube":
+            self._problems.add((*place, "broker"), "only the format danube has this")
+        self._check_needs(sink, name, place)
+        self._check_mode(sink, name, (*place, "mode"))
+
+    def _check_needs(self, sink: Sink, name: str, place: Place) -> None:
+        given = sink_options(sink, self._broker, self._directory)
+        present = {each.lower() for each in given}
+        for option in formats.NEEDS.get(name.lower(), ()):
+            if option not in present and not (
+                name == "danube" and present & {"topic", "topiccolumn"}
+            ):
+                where = "path" if option == "path" else f"options.{option}"
+                near = suggestion(option, given)
+                self._problems.add(place, f"{where} is missing for {name}{near}")
+
+    def _check_mode(self, sink: Sink, name: str, place: Place) -> None:
+        if name == "danube" and sink.mode in (Mode.COMPLETE, Mode.OVERWRITE):
+            self._problems.add(place, "a topic can be appended to, not replaced")
+        if name in formats.FILE_FORMATS and sink.mode is Mode.UPDATE:
+            said = "files can only be appended; danube-delta and others can update"
+            self._problems.add(place, said)
+
+    def _check_view(self, name: str, place: Place) -> None:
+        if not _VIEW.fullmatch(name):
+            said = "is the name of a table in SQL: letters, digits and _"
+            self._problems.add(place, said)
+
+    def _check_name(self, name: str, place: Place) -> None:
+        if not _FILE_NAME.fullmatch(name):
+            said = "is the name of a directory: letters, digits, _ and -"
+            self._problems.add(place, said)
+
+    def _try(
+        self,
+        parse: Callable[[str], object] | Callable[[object], object],
+        value: object,
+        place: Place,
+    ) -> None:
+        try:
+            parse(value)  # type: ignore[arg-type]
+        except (BrokerError, ValueError) as error:
+            self._problems.add(place, str(error))

@@ -1,0 +1,292 @@
+"""
+A run of a pipeline: all its queries, from the first to the last.
+
+A run ends when all queries have written what there was, when it is asked to, or when
+one of them fails and is not to be tried again.  In each case micro-batches that are
+running are finished first, and the next run goes on behind them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pydanube.model.errors import BrokerError, Conflict
+from pydanube.pipelines.display import Hidden
+from pydanube.pipelines.progress import QueryState, RunState, RunStatus
+from pydanube.pipelines.queries import StreamQuery, TableWrite
+from pydanube.pipelines.retrying import RetryPolicy
+from pydanube.pipelines.starts import read_starts, settle_starts
+from pydanube.pipelines.state import is_alive, process_mark
+from pydanube.pipelines.validation import validate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from pydanube.pipelines.building import Query
+    from pydanube.pipelines.display import Display
+    from pydanube.pipelines.loading import Pipeline
+    from pydanube.pipelines.queries import Running
+    from pydanube.pipelines.state import StateDirectory
+
+LOOK_INTERVAL_S = 0.25
+LEFTOVER_WAIT_S = 30.0
+"""How long the Spark of a run that was killed has to be gone."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """What a run was asked from outside; a handler of signals only sets these."""
+
+    number: int | None = None
+    """The first signal that came."""
+    count: int = 0
+
+    @property
+    def insists(self) -> bool:
+        """Whether it is not to wait for anything."""
+        return self.count > 1
+
+    def on_signal(self, number: int, _frame: object = None) -> None:
+        """A signal came."""
+        self.number = self.number or number
+        self.count += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended."""
+
+    state: RunState
+    signal: int | None = None
+    """What it was ended by, if by a signal."""
+
+
+class PipelineRun:
+    """One run, in a session that is there."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        state: StateDirectory,
+        display: Display,
+        *,
+        asked: Asked | None = None,
+        push: Callable[[bool], None] | None = None,
+        push_every_s: float = 300.0,
+        clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """
+        Prepare; the state directory is locked by whoever calls.
+
+        *push* copies checkpoints away; it is told whether the run is over.
+        """
+        self._spark = spark
+        self._pipeline = pipeline
+        self._state = state
+        self._display = Hidden(display, pipeline.secrets)
+        self._asked = asked or Asked()
+        self._push = push
+        self._push_every_s = push_every_s
+        self._clock = clock
+        self._wait = wait
+        self._queries: list[Running] = []
+        self._is_stopping = False
+        self._status = new_status(pipeline)
+        self._status.jvm = _jvm_of(spark)
+
+    def execute(self) -> Outcome:
+        """
+        Run to the end.
+
+        Raises:
+            InvalidPipeline: Something is wrong; nothing was started.
+            BrokerError: A broker or an object store cannot be asked.
+        """
+        state = self._state
+        state.forget_stop()
+        try:
+            self._note(RunState.STARTING)
+            known = read_starts(state.checkpoints)
+            plan = validate(self._spark, self._pipeline, known)
+            starts = settle_starts(self._pipeline, state.checkpoints)
+            if starts != known:
+                plan = validate(self._spark, self._pipeline, starts)
+            if self._push is not None:
+                # From here on a copy that says it is final may be behind.
+                self._push(False)
+            self._queries = [self._running(query) for query in plan.queries]
+            self._display.begin()
+            try:
+                return self._watch()
+            finally:
+                for each in self._queries:
+                    each.stop()
+                self._display.end()
+        except BaseException as error:
+            if not self._status.state.is_over:
+                said = self._pipeline.secrets.hide(str(error) or type(error).__name__)
+                self._status.error = said
+                self._note(RunState.FAILED)
+            raise
+
+    def _watch(self) -> Outcome:
+        for query in self._queries:
+            query.start()
+        push_at = self._clock() + self._push_every_s
+        while True:
+            now = self._clock()
+            self._look_for_requests()
+            for query in self._queries:
+                query.look(now)
+            states = [query.progress.state for query in self._queries]
+            if QueryState.FAILED in states:
+                self._stop("a query has failed")
+            self._show()
+            if all(state.is_over for state in states):
+                return self._end(states)
+            if now >= push_at:
+                push_at = now + self._push_every_s
+                self._push_now(is_over=False)
+            self._wait(LOOK_INTERVAL_S)
+
+    def _look_for_requests(self) -> None:
+        if self._asked.insists:
+            for query in self._queries:
+                query.stop()
+        elif self._asked.number is not None:
+            self._stop(f"{signal.Signals(self._asked.number).name} came")
+        elif not self._is_stopping and self._state.is_stop_requested():
+            self._stop("it was asked to stop")
+
+    def _stop(self, why: str) -> None:
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        if not all(query.progress.state.is_over for query in self._queries):
+            self._display.say(f"{why}: finishing what is running")
+        for query in self._queries:
+            query.ask_to_stop()
+
+    def _show(self) -> None:
+        progress = [query.progress for query in self._queries]
+        self._display.show(progress)
+        self._status.queries = progress
+        self._note(RunState.STOPPING if self._is_stopping else RunState.RUNNING)
+
+    def _end(self, states: list[QueryState]) -> Outcome:
+        if QueryState.FAILED in states:
+            failed = [
+                query.progress
+                for query in self._queries
+                if query.progress.state is QueryState.FAILED
+            ]
+            self._status.error = f"{failed[0].name}: {failed[0].error}"
+            state = RunState.FAILED
+        elif QueryState.STOPPED in states:
+            state = RunState.STOPPED
+        else:
+            state = RunState.DONE
+        self._push_now(is_over=True)
+        self._note(state)
+        return Outcome(state, self._asked.number)
+
+    def _running(self, query: Query) -> Running:
+        hide = self._pipeline.secrets.hide
+        if not query.is_stream:
+            return TableWrite(query, hide)
+        return StreamQuery(
+            query,
+            f"{self._pipeline.name}.{query.name}",
+            self._state.checkpoints / query.name,
+            RetryPolicy.of(self._pipeline.spec.retries),
+            hide,
+        )
+
+    def _push_now(self, *, is_over: bool) -> None:
+        """What cannot be copied now is copied the next time."""
+        if self._push is None:
+            return
+        try:
+            self._push(is_over)
+        except BrokerError as error:
+            self._display.say(f"the checkpoints were not pushed: {error}")
+
+    def _note(self, state: RunState) -> None:
+        self._status.state = state
+        self._status.updated = _utc()
+        self._state.write_status(self._status)
+
+
+def new_status(pipeline: Pipeline) -> RunStatus:
+    """The status of a run of *pipeline* by this process, which begins now."""
+    return RunStatus(
+        pipeline=pipeline.name,
+        file=str(pipeline.file),
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        since=_utc(),
+        updated=_utc(),
+    )
+
+
+def wait_for_leftover(
+    state: StateDirectory,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    wait: Callable[[float], None] = time.sleep,
+) -> None:
+    """
+    Wait until the Spark of an earlier run is gone, which ends by itself.
+
+    A run that was killed leaves it behind for a moment, and it may be writing.
+
+    Raises:
+        Conflict: It does not go.
+    """
+    status = state.read_status()
+    leftover = None if status is None or status.state.is_over else status.jvm
+    give_up_at = clock() + LEFTOVER_WAIT_S
+    while leftover is not None and is_alive(leftover):
+        if clock() >= give_up_at:
+            raise Conflict(
+                f"the Spark of an earlier run, process {leftover[0]}, is still there "
+                f"after {LEFTOVER_WAIT_S:.0f} s; end it, and start again"
+            )
+        wait(0.1)
+
+
+@contextmanager
+def signals_to(asked: Asked) -> Iterator[None]:
+    """Let SIGINT and SIGTERM be told to *asked* while the body runs."""
+    numbers = signal.SIGINT, signal.SIGTERM
+    before = {number: signal.signal(number, asked.on_signal) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _jvm_of(spark: Any) -> tuple[int, str] | None:
+    """The process of Spark, if it is one of ours."""
+    context = getattr(spark, "_sc", None)
+    process: Any = getattr(getattr(context, "_gateway", None), "proc", None)
+    mark = None if process is None else process_mark(process.pid)
+    return None if mark is None else (process.pid, mark)
+
+
+def _utc() -> str:
+    return datetime.fromtimestamp(time.time_ns() / 1e9, UTC).isoformat(
+        timespec="seconds"
+    )

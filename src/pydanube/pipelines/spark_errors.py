@@ -1,0 +1,79 @@
+"""What Spark says when something is wrong, in a sentence."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+SPARK_ERRORS = (PySparkException, Py4JError)
+"""What is raised when Spark refuses something."""
+
+_CONDITION = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
+_RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*): (.+)$")
+_ENDS = (" SQLSTATE: ", "\n== ", "\n=== ", ";\n'", "\nJVM stacktrace", "\n\tat ")
+
+CHARACTERS_MAX = 500
+
+
+def said(error: BaseException) -> str:
+    """
+    What *error* is about, without stack traces, plans and codes.
+
+    Where Python code that Spark ran has failed, it is what that code raised.
+    """
+    text = str(error).strip() or type(error).__name__
+    raised = _raised_in_python(text)
+    if raised is not None:
+        return _short(raised)
+    cause = re.search(r"terminated with exception: (.*)", text, re.DOTALL)
+    text = cause[1] if cause else text
+    for end in _ENDS:
+        text = text.partition(end)[0]
+    return _short(_CONDITION.sub("", text))
+
+
+def place_in(error: BaseException, file: Path) -> str:
+    """``line 12 of functions.py``, if *error* arose in that file, or nothing."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if Path(frame.filename) == file:
+            return f"line {frame.lineno} of {file.name}"
+    return ""
+
+
+def condition_of(error: BaseException) -> str:
+    """Spark's own name for *error*, such as ``TABLE_OR_VIEW_NOT_FOUND``, if any."""
+    find = getattr(error, "getCondition", None)
+    return str((find() if callable(find) else None) or "")
+
+
+def parameters_of(error: BaseException) -> dict[str, str]:
+    """What *error* names: columns, tables, types."""
+    find = getattr(error, "getMessageParameters", None)
+    return dict((find() if callable(find) else None) or {})
+
+
+def _raised_in_python(text: str) -> str | None:
+    if "Traceback (most recent call last)" not in text:
+        return None
+    found = None
+    for line in text.rpartition("Traceback (most recent call last)")[2].splitlines():
+        match = _RAISED.match(line.strip())
+        # The first line behind the frames; more lines may follow in its message.
+        if match and not line.startswith(" "):
+            found = match[2] if _is_ours(line) else f"{match[1]}: {match[2]}"
+            break
+    return found
+
+
+def _is_ours(line: str) -> bool:
+    """Whether its message speaks for itself."""
+    return line.startswith("pydanube.")
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= CHARACTERS_MAX else f"{text[:CHARACTERS_MAX]} …"

@@ -1,0 +1,315 @@
+"""
+What a pipeline file may say, and the values that it becomes.
+
+The classes are the vocabulary: ``parse_spec`` refuses any other word, and says which
+one may have been meant.  What fits together is looked at in ``rules``.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from pydanube.pipelines.problems import Path, Problems, listed, suggestion
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+G = TypeVar("G", bound=msgspec.Struct)
+
+Scalar = str | int | float | bool
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+class Read(Enum):
+    """How a source is read."""
+
+    STREAM = "stream"
+    """What is there and what comes."""
+    TABLE = "table"
+    """What is there when a micro-batch or a run begins."""
+
+
+class Mode(Enum):
+    """What a sink does with the rows of a micro-batch or a run."""
+
+    APPEND = "append"
+    UPDATE = "update"
+    COMPLETE = "complete"
+    OVERWRITE = "overwrite"
+
+
+class Words(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of the file, by its words."""
+
+
+class Watermark(Words, frozen=True):
+    """How late rows may come."""
+
+    column: str
+    delay: str
+    """As Spark writes it, such as ``10 minutes``."""
+
+
+class Sink(Words, frozen=True):
+    """Where rows go."""
+
+    input: str = ""
+    """The source or step whose rows it gets."""
+    topic: str | None = None
+    """A topic; the same as the format danube with this option."""
+    broker: str | None = None
+    format: str | None = None
+    path: str | None = None
+    """The option path; a relative one begins at the file."""
+    python: str | None = None
+    """A function that gets each micro-batch and its number."""
+    mode: Mode = Mode.APPEND
+    trigger: str | dict[str, Scalar] | None = None
+    partition_by: list[str] = []
+    options: dict[str, Scalar] = {}
+
+    @property
+    def format_name(self) -> str:
+        """What Spark knows it by; empty for a function."""
+        return self.format or ("danube" if self.topic is not None else "")
+
+
+class Source(Words, frozen=True):
+    """Where rows come from."""
+
+    topic: str | None = None
+    topics: list[str] | None = None
+    pattern: str | None = None
+    broker: str | None = None
+    start: str | dict[str, Any] | None = None
+    """``earliest``, ``latest`` or offsets by topic; for the first run only."""
+    decode: bool = False
+    dead_letters: Sink | None = None
+    files: str | None = None
+    """Files or directories; a relative path begins at the file."""
+    jdbc: str | None = None
+    table: str | None = None
+    query: str | None = None
+    format: str | None = None
+    schema: str | None = None
+    read: Read | None = None
+    watermark: Watermark | None = None
+    options: dict[str, Scalar] = {}
+
+    @property
+    def is_topic(self) -> bool:
+        """Whether it reads topics, in the words for topics or for formats."""
+        return bool(self.topic_words) or self.format == "danube"
+
+    @property
+    def topic_words(self) -> list[str]:
+        """Which of the words that name topics it uses."""
+        words = ("topic", "topics", "pattern")
+        return [word for word in words if getattr(self, word) is not None]
+
+
+class Step(Words, frozen=True):
+    """What becomes of rows."""
+
+    sql: str | None = None
+    sql_file: str | None = None
+    python: str | None = None
+    """``functions.py:enrich`` next to the file, or ``package.module:enrich``."""
+    inputs: list[str] | None = None
+    """The sources and steps that a function gets, in this order."""
+    arguments: dict[str, Any] = {}
+    """What it gets besides, by name."""
+    watermark: Watermark | None = None
+
+
+class SparkWords(Words, frozen=True):
+    """Where Spark runs, and how."""
+
+    master: str | None = None
+    remote: str | None = None
+    """A Spark Connect server, as ``sc://host:15002``."""
+    settings: dict[str, Scalar] = {}
+
+
+class Retries(Words, frozen=True):
+    """What happens when a query fails."""
+
+    count: int = 0
+    """How often it is started again before the run gives up; a micro-batch that
+    succeeds makes it start counting anew."""
+    backoff: str = "1s"
+    """How long the first wait is; each one that follows is twice as long."""
+    backoff_max: str = "1m"
+
+
+class CheckpointWords(Words, frozen=True):
+    """Where the places of queries are remembered."""
+
+    path: str | None = None
+    remote: str | None = None
+    """An object store that they are copied to, such as ``s3://bucket/pipelines``."""
+    options: dict[str, Scalar] = {}
+    """For the object store."""
+    push_every: str = "5m"
+
+
+class Spec(Words, frozen=True):
+    """A pipeline file."""
+
+    name: str
+    description: str = ""
+    broker: str | None = None
+    parameters: dict[str, Any] = {}
+    spark: SparkWords = SparkWords()
+    trigger: str | dict[str, Scalar] = "available-now"
+    retries: Retries = Retries()
+    checkpoints: CheckpointWords = CheckpointWords()
+    sources: dict[str, Source] = {}
+    steps: dict[str, Step] = {}
+    sinks: dict[str, Sink] = {}
+
+
+class TriggerKind(Enum):
+    """When a query runs its next micro-batch."""
+
+    AVAILABLE_NOW = "available-now"
+    EVERY = "every"
+    CONTINUOUS = "continuous"
+
+
+class Trigger(msgspec.Struct, frozen=True):
+    """When a query runs its next micro-batch."""
+
+    kind: TriggerKind
+    every_s: float = 0.0
+
+    @property
+    def ends(self) -> bool:
+        """Whether a query with it comes to an end by itself."""
+        return self.kind is TriggerKind.AVAILABLE_NOW
+
+
+def parse_spec(tree: Mapping[str, Any], problems: Problems) -> Spec | None:
+    """What *tree* says, or None if not even its parts can be told apart."""
+    return _words(dict(tree), Spec, (), problems)
+
+
+def parse_trigger(value: object) -> Trigger:
+    """
+    The trigger that a file or an option names.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if isinstance(value, dict) and set(value) == {"every"}:
+        return Trigger(TriggerKind.EVERY, parse_duration(str(value["every"])))
+    if value == TriggerKind.AVAILABLE_NOW.value:
+        return Trigger(TriggerKind.AVAILABLE_NOW)
+    if value == TriggerKind.CONTINUOUS.value:
+        return Trigger(TriggerKind.CONTINUOUS)
+    raise ValueError(
+        "a trigger is available-now, continuous, or {every: 10s}, not " + repr(value)
+    )
+
+
+def parse_duration(text: str) -> float:
+    """
+    Seconds from ``500ms``, ``10s``, ``5m``, ``1h`` or ``1d``.
+
+    Raises:
+        ValueError: It is no duration.
+    """
+    found = _DURATION.fullmatch(text.strip())
+    if found is None or not float(found[1]):
+        raise ValueError(f"{text!r} is not a duration such as 10s, 5m or 1h")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def option_text(value: Scalar) -> str:
+    """*value* as Spark takes an option."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _words(value: object, kind: type[G], path: Path, problems: Problems) -> G | None:
+    """*value* as *kind*; what is wrong in one part does not hide what is in others."""
+    if not isinstance(value, dict):
+        problems.add(path, f"must be settings by name, not {_called(value)}")
+        return None
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    for name in value.keys() - fields.keys():
+        said = suggestion(name, fields) or f"; it is one of {listed(fields)}"
+        problems.add((*path, name), f"unknown{said}")
+    found = {}
+    for name, field in fields.items():
+        given = value.get(name, UNSET)
+        if given is UNSET:
+            if field.required:
+                problems.add(path, f"'{name}' is missing")
+            continue
+        # An empty part, such as ``steps:`` with nothing under it, is one left out.
+        if given is None and not field.required:
+            continue
+        part = _part(given, field.type, (*path, name), problems)
+        if not isinstance(part, UnsetType):
+            found[name] = part
+    if any(field.required and name not in found for name, field in fields.items()):
+        return None
+    return kind(**found)
+
+
+def _part(value: object, kind: Any, path: Path, problems: Problems) -> Any:
+    if get_origin(kind) is dict and _struct_in(get_args(kind)[1]):
+        return _named(value, _struct_in(get_args(kind)[1]), path, problems)
+    struct = _struct_in(kind)
+    if struct is not None:
+        built = _words(value, struct, path, problems)
+        return UNSET if built is None else built
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        problems.add(path, _said(error, value, kind))
+        return UNSET
+
+
+def _named(value: object, kind: Any, path: Path, problems: Problems) -> Any:
+    if not isinstance(value, dict):
+        problems.add(path, f"must be names with settings, not {_called(value)}")
+        return UNSET
+    built = {
+        name: _words(each, kind, (*path, name), problems)
+        for name, each in value.items()
+    }
+    return {name: each for name, each in built.items() if each is not None}
+
+
+def _struct_in(kind: Any) -> type[Any] | None:
+    for each in (kind, *get_args(kind)):
+        if isinstance(each, type) and issubclass(each, msgspec.Struct):
+            return each
+    return None
+
+
+def _said(error: Exception, value: object, kind: Any) -> str:
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return _choice(value, kind)
+    for each in get_args(kind):
+        if isinstance(each, type) and issubclass(each, Enum):
+            return _choice(value, each)
+    return str(error).replace("`", "'").replace(" - at '$", " - at '")
+
+
+def _choice(value: object, kind: type[Enum]) -> str:
+    names = [str(each.value) for each in kind]
+    return f"must be {' or '.join(names)}, not {value!r}{suggestion(str(value), names)}"
+
+
+def _called(value: object) -> str:
+    names = {str: "a text", list: "a list", dict: "settings", type(None): "nothing"}
+    return names.get(type(value), repr(value))

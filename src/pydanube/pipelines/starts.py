@@ -1,0 +1,85 @@
+"""
+Where sources that start at ``latest`` have started.
+
+All queries that read such a source, its dead letters among them, must start at the
+same message.  So the place is looked up once, before the first of them starts, and is
+kept beside their checkpoints.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pydanube.model.names import TopicName
+from pydanube.pipelines.options import read_of, source_options
+from pydanube.pipelines.spec import Read
+from pydanube.spark.catalog import process_client
+from pydanube.spark.options import Mode, parse_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pydanube.client.sync import Client
+    from pydanube.pipelines.loading import Pipeline
+
+FILE = "starts.json"
+
+Offsets = dict[str, int | dict[str, int]]
+
+
+def read_starts(checkpoints: Path) -> dict[str, str]:
+    """The starting offsets of sources, by name; empty if none are kept."""
+    try:
+        return msgspec.json.decode(
+            (checkpoints / FILE).read_bytes(), type=dict[str, str]
+        )
+    except FileNotFoundError:
+        return {}
+
+
+def settle_starts(pipeline: Pipeline, checkpoints: Path) -> dict[str, str]:
+    """
+    The same with all sources that start at ``latest``, which are kept from now on.
+
+    Raises:
+        BrokerError: A broker does not say where its topics end.
+    """
+    starts = read_starts(checkpoints)
+    found = {
+        name: msgspec.json.encode(_ends(options.url, options.topics, options.pattern))
+        for name, source in pipeline.spec.sources.items()
+        if source.is_topic and read_of(source) is Read.STREAM and name not in starts
+        for given in [source_options(source, pipeline.broker)]
+        if given.get("startingOffsets") == "latest"
+        for options in [parse_options(given, Mode.STREAM)]
+    }
+    if not found:
+        return starts
+    starts |= {name: offsets.decode() for name, offsets in found.items()}
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    new = checkpoints / f".{FILE}.new"
+    new.write_bytes(msgspec.json.encode(starts))
+    new.replace(checkpoints / FILE)
+    return starts
+
+
+def _ends(url: str, topics: tuple[str, ...], pattern: str | None) -> Offsets:
+    client = process_client(url)
+    if pattern is not None:
+        topics = tuple(name for name in client.topics() if re.fullmatch(pattern, name))
+    return {topic: _end(client, topic) for topic in topics}
+
+
+def _end(client: Client, topic: str) -> int | dict[str, int]:
+    names = client.partitions(topic)
+    if names == [topic]:
+        return client.describe_topic(topic).end_offset
+    ends = {}
+    for name in names:
+        split = TopicName.parse(name).split_partition()
+        assert split is not None
+        ends[str(split[1])] = client.describe_topic(name).end_offset
+    return ends

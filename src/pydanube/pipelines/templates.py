@@ -1,0 +1,57 @@
+"""
+The files that ``danube pipeline init`` writes.
+
+They are the project's own examples: a package has them beside this file, and a checkout
+in its directory ``examples``.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from pydanube.model.errors import AlreadyExists, InvalidRequest
+from pydanube.pipelines.problems import listed, suggestion
+
+DEFAULT = "topic-to-delta"
+DECLARATIVE = "declarative"
+
+
+def templates() -> dict[str, Path]:
+    """The directory of each template, by its name."""
+    packaged = Path(__file__).parent / "template_files"
+    root = packaged if packaged.is_dir() else Path(__file__).parents[3] / "examples"
+    found = {
+        each.name: each for each in (root / "pipelines").iterdir() if each.is_dir()
+    }
+    found[DECLARATIVE] = root / DECLARATIVE
+    return dict(sorted(found.items()))
+
+
+def write_template(name: str, directory: Path) -> list[Path]:
+    """
+    Write the files of the template *name* into *directory*; which they are.
+
+    Raises:
+        InvalidRequest: There is no such template.
+        AlreadyExists: One of the files is there already; none was written.
+    """
+    known = templates()
+    if name not in known:
+        near = suggestion(name, known) or f"; there are {listed(known)}"
+        raise InvalidRequest(f"there is no template {name}{near}")
+    found = [path.relative_to(known[name]) for path in known[name].rglob("*")]
+    files = sorted(
+        path
+        for path in found
+        # Whoever has run it in its place has left something behind.
+        if (known[name] / path).is_file()
+        and not any(part.startswith((".", "__")) for part in path.parts)
+    )
+    there = [directory / each for each in files if (directory / each).exists()]
+    if there:
+        raise AlreadyExists(f"{there[0]} is there already; nothing was written")
+    for each in files:
+        (directory / each).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(known[name] / each, directory / each)
+    return [directory / each for each in files]

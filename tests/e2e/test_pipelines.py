@@ -1,0 +1,507 @@
+"""The example pipelines, each with a real broker, real Spark and a real sink."""
+
+import json
+import os
+import signal
+
+import pytest
+
+pyspark = pytest.importorskip("pyspark")
+
+from typer.testing import CliRunner  # noqa: E402
+
+from pydanube import Schema  # noqa: E402
+from pydanube.cli.main import app  # noqa: E402
+from pydanube.pipelines.problems import InvalidPipeline  # noqa: E402
+from pydanube.pipelines.progress import RunState  # noqa: E402
+from pydanube.pipelines.running import Asked, signals_to  # noqa: E402
+from pydanube.pipelines.validation import validate  # noqa: E402
+from support.pipelines import (  # noqa: E402
+    PipelineDirectory,
+    read,
+    read_json,
+    send,
+    unique_topic,
+)
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    # Spark leaves the sockets of its workers to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+]
+
+ORDER = Schema.json_schema(
+    json.dumps(
+        {
+            "type": "object",
+            "properties": {
+                "number": {"type": "integer"},
+                "customer": {"type": "string"},
+                "amount": {"type": "number"},
+            },
+        }
+    )
+)
+
+
+@pytest.fixture
+def session(spark):
+    """Tables of one test are not seen by another."""
+    return spark.newSession()
+
+
+@pytest.fixture
+def topic(client):
+    return unique_topic(client)
+
+
+def order(number, customer="ada", amount=1.5):
+    return {"number": number, "customer": customer, "amount": amount}
+
+
+def delta_rows(path, *columns):
+    from deltalake import DeltaTable
+
+    rows = DeltaTable(str(path)).to_pyarrow_table(columns=list(columns)).to_pylist()
+    return sorted(tuple(row[name] for name in columns) for row in rows)
+
+
+def test_a_topic_becomes_a_delta_table_exactly_once_over_several_runs(
+    session, client, broker_url, topic, tmp_path
+):
+    send(client, topic, *map(order, range(5)))
+    pipeline = PipelineDirectory.of_template(
+        "topic-to-delta", tmp_path, broker_url, topic=topic
+    )
+    assert pipeline.run(session).state is RunState.DONE
+    send(client, topic, *map(order, range(5, 8)))
+    assert pipeline.run(session).state is RunState.DONE
+    status = pipeline.state.read_status()
+    assert status.state is RunState.DONE
+    [query] = status.queries
+    assert (query.name, query.writes_to, query.lag) == ("table", "danube-delta", 0)
+    assert query.batch == 1
+    assert "table: done, batch 0, 5 rows" in pipeline.output.getvalue()
+
+    pipeline.forget_commit("table")
+    assert pipeline.run(session).state is RunState.DONE
+    found = delta_rows(tmp_path / "tables/orders", "offset", "number", "customer")
+    assert found == [(number, number, "ada") for number in range(8)]
+
+
+def test_a_topic_with_a_schema_becomes_an_iceberg_table(
+    session, client, broker_url, topic, tmp_path
+):
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    with client.producer(topic, reliable=True, schema=ORDER) as producer:
+        producer.send_batch([order(number) for number in range(4)])
+    catalog = {
+        "uri": f"sqlite:///{tmp_path}/catalog.db",
+        "warehouse": f"file://{tmp_path}/warehouse",
+    }
+    pipeline = PipelineDirectory.of_template(
+        "topic-to-iceberg",
+        tmp_path,
+        broker_url,
+        topic=topic,
+        catalog=catalog["uri"],
+        warehouse=catalog["warehouse"],
+    )
+    assert pipeline.run(session).state is RunState.DONE
+    open_catalog = SqlCatalog("default", **catalog)
+    rows = open_catalog.load_table("shop.orders").scan().to_arrow().to_pylist()
+    open_catalog.close()
+    assert sorted((row["offset"], row["number"]) for row in rows) == [
+        (number, number) for number in range(4)
+    ]
+
+
+def test_files_become_messages_and_new_files_more_of_them(
+    session, client, broker_url, topic, tmp_path
+):
+    pipeline = PipelineDirectory.of_template(
+        "files-to-topic", tmp_path, broker_url, topic=topic
+    )
+    incoming = tmp_path / "incoming"
+    incoming.mkdir()
+    for run in range(2):
+        lines = [json.dumps(order(run * 2 + each)) for each in range(2)]
+        (incoming / f"{run}.json").write_text("\n".join(lines))
+        assert pipeline.run(session).state is RunState.DONE
+    found = read(client, topic)
+    assert sorted(json.loads(payload)["number"] for payload, _, _ in found) == [
+        *range(4)
+    ]
+    assert {key for _, key, _ in found} == {"ada"}
+
+
+def test_orders_are_joined_with_a_table_and_go_to_another_topic(
+    session, client, broker_url, topic, tmp_path
+):
+    enriched = unique_topic(client)
+    send(
+        client,
+        topic,
+        order(0, "Ada", 20.0),
+        order(1, "bob", 5.0),
+        order(2, "eve", 30.0),
+    )
+    pipeline = PipelineDirectory.of_template(
+        "enrich", tmp_path, broker_url, topic=topic, enriched=enriched
+    )
+    assert pipeline.run(session).state is RunState.DONE
+    found = sorted(read_json(client, enriched), key=lambda each: each["number"])
+    assert found == [
+        {"number": 0, "customer": "ada", "amount": 20.0, "country": "GB"},
+        {"number": 2, "customer": "eve", "amount": 30.0},
+    ]
+
+
+def measurement(at, amount=1.0, sensor="a"):
+    return {"sensor": sensor, "amount": amount, "at": at}
+
+
+def test_windows_are_written_once_when_they_are_over(
+    session, client, broker_url, topic, tmp_path
+):
+    send(client, topic, *(measurement(at) for at in (0, 5, 12, 100)))
+    pipeline = PipelineDirectory.of_template(
+        "windows", tmp_path, broker_url, topic=topic
+    )
+    assert pipeline.run(session).state is RunState.DONE
+    send(client, topic, measurement(8), measurement(105), measurement(200))
+    assert pipeline.run(session).state is RunState.DONE
+    rows = session.read.parquet(str(tmp_path / "windows")).orderBy("start").collect()
+    assert [(row.sensor, row.measurements) for row in rows] == [
+        ("a", 2),
+        ("a", 1),
+        ("a", 2),
+    ]
+
+
+def test_windows_are_always_up_to_date_in_a_database(
+    session, client, broker_url, topic, tmp_path
+):
+    from support.postgres import PostgresProcess
+
+    send(client, topic, measurement(0), measurement(5), measurement(12))
+    with PostgresProcess() as database:
+        pipeline = PipelineDirectory.of_template(
+            "windows-to-postgres", tmp_path, broker_url, topic=topic
+        )
+        pipeline.environment["POSTGRES_URI"] = database.uri
+        assert pipeline.run(session).state is RunState.DONE
+        send(client, topic, measurement(6, 2.0))
+        assert pipeline.run(session).state is RunState.DONE
+        pipeline.forget_commit("database")
+        assert pipeline.run(session).state is RunState.DONE
+        rows = database.query("SELECT measurements, amount FROM windows ORDER BY start")
+    assert rows == [(3, 4.0), (1, 1.0)]
+    kept = b"".join(
+        path.read_bytes() for path in pipeline.state.path.rglob("*") if path.is_file()
+    )
+    assert database.uri.encode() not in kept
+
+
+def test_messages_that_cannot_be_decoded_go_elsewhere_with_where_and_why(
+    session, client, broker_url, topic, tmp_path
+):
+    dead = unique_topic(client)
+    with client.producer(topic, reliable=True, schema=ORDER) as producer:
+        producer.send_batch([order(0), order(1)])
+    send(client, topic, b"no order")
+    with client.producer(topic, reliable=True, schema=ORDER) as producer:
+        producer.send_batch([order(3)])
+    pipeline = PipelineDirectory.of_template(
+        "dead-letters", tmp_path, broker_url, topic=topic, dead_letters=dead
+    )
+    for _ in range(2):
+        assert pipeline.run(session).state is RunState.DONE
+        for query in ("table", "payments.dead_letters"):
+            pipeline.forget_commit(query)
+    assert delta_rows(tmp_path / "tables/payments", "offset", "number") == [
+        (0, 0),
+        (1, 1),
+        (3, 3),
+    ]
+    [(payload, key, attributes)] = read(client, dead)
+    assert (payload, key) == (b"no order", None)
+    assert attributes["x-original-topic"] == topic
+    assert attributes["x-original-topic-offset"] == "2"
+    assert "without a schema" in attributes["x-failure-reason"]
+
+
+def test_a_table_of_a_database_becomes_messages(
+    session, client, broker_url, topic, tmp_path
+):
+    database = f"jdbc:derby:memory:{topic.rpartition('/')[2]}"
+    driver = "org.apache.derby.iapi.jdbc.AutoloadedDriver"
+    # Derby would write its log to wherever the tests were started.
+    session._jvm.System.setProperty(
+        "derby.stream.error.file", str(tmp_path / "derby.log")
+    )
+    rows = [("Ada", "GB"), ("Bob", "FR")]
+    session.createDataFrame(rows, "name string, country string").write.jdbc(
+        f"{database};create=true", "customers", properties={"driver": driver}
+    )
+    pipeline = PipelineDirectory.of_template(
+        "jdbc", tmp_path, broker_url, topic=topic, database=database
+    )
+    pipeline.environment |= {"DATABASE_USER": "app", "DATABASE_PASSWORD": "s3cret"}
+    assert pipeline.run(session).state is RunState.DONE
+    assert sorted(each["country"] for each in read_json(client, topic)) == ["FR", "GB"]
+    [query] = pipeline.state.read_status().queries
+    assert query.rows == 2
+
+
+INVALID = """\
+name: wrong
+parameters: {topic: ""}
+sources:
+  messages: {topic: "${topic}"}
+  missing: {topic: /default/never-there}
+  undecided: {topic: "${topic}", decode: true}
+  nothing: {files: nowhere.csv, format: csv, read: table}
+  unparsed: {files: ., format: csv, schema: "a nonsense"}
+steps:
+  columns: {sql: SELECT ofset FROM messages}
+  after_columns: {sql: SELECT * FROM columns}
+  syntax: {sql: SELEC 1}
+  strange: {sql: SELECT * FROM strangers}
+  fails: {python: "functions.py:fails", inputs: [messages]}
+  returns: {python: "functions.py:returns", inputs: [messages]}
+  late: {sql: SELECT * FROM messages, watermark: {column: at, delay: 1 minute}}
+  counts: {sql: "SELECT key, count(*) AS n FROM messages GROUP BY key"}
+  numbers: {sql: SELECT 1 AS one}
+sinks:
+  no_mode: {input: counts, format: parquet, path: out}
+  no_topic: {input: messages, topic: /default/not-there-either}
+  no_option: {input: messages, format: danube-delta, path: o, options: {merge: true}}
+  no_format: {input: messages, format: parqet, path: out}
+  no_stream: {input: numbers, format: noop, trigger: continuous}
+  overwrites: {input: messages, format: noop, mode: overwrite}
+  after_missing: {input: missing, format: noop}
+"""
+
+FUNCTIONS = """\
+def fails(frame):
+    return frame.select(frame.nothing)
+
+
+def returns(frame):
+    return frame.columns
+"""
+
+
+def test_all_that_is_wrong_is_found_before_anything_starts(
+    session, broker_url, topic, tmp_path
+):
+    pipeline = PipelineDirectory(tmp_path, broker_url, topic=topic)
+    pipeline.file.write_text(INVALID)
+    (tmp_path / "functions.py").write_text(FUNCTIONS)
+    with pytest.raises(InvalidPipeline) as caught:
+        validate(session, pipeline.load())
+    found = {each.path: each.message for each in caught.value.problems}
+    expected = {
+        "sources.missing.topic": "there is no topic /default/never-there",
+        "sources.undecided": "bind",
+        "sources.nothing.files": "nowhere.csv",
+        "sources.unparsed.schema": "NONSENSE",
+        "steps.columns.sql": "offset",
+        "steps.syntax.sql": "SELEC",
+        "steps.strange.sql": "there is no table strangers",
+        "steps.fails.python": "line 2 of functions.py",
+        "steps.returns.python": "must return a DataFrame, and returned a list",
+        "steps.late.watermark.column": "there is no column at",
+        "sinks.no_mode.mode": "watermark",
+        "sinks.no_topic": "/default/not-there-either",
+        "sinks.no_option.options.merge": "mergeSchema",
+        "sinks.no_format.format": 'did you mean "parquet"?',
+        "sinks.no_stream": "must be available-now",
+        "sinks.overwrites.mode": "not overwrite",
+    }
+    assert found.keys() == expected.keys()
+    for path, words in expected.items():
+        assert words in found[path], found[path]
+    assert all(each.line for each in caught.value.problems)
+    assert not (tmp_path / ".danube").exists()
+
+
+def test_a_broker_that_does_not_answer_is_named(session, tmp_path):
+    pipeline = PipelineDirectory.of_template(
+        "topic-to-delta", tmp_path, "danube://127.0.0.1:1"
+    )
+    with pytest.raises(InvalidPipeline, match="no broker answers at danube://127"):
+        validate(session, pipeline.load())
+
+
+FAILS_ONCE = """\
+name: again
+parameters: {topic: ""}
+retries: {count: 2, backoff: 1ms}
+sources: {messages: {topic: "${topic}"}}
+sinks: {out: {input: messages, python: "functions.py:write"}}
+"""
+
+WRITE = """\
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def write(batch, number):
+    tries = HERE / "tries"
+    tries.write_text(tries.read_text() + "x" if tries.exists() else "x")
+    if len(tries.read_text()) < (HERE / "good").stat().st_size:
+        raise ValueError("not yet")
+    (HERE / f"batch-{number}").write_text(str(batch.count()))
+"""
+
+
+@pytest.mark.parametrize("good_try", [2, 4])
+def test_a_query_that_fails_is_started_again_so_often(
+    session, client, broker_url, tmp_path, good_try
+):
+    topic = unique_topic(client)
+    send(client, topic, order(0), order(1))
+    pipeline = PipelineDirectory(tmp_path, broker_url, topic=topic)
+    pipeline.file.write_text(FAILS_ONCE)
+    (tmp_path / "functions.py").write_text(WRITE)
+    (tmp_path / "good").write_text("x" * good_try)
+    outcome = pipeline.run(session)
+    [query] = pipeline.state.read_status().queries
+    assert "not yet" in query.error
+    if good_try == 2:
+        assert outcome.state is RunState.DONE
+        assert (query.failures, query.rows) == (1, 2)
+        assert (tmp_path / "batch-0").read_text() == "2"
+    else:
+        assert outcome.state is RunState.FAILED
+        assert query.failures == 3
+        assert "out: ValueError: not yet" in pipeline.state.read_status().error
+
+
+ENDLESS = """\
+name: endless
+parameters: {topic: "", start: earliest}
+# Where the machine is busy, a worker of Spark's may not come up in time.
+retries: {count: 10, backoff: 100ms}
+trigger: continuous
+sources: {messages: {topic: "${topic}", start: "${start}"}}
+sinks:
+  files: {input: messages, format: parquet, path: out}
+  others: {input: messages, format: noop, trigger: {every: 500ms}}
+"""
+
+ENDING = ENDLESS.replace("continuous", "available-now").replace(
+    "{every: 500ms}", "available-now"
+)
+
+
+class Visitor:
+    """Does one thing after the other to a run, each when all rows are there."""
+
+    def __init__(self, pipeline, *things):
+        self.pipeline = pipeline
+        self.things = list(things)
+        self.rows = 0
+
+    def __call__(self):
+        queries = self.pipeline.state.read_status().queries
+        if self.things and all(query.rows >= self.rows for query in queries):
+            self.things.pop(0)()
+
+
+def offsets_in(session, path):
+    return sorted(row.offset for row in session.read.parquet(str(path)).collect())
+
+
+def test_a_run_ends_when_it_is_asked_to_and_goes_on_where_it_was(
+    session, client, broker_url, topic, tmp_path
+):
+    pipeline = PipelineDirectory(tmp_path, broker_url, topic=topic)
+    pipeline.file.write_text(ENDLESS)
+    send(client, topic, order(0))
+
+    def more():
+        send(client, topic, order(1), order(2))
+        visitor.rows = 3
+
+    def stop():
+        given = [f"{name}={value}" for name, value in pipeline.parameters.items()]
+        where = [
+            str(pipeline.file),
+            *(word for each in given for word in ("--set", each)),
+        ]
+        command = ["pipeline", "status", *where, "--format", "json"]
+        answer = json.loads(CliRunner().invoke(app, command).stdout)
+        assert (answer["state"], answer["is_running"]) == ("running", True)
+        command = ["pipeline", "stop", *where, "--timeout", "0s"]
+        assert CliRunner().invoke(app, command).exit_code == 0
+
+    visitor = Visitor(pipeline, lambda: None, more, stop)
+    visitor.rows = 1
+    outcome = pipeline.run(session, when_looking=visitor)
+    assert outcome.state is RunState.STOPPED
+    assert "it was asked to stop: finishing what is running" in (
+        pipeline.output.getvalue()
+    )
+
+    asked = Asked()
+    visitor = Visitor(pipeline, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    visitor.rows = 1
+    send(client, topic, order(3))
+    with signals_to(asked):
+        outcome = pipeline.run(session, when_looking=visitor, asked=asked)
+    assert (outcome.state, outcome.signal) == (RunState.STOPPED, signal.SIGTERM)
+    assert offsets_in(session, tmp_path / "out") == [0, 1, 2, 3]
+
+
+def test_a_source_that_starts_at_latest_has_one_start_for_all_its_queries(
+    session, client, broker_url, tmp_path
+):
+    topic = unique_topic(client, partitions=2)
+    pipeline = PipelineDirectory(tmp_path, broker_url, topic=topic, start="latest")
+    pipeline.file.write_text(ENDING)
+    send(client, topic, order(0))
+    assert pipeline.run(session).state is RunState.DONE
+    send(client, topic, order(1))
+    assert pipeline.run(session).state is RunState.DONE
+    rows = session.read.parquet(str(tmp_path / "out")).collect()
+    assert [json.loads(row.payload)["number"] for row in rows] == [1]
+
+
+def test_checkpoints_that_were_pushed_and_pulled_go_on_exactly(
+    session, client, broker_url, topic, tmp_path
+):
+    import shutil
+
+    from pydanube.pipelines.checkpoints import checkpoint_store
+
+    (tmp_path / "here").mkdir()
+    pipeline = PipelineDirectory(
+        tmp_path / "here", broker_url, topic=topic, start="earliest"
+    )
+    pipeline.file.write_text(
+        f"{ENDING}checkpoints: {{remote: 'file://{tmp_path}/remote'}}\n"
+    )
+    send(client, topic, order(0), order(1))
+    store = checkpoint_store(pipeline.load())
+    pushes = []
+
+    def push(is_over):
+        if pipeline.state.checkpoints.exists():
+            pushes.append(store.push(pipeline.state, is_final=is_over))
+
+    assert pipeline.run(session, push=push).state is RunState.DONE
+    assert [each.is_final for each in pushes] == [True]
+    assert pushes[-1].commits == {"files": 0, "others": 0}
+
+    shutil.rmtree(pipeline.state.path)
+    with pipeline.state.locked("a test"):
+        store.pull(pipeline.state)
+    send(client, topic, order(2))
+    assert pipeline.run(session).state is RunState.DONE
+    assert offsets_in(session, tmp_path / "here" / "out") == [0, 1, 2]

@@ -1,0 +1,115 @@
+"""Pipelines in a directory of their own, run in the session of the tests."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from pydanube.pipelines.display import Lines
+from pydanube.pipelines.loading import Pipeline, load
+from pydanube.pipelines.state import StateDirectory
+from pydanube.pipelines.templates import write_template
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+LOOKS_MAX = 2400
+"""How often a run may look at its queries before a test gives up on it."""
+
+
+class PipelineDirectory:
+    """A file, what stands beside it, and what its runs leave there."""
+
+    def __init__(self, path: Path, url: str, **parameters: Any) -> None:
+        self.path = path
+        self.file = path / "pipeline.yaml"
+        self.parameters = parameters
+        self.environment = {"DANUBE_URL": url}
+        self.output = io.StringIO()
+
+    @classmethod
+    def of_template(
+        cls, name: str, path: Path, url: str, **parameters: Any
+    ) -> PipelineDirectory:
+        write_template(name, path)
+        return cls(path, url, **parameters)
+
+    def load(self) -> Pipeline:
+        given = {name: str(value) for name, value in self.parameters.items()}
+        return load(self.file, parameters=given, environment=self.environment)
+
+    @property
+    def state(self) -> StateDirectory:
+        return StateDirectory(self.load().state_directory)
+
+    def run(
+        self, spark: Any, *, when_looking: Callable[[], None] | None = None, **more: Any
+    ) -> Any:
+        """
+        Run to the end; the outcome.
+
+        *when_looking* is called each time the run is done looking at its queries.
+        """
+        from pydanube.pipelines.running import PipelineRun
+
+        looks = 0
+
+        def wait(seconds: float) -> None:
+            nonlocal looks
+            looks += 1
+            assert looks < LOOKS_MAX, self.output.getvalue()
+            if when_looking is not None:
+                when_looking()
+            time.sleep(seconds)
+
+        pipeline, state = self.load(), self.state
+        with state.locked("a test"):
+            outcome = PipelineRun(
+                spark, pipeline, state, Lines(self.output), wait=wait, **more
+            ).execute()
+        # Where a test fails, this is shown.
+        sys.stdout.write(self.output.getvalue())
+        return outcome
+
+    def forget_commit(self, query: str) -> None:
+        """As if the run had been killed when the sink had the last micro-batch."""
+        commits = self.state.checkpoints / query / "commits"
+        last = max(
+            int(path.name) for path in commits.iterdir() if path.name.isdecimal()
+        )
+        (commits / str(last)).unlink()
+        (commits / f".{last}.crc").unlink(missing_ok=True)
+
+
+def unique_topic(client: Any, **settings: Any) -> str:
+    """A new topic that stores its messages."""
+    name = f"/default/p-{uuid.uuid4().hex[:12]}"
+    client.create_topic(name, reliable=True, **settings)
+    return name
+
+
+def send(client: Any, topic: str, *values: Any) -> None:
+    """Publish *values* as JSON; a payload of bytes as it is."""
+    with client.producer(topic, reliable=True) as producer:
+        producer.send_batch(
+            [each if isinstance(each, bytes) else json.dumps(each) for each in values]
+        )
+
+
+def read_json(client: Any, topic: str) -> list[Any]:
+    """The values of all messages of *topic*, in order."""
+    return [json.loads(payload) for payload, _, _ in read(client, topic)]
+
+
+def read(client: Any, topic: str) -> list[tuple[bytes, bytes | None, dict[str, str]]]:
+    """Payload, key and attributes of all messages of *topic*, in order."""
+    return [
+        (message.payload, message.key, dict(message.attributes or {}))
+        for batch in client.read(topic)
+        for message in batch
+    ]

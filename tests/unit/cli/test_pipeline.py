@@ -1,0 +1,120 @@
+"""The commands of pipelines, as far as no Spark is needed."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from pydanube.cli.main import app
+from pydanube.pipelines.state import StateDirectory
+
+FILE = """\
+name: p
+sources: {a: {topic: /default/a}}
+sinks: {o: {input: a, format: noop, options: {x: "${env:NO_SUCH_SECRET}"}}}
+"""
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["pipeline", *map(str, arguments)])
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "p.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def test_what_init_writes_is_valid(tmp_path):
+    done = run("init", tmp_path / "new")
+    assert done.exit_code == 0
+    path = tmp_path / "new" / "pipeline.yaml"
+    assert done.stdout.splitlines() == [str(path)]
+    checked = run("validate", path, "--no-spark")
+    assert checked.exit_code == 0
+    assert "nothing is wrong with it; Spark and the servers" in checked.stdout
+    again = run("init", tmp_path / "new")
+    assert again.exit_code == 5
+    assert "nothing was written" in again.stderr
+
+
+def test_templates_are_listed():
+    assert "topic-to-delta" in run("init", "--list").stdout.splitlines()
+
+
+def test_every_problem_is_a_line_and_the_exit_code_is_2(file):
+    file.write_text(f"{FILE}sink: 1\ntrigger: soon\n")
+    for command in ("validate", "run"):
+        done = run(command, file)
+        assert done.exit_code == 2
+        first, second, third = done.stderr.splitlines()
+        assert first.startswith(f"error: {file}: line 3: sinks.o.options.x: the env")
+        assert second == f'error: {file}: line 4: sink: unknown; did you mean "sinks"?'
+        assert "line 5: trigger:" in third
+
+
+def test_machines_get_problems_as_json(file):
+    done = run("validate", file, "--format", "json", "--set", "x=1")
+    assert done.exit_code == 2
+    answer = json.loads(done.stdout)
+    assert [each["path"] for each in answer["problems"]] == [
+        "parameters",
+        "sinks.o.options.x",
+    ]
+
+
+@pytest.mark.parametrize("text", ["soon", "10"])
+def test_a_trigger_of_the_command_line_is_understood_or_refused(file, text):
+    file.write_text(FILE.replace("${env:NO_SUCH_SECRET}", "x"))
+    done = run("run", file, "--trigger", text)
+    assert done.exit_code == 2
+    assert "is not a duration" in done.stderr
+
+
+def test_a_setting_without_a_value_is_refused(file):
+    assert "NAME=VALUE" in run("validate", file, "--set", "x").stderr
+
+
+def test_either_a_master_or_a_remote(file):
+    done = run("validate", file, "--master", "local", "--remote", "sc://x")
+    assert done.exit_code == 2
+    assert "either --master or --remote" in done.stderr
+
+
+def test_where_nothing_ran_there_is_no_status_and_nothing_to_stop(file):
+    for command in ("status", "stop"):
+        done = run(command, file)
+        assert done.exit_code == 3
+        assert "p " in done.stderr
+
+
+def test_a_run_that_does_not_end_in_time_is_told(file):
+    state = StateDirectory(file.parent / ".danube/pipelines/p")
+    with state.locked("a test"):
+        done = run("stop", file, "--timeout", "1ms")
+        assert state.is_stop_requested()
+    assert done.exit_code == 9
+    assert "still running" in done.stderr
+
+
+def test_checkpoints_are_pushed_and_pulled(file, tmp_path):
+    remote = f"checkpoints: {{remote: 'file://{tmp_path}/remote'}}\n"
+    file.write_text(FILE.replace("${env:NO_SUCH_SECRET}", "x") + remote)
+    state = StateDirectory(file.parent / ".danube/pipelines/p")
+    metadata = state.checkpoints / "o" / "metadata"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text('{"id": "1"}')
+    pushed = run("checkpoint", "push", file)
+    assert pushed.exit_code == 0, pushed.stderr
+    assert "p: pushed snapshot 0" in pushed.stdout
+    metadata.unlink()
+    metadata.parent.rmdir()
+    pulled = run("checkpoint", "pull", file)
+    assert "p: pulled snapshot 0" in pulled.stdout
+    assert metadata.read_text() == '{"id": "1"}'
+    with state.locked("a test"):
+        assert "taken during a run" in run("checkpoint", "push", file).stdout
+    refused = run("checkpoint", "pull", file)
+    assert refused.exit_code == 4
+    assert "--at-least-once" in refused.stderr

@@ -1,0 +1,92 @@
+"""A run shows itself to people and to machines."""
+
+import io
+import json
+
+from rich.console import Console
+
+from pydanube.pipelines.display import (
+    COLUMNS,
+    Hidden,
+    JsonLines,
+    Lines,
+    LiveTable,
+    cells_of,
+    display_for,
+)
+from pydanube.pipelines.parameters import Secrets
+from pydanube.pipelines.progress import QueryProgress, QueryState
+
+
+def query(**more):
+    return QueryProgress(name="q", writes_to="parquet", **more)
+
+
+DONE = query(
+    state=QueryState.RUNNING,
+    batch=3,
+    rows=12_000,
+    input_rate=1234.5,
+    processing_rate=4000.0,
+    lag=0,
+    duration_s=0.25,
+    error="it broke",
+)
+
+
+def test_lines_are_written_when_something_changes():
+    out = io.StringIO()
+    display = Lines(out)
+    display.begin()
+    display.show([query()])
+    display.show([query()])
+    display.show([DONE])
+    display.end()
+    assert out.getvalue() == (
+        "q: waiting\n"
+        "q: running, batch 3, 12,000 rows, 4,000 rows/s, 1,234 rows/s in, lag 0, "
+        "took 0.25 s, last error: it broke\n"
+    )
+
+
+def test_json_lines_have_everything_by_name():
+    out = io.StringIO()
+    display = JsonLines(out)
+    display.begin()
+    display.say("hello")
+    display.show([DONE])
+    display.show([DONE])
+    display.end()
+    said, shown = map(json.loads, out.getvalue().splitlines())
+    assert said == {"event": "message", "text": "hello"}
+    assert shown["event"] == "query"
+    assert (shown["state"], shown["lag"], shown["duration_s"]) == ("running", 0, 0.25)
+
+
+def test_a_table_has_a_row_for_each_query():
+    out = io.StringIO()
+    display = LiveTable(Console(file=out, force_terminal=True, width=200))
+    display.begin()
+    display.say("[hello]")
+    display.show([query(), DONE])
+    display.end()
+    for words in ("[hello]", "Query", "12,000", "it broke", "0.25 s"):
+        assert words in out.getvalue()
+
+
+def test_what_is_not_known_is_a_dash():
+    assert len(cells_of(query())) == len(COLUMNS)
+    assert set(cells_of(query())[3:]) == {"\u2013", "0"}
+
+
+def test_secrets_are_not_said():
+    out = io.StringIO()
+    display = Hidden(Lines(out), Secrets(frozenset({"hunter2"})))
+    display.begin()
+    display.say("it was hunter2")
+    assert out.getvalue() == "it was ***\n"
+
+
+def test_the_display_suits_who_looks():
+    assert isinstance(display_for("json", io.StringIO()), JsonLines)
+    assert isinstance(display_for("table", io.StringIO()), Lines)

@@ -1,0 +1,63 @@
+"""Functions are found in files and modules, and travel with what they need."""
+
+import pytest
+
+from pydanube.pipelines.functions import (
+    FunctionName,
+    NoSuchFunction,
+    load_function,
+    look_for,
+    parse_function,
+)
+
+
+def test_a_name_is_a_place_and_a_function():
+    assert parse_function("f.py:g") == FunctionName("f.py", "g")
+    assert parse_function("a.b:g") == FunctionName("a.b", "g")
+    for text in ("f.py", ":g", "f.py:", "f.py:1", ""):
+        with pytest.raises(NoSuchFunction, match=r"FILE\.py:FUNCTION"):
+            parse_function(text)
+
+
+def test_a_function_of_an_installed_module():
+    assert load_function(FunctionName("os.path", "join"), None)("a", "b") == "a/b"
+    with pytest.raises(NoSuchFunction, match="cannot be imported"):
+        load_function(FunctionName("no.such.module", "f"), None)
+    with pytest.raises(NoSuchFunction, match='did you mean "join"'):
+        load_function(FunctionName("os.path", "joyn"), None)
+
+
+def test_a_function_of_a_file_may_use_its_neighbours(tmp_path):
+    pytest.importorskip("pyspark")
+    (tmp_path / "neighbour_of_f.py").write_text("ONE = 1\n")
+    (tmp_path / "f.py").write_text(
+        "from neighbour_of_f import ONE\ndef g(n):\n    return n + ONE\n"
+    )
+    function = load_function(FunctionName("f.py", "g"), tmp_path)
+    assert function(1) == 2
+    assert load_function(FunctionName("f.py", "g"), tmp_path) is function
+
+    import pickle
+    import subprocess
+    import sys
+
+    from pyspark import cloudpickle
+
+    # Where nobody knows the file.
+    code = "import pickle, sys; print(pickle.load(sys.stdin.buffer)(41))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=cloudpickle.dumps(function),
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout == b"42\n"
+    assert pickle.loads(cloudpickle.dumps(function))(1) == 2
+
+
+def test_a_file_that_fails_is_named(tmp_path):
+    (tmp_path / "f.py").write_text("raise ValueError('no')\n")
+    with pytest.raises(NoSuchFunction, match="cannot be imported: ValueError: no"):
+        load_function(FunctionName("f.py", "g"), tmp_path)
+    with pytest.raises(NoSuchFunction, match="has no function g"):
+        look_for(FunctionName("f.py", "g"), tmp_path)

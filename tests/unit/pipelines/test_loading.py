@@ -1,0 +1,93 @@
+"""A file is understood as a whole, or all that is wrong with it is told."""
+
+import pytest
+
+from pydanube.pipelines.loading import load, locate
+from pydanube.pipelines.problems import InvalidPipeline
+from pydanube.pipelines.spec import Trigger, TriggerKind
+from pydanube.pipelines.templates import DECLARATIVE, templates
+
+GOOD = """\
+name: orders
+parameters: {topic: /default/orders, secret: "${env:PASSWORD}"}
+sources: {orders: {topic: "${topic}"}}
+sinks:
+  out: {input: orders, format: noop, options: {password: "${secret}"}}
+  slow: {input: orders, format: noop, trigger: {every: 1m}}
+"""
+ENVIRONMENT = {"PASSWORD": "hunter2"}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text):
+        path = tmp_path / "p.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def problems_of(path, **more):
+    with pytest.raises(InvalidPipeline) as caught:
+        load(path, **more)
+    return {each.path: each for each in caught.value.problems}
+
+
+def test_a_file_becomes_a_pipeline(write):
+    path = write(GOOD)
+    found = load(path, parameters={"topic": "/default/o2"}, environment=ENVIRONMENT)
+    assert found.name == "orders"
+    assert found.spec.sources["orders"].topic == "/default/o2"
+    assert found.broker == "danube://127.0.0.1:6651"
+    assert found.state_directory == path.parent / ".danube/pipelines/orders"
+    assert found.secrets.hide("x hunter2") == "x ***"
+    every = Trigger(TriggerKind.EVERY, 60)
+    assert found.trigger_of(found.spec.sinks["slow"]) == every
+    assert found.trigger_of(found.spec.sinks["out"]).ends
+    continuous = found.with_trigger(Trigger(TriggerKind.CONTINUOUS))
+    assert not continuous.trigger_of(found.spec.sinks["out"]).ends
+    assert found.on_spark(master=None, remote="sc://x").spec.spark.remote == "sc://x"
+
+
+def test_the_broker_is_the_file_s_or_else_the_environment_s(write):
+    url = {"DANUBE_URL": "danube://there:1", **ENVIRONMENT}
+    assert load(write(GOOD), environment=url).broker == "danube://there:1"
+    named = write(f"broker: danube://here:2\n{GOOD}")
+    assert load(named, environment=url).broker == "danube://here:2"
+
+
+def test_problems_have_their_lines_and_no_secrets(write):
+    path = write(GOOD.replace("format: noop, trigger", "mode: '${secret}', trigger"))
+    found = problems_of(path, environment=ENVIRONMENT)
+    assert found["sinks.slow.mode"].line == 6
+    assert "'***'" in found["sinks.slow.mode"].message
+
+
+def test_a_missing_secret_is_found_without_spark(write):
+    found = problems_of(write(GOOD), environment={"PASSWORT": "x"})
+    assert 'did you mean "PASSWORT"?' in found["parameters.secret"].message
+
+
+def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
+    found = problems_of(tmp_path / "none.yaml")
+    assert "No such file" in found[""].message
+
+
+def test_a_file_is_located_although_the_rest_is_wrong(write):
+    path = write(GOOD)
+    assert locate(path, {}, {}) == ("orders", path.parent / ".danube/pipelines/orders")
+    own = write(f"checkpoints: {{path: '${{topic}}/x'}}\n{GOOD}")
+    name, directory = locate(own, {"topic": "state"}, ENVIRONMENT)
+    assert (name, directory) == ("orders", path.parent / "state/x")
+    with pytest.raises(InvalidPipeline, match="name: is missing"):
+        locate(write("sources: {}"), {}, {})
+    with pytest.raises(InvalidPipeline, match="is not a parameter"):
+        locate(write("name: ${nope}"), {}, {})
+
+
+@pytest.mark.parametrize("name", [each for each in templates() if each != DECLARATIVE])
+def test_the_file_of_every_template_is_understood(name):
+    names = ("POSTGRES_URI", "DATABASE_USER", "DATABASE_PASSWORD")
+    path = templates()[name] / "pipeline.yaml"
+    assert load(path, environment=dict.fromkeys(names, "x")).spec.sinks

@@ -1,0 +1,55 @@
+"""Problems are told once, with their place."""
+
+import pytest
+
+from pydanube.model.errors import InvalidConfig
+from pydanube.pipelines.problems import (
+    InvalidPipeline,
+    Problem,
+    Problems,
+    dotted,
+    listed,
+    suggestion,
+)
+
+
+def test_a_problem_says_where_and_what():
+    assert str(Problem("sinks.a", "unknown", 3)) == "line 3: sinks.a: unknown"
+    assert str(Problem("", "not YAML")) == "not YAML"
+
+
+def test_places_are_dotted():
+    assert dotted(("a", "b", 0, "c")) == "a.b[0].c"
+
+
+def test_each_place_keeps_its_first_problem_in_the_order_of_the_file():
+    lines = {("b",): 2, ("a",): 5}
+    problems = Problems(lines.get)
+    problems.add(("a",), "first")
+    problems.add(("b",), "other")
+    problems.add(("a",), "second")
+    assert [each.message for each in problems.found] == ["other", "first"]
+
+
+@pytest.mark.parametrize(
+    ("place", "is_under"),
+    [(("a",), True), (("a", "b"), True), (("a", "c"), False), (("ab",), False)],
+)
+def test_a_place_knows_of_problems_inside_of_it(place, is_under):
+    problems = Problems(lambda _: None)
+    problems.add(("a", "b", 0), "wrong")
+    assert problems.under(place) is is_under
+
+
+def test_a_pipeline_with_problems_is_a_setting_that_is_wrong():
+    error = InvalidPipeline("p.yaml", [Problem("a", "x"), Problem("b", "y")])
+    assert isinstance(error, InvalidConfig)
+    assert str(error) == "p.yaml: a: x; p.yaml: b: y"
+
+
+def test_near_words_are_suggested_in_any_case():
+    assert suggestion("TOPIK", ["topic", "path"]) == '; did you mean "topic"?'
+    assert suggestion("zzz", ["topic"]) == ""
+    assert listed(["a", "b", "c"]) == "a, b and c"
+    assert listed(["a"]) == "a"
+    assert listed([]) == "nothing"

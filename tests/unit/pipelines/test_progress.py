@@ -1,0 +1,93 @@
+"""What Spark reports adds up to how far a query is."""
+
+import json
+
+from pydanube.pipelines.progress import (
+    QueryProgress,
+    QueryState,
+    RunState,
+    key_of,
+    lag_of,
+    unseen,
+)
+from pydanube.spark import offsets
+from pydanube.spark.offsets import Position
+
+
+def positions(**by_topic):
+    return json.dumps(
+        offsets.to_json(
+            {f"/default/{name}": Position(1, end) for name, end in by_topic.items()}
+        )
+    )
+
+
+def report(batch, rows, *, is_idle=False, latest=None, end=None, **more):
+    return {
+        "runId": "r",
+        "batchId": batch,
+        "timestamp": f"t{batch}",
+        "numInputRows": rows,
+        "inputRowsPerSecond": 10.0,
+        "processedRowsPerSecond": float("nan") if not rows else 20.0,
+        "durationMs": {"triggerExecution": 500}
+        | ({} if is_idle else {"addBatch": 400}),
+        "sources": [{"latestOffset": latest, "endOffset": end}],
+        **more,
+    }
+
+
+def query():
+    return QueryProgress(name="q", writes_to="w")
+
+
+def test_batches_add_up():
+    found = query()
+    behind = {"latest": positions(a=7, b=3), "end": positions(a=5, b=3)}
+    assert found.on_reports([report(0, 5), report(1, 2, **behind)])
+    assert (found.batch, found.rows, found.lag) == (1, 7, 2)
+    assert (found.input_rate, found.processing_rate) == (10.0, 20.0)
+    assert found.duration_s == 0.5
+
+
+def test_a_report_of_nothing_to_do_is_no_batch():
+    found = query()
+    found.on_reports([report(0, 5)])
+    assert not found.on_reports([report(1, 0, is_idle=True)])
+    assert (found.batch, found.rows, found.processing_rate) == (0, 5, 20.0)
+
+
+def test_the_lag_is_over_all_topics_and_sources():
+    sources = [
+        {"latestOffset": positions(a=7, new=4), "endOffset": positions(a=5)},
+        {"latestOffset": positions(c=2), "endOffset": positions(c=1)},
+        {"latestOffset": "7", "endOffset": "5"},
+    ]
+    assert lag_of({"sources": sources}) == 7
+
+
+def test_a_topic_that_was_created_again_waits_as_a_whole():
+    other = json.dumps(offsets.to_json({"/default/a": Position(2, 3)}))
+    sources = [{"latestOffset": other, "endOffset": positions(a=100)}]
+    assert lag_of({"sources": sources}) == 3
+
+
+def test_nobody_knows_the_lag_of_other_sources():
+    for offset in (None, 5, "5", "x", {"a": 1}, '{"version": 99}'):
+        sources = [{"latestOffset": offset, "endOffset": offset}]
+        assert lag_of({"sources": sources}) is None
+    assert lag_of({}) is None
+
+
+def test_reports_are_taken_once():
+    reports = [report(each, 1) for each in range(4)]
+    assert unseen(reports, None) == reports
+    assert unseen(reports, key_of(reports[1])) == reports[2:]
+    assert unseen(reports, ("another run", 1, "t1")) == reports
+
+
+def test_what_is_over_is_over():
+    assert QueryState.STOPPED.is_over
+    assert not QueryState.RETRYING.is_over
+    assert RunState.FAILED.is_over
+    assert not RunState.STOPPING.is_over

@@ -1,0 +1,85 @@
+"""What a run is told from outside, and what an earlier one has left behind."""
+
+import os
+import signal
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pydanube.model.errors import Conflict
+from pydanube.pipelines.loading import load
+from pydanube.pipelines.progress import RunState
+from pydanube.pipelines.running import (
+    LEFTOVER_WAIT_S,
+    Asked,
+    new_status,
+    signals_to,
+    wait_for_leftover,
+)
+from pydanube.pipelines.state import StateDirectory, process_mark
+
+
+@pytest.fixture
+def state(tmp_path):
+    return StateDirectory(tmp_path)
+
+
+@pytest.fixture
+def status(tmp_path):
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        "name: p\nsources: {a: {topic: /default/a}}\n"
+        "sinks: {o: {input: a, format: noop}}\n"
+    )
+    return new_status(load(path))
+
+
+def test_the_first_signal_asks_and_the_second_one_insists():
+    asked = Asked()
+    before = signal.getsignal(signal.SIGTERM)
+    with signals_to(asked):
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert asked.number == signal.SIGTERM
+        assert not asked.insists
+        os.kill(os.getpid(), signal.SIGINT)
+        assert asked.number == signal.SIGTERM
+        assert asked.insists
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def wait(self, seconds):
+        self.now += seconds
+
+
+def wait(state):
+    clock = Clock()
+    wait_for_leftover(state, clock=clock, wait=clock.wait)
+    return clock.now
+
+
+def test_nothing_is_waited_for_where_nothing_ran(state):
+    assert wait(state) == 0
+
+
+def test_the_spark_of_a_run_that_was_killed_is_waited_for(state, status):
+    mark = process_mark(os.getpid())
+    if mark is None:
+        pytest.skip("this system does not tell")
+    status.jvm = (os.getpid(), "another process of this number")
+    state.write_status(status)
+    assert wait(state) == 0
+    status.jvm = (os.getpid(), mark)
+    status.state = RunState.STOPPED
+    state.write_status(status)
+    assert wait(state) == 0
+    status.state = RunState.RUNNING
+    state.write_status(status)
+    with pytest.raises(Conflict, match=f"still there after {LEFTOVER_WAIT_S:.0f} s"):
+        wait(state)

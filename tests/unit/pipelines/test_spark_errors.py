@@ -1,0 +1,83 @@
+"""What Spark says becomes a sentence."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pydanube.pipelines.spark_errors import (
+    CHARACTERS_MAX,
+    condition_of,
+    parameters_of,
+    place_in,
+    said,
+)
+
+
+class SparkSays(Exception):
+    def getCondition(self):  # noqa: N802  # As Spark calls it.
+        return "TABLE_OR_VIEW_NOT_FOUND"
+
+    def getMessageParameters(self):  # noqa: N802
+        return {"relationName": "`x`"}
+
+
+def test_codes_plans_and_traces_are_left_out():
+    text = (
+        "[UNRESOLVED_COLUMN.WITH_SUGGESTION] There is no `x`. SQLSTATE: 42703; line 1 "
+        "pos 7;\n'Project ['x]\n+- Range\n\tat org.apache.spark"
+    )
+    assert said(ValueError(text)) == "There is no `x`."
+
+
+def test_what_ended_a_query_is_said_and_not_that_it_ended():
+    text = (
+        "[STREAM_FAILED] Query [id = a, runId = b] terminated with exception: the disk "
+        "is full SQLSTATE: XXKST\n=== Streaming Query ==="
+    )
+    assert said(ValueError(text)) == "the disk is full"
+    without_code = "It failed.\n=== Streaming Query ===\nIdentifier: x"
+    assert said(ValueError(without_code)) == "It failed."
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "pydanube.model.errors.TopicNotFound: there is no /default/x",
+            "there is no /default/x",
+        ),
+        ("ValueError: not yet", "ValueError: not yet"),
+        ("package.Broken: so", "Broken: so"),
+    ],
+)
+def test_what_python_code_has_raised_is_said(line, expected):
+    text = (
+        "[PYTHON_EXCEPTION] Failed: Traceback (most recent call last):\n"
+        '  File "a.py", line 1, in f\n    raise X\n'
+        "KeyError: first\n\nDuring handling of the above:\n\n"
+        "Traceback (most recent call last):\n"
+        f'  File "b.py", line 2, in g\n    Raise: x\n{line}\n\n\tat org.apache'
+    )
+    assert said(ValueError(text)) == expected
+
+
+def test_it_is_short_and_never_empty():
+    assert len(said(ValueError("x" * 10_000))) <= CHARACTERS_MAX + 2
+    assert said(ValueError()) == "ValueError"
+
+
+def test_what_it_is_about_if_spark_says_so():
+    assert condition_of(SparkSays()) == "TABLE_OR_VIEW_NOT_FOUND"
+    assert parameters_of(SparkSays()) == {"relationName": "`x`"}
+    assert condition_of(ValueError()) == ""
+    assert parameters_of(ValueError()) == {}
+
+
+def test_the_line_of_a_file_where_it_arose():
+    with pytest.raises(ValueError, match="here") as caught:
+        int("here")
+    place = place_in(caught.value, Path(__file__))
+    assert place.endswith("of test_spark_errors.py")
+    assert place_in(caught.value, Path("other.py")) == ""

@@ -1,0 +1,114 @@
+"""A file's words become values, and any other word is a problem."""
+
+import pytest
+
+from pydanube.pipelines.problems import Problems
+from pydanube.pipelines.spec import (
+    Mode,
+    Read,
+    Trigger,
+    TriggerKind,
+    option_text,
+    parse_duration,
+    parse_spec,
+    parse_trigger,
+)
+
+
+def parse(**tree):
+    problems = Problems(lambda _: None)
+    spec = parse_spec({"name": "p", **tree}, problems)
+    return spec, {each.path: each.message for each in problems.found}
+
+
+def test_a_file_becomes_values():
+    spec, problems = parse(
+        sources={"a": {"topic": "/default/a", "read": "table"}},
+        steps={"b": {"sql": "SELECT 1", "watermark": {"column": "c", "delay": "1 s"}}},
+        sinks={"d": {"input": "b", "format": "noop", "mode": "update"}},
+        spark={"settings": {"spark.x": True}},
+        steps_=None,
+    )
+    assert problems == {"steps_": 'unknown; did you mean "steps"?'}
+    assert spec.sources["a"].read is Read.TABLE
+    assert spec.steps["b"].watermark.column == "c"
+    assert spec.sinks["d"].mode is Mode.UPDATE
+    assert spec.spark.settings == {"spark.x": True}
+
+
+def test_an_empty_part_is_one_left_out():
+    spec, problems = parse(steps=None, spark=None)
+    assert not problems
+    assert spec.steps == {}
+
+
+def test_all_problems_are_found_each_at_its_place():
+    _, problems = parse(
+        sources={"a": {"topik": "x", "topics": "x"}, "b": 1},
+        steps={"c": {"watermark": {"column": "d"}}},
+        sinks={"e": {"mode": "updat", "options": {"x": [1]}}},
+        retries={"count": "many"},
+        checkpoints=[],
+    )
+    assert problems.keys() == {
+        "sources.a.topik",
+        "sources.a.topics",
+        "sources.b",
+        "steps.c.watermark",
+        "sinks.e.mode",
+        "sinks.e.options",
+        "retries.count",
+        "checkpoints",
+    }
+    assert problems["sources.a.topik"] == 'unknown; did you mean "topic"?'
+    assert problems["steps.c.watermark"] == "'delay' is missing"
+    assert 'did you mean "update"?' in problems["sinks.e.mode"]
+    assert problems["checkpoints"] == "must be settings by name, not a list"
+
+
+def test_a_pipeline_without_a_name_is_none():
+    problems = Problems(lambda _: None)
+    assert parse_spec({}, problems) is None
+    assert [each.message for each in problems.found] == ["'name' is missing"]
+
+
+@pytest.mark.parametrize(
+    ("value", "trigger"),
+    [
+        ("available-now", Trigger(TriggerKind.AVAILABLE_NOW)),
+        ("continuous", Trigger(TriggerKind.CONTINUOUS)),
+        ({"every": "10s"}, Trigger(TriggerKind.EVERY, 10.0)),
+    ],
+)
+def test_triggers(value, trigger):
+    assert parse_trigger(value) == trigger
+    assert trigger.ends is (trigger.kind is TriggerKind.AVAILABLE_NOW)
+
+
+@pytest.mark.parametrize("value", ["once", {"every": "10"}, {"each": "10s"}, 5, None])
+def test_what_is_no_trigger_is_refused(value):
+    with pytest.raises(ValueError, match=r"trigger|duration"):
+        parse_trigger(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("500ms", 0.5), ("10s", 10), ("1.5 m", 90), ("2h", 7200), ("1d", 86_400)],
+)
+def test_durations(text, seconds):
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "10", "0s", "-1s", "1 week", "s"])
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(ValueError, match="duration"):
+        parse_duration(text)
+
+
+def test_options_are_texts_as_spark_takes_them():
+    assert [option_text(each) for each in (True, 5, 1.5, "X")] == [
+        "true",
+        "5",
+        "1.5",
+        "X",
+    ]

@@ -1,0 +1,73 @@
+"""One run at a time, and its status can be read while it is there and later."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pydanube.model.errors import Conflict
+from pydanube.pipelines.progress import QueryProgress, RunState, RunStatus
+from pydanube.pipelines.state import StateDirectory, is_alive, process_mark
+
+
+@pytest.fixture
+def state(tmp_path):
+    return StateDirectory(tmp_path / "state")
+
+
+def status(**more):
+    return RunStatus(
+        pipeline="p", file="p.yaml", pid=7, host="h", since="s", updated="u", **more
+    )
+
+
+@pytest.mark.slow
+def test_two_runs_at_once_are_refused_and_told_who_it_is(state):
+    assert not state.is_locked()
+    with state.locked("first"):
+        assert state.is_locked()
+        state.write_status(status(state=RunState.RUNNING))
+        with (
+            pytest.raises(Conflict, match="p is running already, as process 7 on h"),
+            StateDirectory(state.path).locked("second"),
+        ):
+            pass
+    assert not state.is_locked()
+    with state.locked("again"):
+        pass
+
+
+def test_a_status_is_read_as_it_was_written(state):
+    assert state.read_status() is None
+    with state.locked("test"):
+        written = status(jvm=(5, "x"), queries=[QueryProgress(name="q", writes_to="w")])
+        state.write_status(written)
+        assert state.read_status() == written
+        (state.path / "status.json").write_text("{")
+        assert state.read_status() is None
+
+
+def test_a_stop_is_asked_for_and_forgotten(state):
+    with state.locked("test"):
+        assert not state.is_stop_requested()
+        state.request_stop()
+        assert state.is_stop_requested()
+        state.forget_stop()
+        state.forget_stop()
+        assert not state.is_stop_requested()
+
+
+def test_a_process_is_told_from_a_later_one_of_its_number():
+    mark = process_mark(os.getpid())
+    if mark is None:
+        pytest.skip("this system does not tell")
+    assert is_alive((os.getpid(), mark))
+    assert not is_alive((os.getpid(), "another"))
+    assert not is_alive(None)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    # It is dead already, although nobody has taken note of it yet.
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    assert process_mark(ended.pid) is None
+    ended.wait()
+    assert process_mark(ended.pid) is None

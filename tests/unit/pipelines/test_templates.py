@@ -1,0 +1,34 @@
+"""Templates are written as they are, and never over something."""
+
+import pytest
+
+from pydanube.model.errors import AlreadyExists, InvalidRequest
+from pydanube.pipelines.templates import DEFAULT, templates, write_template
+
+
+def test_there_is_one_to_begin_with_and_one_of_spark_s_own_kind():
+    assert {DEFAULT, "declarative"} <= templates().keys()
+
+
+@pytest.mark.parametrize("name", templates())
+def test_all_files_of_a_template_are_written(name, tmp_path):
+    written = write_template(name, tmp_path / "new")
+    source = templates()[name]
+    assert {path.name for path in written} >= {
+        path.name for path in source.iterdir() if path.is_file()
+    }
+    for path in written:
+        original = source / path.relative_to(tmp_path / "new")
+        assert path.read_text() == original.read_text()
+
+
+def test_nothing_is_replaced_and_then_nothing_is_written(tmp_path):
+    (tmp_path / "pipeline.yaml").write_text("mine")
+    with pytest.raises(AlreadyExists, match="nothing was written"):
+        write_template("enrich", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["pipeline.yaml"]
+
+
+def test_a_template_that_is_not_there_is_told_by_its_neighbour(tmp_path):
+    with pytest.raises(InvalidRequest, match='did you mean "enrich"'):
+        write_template("enrick", tmp_path)
