@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pydanube.bench.machine import Machine, measure_machine
-from pydanube.bench.run import GRPC, WORKLOADS, Row, Scale, run_bench
+from pydanube.bench.run import GRPC, ON_REQUEST, WORKLOADS, Row, Scale, run_bench
 from pydanube.cli.answers import Format, print_json, print_line, print_table, say
 from pydanube.cli.options import AnswerFormat, examples
 from pydanube.demo.broker_process import printed_url, running_broker
@@ -27,6 +27,7 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
     epilog=examples(
         "danube bench",
         "danube bench --workload end-to-end --message-bytes 1024",
+        "danube bench --workload spark-read -n 2000000 --message-bytes 200",
         "danube bench --url danube://10.0.0.5:6651 --format json",
     )
 )
@@ -35,8 +36,8 @@ def bench(
     workload: Annotated[
         str | None,
         typer.Option(
-            metavar="|".join([*WORKLOADS, GRPC]),
-            help="Only this one; by default all of them.",
+            metavar="|".join([*WORKLOADS, GRPC, *ON_REQUEST]),
+            help="Only this one; by default all but those with Spark.",
         ),
     ] = None,
     messages: Annotated[
@@ -83,8 +84,16 @@ def bench(
     Producer, broker and consumer are processes of their own. Every figure says what
     an acknowledgement meant, and every consumer checks that each message came once
     and in order. Topics under /default/bench-… are made for it and deleted.
+
+    The workloads: publish in batches; end-to-end, publishing and consuming at once;
+    sharing, the same with subscriptions of each type; backlog, consuming what is
+    there; one-by-one, message by message instead of in batches; latency, one message
+    at a time; grpc, what clients of the original Danube get; and those with Spark.
+
+    A figure is for this machine, disk and batch size. To compare with other systems,
+    run `make bench` in a checkout: it measures them side by side.
     """
-    known = [*WORKLOADS, GRPC]
+    known = [*WORKLOADS, GRPC, *ON_REQUEST]
     if workload is not None and workload not in known:
         raise InvalidRequest(
             f"there is no workload {workload!r}; choose from {', '.join(known)}"

@@ -1,0 +1,99 @@
+"""
+Sending at a fixed rate, whatever the system does: an open loop.
+
+A message is due at a time that is fixed beforehand; what delays it, the client, the
+server or a pause of the machine, counts for it and for all that wait behind it.
+Waiting for the next one is done by a timer of the kernel where there is one: those of
+event loops are a millisecond coarse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import struct
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TICK_S = 200e-6
+"""Messages that are due within one tick may leave together."""
+
+_CLOCK_MONOTONIC = 1
+_NONBLOCK = os.O_NONBLOCK
+_CLOEXEC = os.O_CLOEXEC
+
+
+class Ticks:
+    """Wakes its owner up again and again."""
+
+    def __init__(self, descriptor: int | None, interval_s: float) -> None:
+        self._descriptor = descriptor
+        self._interval_s = interval_s
+        self._came = asyncio.Event()
+
+    async def next(self) -> None:
+        """Wait for the next tick; several that were missed are one."""
+        if self._descriptor is None:
+            await asyncio.sleep(self._interval_s)
+            return
+        await self._came.wait()
+        self._came.clear()
+
+    def on_tick(self) -> None:
+        """The timer has told."""
+        assert self._descriptor is not None
+        try:
+            os.read(self._descriptor, 8)
+        except BlockingIOError:
+            return
+        self._came.set()
+
+
+@contextmanager
+def ticking(rate: float) -> Iterator[Ticks]:
+    """Ticks for sending at *rate* a second: one for each message, or every 200 µs."""
+    interval_s = max(1 / rate, TICK_S)
+    descriptor = _timer(interval_s)
+    ticks = Ticks(descriptor, interval_s)
+    if descriptor is None:
+        yield ticks
+        return
+    loop = asyncio.get_running_loop()
+    loop.add_reader(descriptor, ticks.on_tick)
+    try:
+        yield ticks
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+def due_count(now_ns: int, start_ns: int, rate: float) -> int:
+    """How many messages are due by now, if the first one is at the start."""
+    if now_ns < start_ns:
+        return 0
+    return int((now_ns - start_ns) * rate / 1e9) + 1
+
+
+def _timer(interval_s: float) -> int | None:
+    """A timer's descriptor; None where there are no such timers."""
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor: int = libc.timerfd_create(_CLOCK_MONOTONIC, _NONBLOCK | _CLOEXEC)
+    seconds, nanoseconds = divmod(round(interval_s * 1e9), 10**9)
+    # The interval, then the first expiry; each is seconds and nanoseconds.
+    setting = struct.pack("qqqq", seconds, nanoseconds, seconds, nanoseconds)
+    if descriptor < 0 or libc.timerfd_settime(descriptor, 0, setting, None) < 0:
+        raise OSError(ctypes.get_errno(), "the kernel gives no timer")
+    return descriptor
+
+
+def sleep_until(start_ns: int) -> float:
+    """How long it is until a time of the monotonic clock; not negative."""
+    return max(0.0, (start_ns - time.monotonic_ns()) / 1e9)

@@ -1,0 +1,196 @@
+"""What was measured, as text for a terminal, as Markdown for a page, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from bench.plan import WORKLOADS, Skip
+from bench.rows import FIGURES, Row, Run, by_table, rows_of
+from bench.run import Measurement
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from bench.figures import Spread
+
+LATENCY_FIGURES = ("p50", "p90", "p99", "p99.9", "max", "lag_p99")
+THROUGHPUT_FIGURES = ("messages_per_s", "mb_per_s")
+COSTS = ("client_cpu_s_per_million", "server_cpu_s_per_million", "server_peak_mb")
+
+
+def to_json(measurement: Measurement) -> str:
+    """Everything, with the rows that the runs come to."""
+    rows = [row.as_dict() for row in rows_of(measurement.runs)]
+    return json.dumps(measurement.as_dict() | {"rows": rows}, indent=1)
+
+
+def read(path: Path) -> Measurement:
+    """A measurement that was written as JSON."""
+    told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    told.pop("rows")
+    runs = [Run(**run) for run in told.pop("runs")]
+    skips = [
+        Skip(skip["line"], skip["reason"], tuple(skip["workloads"]))
+        for skip in told.pop("skips")
+    ]
+    return Measurement(**told, runs=runs, skips=skips)
+
+
+def to_text(measurement: Measurement) -> str:
+    """Tables of what may be compared, for a terminal."""
+    parts = [machine_sentence(measurement)]
+    for (workload, durability), rows in by_table(rows_of(measurement.runs)):
+        parts.append(f"{title_of(workload)} [{durability}]")
+        parts.append(_aligned(*_cells(rows, " ")))
+    parts += [f"skipped: {skip_sentence(skip)}" for skip in measurement.skips]
+    return "\n\n".join(parts) + "\n"
+
+
+def to_markdown(measurement: Measurement, charts: dict[tuple[str, str], str]) -> str:
+    """The same as a page; *charts* are files by workload and durability class."""
+    parts = [
+        machine_sentence(measurement),
+        _conditions(measurement),
+        *_markdown_systems(measurement),
+    ]
+    shown = ""
+    for (workload, durability), rows in by_table(rows_of(measurement.runs)):
+        if workload != shown:
+            parts.append(f"## {title_of(workload)}")
+            shown = workload
+        parts.append(f"### {durability[0].upper()}{durability[1:]}")
+        chart = charts.get((workload, durability))
+        if chart is not None:
+            parts.append(f"![{title_of(workload)}, {durability}]({chart})")
+        head, lines = _cells(rows, "<br>")
+        parts.append(_markdown_table(head, lines))
+    if measurement.skips:
+        parts.append("## Not measured")
+        parts.append("\n".join(f"- {skip_sentence(s)}" for s in measurement.skips))
+    return "\n\n".join(parts) + "\n"
+
+
+def machine_sentence(measurement: Measurement) -> str:
+    """What the figures depend on."""
+    machine = measurement.machine
+    return (
+        f"{machine['cores']} cores ({machine['processor']}), "
+        f"{machine['memory_gb']:.0f} GB of memory, {machine['disk']}, "
+        f"{machine['system']}, Python {machine['python']}. One fdatasync of 400 "
+        f"appended bytes takes {machine['fdatasync_us']:.0f} µs, memory is copied at "
+        f"{machine['copy_gb_s']:.1f} GB/s; load before: {machine['load_before']:.1f}."
+    )
+
+
+def title_of(workload: str) -> str:
+    """What a workload is called in reports."""
+    return WORKLOADS[workload].title
+
+
+def headline(run: Run) -> str:
+    """A run in one line, when it has been made."""
+    what = f"{run.line}, {run.message_bytes:,} B"
+    if run.failure is not None:
+        return f"{what}: FAILED: {run.failure}"
+    figures = run.figures
+    if WORKLOADS[run.workload].shows_latency:
+        return (
+            f"{what}: p50 {figures['p50']:,.0f} µs, p99 {figures['p99']:,.0f} µs, "
+            f"max {figures['max']:,.0f} µs ({run.messages:,} messages)"
+        )
+    return (
+        f"{what}: {_number(figures['messages_per_s'])} messages/s, "
+        f"{_number(figures['mb_per_s'])} MB/s ({run.messages:,} messages)"
+    )
+
+
+def _conditions(measurement: Measurement) -> str:
+    whole = "" if measurement.is_complete else " The measurement was ended early."
+    return (
+        f"Median (lowest to highest) of {measurement.rounds} rounds, interleaved, of "
+        f"about {measurement.seconds:g} s each. Every run was checked for messages "
+        f"that are lost, repeated or out of order.{whole}"
+    )
+
+
+def _markdown_systems(measurement: Measurement) -> list[str]:
+    head = ["system", "versions", "driven with"]
+    lines = [
+        [name, version, measurement.how[name]]
+        for name, version in measurement.versions.items()
+    ]
+    return [_markdown_table(head, lines)] if lines else []
+
+
+def _cells(rows: Sequence[Row], between: str) -> tuple[list[str], list[list[str]]]:
+    """The head and the lines of a table."""
+    order: tuple[str, ...] = THROUGHPUT_FIGURES + COSTS
+    if WORKLOADS[rows[0].workload].shows_latency:
+        order = LATENCY_FIGURES + COSTS
+    names = [name for name in order if any(name in row.figures for row in rows)]
+    head = ["system", "setting", "bytes", *(FIGURES[name] for name in names)]
+    return head, [_line(row, names, between) for row in rows]
+
+
+def _line(row: Row, names: Sequence[str], between: str) -> list[str]:
+    figures = [_spread(name, row.figures.get(name)) for name in names]
+    failed = ""
+    if row.failures:
+        failed = (
+            f"{between}FAILED {len(row.failures)} of {row.rounds}: {row.failures[0]}"
+        )
+    setting = f"{row.setting}{failed}".replace("\n", " ")
+    return [row.line, setting, f"{row.message_bytes:,}", *figures]
+
+
+def _spread(name: str, spread: Spread | None) -> str:
+    if spread is None:
+        return "-"
+    write = _microseconds if name in LATENCY_FIGURES else _number
+    if spread.low == spread.high:
+        return write(spread.median)
+    return f"{write(spread.median)} ({write(spread.low)} to {write(spread.high)})"
+
+
+def _microseconds(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _number(value: float) -> str:
+    """Three digits that count."""
+    for limit, unit in ((1e6, " M"), (1e4, " k")):
+        if value >= limit:
+            scaled = value / (1e6 if unit == " M" else 1e3)
+            return f"{scaled:.{max(0, 3 - len(str(int(scaled))))}f}{unit}"
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def skip_sentence(skip: Skip) -> str:
+    """What is not measured, and why."""
+    what = f" ({', '.join(skip.workloads)})" if skip.workloads else ""
+    return f"{skip.line}{what}: {skip.reason}"
+
+
+def _aligned(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        texts = [
+            cell.ljust(width) if at < 2 else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        return "  ".join(texts).rstrip()
+
+    return "\n".join(map(line, [head, *lines]))
+
+
+def _markdown_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
+
+    rule = f"|{'---|' * len(head)}"
+    return "\n".join([line(head), rule, *map(line, lines)])

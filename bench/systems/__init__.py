@@ -1,0 +1,28 @@
+"""The systems under test, one file each."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bench.systems.system import System
+
+NAMES = (
+    "danube",
+    "danube-grpc",
+    "nats",
+    "redis",
+    "rabbitmq-quorum",
+    "rabbitmq-stream",
+    "kafka-aiokafka",
+    "kafka-confluent",
+)
+"""In the order of the report; the file of each is its name with underscores."""
+
+
+def find_system(name: str) -> System:
+    """The system called *name*; only its file is imported."""
+    module = import_module(f"bench.systems.{name.replace('-', '_')}")
+    system: System = module.SYSTEM
+    return system

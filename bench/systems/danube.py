@@ -1,0 +1,308 @@
+"""pydanube: a broker of its own, and the native client."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from bench.durability import Durability
+from bench.servers import running
+from bench.systems.inbox import Inbox
+from bench.systems.system import (
+    Consumer,
+    Driver,
+    Publisher,
+    Server,
+    System,
+    Variant,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+WINDOW_BATCHES = 16
+CHUNK_BYTES = 512 * 1024
+CHUNK_MESSAGES = 1000
+FEW_MESSAGES = 100
+PREFETCH_MESSAGES = 20_000
+RECEIVED_MAX = 10_000
+AT_MOST_ONCE = (
+    "a non-reliable topic drops what its consumers are not quick enough for, so there "
+    "is no figure without loss"
+)
+
+VARIANTS = (
+    Variant(
+        name="durable",
+        durability=Durability.SYNCED,
+        setting="topic durability=durable (default)",
+    ),
+    Variant(
+        name="written",
+        durability=Durability.PAGE_CACHE,
+        setting="topic durability=written",
+    ),
+    Variant(
+        name="memory",
+        durability=Durability.MEMORY,
+        setting="non-reliable topic",
+        cannot=dict.fromkeys(
+            ("publish", "both", "backlog", "latency", "topics", "shared", "fan-out"),
+            AT_MOST_ONCE,
+        ),
+    ),
+)
+
+
+@contextmanager
+def serving(variant: Variant, directory: Path, workload: str) -> Iterator[Server]:
+    """
+    A broker with its defaults, while the body runs.
+
+    For the backlog it seals everything at once: what is measured is reading segments.
+    """
+    log = directory / "log"
+    environ = {"DANUBE_STORAGE__SEAL_AGE_S": "0"} if workload == "backlog" else {}
+    command: list[str | Path] = [
+        *(sys.executable, "-m", "pydanube.cli.main", "broker"),
+        *("--data-dir", directory / "data", "--stream-port", "0"),
+        *("--http-port", "0", "--grpc-port", "0", "--admin-port", "0"),
+    ]
+    with running(
+        command, log, is_ready=lambda: _url(log, "grpc") is not None, environ=environ
+    ) as pid:
+        endpoint = {
+            "url": _url(log, "stream"),
+            "grpc_url": _url(log, "grpc"),
+            "variant": variant.name,
+        }
+        yield Server(endpoint=endpoint, pids=(pid,))
+
+
+def _url(log: Path, door: str) -> str | None:
+    printed = log.read_text(errors="replace")
+    if door == "stream":
+        found = re.search(r"danube://[\w.:\[\]-]+:\d+", printed)
+        return found and found[0]
+    found = re.search(rf"^ +{door} +(\S+)$", printed, re.MULTILINE)
+    return found and found[1]
+
+
+class Danube(System):
+    """The native protocol."""
+
+    name = "danube"
+    title = "pydanube"
+    client = "pydanube"
+    how = "send_batch of 1,000, 16 on their way; receive_batch and ack"
+
+    def variants(self) -> Sequence[Variant]:
+        return VARIANTS
+
+    def missing(self) -> str | None:
+        return None
+
+    def version(self) -> str:
+        from pydanube.model.version import __version__  # noqa: PLC0415
+
+        return f"pydanube {__version__}"
+
+    @contextmanager
+    def serve(
+        self, variant: Variant, directory: Path, workload: str
+    ) -> Iterator[Server]:
+        with serving(variant, directory, workload) as server:
+            yield server
+
+    def driver(self, endpoint: dict[str, Any]) -> Driver:
+        return DanubeDriver(endpoint)
+
+
+class DanubeDriver(Driver):
+    """
+    Batches in, batches out, as docs/guide/produce.md and consume.md advise.
+
+    ``send_batch`` takes lists of bytes, 1,000 messages or 512 KiB at a time, 16 of
+    them on their way; where there are only a few at a time, ``send_nowait`` lets the
+    client gather them.  Consumers take what is there with ``receive_batch``, make bytes
+    of every payload as the other clients do, and acknowledge the batch.
+    """
+
+    async def create(
+        self, topics: Sequence[str], subscriptions: Sequence[str], *, sharing: int
+    ) -> None:
+        variant = self.endpoint["variant"]
+        async with _connect(self.endpoint) as client:
+            for topic in map(_path, topics):
+                if variant == "memory":
+                    await client.create_topic(topic, reliable=False)
+                else:
+                    await client.create_topic(topic, durability=variant)
+                for subscription in subscriptions:
+                    await client.create_subscription(
+                        topic, subscription, type=_type(sharing), start="earliest"
+                    )
+
+    async def delete(self, topics: Sequence[str]) -> None:
+        async with _connect(self.endpoint) as client:
+            for topic in topics:
+                await client.delete_topic(_path(topic), force=True)
+
+    async def settle(self, topic: str) -> None:
+        async with _connect(self.endpoint) as client, asyncio.timeout(600):
+            while True:
+                told = await client.describe_topic(_path(topic))
+                if told.sealed_offset == told.end_offset:
+                    return
+                await asyncio.sleep(0.1)
+
+    @asynccontextmanager
+    async def publisher(self, topics: Sequence[str]) -> AsyncIterator[Publisher]:
+        async with (
+            _connect(self.endpoint) as client,
+            AsyncExitStack() as stack,
+            asyncio.TaskGroup() as tasks,
+        ):
+            producers = {
+                topic: await stack.enter_async_context(client.producer(_path(topic)))
+                for topic in topics
+            }
+            yield DanubePublisher(producers, tasks)
+
+    @asynccontextmanager
+    async def consumer(
+        self, topics: Sequence[str], subscription: str, *, number: int, sharing: int
+    ) -> AsyncIterator[Consumer]:
+        async with _connect(self.endpoint) as client, AsyncExitStack() as stack:
+            consumers = [
+                await stack.enter_async_context(
+                    client.consumer(
+                        _path(topic),
+                        subscription=subscription,
+                        type=_type(sharing),
+                        name=f"bench-{number}",
+                        start="earliest",
+                        prefetch_messages=PREFETCH_MESSAGES,
+                    )
+                )
+                for topic in topics
+            ]
+            if len(consumers) == 1:
+                yield DanubeConsumer(consumers[0])
+                return
+            async with asyncio.TaskGroup() as tasks:
+                many = ConsumerOfMany()
+                pumps = [tasks.create_task(many.pump(each)) for each in consumers]
+                yield many
+                for pump in pumps:
+                    pump.cancel()
+
+
+class DanubePublisher(Publisher):
+    """One producer for each topic, on one connection."""
+
+    chunk = CHUNK_MESSAGES
+
+    def __init__(self, producers: dict[str, Any], tasks: asyncio.TaskGroup) -> None:
+        self._producers = producers
+        self._tasks = tasks
+        self._free = asyncio.Semaphore(WINDOW_BATCHES)
+        self._batches_on_way = 0
+        self._sent_in_turn = 0
+
+    async def send(self, topic: str, payloads: list[bytes]) -> None:
+        if len(payloads) < FEW_MESSAGES and not self._batches_on_way:
+            producer = self._producers[topic]
+            await producer.room()
+            for payload in payloads:
+                producer.send_nowait(payload)
+            self._sent_in_turn += len(payloads)
+            if self._sent_in_turn >= CHUNK_MESSAGES:
+                # Receipts are read in the loop's turns.
+                self._sent_in_turn = 0
+                await asyncio.sleep(0)
+            return
+        step = max(1, min(CHUNK_MESSAGES, CHUNK_BYTES // len(payloads[0])))
+        for at in range(0, len(payloads), step):
+            await self._free.acquire()
+            batch = payloads if step >= len(payloads) else payloads[at : at + step]
+            self._batches_on_way += 1
+            self._tasks.create_task(self._send(self._producers[topic], batch))
+
+    async def _send(self, producer: Any, batch: list[bytes]) -> None:
+        await producer.send_batch(batch)
+        self._batches_on_way -= 1
+        self._free.release()
+
+    async def flush(self) -> None:
+        for producer in self._producers.values():
+            await producer.flush()
+        for _ in range(WINDOW_BATCHES):
+            await self._free.acquire()
+        for _ in range(WINDOW_BATCHES):
+            self._free.release()
+
+    async def send_one(self, topic: str, payload: bytes) -> None:
+        await self._producers[topic].send(payload)
+
+
+class DanubeConsumer(Consumer):
+    """One consumer of one topic."""
+
+    def __init__(self, consumer: Any) -> None:
+        self._consumer = consumer
+        self._batch: Any = None
+
+    async def receive(self, timeout_s: float) -> Sequence[bytes]:
+        self._batch = await self._consumer.receive_batch(
+            max_messages=RECEIVED_MAX, timeout_s=timeout_s
+        )
+        payloads: list[bytes] = self._batch.payloads
+        return payloads
+
+    async def ack(self) -> None:
+        await self._consumer.ack(self._batch)
+
+
+class ConsumerOfMany(Consumer):
+    """Consumers of many topics, whose messages come together."""
+
+    def __init__(self) -> None:
+        self._inbox = Inbox()
+        self._taken: list[tuple[Any, Any]] = []
+
+    async def pump(self, consumer: Any) -> None:
+        while True:
+            await self._inbox.room()
+            batch = await consumer.receive_batch(max_messages=RECEIVED_MAX)
+            self._inbox.put_many(batch.payloads, (consumer, batch))
+
+    async def receive(self, timeout_s: float) -> Sequence[bytes]:
+        payloads, self._taken = await self._inbox.take(timeout_s)
+        return payloads
+
+    async def ack(self) -> None:
+        for consumer, batch in self._taken:
+            await consumer.ack(batch)
+
+
+def _connect(endpoint: dict[str, Any]) -> AbstractAsyncContextManager[Any]:
+    import pydanube  # noqa: PLC0415
+
+    return pydanube.connect(endpoint["url"])
+
+
+def _type(sharing: int) -> str:
+    return "shared" if sharing > 1 else "exclusive"
+
+
+def _path(topic: str) -> str:
+    return f"/default/{topic}"
+
+
+SYSTEM = Danube()

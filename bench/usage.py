@@ -1,0 +1,78 @@
+"""What a server takes: processor time and memory, over all of its processes."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SAMPLE_INTERVAL_S = 0.1
+
+
+class Meter:
+    """Watches some processes and their children while its context is open."""
+
+    def __init__(self, pids: Iterable[int]) -> None:
+        self._pids = tuple(pids)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._cpu_began_s = 0.0
+        self.cpu_s = 0.0
+        self.peak_bytes = 0
+
+    def __enter__(self) -> Meter:
+        self._cpu_began_s = processor_s(self._pids)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self.cpu_s = processor_s(self._pids) - self._cpu_began_s
+
+    def _watch(self) -> None:
+        while True:
+            self.peak_bytes = max(self.peak_bytes, memory_bytes(self._pids))
+            if self._ended.wait(SAMPLE_INTERVAL_S):
+                return
+
+
+def processor_s(pids: Iterable[int]) -> float:
+    """What these processes and their children have taken so far, also ended ones."""
+    total = 0.0
+    for process in _tree(pids):
+        try:
+            times = process.cpu_times()
+        except psutil.Error:
+            continue
+        # Of children that have ended and are not in the tree any more.
+        total += times.user + times.system
+        total += times.children_user + times.children_system
+    return total
+
+
+def memory_bytes(pids: Iterable[int]) -> int:
+    """The resident memory of these processes and their children."""
+    total = 0
+    for process in _tree(pids):
+        try:
+            total += process.memory_info().rss
+        except psutil.Error:
+            continue
+    return total
+
+
+def _tree(pids: Iterable[int]) -> list[psutil.Process]:
+    processes = {}
+    for pid in pids:
+        try:
+            process = psutil.Process(pid)
+            family = [process, *process.children(recursive=True)]
+        except psutil.Error:
+            continue
+        processes.update({each.pid: each for each in family})
+    return list(processes.values())

@@ -1,0 +1,39 @@
+"""One chart for each workload and class in which something was measured."""
+
+import pytest
+
+from bench.charts import draw
+from bench.durability import Durability
+from bench.rows import Run, rows_of
+
+PNG = b"\x89PNG\r\n\x1a\n"
+LATENCY = {"p50": 300.0, "p90": 400.0, "p99": 900.0, "p99.9": 2e3, "max": 9e3}
+
+
+def run(workload, line="danube/durable", *, durability=Durability.SYNCED, **options):
+    told = {"message_bytes": 100, "round": 1, "figures": {}} | options
+    return Run(workload=workload, line=line, durability=durability, setting="", **told)
+
+
+@pytest.mark.slow
+def test_a_chart_for_each_workload_and_class(tmp_path):
+    throughput = {"messages_per_s": 1e6}
+    runs = [
+        run("both", figures=throughput),
+        run("both", message_bytes=65536, figures={"messages_per_s": 900.0}),
+        run("both", "redis/always", failure="3 of 5 came"),
+        run("both", "redis/memory", durability=Durability.MEMORY, figures=throughput),
+        run("steady-1k", figures=LATENCY),
+        run("steady-1k", "nats/sync", failure="3 of 5 came"),
+        run("shared", failure="3 of 5 came"),
+    ]
+
+    files = draw(rows_of(runs), tmp_path)
+
+    assert files == {
+        ("both", "synced before acknowledgement"): "both-synced.png",
+        ("both", "memory"): "both-memory.png",
+        ("steady-1k", "synced before acknowledgement"): "steady-1k-synced.png",
+    }
+    for name in files.values():
+        assert (tmp_path / name).read_bytes().startswith(PNG)

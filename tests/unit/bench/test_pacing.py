@@ -1,0 +1,32 @@
+"""Messages are due at times that nothing can delay."""
+
+import asyncio
+
+import pytest
+
+from bench.pacing import due_count, ticking
+
+SECOND = 10**9
+
+
+@pytest.mark.parametrize(
+    ("now_s", "due"),
+    [(-0.5, 0), (0, 1), (0.0009, 1), (0.001, 2), (1, 1001), (2.5, 2501)],
+)
+def test_so_many_are_due_whatever_was_sent(now_s, due):
+    start = 5 * SECOND
+
+    assert due_count(start + int(now_s * SECOND), start, 1000) == due
+
+
+def test_ticks_come_again_and_again():
+    async def count():
+        with ticking(100_000) as ticks:
+            for _ in range(5):
+                await ticks.next()
+
+    async def bounded():
+        async with asyncio.timeout(30):
+            await count()
+
+    asyncio.run(bounded())

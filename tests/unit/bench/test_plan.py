@@ -1,0 +1,162 @@
+"""What is measured after what, and what is not."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.durability import Durability
+from bench.plan import (
+    SIZES,
+    WORKLOADS,
+    Line,
+    Skip,
+    blocks,
+    estimated_s,
+    lines_of,
+    turns_of,
+)
+from bench.systems import NAMES, find_system
+from bench.systems.system import System, Variant
+
+
+class Fake(System):
+    """A system of which only the words matter."""
+
+    title = client = how = ""
+
+    def __init__(self, name, *variants, missing=None):
+        self.name = name
+        self._variants = variants
+        self._missing = missing
+
+    def variants(self):
+        return self._variants
+
+    def missing(self):
+        return self._missing
+
+    def version(self):
+        return "1.0"
+
+    def serve(self, variant, directory, workload):
+        raise NotImplementedError
+
+    def driver(self, endpoint):
+        raise NotImplementedError
+
+
+SYNCED = Variant(name="safe", durability=Durability.SYNCED, setting="")
+CACHED = Variant(name="fast", durability=Durability.PAGE_CACHE, setting="")
+UNABLE = Variant(
+    name="odd",
+    durability=Durability.MEMORY,
+    setting="",
+    cannot={"shared": "nobody shares", "publish": "nobody shares"},
+)
+
+
+def lines(*systems):
+    return lines_of(systems, list(Durability))[0]
+
+
+def test_rounds_are_interleaved_within_a_workload():
+    a, b = lines(Fake("a", SYNCED), Fake("b", SYNCED))
+    workloads = [WORKLOADS["publish"], WORKLOADS["latency"]]
+
+    turns, _ = turns_of([a, b], workloads, [100], 2)
+
+    told = [(turn.workload.name, turn.line.name, turn.round) for turn in turns]
+    assert told == [
+        ("publish", "a/safe", 1),
+        ("publish", "b/safe", 1),
+        ("publish", "a/safe", 2),
+        ("publish", "b/safe", 2),
+        ("latency", "a/safe", 1),
+        ("latency", "b/safe", 1),
+        ("latency", "a/safe", 2),
+        ("latency", "b/safe", 2),
+    ]
+    assert [workload.name for workload, _ in blocks(turns)] == ["publish", "latency"]
+
+
+def test_lines_of_one_class_stand_together():
+    found = lines(Fake("a", CACHED, SYNCED), Fake("b", SYNCED, CACHED))
+
+    assert [line.name for line in found] == ["a/safe", "b/safe", "a/fast", "b/fast"]
+
+
+def test_what_is_not_installed_is_skipped_with_the_reason():
+    found, skips = lines_of([Fake("a", SYNCED, missing="install it")], [*Durability])
+
+    assert found == []
+    assert skips == [Skip("a", "install it")]
+
+
+def test_a_setting_that_this_version_has_not_is_skipped_with_the_reason():
+    old = Variant(
+        name="safe", durability=Durability.SYNCED, setting="", missing="too old"
+    )
+
+    found, skips = lines_of([Fake("a", old, CACHED)], list(Durability))
+
+    assert [line.name for line in found] == ["a/fast"]
+    assert skips == [Skip("a/safe", "too old")]
+
+
+def test_only_the_classes_that_were_asked_for():
+    found, skips = lines_of([Fake("a", SYNCED, CACHED)], [Durability.PAGE_CACHE])
+
+    assert [line.name for line in found] == ["a/fast"]
+    assert skips == []
+
+
+def test_what_a_system_cannot_do_is_said_once():
+    workloads = [WORKLOADS[name] for name in ("publish", "shared", "both")]
+
+    turns, skips = turns_of(lines(Fake("a", UNABLE)), workloads, [100], 3)
+
+    assert {turn.workload.name for turn in turns} == {"both"}
+    assert skips == [Skip("a/odd", "nobody shares", ("publish", "shared"))]
+
+
+def test_sizes_are_those_of_the_workload_unless_asked_for():
+    line = lines(Fake("a", SYNCED))
+    publish, steady = WORKLOADS["publish"], WORKLOADS["steady-20k"]
+
+    turns, _ = turns_of(line, [publish, steady], None, 1)
+    assert [turn.sizes for turn in turns] == [SIZES, (100,)]
+
+    turns, _ = turns_of(line, [publish, steady], [100, 65536], 1)
+    assert [turn.sizes for turn in turns] == [(100, 65536), (100,)]
+
+    turns, _ = turns_of(line, [steady], [65536], 1)
+    assert turns == []
+
+
+def test_longer_runs_take_longer():
+    turns, _ = turns_of(lines(Fake("a", SYNCED)), [*WORKLOADS.values()], None, 1)
+
+    assert estimated_s(turns, 5) > estimated_s(turns, 1) > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_system_says_how_it_is_driven_and_what_its_acknowledgement_means(name):
+    system = find_system(name)
+
+    assert system.name == name
+    assert system.how
+    assert system.driver({"variant": "", "linger_ms": 0}).__doc__
+    # Its settings may depend on the version that is installed.
+    if name != "nats":
+        for variant in system.variants():
+            assert variant.setting
+            assert set(variant.cannot) <= set(WORKLOADS)
+            assert Line(system, variant).name == f"{name}/{variant.name}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_system_is_one_file(name):
+    from bench import systems
+
+    file = Path(systems.__file__).with_name(f"{name.replace('-', '_')}.py")
+    assert file.exists()
