@@ -8,8 +8,10 @@ command is run.  What the list of commands shows of it stands here, so that
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.abc import MetaPathFinder
 from importlib.util import find_spec
 from typing import Annotated, Any
 
@@ -43,6 +45,7 @@ def module_of(name: str) -> str:
 
 
 _BROKER, _MESSAGES, _TOPICS, _INSIDE = "Broker", "Messages", "Topics", "Inside"
+_SPARK = "Spark"
 
 COMMANDS = (
     CommandEntry(
@@ -65,13 +68,30 @@ COMMANDS = (
         "admin", "Decide about brokers, namespaces, topics and subscriptions.", _TOPICS
     ),
     CommandEntry(
+        "maintenance",
+        "Merge, compact and verify the sealed history of topics.",
+        _TOPICS,
+    ),
+    CommandEntry(
         "dead-letters",
         "List, show, replay and drop what a subscription has given up on.",
         _TOPICS,
     ),
+    CommandEntry(
+        "pipeline", "Run a pipeline of topics, files and tables on Spark.", _SPARK
+    ),
+    CommandEntry(
+        "lakehouse",
+        "Keep tables of Delta Lake and Iceberg up to date with topics.",
+        _SPARK,
+    ),
     CommandEntry("inspect", "Look into the files that a broker writes.", _INSIDE),
     CommandEntry("version", "Say which version this is.", _INSIDE),
 )
+
+
+WITH_PANDAS = frozenset({"demo", "bench", "pipeline", "lakehouse", "maintenance"})
+"""The commands that run Spark, which cannot do without pandas."""
 
 
 class Commands(TyperGroup):
@@ -154,8 +174,23 @@ for _entry in filter(_is_there, COMMANDS):
     )
 
 
+class _NoPandas(MetaPathFinder):
+    """
+    Lets nobody import pandas.
+
+    Arrow does with its first array, wherever pandas is installed: that would be a
+    third of the time in which a broker starts.
+    """
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("this command does without pandas")
+
+
 def main() -> None:
     """Run the command that the arguments of the process name."""
+    if WITH_PANDAS.isdisjoint(sys.argv):
+        sys.meta_path.insert(0, _NoPandas())
     app(prog_name="danube")
 
 

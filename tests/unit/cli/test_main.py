@@ -10,6 +10,18 @@ from pydanube.cli.main import COMMANDS, app, load
 from pydanube.model.version import __version__
 from support.command_lines import check_line
 
+BATCH = """
+import sys
+sys.argv = ["danube", "version"]
+from pydanube.cli.main import main
+try:
+    main()
+except SystemExit:
+    pass
+import pydanube.wire.batches
+print("LOADED", *sorted({"pandas"} & set(sys.modules)))
+"""
+
 NAMES = [command.name for command in app.registered_commands]
 
 HEAVY = """
@@ -104,6 +116,15 @@ def test_the_version_is_an_option_too():
 def test_help_does_not_wait_for_what_it_does_not_need():
     done = subprocess.run(
         [sys.executable, "-c", HEAVY], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1] == "LOADED"
+
+
+@pytest.mark.slow
+def test_a_command_that_needs_no_spark_does_without_pandas():
+    pytest.importorskip("pandas")
+    done = subprocess.run(
+        [sys.executable, "-c", BATCH], check=True, capture_output=True, text=True
     )
     assert done.stdout.splitlines()[-1] == "LOADED"
 
