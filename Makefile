@@ -22,8 +22,8 @@ set-up:  ## Create .venv with everything in it (every other target does so by it
 demo: set-up  ## Run the whole system on real data, from messages to a chart.
 	@$(DANUBE) demo $(ARGS)
 
-test: set-up  ## Run every test: minutes, with real processes and Spark.
-	@$(PYTHON) -m pytest $(ARGS)
+test: set-up  ## Run every test, two files at a time: with real processes and Spark.
+	@$(PYTHON) -m pytest -n 2 --dist loadfile $(ARGS)
 
 check: set-up  ## Run before a commit: format, lint, types, floors, fast tests.
 	@$(PYTHON) -m ruff format --check --quiet . || \
@@ -38,8 +38,11 @@ format: set-up  ## Format the code, and mend what the linter can mend.
 	@$(PYTHON) -m ruff check --quiet --fix-only .
 	@$(PYTHON) -m ruff format .
 
-bench: set-up  ## Measure throughput and latency on this machine.
-	@$(DANUBE) bench $(ARGS)
+bench: set-up  ## Measure pydanube beside its peers: make bench ARGS='--quick'.
+	@cmp -s pyproject.toml .venv/ready-bench || { \
+		$(PYTHON) -m pip install --quiet --disable-pip-version-check \
+			--editable '.[bench]' && cp pyproject.toml .venv/ready-bench; }
+	@$(PYTHON) -m bench $(ARGS)
 
 sim: set-up  ## Run the simulation with one seed: make sim SEED=4711.
 	@PYTHONPATH=tests $(PYTHON) -m simulation $(or $(SEED),0) $(ARGS)
@@ -60,4 +63,4 @@ proto: set-up  ## Generate src/pydanube/wire/pb again from its .proto files.
 clean:  ## Remove .venv and whatever else was made here (data and demo output stay).
 	@rm -rf .venv .venv-lowest .venv-danube-client build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis \
 		.import_linter_cache
-	@find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src bench tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
