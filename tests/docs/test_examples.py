@@ -25,6 +25,9 @@ PAGES = [
     "docs/guide/failures.md",
     "docs/guide/admin.md",
     "docs/guide/schemas.md",
+    "docs/guide/lakehouse.md",
+    "docs/guide/maintenance.md",
+    "docs/guide/pipelines.md",
 ]
 BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 URL = "danube://127.0.0.1:6651"
@@ -32,7 +35,7 @@ TIMEOUT_S = 180
 
 # The broker of the test stands for the one that the page starts, and the tests
 # do not run themselves.
-NOT_RUN = ("danube broker", "make ", "DANUBE_LISTEN")
+NOT_RUN = ("danube broker", "make ", "pip ", "DANUBE_LISTEN")
 
 
 PROGRAMS = {
@@ -57,7 +60,12 @@ def at(broker, text):
 
 
 # Their blocks build on each other.
-PAGES_OF_ONE_SCRIPT = ["docs/guide/spark.md"]
+PAGES_OF_ONE_SCRIPT = [
+    "docs/guide/spark.md",
+    "docs/guide/spark-write.md",
+    "docs/guide/delta.md",
+    "docs/guide/iceberg.md",
+]
 
 
 @pytest.mark.parametrize("page", PAGES_OF_ONE_SCRIPT)

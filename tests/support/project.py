@@ -34,7 +34,7 @@ def modules() -> list[Path]:
 def texts() -> Iterator[Path]:
     """Every text of ours: sources, tests, tools, documents, settings."""
     yield from sorted(path for path in ROOT.iterdir() if _is_text(path))
-    for name in ("src", "tests", "tools", "docs", ".ci", ".github"):
+    for name in ("src", "bench", "tests", "tools", "docs", ".ci", ".github"):
         yield from sorted(filter(_is_text, (ROOT / name).rglob("*")))
 
 

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from pydanube.cli.main import app
 from pydanube.model.ids import Epoch, Offset, TopicId
-from pydanube.storage.segments import SegmentIdentity, encode_segment
+from pydanube.storage.segments import encode_segment
 from pydanube.wire.journal_format import (
     Batch,
     FileHeader,
@@ -15,6 +15,7 @@ from pydanube.wire.journal_format import (
     TopicOpened,
     encode_entry,
 )
+from pydanube.wire.segment_format import SegmentIdentity
 from support.batches import frame_of
 
 TOPIC = "/default/orders"
