@@ -23,7 +23,7 @@ deltalake = pytest.importorskip("deltalake")
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(3600)]
 
-MESSAGES = int(os.environ.get("DANUBE_TEST_MESSAGES", "1000000"))
+MESSAGES = int(os.environ.get("DANUBE_TEST_MESSAGES", "500000"))
 PRODUCERS = 2
 BATCH = 2000
 TOPIC = "/default/restarts"
