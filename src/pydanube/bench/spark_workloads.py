@@ -6,6 +6,7 @@ Both read the same segment files and hand all columns to a sink that drops them.
 
 from __future__ import annotations
 
+import json
 import statistics
 import tempfile
 import time
@@ -44,7 +45,10 @@ def read_tables(url: str, topic: str, *, message_bytes: int) -> Figures:
                 "segments_messages": float(sealed),
             }
             if files:
-                figures["segments"] = _rate(source.options(tail="none").load(), sealed)
+                # The broker may seal more meanwhile.
+                ends = json.dumps({topic: sealed})
+                segments = source.options(tail="none", endingOffsets=ends).load()
+                figures["segments"] = _rate(segments, sealed)
                 figures["parquet"] = _rate(spark.read.parquet(*files), sealed)
         finally:
             spark.stop()
