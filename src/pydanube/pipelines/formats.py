@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pydanube.spark import formats
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -16,17 +18,7 @@ BATCH_ONLY = frozenset({"jdbc"})
 SCHEMALESS = frozenset({"text", "binaryfile"})
 """Files whose columns are always the same."""
 
-OURS = frozenset(
-    {
-        "danube",
-        "danube-clickhouse",
-        "danube-delta",
-        "danube-http",
-        "danube-iceberg",
-        "danube-lancedb",
-        "danube-postgres",
-    }
-)
+OURS = frozenset(formats.SINKS)
 
 SINKS = OURS | FILE_FORMATS | BATCH_ONLY | {"console", "memory", "noop"}
 SOURCES = FILE_FORMATS | {"binaryfile", "danube", "jdbc", "rate", "rate-micro-batch"}
