@@ -90,7 +90,7 @@ def one_by_one(payloads):
 def test_payloads_become_the_same_values_either_way(payloads):
     payloads *= AT_ONCE_MIN
     try:
-        found = SCHEMA.decode_arrow(pa.array(payloads, pa.binary())).to_pylist()
+        found = SCHEMA.column_decoder()(pa.array(payloads, pa.binary())).to_pylist()
     except (InvalidPayload, OverflowError):
         found = None
     assert found == one_by_one(payloads)

@@ -130,17 +130,6 @@ class Schema(ABC):
             )
         return self._column_decoder(self if writer is None else writer)
 
-    def decode_arrow(self, payloads: pa.Array) -> pa.Array:
-        """
-        A column of payloads as a column of values, of ``arrow_type()``.
-
-        A payload that is null stays null.
-
-        Raises:
-            InvalidPayload: A payload is not of this schema; its index is named.
-        """
-        return self.column_decoder()(payloads)
-
     @abstractmethod
     def _column_decoder(self, writer: Schema) -> ColumnDecoder:
         """See ``column_decoder``; *writer* is of the same type."""

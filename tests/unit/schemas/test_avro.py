@@ -312,7 +312,7 @@ def test_a_column_has_arrows_types():
         "id": "00000000-0000-0000-0000-000000000001",
     }
     payloads = pa.array([*schema.encoder()([value]), None], pa.binary())
-    column = schema.decode_arrow(payloads)
+    column = schema.column_decoder()(payloads)
     assert column.type == schema.arrow_type()
     assert column.type.field("price").type == pa.decimal128(9, 2)
     first, second = column.to_pylist()
@@ -330,7 +330,7 @@ def test_a_record_inside_itself_is_a_column_of_json():
         }
     )
     value = {"v": 1, "next": {"v": 2, "next": None}}
-    column = schema.decode_arrow(pa.array(schema.encoder()([value])))
+    column = schema.column_decoder()(pa.array(schema.encoder()([value])))
     [decoded] = column.to_pylist()
     assert json.loads(decoded["next"]) == {"v": 2, "next": None}
 

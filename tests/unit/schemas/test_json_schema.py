@@ -207,7 +207,7 @@ def test_values_are_decoded_and_encoded():
 
 
 def test_a_column_has_arrows_types():
-    column = ORDER.decode_arrow(
+    column = ORDER.column_decoder()(
         pa.array([b'{"id": 1, "tags": ["a", "b"], "extra": 1}', None, b'{"id": 2}'])
     )
     assert column.type == pa.struct(
@@ -223,7 +223,7 @@ def test_a_column_has_arrows_types():
     assert second is None
     assert third["tags"] is None
     with pytest.raises(InvalidPayload, match="message 0 of the batch"):
-        ORDER.decode_arrow(pa.array([b'{"id": "x"}']))
+        ORDER.column_decoder()(pa.array([b'{"id": "x"}']))
 
 
 def test_what_is_of_several_types_is_a_column_of_json():
@@ -238,7 +238,9 @@ def test_what_is_of_several_types_is_a_column_of_json():
         }
     )
     payload = {"any": 1, "free": {"x": 1}}
-    [value] = schema.decode_arrow(pa.array([json.dumps(payload).encode()])).to_pylist()
+    [value] = schema.column_decoder()(
+        pa.array([json.dumps(payload).encode()])
+    ).to_pylist()
     assert value["any"] == "1"
     assert value["free"] == '{"x":1}'
 
@@ -249,5 +251,5 @@ def test_what_unfolds_without_end_is_a_column_of_json():
         {"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "properties": parts}}}
     )
     assert schema.arrow_type() == pa.string()
-    [value] = schema.decode_arrow(pa.array([b'{"a": {"b": {}}}'])).to_pylist()
+    [value] = schema.column_decoder()(pa.array([b'{"a": {"b": {}}}'])).to_pylist()
     assert json.loads(value) == {"a": {"b": {}}}

@@ -37,17 +37,19 @@ def test_values_come_back_also_as_a_column(schema, values):
     payloads = schema.encoder()(values)
     assert schema.decoder()(payloads) == values
     assert schema.validator()(payloads) == []
-    column = schema.decode_arrow(pa.array([None, *payloads], pa.binary()))
+    column = schema.column_decoder()(pa.array([None, *payloads], pa.binary()))
     assert column.type == schema.arrow_type()
     assert column.to_pylist() == [None, *values]
-    column = schema.decode_arrow(pa.array([b"x" * 8, *payloads], pa.binary()).slice(1))
+    column = schema.column_decoder()(
+        pa.array([b"x" * 8, *payloads], pa.binary()).slice(1)
+    )
     assert column.to_pylist() == values
 
 
 def test_numbers_of_four_bytes_are_read_too():
     assert NumberSchema().decoder()([struct.pack("<i", -7)]) == [-7]
     assert NumberSchema("float").decoder()([struct.pack("<f", 0.5)]) == [0.5]
-    column = NumberSchema().decode_arrow(pa.array([struct.pack("<i", 7)]))
+    column = NumberSchema().column_decoder()(pa.array([struct.pack("<i", 7)]))
     assert column.to_pylist() == [7]
 
 
@@ -58,7 +60,10 @@ def test_bad_payloads_are_found_with_their_index(schema, bad):
     [good] = schema.encoder()(["a" if schema.type.value == "string" else 1])
     [(index, _)] = schema.validator()([good, bad])
     assert index == 1
-    for read in (schema.decoder(), lambda each: schema.decode_arrow(pa.array(each))):
+    for read in (
+        schema.decoder(),
+        lambda each: schema.column_decoder()(pa.array(each)),
+    ):
         with pytest.raises(InvalidPayload, match="message 1 of the batch"):
             read([good, bad])
 

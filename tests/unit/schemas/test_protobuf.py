@@ -177,7 +177,7 @@ def test_a_column_has_arrows_types():
     [payload] = schema.encoder()(
         [{"id": 1, "counts": {"x": 3}, "kind": "SOLD", "previous": {"id": 7}}]
     )
-    column = schema.decode_arrow(pa.array([payload, None]))
+    column = schema.column_decoder()(pa.array([payload, None]))
     assert column.type == schema.arrow_type()
     assert column.type.field("at").type == pa.timestamp("us", tz="UTC")
     first, second = column.to_pylist()
