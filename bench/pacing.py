@@ -25,6 +25,7 @@ TICK_S = 200e-6
 """Messages that are due within one tick may leave together."""
 
 _CLOCK_MONOTONIC = 1
+_ABSOLUTE = 1
 _NONBLOCK = os.O_NONBLOCK
 _CLOEXEC = os.O_CLOEXEC
 
@@ -56,10 +57,14 @@ class Ticks:
 
 
 @contextmanager
-def ticking(rate: float) -> Iterator[Ticks]:
-    """Ticks for sending at *rate* a second: one for each message, or every 200 µs."""
+def ticking(start_ns: int, rate: float) -> Iterator[Ticks]:
+    """
+    Ticks for sending at *rate* a second: when each message is due, or every 200 µs.
+
+    The first one is at *start_ns* of the monotonic clock.
+    """
     interval_s = max(1 / rate, TICK_S)
-    descriptor = _timer(interval_s)
+    descriptor = _timer(start_ns, interval_s)
     ticks = Ticks(descriptor, interval_s)
     if descriptor is None:
         yield ticks
@@ -80,16 +85,17 @@ def due_count(now_ns: int, start_ns: int, rate: float) -> int:
     return int((now_ns - start_ns) * rate / 1e9) + 1
 
 
-def _timer(interval_s: float) -> int | None:
-    """A timer's descriptor; None where there are no such timers."""
+def _timer(start_ns: int, interval_s: float) -> int | None:
+    """The descriptor of a timer; None where there are no such timers."""
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor: int = libc.timerfd_create(_CLOCK_MONOTONIC, _NONBLOCK | _CLOEXEC)
-    seconds, nanoseconds = divmod(round(interval_s * 1e9), 10**9)
     # The interval, then the first expiry; each is seconds and nanoseconds.
-    setting = struct.pack("qqqq", seconds, nanoseconds, seconds, nanoseconds)
-    if descriptor < 0 or libc.timerfd_settime(descriptor, 0, setting, None) < 0:
+    setting = struct.pack(
+        "qqqq", *divmod(round(interval_s * 1e9), 10**9), *divmod(start_ns, 10**9)
+    )
+    if descriptor < 0 or libc.timerfd_settime(descriptor, _ABSOLUTE, setting, None) < 0:
         raise OSError(ctypes.get_errno(), "the kernel gives no timer")
     return descriptor
 

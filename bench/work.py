@@ -122,7 +122,7 @@ async def publish_paced(driver: Driver, job: Job, parent: Parent) -> Figures:
     lags = []
     async with driver.publisher([topic]) as publisher:
         clock = Clock(await parent.start())
-        with ticking(rate) as ticks:
+        with ticking(clock.began_ns, rate) as ticks:
             await clock.begin()
             sent = 0
             while sent < messages:

@@ -62,6 +62,30 @@ class _Flight:
 
 
 @dataclass(slots=True)
+class _Firsts:
+    """
+    How far messages have been delivered for the first time.
+
+    What leaves at one moment on several connections has no order among them: each
+    has an outbox of its own.
+    """
+
+    now: float = -1.0
+    end_before: int = 0
+    ends: dict[int, int] = field(default_factory=dict)
+    """By connection, of what was delivered now."""
+
+    def add(self, offset: int, link: int, now: float) -> int | None:
+        """*offset* is delivered; the end of what it should not be behind, if it is."""
+        if now > self.now:
+            self.end_before = max([self.end_before, *self.ends.values()])
+            self.now, self.ends = now, {}
+        end = max(self.end_before, self.ends.get(link, 0))
+        self.ends[link] = max(end, offset + 1)
+        return end if offset < end else None
+
+
+@dataclass(slots=True)
 class _Life:
     """What the broker has done for a subscription since its start or the last seek."""
 
@@ -69,8 +93,10 @@ class _Life:
     flights: dict[int, _Flight] = field(default_factory=dict)
     attempts: dict[int, int] = field(default_factory=dict)
     """The number of each message's last delivery."""
-    first_ends: dict[bytes | None, int] = field(default_factory=dict)
-    """Behind the last message delivered for the first time: of each key, or of all."""
+    firsts: defaultdict[bytes | None, _Firsts] = field(
+        default_factory=lambda: defaultdict(_Firsts)
+    )
+    """Of each key, or of all messages."""
     done: dict[int, float] = field(default_factory=dict)
     """What consumers have acknowledged, and when."""
     not_before: dict[int, float] = field(default_factory=dict)
@@ -418,7 +444,7 @@ class Watch:
         # What was skipped may be with a consumer, and holds its key no more.
         if watch.book.type is SubscriptionType.KEY_SHARED and not watch.skip_count:
             self._check_key(watch, consumer, message, who)
-        self._check_order(watch, message, attempt, who)
+        self._check_order(watch, consumer.place[0], message, attempt, who)
         self._check_terms(message, who)
 
     def _check_key(
@@ -442,20 +468,24 @@ class Watch:
                 )
 
     def _check_order(
-        self, watch: SubscriptionWatch, message: Delivered, attempt: int, who: str
+        self,
+        watch: SubscriptionWatch,
+        link: int,
+        message: Delivered,
+        attempt: int,
+        who: str,
     ) -> None:
         life, offset = watch.life, message.offset
         if attempt > 1 or message.deliver_at is not None:
             return
         is_by_key = watch.book.type is SubscriptionType.KEY_SHARED
         key = message.key if is_by_key else None
-        first_end = life.first_ends.get(key, 0)
-        if offset < first_end:
+        end = life.firsts[key].add(offset, link, self._clock())
+        if end is not None:
             self._verdict.add(
                 "new messages come in the order of the topic",
-                f"{who} for the first time, behind {first_end - 1}",
+                f"{who} for the first time, behind {end - 1}",
             )
-        life.first_ends[key] = offset + 1
 
     def _check_terms(self, message: Delivered, who: str) -> None:
         now = self._wall_clock_us()

@@ -28,8 +28,9 @@ from pydanube.wire.batches import (
     TIME_MIN,
     BatchHeader,
     encode,
-    encode_message,
+    encode_few,
 )
+from pydanube.wire.small import SMALL_MESSAGES_MAX
 
 if TYPE_CHECKING:
     import asyncio
@@ -239,14 +240,18 @@ def _frame_of(messages: list[SingleMessage]) -> BatchFrame:
     attributes = _unless_null([message.attributes or None for message in messages])
     deliver_at = _unless_null([message.deliver_at_us for message in messages])
     expires_at = _unless_null([message.expires_at_us for message in messages])
-    if len(messages) == 1 and not (keys or attributes or deliver_at or expires_at):
-        return encode_message(first.payload, header)
+    payloads = [message.payload for message in messages]
     times = [message.publish_time_us for message in messages]
+    if times.count(times[0]) == len(times):
+        times = []
+    is_plain = is_of_one and not (keys or attributes or deliver_at or expires_at)
+    if is_plain and len(messages) <= SMALL_MESSAGES_MAX:
+        return encode_few(payloads, header, times)
     batch = batch_of(
-        [message.payload for message in messages],
+        payloads,
         keys=keys,
         attributes=attributes,
-        publish_times=None if times.count(times[0]) == len(times) else times,
+        publish_times=times or None,
         producers=None if is_of_one else [name or None for name in producers],
         deliver_at=deliver_at,
         expires_at=expires_at,

@@ -81,10 +81,10 @@ def verify(frame: BatchFrame, size_max: int, topic: TopicName) -> None:
     if not size_max or frame.plain_body_bytes <= size_max:
         frame.verify()
         return
-    payload = frame.find_single()
-    if payload is not None:
+    small = frame.find_small()
+    if small is not None:
         frame.verify()
-        size = len(payload)
+        size = small.longest
     else:
         lengths = pc.binary_length(frame.check().column("payload"))
         size = pc.max(lengths).as_py()

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -393,11 +394,13 @@ class ReliableSubscription(Subscription):
             # Let the doors run: what we sent must get out, acks must get in.
             await asyncio.sleep(0)
             return
-        try:
-            async with asyncio.timeout_at(self._machine.next_deadline()):
+        deadline = self._machine.next_deadline()
+        if deadline is None:
+            await wake.wait()
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
                 await wake.wait()
-        except TimeoutError:
-            pass
 
     def _on_time(self) -> None:
         before = self._machine.in_flight_count

@@ -406,11 +406,11 @@ def _broken_promise(chosen: ProducerSchema, version: int) -> _Fault | None:
 def _find_bad(frame: BatchFrame, validator: Validator | None) -> _Fault | None:
     if validator is None:
         return None
-    single = frame.find_single()
+    small = frame.find_small()
     bad = validator(
         frame.arrow().column("payload").to_pylist()
-        if single is None
-        else [single.tobytes()]
+        if small is None
+        else small.payloads()
     )
     if not bad:
         return None

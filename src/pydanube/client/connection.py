@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pydanube.client.outbox import Outbox
 from pydanube.model.errors import (
     BrokerError,
     ConnectionLost,
@@ -59,7 +60,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_TAKEN_MAX) -> None:
         self._loop = asyncio.get_running_loop()
         self._protocol = StreamConnection(Side.CLIENT, frame_bytes_max)
-        self._transport: asyncio.Transport
+        self._outbox: Outbox
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._batches: dict[int, Callable[[BatchFrame], None]] = {}
         self._on_answers: dict[int, Callable[[], None]] = {}
@@ -76,7 +77,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.BaseProtocol."""
-        self._transport = transport  # type: ignore[assignment]
+        self._outbox = Outbox(transport, self._loop)  # type: ignore[arg-type]
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """See asyncio.BufferedProtocol."""
@@ -118,7 +119,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         )
         correlation, data = self._protocol.request(Kind.HELLO, hello)
         self._answers[correlation] = self._welcome
-        self._transport.write(data)
+        self._outbox.write(data)
         try:
             async with asyncio.timeout(timeout_s):
                 await self._welcome
@@ -177,25 +178,25 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._batches[correlation] = on_batch
         if on_answer is not None:
             self._on_answers[correlation] = on_answer
-        self._transport.write(data)
+        self._outbox.write(data)
         return answer
 
     def send(self, kind: Kind, message: Message, channel: int) -> None:
         """Send what is not answered; nothing happens if the connection is lost."""
         if self._lost is None:
-            self._transport.write(self._protocol.send(kind, message, channel))
+            self._outbox.write(self._protocol.send(kind, message, channel))
 
     def publish(self, batch: BatchFrame, channel: int) -> None:
         """Send a batch; nothing happens if the connection is lost."""
         if self._lost is None:
-            self._transport.writelines(
+            self._outbox.writelines(
                 self._protocol.send_batch(Kind.PUBLISH, batch, channel)
             )
 
     def stage(self, batch: BatchFrame, channel: int) -> None:
         """Send a batch that is to be staged; see ``publish``."""
         if self._lost is None:
-            self._transport.writelines(
+            self._outbox.writelines(
                 self._protocol.send_batch(Kind.STAGE, batch, channel)
             )
 
@@ -240,7 +241,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Close the connection; what was written is still sent."""
         if self._lost is None:
-            self._transport.write(self._protocol.send(Kind.GOODBYE, pb.Goodbye()))
+            self._outbox.write(self._protocol.send(Kind.GOODBYE, pb.Goodbye()))
             self._lose(ConnectionLost("the client was closed"))
 
     @property
@@ -309,7 +310,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             reason = ConnectionLost(f"the broker sent a damaged batch: {reason}")
         self._lost = reason
         self._protocol.close()
-        self._transport.close()
+        self._outbox.close()
         if self._keep_alive is not None:
             self._keep_alive.cancel()
         answers, self._answers = self._answers, {}

@@ -63,6 +63,9 @@ REASON_CHARACTERS_MAX = 1024
 CONFIRM_INTERVAL_S = 1.0
 """How often the broker is asked to confirm what it was sent."""
 
+TRICKLE = 16
+"""Who waits for messages gives credit back if more than this part of it is used."""
+
 _UNWRITTEN = (
     "the broker cannot be reached, so what was acknowledged last may come again"
 )
@@ -542,20 +545,37 @@ class Consumer:
         return part
 
     async def _wait_for_part(self, timeout_s: float | None = None) -> Part:
-        # What is handed out is used; the broker may wait for just that credit.
-        self.give_credit()
+        self.top_up()
+        if timeout_s is None:
+            return await self._arrival()
         try:
             async with asyncio.timeout(timeout_s):
-                while True:
-                    if self._failure is not None:
-                        raise self._failure
-                    part = self._next_part()
-                    if part is not None:
-                        return part
-                    self._arrived.clear()
-                    await self._arrived.wait()
+                return await self._arrival()
         except TimeoutError:
             raise TimedOut(f"no message came in {timeout_s} s") from None
+
+    async def _arrival(self) -> Part:
+        while True:
+            if self._failure is not None:
+                raise self._failure
+            part = self._next_part()
+            if part is not None:
+                return part
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    def top_up(self) -> None:
+        """
+        Give credit back before waiting.
+
+        What is handed out is used, and the broker may wait for just that, or cut a
+        batch that does not fit.  Where messages trickle, one word is enough for many.
+        """
+        if (
+            self._used_messages * TRICKLE >= self._prefetch_messages
+            or self._used_bytes * TRICKLE >= self._prefetch_bytes
+        ):
+            self.give_credit()
 
     def give_credit(self) -> None:
         """Let the broker send as much as was handed out."""

@@ -171,9 +171,9 @@ class Part:
     @cached_property
     def payloads(self) -> list[bytes]:
         """Every payload."""
-        single = self.frame.find_single()
-        if single is not None:
-            return [bytes(single)]
+        small = self.frame.find_small()
+        if small is not None:
+            return small.payloads()
         return self.arrow.column("payload").to_pylist()  # type: ignore[no-any-return]
 
     @cached_property

@@ -330,8 +330,7 @@ class PartitionedConsumer:
     async def _wait(self) -> None:
         """Wait until there are messages, or an end."""
         for consumer in self._consumers.values():
-            # What is handed out is used; the broker may wait for just that credit.
-            consumer.give_credit()
+            consumer.top_up()
         self._arrived.clear()
         await self._arrived.wait()
 

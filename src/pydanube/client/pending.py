@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from pydanube.client.messages import MessageId
 from pydanube.model.batch import TIME_TYPE, batch_of
+from pydanube.wire.small import SMALL_MESSAGES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -58,9 +59,14 @@ class OpenBatch:
         return self.times_ns[0] // 1000, self.times_ns[-1] // 1000
 
     @property
-    def is_single(self) -> bool:
-        """Whether there is one message that has nothing but a payload."""
-        return self.is_plain and len(self.payloads) == 1
+    def is_small(self) -> bool:
+        """Whether there are few messages, which have nothing but payloads."""
+        return self.is_plain and len(self.payloads) <= SMALL_MESSAGES_MAX
+
+    def small_times(self) -> list[int]:
+        """When each was taken, in microseconds; empty if that was all at once."""
+        times = [time_ns // 1000 for time_ns in self.times_ns]
+        return times if times[0] != times[-1] else []
 
     def add_extras(
         self,

@@ -55,7 +55,7 @@ from pydanube.wire.batches import (
     BatchHeader,
     Codec,
     encode,
-    encode_message,
+    encode_few,
     restamp_producer,
 )
 from pydanube.wire.frames import Kind
@@ -244,6 +244,9 @@ class Producer:
         """
         if self._queued or not self._room.is_set():
             await self._wait_in_line()
+        is_plain = key is None and attributes is None and not terms
+        if is_plain and self._is_idle and self._codec is Codec.NONE:
+            return await self._send_alone(payload)
         pending = self.send_nowait(
             payload,
             key=key,
@@ -255,6 +258,26 @@ class Producer:
             # gathers behind this one.
             self._close_open()
         return await pending
+
+    async def _send_alone(self, payload: bytes | str) -> MessageId:
+        """Send a message that need not gather: what is done for batches takes time."""
+        self._raise_if_failed()
+        if type(payload) is not bytes:
+            payload = to_bytes("payload", payload)
+        byte_count = len(payload) + MESSAGE_OVERHEAD_BYTES
+        if byte_count > self._alone_bytes:
+            self._check_size(byte_count)
+        now = self._wall_clock_ns() // 1000
+        frame = encode_few([payload], self._header(now, now))
+        future: asyncio.Future[int] = self._loop.create_future()
+        outgoing = self._dispatch(frame, future)
+        try:
+            return MessageId(self.topic, await future)
+        except asyncio.CancelledError:
+            # Others may wait for the message itself, which goes on.
+            outgoing.future = self._loop.create_future()
+            outgoing.future.add_done_callback(_retrieve)
+            raise
 
     def send_nowait(
         self,
@@ -379,6 +402,10 @@ class Producer:
         unseen, self._unseen = self._unseen, None
         if unseen is not None:
             raise unseen
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._outgoing and not self._waiting and self._open is None
 
     @property
     def is_gathering(self) -> bool:
@@ -648,8 +675,9 @@ class Producer:
 
     def _ship_open(self, batch: OpenBatch) -> None:
         header = self._header(*batch.publish_times)
-        if batch.is_single and self._codec is Codec.NONE:
-            self._dispatch(encode_message(batch.payloads[0], header), batch.future)
+        if batch.is_small and self._codec is Codec.NONE:
+            frame = encode_few(batch.payloads, header, batch.small_times())
+            self._dispatch(frame, batch.future)
             return
         try:
             arrow = batch.to_arrow()
@@ -687,15 +715,17 @@ class Producer:
             producer=self.name,
         )
 
-    def _dispatch(self, frame: BatchFrame, future: asyncio.Future[int]) -> None:
+    def _dispatch(self, frame: BatchFrame, future: asyncio.Future[int]) -> Outgoing:
         """Put *frame* on its way, and keep it until it is acknowledged."""
         self._next_sequence += frame.count
         self._pending_bytes += frame.byte_count
         self._outgoing_bytes += frame.byte_count
         deadline = self._loop.time() + DELIVERY_TIMEOUT_S
-        self._outgoing.append(Outgoing(frame, future, deadline))
+        outgoing = Outgoing(frame, future, deadline)
+        self._outgoing.append(outgoing)
         if self._connection is not None:
             self._connection.publish(frame, self._channel)
+        return outgoing
 
     def _has_way(self) -> bool:
         return (

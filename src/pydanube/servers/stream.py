@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pydanube.client.outbox import Outbox
 from pydanube.model.batch import Column
 from pydanube.model.errors import (
     BrokerError,
@@ -257,6 +258,7 @@ class StreamDoor(asyncio.BufferedProtocol):
         self._protocol = StreamConnection(Side.BROKER, server.frame_bytes_max)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
+        self._outbox: Outbox
         self._producers: dict[int, ProducerChannel] = {}
         self._consumers: dict[int, ConsumerChannel] = {}
         self._stages = Stages(self, server.broker, server.frame_bytes_max - 64)
@@ -278,6 +280,7 @@ class StreamDoor(asyncio.BufferedProtocol):
         """See asyncio.BaseProtocol."""
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
         self._transport = transport  # type: ignore[assignment]
+        self._outbox = Outbox(self._transport, self._loop)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._peer = str(transport.get_extra_info("peername", "in process"))
         connection = transport.get_extra_info("socket")
@@ -342,7 +345,7 @@ class StreamDoor(asyncio.BufferedProtocol):
         """Send messages to a consumer."""
         if self._protocol.peer_revision < 1:
             frame = frame.without(REVISION_1_COLUMNS)
-        self._transport.writelines(
+        self._outbox.writelines(
             self._protocol.send_batch(Kind.DELIVERY, frame, channel, attempt=attempt)
         )
 
@@ -381,7 +384,7 @@ class StreamDoor(asyncio.BufferedProtocol):
         for channel in [*self._producers, *self._consumers, *self._stages]:
             self.close_channel(channel, Draining(reason))
         self._write(self._protocol.send(Kind.GOODBYE, pb.Goodbye(reason=reason)))
-        self._transport.close()
+        self._outbox.close()
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._gone.wait()
@@ -410,7 +413,7 @@ class StreamDoor(asyncio.BufferedProtocol):
             case Kind.PING:
                 self._answer(frame, Kind.PONG, pb.Pong())
             case Kind.GOODBYE:
-                self._transport.close()
+                self._outbox.close()
             case _:
                 self._start(frame)
 
@@ -762,7 +765,7 @@ class StreamDoor(asyncio.BufferedProtocol):
                 self._server.fetched_bytes += part.byte_count
                 if self._protocol.peer_revision < 1:
                     part = part.without(REVISION_1_COLUMNS)
-                self._transport.writelines(
+                self._outbox.writelines(
                     self._protocol.send_batch(Kind.FETCHED, part, 0, frame.correlation)
                 )
             await self._can_write.wait()
@@ -790,7 +793,7 @@ class StreamDoor(asyncio.BufferedProtocol):
 
     def _write(self, data: bytes) -> None:
         if data and not self._gone.is_set():
-            self._transport.write(data)
+            self._outbox.write(data)
 
     def _answer(self, frame: Received, kind: Kind, message: Message) -> None:
         self._write(self._protocol.answer(frame, kind, message))
@@ -803,7 +806,7 @@ class StreamDoor(asyncio.BufferedProtocol):
         log.info("closing the connection of %s: %s", self._peer, error)
         self._write(self._protocol.send(Kind.ERROR, self._server.error(error)))
         self._protocol.close()
-        self._transport.close()
+        self._outbox.close()
 
     def _expect_greeting(self) -> None:
         if not self._protocol.is_open and not self._gone.is_set():

@@ -48,7 +48,7 @@ from crc32c import crc32c
 
 from pydanube.model.batch import FIELDS, Column, columns_of, schema_of
 from pydanube.model.errors import CorruptBatch
-from pydanube.wire.single import encode_single, find_single
+from pydanube.wire.small import SMALL_MESSAGES_MAX, Small, encode_small, find_small
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -91,6 +91,9 @@ class Codec(IntEnum):
     ZSTD = 2
 
 
+_CODECS = tuple(Codec)
+_TIMED = int(Column.PAYLOAD | Column.PUBLISH_TIME)
+_SMALL_COLUMNS = frozenset({int(Column.PAYLOAD), _TIMED})
 _ARROW_CODEC = {Codec.LZ4: "lz4", Codec.ZSTD: "zstd"}
 
 
@@ -215,23 +218,31 @@ class BatchFrame:
 
     def verify(self) -> None:
         """Check as ``check`` does, for whoever does not need the batch."""
-        if self.find_single() is None:
+        small = self.find_small()
+        if small is None:
             self.check()
-        else:
-            self.verify_checksum()
-            _refuse_impossible_time(self.header.first_publish_time)
-            _refuse_impossible_time(self.header.last_publish_time)
-
-    def find_single(self) -> memoryview | None:
-        """The payload, if this is one message with nothing else; see ``single``."""
+            return
+        self.verify_checksum()
         header = self.header
+        _refuse_impossible_time(header.first_publish_time)
+        _refuse_impossible_time(header.last_publish_time)
+        if small.times:
+            _refuse_impossible_time(min(small.times))
+            _refuse_impossible_time(max(small.times))
+
+    def find_small(self) -> Small | None:
+        """The messages, if they are few and have little; see ``small``."""
+        header = self.header
+        columns = header.columns
         if (
-            header.count != 1
-            or header.columns != Column.PAYLOAD
+            header.count > SMALL_MESSAGES_MAX
+            or columns not in _SMALL_COLUMNS
             or header.codec is not Codec.NONE
         ):
             return None
-        return find_single(memoryview(self.buffer)[self.body_at :])
+        return find_small(
+            self.buffer, self.body_at, header.count, has_times=columns == _TIMED
+        )
 
     def arrow(self) -> pa.RecordBatch:
         """
@@ -422,16 +433,23 @@ def runs_of(offsets: pa.Array) -> list[Range]:
     return [(base, last + 1) for base, last in zip(bases, ends, strict=True)]
 
 
-def encode_message(payload: bytes, header: BatchHeader) -> BatchFrame:
-    """One message that has nothing but a payload, as ``encode`` would write it."""
-    body = encode_single(payload)
-    header.count = 1
-    header.columns = Column.PAYLOAD
+def encode_few(
+    payloads: Sequence[bytes], header: BatchHeader, times: Sequence[int] = ()
+) -> BatchFrame:
+    """
+    At most ``SMALL_MESSAGES_MAX`` messages, as ``encode`` would write them.
+
+    They have nothing but payloads and, if they differ, *times* of publishing in
+    microseconds since 1970.
+    """
+    body = encode_small(payloads, times)
+    header.count = len(payloads)
+    header.columns = _TIMED if times else Column.PAYLOAD
     header.codec = Codec.NONE
-    return _frame_of(header, memoryview(body), len(body))
+    return _frame_of(header, body, len(body))
 
 
-def _frame_of(header: BatchHeader, body: memoryview, plain_bytes: int) -> BatchFrame:
+def _frame_of(header: BatchHeader, body: Buffer, plain_bytes: int) -> BatchFrame:
     name = header.producer.encode()
     body_at = HEADER_BYTES + _padded(len(name))
     buffer = bytearray(body_at + len(body))
@@ -543,7 +561,7 @@ def decode(buffer: Buffer) -> BatchFrame:
         columns=columns,
         base_offset=base_offset,
         epoch=epoch,
-        codec=Codec(codec),
+        codec=_CODECS[codec],
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
@@ -672,11 +690,11 @@ def _refuse_impossible_times(batch: pa.RecordBatch, header: BatchHeader) -> None
     _refuse_impossible_time(header.last_publish_time)
     for column in _TIME_COLUMNS:
         if header.columns & column:
-            times = batch.column(FIELDS[column].name).cast(pa.int64())
-            for time in pc.min_max(times).as_py().values():
+            extremes = pc.min_max(batch.column(FIELDS[column].name))
+            for time in extremes.values():
                 # The extremes of nothing but nulls are null.
-                if time is not None:
-                    _refuse_impossible_time(time)
+                if time.is_valid:
+                    _refuse_impossible_time(time.value)
 
 
 _TIME_COLUMNS = (Column.PUBLISH_TIME, Column.DELIVER_AT, Column.EXPIRES_AT)

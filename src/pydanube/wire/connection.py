@@ -80,6 +80,7 @@ class Received:
     """Of a delivery: 1 for the first, more for a redelivery."""
 
 
+_GREETINGS = frozenset({Kind.HELLO, Kind.WELCOME})
 _CHANNEL_OF = {
     Kind.PUBLISH: ChannelState.PRODUCER,
     Kind.CLOSE_PRODUCER: ChannelState.PRODUCER,
@@ -267,7 +268,7 @@ class StreamConnection:
         return received
 
     def _check_greeting(self, rule: KindRule) -> None:
-        is_greeting = rule.kind in (Kind.HELLO, Kind.WELCOME)
+        is_greeting = rule.kind in _GREETINGS
         if self.state is State.OPEN:
             if is_greeting:
                 raise ProtocolViolation(f"{rule.kind.name} comes once")

@@ -100,12 +100,12 @@ def messages_to_wire(
     consumer has been sent when it leaves.
     """
     header = frame.header
-    payload = frame.find_single()
-    if payload is not None:
+    small = frame.find_small() if frame.count == 1 else None
+    if small is not None and not small.times:
         # A message alone, with nothing but a payload, needs no Arrow.
         yield _message(
             header,
-            payload=payload.tobytes(),
+            payload=small.data.tobytes(),
             publish_time=header.first_publish_time,
             producer=header.producer,
             msg_id=pb.MsgID(

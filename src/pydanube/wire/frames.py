@@ -47,6 +47,9 @@ class Side(Enum):
 class Kind(IntEnum):
     """What a frame is; numbers are wire format and are never used twice."""
 
+    # Kinds are looked up for every frame, and what enums have is Python.
+    __hash__ = int.__hash__
+
     HELLO = 1
     WELCOME = 2
     ERROR = 3

@@ -1,0 +1,171 @@
+"""
+A few messages, in the bytes that Arrow would write, without asking Arrow.
+
+Arrow is made for large batches: building, checking and reading a batch costs it
+some twenty microseconds each, however few messages it has, and more in a process
+that has just been woken; three times on a message's way.  The body of a batch of
+payloads, with or without publish times, consists of
+
+- the encapsulated metadata, nothing but 64-bit numbers as far as we are concerned:
+  all of them are the same in every batch, but for lengths and counts;
+- the publish times, if there are any, 8 bytes each;
+- the offsets of the payloads in the last part, one more than there are messages, 4
+  bytes each, padded with zeros to a multiple of 8;
+- the payloads, one behind the other, padded in the same way.
+
+The numbers that are always the same are taken from Arrow itself when this module is
+imported.  A body that differs from what is expected in any way is not wrong: it is
+Arrow's to read.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import cache
+from itertools import accumulate, pairwise
+from operator import le
+from typing import TYPE_CHECKING, NamedTuple
+
+from pydanube.model.batch import batch_of
+
+if TYPE_CHECKING:
+    from pydanube.wire.batches import Buffer
+
+SMALL_MESSAGES_MAX = 128
+"""From about twice as many on, Arrow is quicker."""
+SMALL_BYTES_MAX = 1024 * 1024
+"""A longer body takes so long anyway that Arrow does not matter."""
+
+_PADDINGS = tuple(bytes(count) for count in range(8))
+
+# The numbers of a batch with one empty message.
+_HEAD = struct.Struct("<20q")
+_NUMBERS = _HEAD.unpack_from(batch_of([b""]).serialize())
+_TIMED_HEAD = struct.Struct("<26q")
+_TIMED_NUMBERS = _TIMED_HEAD.unpack_from(batch_of([b""], publish_times=[0]).serialize())
+
+
+class Small(NamedTuple):
+    """Messages that were found in a body; nothing is left to check but the times."""
+
+    data: memoryview
+    """The payloads, one behind the other."""
+    offsets: Sequence[int]
+    """Where each begins, and the last one ends."""
+    times: Sequence[int]
+    """When each was published; empty if that is not said."""
+
+    def payloads(self) -> list[bytes]:
+        """Every payload."""
+        data = self.data.tobytes()
+        return [data[begin:end] for begin, end in pairwise(self.offsets)]
+
+    @property
+    def longest(self) -> int:
+        """How long the longest payload is."""
+        return max(end - begin for begin, end in pairwise(self.offsets))
+
+
+def encode_small(payloads: Sequence[bytes], times: Sequence[int] = ()) -> bytes:
+    """
+    The body of a batch of *payloads*, at most ``SMALL_MESSAGES_MAX``.
+
+    *times* are those of publishing, in microseconds since 1970, or none.
+    """
+    count = len(payloads)
+    offsets = list(accumulate(map(len, payloads), initial=0))
+    data_bytes = offsets[-1]
+    return b"".join(
+        (
+            _TIMED_HEAD.pack(*_timed_numbers(count, data_bytes))
+            + _struct_of(count, "q").pack(*times)
+            if times
+            else _HEAD.pack(*_numbers(count, data_bytes)),
+            _struct_of(count + 1, "i").pack(*offsets),
+            _PADDINGS[4 * (count + 1) & 4],
+            *payloads,
+            _PADDINGS[-data_bytes % 8],
+        )
+    )
+
+
+def find_small(buffer: Buffer, at: int, count: int, *, has_times: bool) -> Small | None:
+    """
+    The messages in the body from *at* on, if ``encode_small`` would write it so.
+
+    All that describes them is compared with what it has to be.
+    """
+    end = len(buffer)
+    head = _TIMED_HEAD if has_times else _HEAD
+    if (
+        not 0 < count <= SMALL_MESSAGES_MAX
+        or not head.size <= end - at <= SMALL_BYTES_MAX
+    ):
+        return None
+    found = head.unpack_from(buffer, at)
+    data_bytes = found[_TIMED_DATA if has_times else _DATA]
+    if not 0 <= data_bytes < end - at:
+        return None
+    numbers = _timed_numbers if has_times else _numbers
+    if found != numbers(count, data_bytes):
+        return None
+    begin = at + head.size
+    if begin + found[_BODY] != end:
+        return None
+    times: tuple[int, ...] = ()
+    if has_times:
+        times = _struct_of(count, "q").unpack_from(buffer, begin)
+        begin += 8 * count
+    offsets = _struct_of(count + 1, "i").unpack_from(buffer, begin)
+    if (
+        offsets[0]
+        or offsets[-1] != data_bytes
+        or not all(map(le, offsets, offsets[1:]))
+    ):
+        return None
+    begin += _padded(4 * (count + 1))
+    return Small(memoryview(buffer)[begin : begin + data_bytes], offsets, times)
+
+
+# Where some of the numbers are.
+_BODY = 5
+_DATA = 16
+_TIMED_DATA = 20
+
+
+def _numbers(count: int, data_bytes: int) -> tuple[int, ...]:
+    """The metadata of so many messages with so many bytes of payload."""
+    numbers = list(_NUMBERS)
+    offsets_bytes = 4 * (count + 1)
+    data_at = _padded(offsets_bytes)
+    numbers[_BODY] = data_at + _padded(data_bytes)
+    numbers[9] = numbers[18] = count
+    numbers[14] = offsets_bytes
+    numbers[15] = data_at
+    numbers[_DATA] = data_bytes
+    return tuple(numbers)
+
+
+def _timed_numbers(count: int, data_bytes: int) -> tuple[int, ...]:
+    """The same of messages with publish times."""
+    numbers = list(_TIMED_NUMBERS)
+    times_bytes = 8 * count
+    offsets_bytes = 4 * (count + 1)
+    data_at = times_bytes + _padded(offsets_bytes)
+    numbers[_BODY] = data_at + _padded(data_bytes)
+    numbers[9] = numbers[22] = numbers[24] = count
+    numbers[14] = numbers[15] = numbers[17] = times_bytes
+    numbers[18] = offsets_bytes
+    numbers[19] = data_at
+    numbers[_TIMED_DATA] = data_bytes
+    return tuple(numbers)
+
+
+@cache
+def _struct_of(count: int, kind: str) -> struct.Struct:
+    return struct.Struct(f"<{count}{kind}")
+
+
+def _padded(length: int) -> int:
+    return (length + 7) & ~7
