@@ -24,6 +24,7 @@ from pydanube.metadata.sqlite import open_sqlite
 from pydanube.model.errors import BrokerError, Draining, Unavailable
 from pydanube.servers.addresses import in_url, url_of
 from pydanube.servers.directory import hold_directory
+from pydanube.servers.garbage import collecting_when_quiet
 from pydanube.servers.grpc.admin import admin_services
 from pydanube.servers.grpc.admin_brokers import BrokerAddresses
 from pydanube.servers.grpc.client_door import open_client_door, schema_registry
@@ -227,7 +228,8 @@ async def _run(config: BrokerConfig, announce: Callable[[RunningBroker], None]) 
         try:
             async with serve(config) as running:
                 announce(running)
-                await stop.wait()
+                async with collecting_when_quiet():
+                    await stop.wait()
                 log.info("stopping: committing what was taken")
         except BaseExceptionGroup as group:
             failure = _first(group)
