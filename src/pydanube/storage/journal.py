@@ -77,8 +77,10 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 # What an entry counts for while it waits, besides a batch or what is done.
 _SMALL_ENTRY_BYTES = 256
 
-_INLINE_ENTRIES_MAX = 2
-_INLINE_BYTES_MAX = 16 * 1024
+_INLINE_SYNC_ENTRIES_MAX = 2
+_INLINE_SYNC_BYTES_MAX = 16 * 1024
+# The page cache takes so much in a few microseconds.
+_INLINE_WRITE_BYTES_MAX = 64 * 1024
 INLINE_SYNC_S_MAX = 0.0003
 """The loop waits for no disk that usually takes longer than this."""
 # What a sync has usually taken: each one counts for an eighth.
@@ -480,12 +482,14 @@ class _Writer:
 
     def is_quick_with(self, group: _Group) -> bool:
         """Whether the loop may wait while *group* is committed."""
+        if not self.is_blocking or group.snapshot is not None:
+            return False
+        if not group.sync:
+            return group.byte_count <= _INLINE_WRITE_BYTES_MAX
         return (
-            self.is_blocking
-            and self._usual_sync_s <= INLINE_SYNC_S_MAX
-            and len(group.entries) <= _INLINE_ENTRIES_MAX
-            and group.byte_count <= _INLINE_BYTES_MAX
-            and group.snapshot is None
+            self._usual_sync_s <= INLINE_SYNC_S_MAX
+            and len(group.entries) <= _INLINE_SYNC_ENTRIES_MAX
+            and group.byte_count <= _INLINE_SYNC_BYTES_MAX
         )
 
     def commit(self, group: _Group) -> _Outcome:
