@@ -27,6 +27,7 @@ from crc32c import crc32c
 
 from pydanube.model.errors import BrokerError, TopicFenced
 from pydanube.model.ids import Offset, TopicId
+from pydanube.model.policy import Durability
 from pydanube.storage.journal import settle
 from pydanube.storage.manifest import SegmentEntry
 from pydanube.storage.retention import plan_drops
@@ -353,6 +354,11 @@ class Sealer:
             checksum=checksum,
         )
         await self._objects.put(segment.object_name, data)
+        if topic_log.policy.durability is not Durability.DURABLE:
+            # If the power failed, the segment would be there, and the journal might
+            # not know any more whose messages these were: sent again, they would be
+            # stored twice.
+            await self._journal.sync()
         await self._manifest.add(topic_log.topic_id, segment, topic_log.epoch)
         return segment
 
