@@ -34,6 +34,8 @@ class Workload:
     """Consumers of each subscription."""
     subscriptions: int = 1
     messages_max: int | None = None
+    burst: int | None = None
+    """So many messages go to one topic before the next; None: as the client likes."""
     waits_for_each: bool = False
     """Whether every message is acknowledged before the next one is sent."""
 
@@ -87,6 +89,16 @@ WORKLOADS = {
             bytes_max=KIB,
             topics=100,
             producers=10,
+            burst=100,
+        ),
+        Workload(
+            name="topics-small",
+            title="The same, with 10 messages at a time",
+            sizes=(100,),
+            bytes_max=KIB,
+            topics=100,
+            producers=10,
+            burst=10,
         ),
         Workload(
             name="shared",

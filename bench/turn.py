@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 RUN_BYTES_MAX = min(4 << 30, psutil.virtual_memory().total // 6)
 """Payload bytes of one run; a system that keeps all of it in memory has to."""
 RUN_MESSAGES_MIN = 10
-BURST = 10
-"""With many topics, a producer sends so many messages to one before the next."""
 SUBSCRIPTION = "bench"
 
 
@@ -126,7 +124,7 @@ class Bench:
             # The first second does not count.
             return self._once(message_bytes, round(workload.rate * (seconds + 1)))
         # Every producer sends a burst to every topic, at least.
-        least = max(RUN_MESSAGES_MIN, workload.streams * BURST)
+        least = max(RUN_MESSAGES_MIN, workload.streams * (workload.burst or 1))
         most = max(least, RUN_BYTES_MAX // message_bytes)
         calibration = Calibration(
             seconds,
@@ -158,7 +156,7 @@ class Bench:
             "message_bytes": message_bytes,
             "ring": ring if workload.rate is None else per_stream,
             "rate": workload.rate,
-            "burst": BURST if workload.topics > 1 else None,
+            "burst": workload.burst,
         }
         self._crew.do("producer", job | {"do": "create"})
         outcome = self._work(job)

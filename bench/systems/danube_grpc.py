@@ -44,10 +44,7 @@ VARIANTS = (
         name="non-reliable",
         durability=Durability.MEMORY,
         setting="non-reliable topic",
-        cannot=dict.fromkeys(
-            ("publish", "both", "backlog", "latency", "topics", "shared", "fan-out"),
-            danube.AT_MOST_ONCE,
-        ),
+        cannot=danube.CANNOT_BE_LOSSLESS,
     ),
 )
 
