@@ -24,6 +24,14 @@ from pydanube.spark.tasks import task_place
 directory, url, topic, point, number = sys.argv[1:]
 place = (str(directory), os.getpgid(0), point, int(number))
 
+SPARKS_OWN = (
+    # Spark waits ten seconds for its workers, which a busy machine exceeds.
+    "failed to connect back",
+    # It serializes a stage whose parts the other query's job is still changing.
+    "Task serialization failed",
+)
+"""Failures after which a query is started again, as its operator would."""
+
 
 class Dying(DataSourceStreamArrowWriter):
     """A sink's writer that dies at one point."""
@@ -117,8 +125,7 @@ def main():
                 continue
             del going[kind]
             error = query.exception()
-            # Spark waits ten seconds for its workers, which a busy machine exceeds.
-            if error is not None and "failed to connect back" in str(error):
+            if error is not None and any(why in str(error) for why in SPARKS_OWN):
                 going[kind] = options, start(spark, kind, options)
             elif error is not None:
                 raise error

@@ -2,9 +2,9 @@
 A producer: messages in, batches out, every batch sent until it is acknowledged.
 
 Messages that are sent one by one gather in an open batch.  It leaves at the end
-of the loop's turn while few batches are on their way, and otherwise when it is
-full or the way is free again: one message alone does not wait, and many fill
-their batches by themselves.
+of the loop's turn while none is on its way, and otherwise when it is full or the
+others have arrived: one message alone does not wait, and many fill their batches
+by themselves, the more the busier the broker is.
 
 A batch keeps its sequence numbers until it is acknowledged.  When the connection
 breaks, the producer opens again under its old identity and sends what is not
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
@@ -62,6 +62,7 @@ from pydanube.wire.frames import Kind
 from pydanube.wire.messages import access_to_wire, policy_to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube.wire.schema_messages import reference_to_wire
+from pydanube.wire.small import SMALL_MESSAGES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -77,8 +78,6 @@ if TYPE_CHECKING:
 BATCH_MESSAGES_MAX = 8192
 BATCH_BYTES = 512 * 1024
 """An open batch that has so many payload bytes is full."""
-EAGER_BATCHES = 4
-"""While fewer are on their way, a batch leaves before it is full."""
 INFLIGHT_BATCHES_MAX = 64
 INFLIGHT_BYTES_MAX = 16 * 1024 * 1024
 PENDING_BYTES_MAX = 64 * 1024 * 1024
@@ -267,14 +266,18 @@ class Producer:
         byte_count = len(payload) + MESSAGE_OVERHEAD_BYTES
         if byte_count > self._alone_bytes:
             self._check_size(byte_count)
+        return MessageId(self.topic, await self._send_few([payload]))
+
+    async def _send_few(self, payloads: Sequence[bytes]) -> int:
+        """Send a small batch at once; its first offset."""
         now = self._wall_clock_ns() // 1000
-        frame = encode_few([payload], self._header(now, now))
+        frame = encode_few(payloads, self._header(now, now))
         future: asyncio.Future[int] = self._loop.create_future()
         outgoing = self._dispatch(frame, future)
         try:
-            return MessageId(self.topic, await future)
+            return await future
         except asyncio.CancelledError:
-            # Others may wait for the message itself, which goes on.
+            # Others may wait for the batch itself, which goes on.
             outgoing.future = self._loop.create_future()
             outgoing.future.add_done_callback(_retrieve)
             raise
@@ -341,8 +344,25 @@ class Producer:
         Durability, Cancellation, Raises: As ``send``, for all of them; the
             messages may travel, and on an error be stored, in several batches.
         """
+        if not terms and self._may_go_as_few(messages):
+            self._close_open()
+            if not self._waiting and self._has_way():
+                base = await self._send_few(messages)
+                return MessageIds(self.topic, range(base, base + len(messages)))
         shipped = await self.ship(batches_of(messages, self._terms(terms)))
         return MessageIds(self.topic, joined(await settled(shipped)))
+
+    def _may_go_as_few(self, messages: Batched) -> TypeGuard[list[bytes]]:
+        """Whether *messages* may travel without Arrow, and nobody stands in line."""
+        return (
+            type(messages) is list
+            and 0 < len(messages) <= SMALL_MESSAGES_MAX
+            and self._codec is Codec.NONE
+            and not self._queued
+            and self._failure is None
+            and all(type(payload) is bytes for payload in messages)
+            and sum(map(len, messages)) <= self._full_bytes
+        )
 
     async def ship(
         self,
@@ -647,7 +667,7 @@ class Producer:
         return batch
 
     def _end_of_turn(self, batch: OpenBatch) -> None:
-        if self._open is batch and len(self._outgoing) < EAGER_BATCHES:
+        if self._open is batch and not self._outgoing:
             self._close_open()
 
     def _close_open(self) -> None:
@@ -668,7 +688,7 @@ class Producer:
         if (
             self._open is not None
             and not self._waiting
-            and len(self._outgoing) < EAGER_BATCHES
+            and not self._outgoing
             and self._connection is not None
         ):
             self._close_open()
