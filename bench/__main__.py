@@ -22,7 +22,7 @@ from bench.report import (
     to_text,
 )
 from bench.rows import rows_of
-from bench.run import interruptible, measure, measurement_of
+from bench.run import interruptible, joined, measure, measurement_of
 from bench.sustained import Sample, Sustained, sustain
 from bench.systems import find_system
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from bench.plan import Line, Turn
     from bench.run import Measurement
 
+OUTPUT = Path("bench-results")
 RESULTS = "results.json"
 PAGE = "results.md"
 SUSTAINED = "sustained.json"
@@ -42,7 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, as the arguments say; the exit code."""
     asked = parser_of_command().parse_args(arguments)
     if asked.read is not None:
-        measurement = read(asked.read)
+        measurement = joined([read(path) for path in asked.read])
+        if asked.output is not None:
+            asked.output.mkdir(parents=True, exist_ok=True)
+            _write(measurement, asked.output)
         _show(measurement, asked.format, {})
         return 0
     if asked.quick:
@@ -60,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.list:
         _list(lines, turns, seconds)
         return 0
-    with _directories(asked.output, asked.data_dir) as (output, data):
+    with _directories(asked.output or OUTPUT, asked.data_dir) as (output, data):
         if asked.minutes:
             runs = _sustain(lines, asked, output, data)
             return 1 if any(run.failure for run in runs) else 0

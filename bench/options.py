@@ -27,6 +27,7 @@ examples:
   python -m bench --systems danube,nats --workloads both --sizes 100,1024
   python -m bench --minutes 10 --systems danube --durability synced
   python -m bench --from bench-results/results.json --format markdown
+  python -m bench --from monday/results.json tuesday/results.json --output both
 """
 
 
@@ -104,7 +105,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--output": {
         "help": "where results, page and charts go (bench-results)",
         "type": Path,
-        "default": Path("bench-results"),
         "metavar": "DIR",
     },
     "--data-dir": {
@@ -119,9 +119,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--list": {"help": "say what would be measured, and end", "action": "store_true"},
     "--from": {
-        "help": "print an earlier results.json, and measure nothing",
+        "help": "measure nothing, and print earlier results.json, several as one; with "
+        "--output, write them with page and charts",
         "dest": "read",
         "type": Path,
+        "nargs": "+",
         "metavar": "FILE",
     },
 }

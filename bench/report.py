@@ -51,6 +51,7 @@ def to_text(measurement: Measurement) -> str:
 def to_markdown(measurement: Measurement, charts: dict[tuple[str, str], str]) -> str:
     """The same as a page; *charts* are files by workload and durability class."""
     parts = [
+        "# What was measured",
         machine_sentence(measurement),
         _conditions(measurement),
         *_markdown_systems(measurement),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import signal
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -78,6 +78,24 @@ def measurement_of(
         rounds=rounds,
         skips=list(skips),
     )
+
+
+def joined(measurements: Sequence[Measurement]) -> Measurement:
+    """Several as one: parts of what was to be measured, on one machine."""
+    first, *others = measurements
+    skips = [skip for each in measurements for skip in each.skips]
+    whole = replace(
+        first,
+        versions=first.versions.copy(),
+        how=first.how.copy(),
+        skips=list(dict.fromkeys(skips)),
+        runs=[run for each in measurements for run in each.runs],
+        is_complete=all(each.is_complete for each in measurements),
+    )
+    for other in others:
+        whole.versions |= other.versions
+        whole.how |= other.how
+    return whole
 
 
 def measure(

@@ -5,7 +5,7 @@ import json
 from bench.plan import Skip
 from bench.report import headline, read, skip_sentence, to_json, to_markdown, to_text
 from bench.rows import Run
-from bench.run import Measurement
+from bench.run import Measurement, joined
 
 MACHINE = {
     "cores": 2,
@@ -128,3 +128,17 @@ def test_a_skip_names_its_workloads():
     assert skip_sentence(Skip("a/x", "it cannot", ("shared", "topics"))) == (
         "a/x (shared, topics): it cannot"
     )
+
+
+def test_parts_of_a_measurement_are_joined():
+    one = measurement(TWO[0], is_complete=True)
+    other = measurement(TWO[2], is_complete=False)
+    other.versions = {"b": "b 2"}
+
+    whole = joined([one, other])
+
+    assert whole.runs == [TWO[0], TWO[2]]
+    assert set(whole.versions) == {*one.versions, "b"}
+    assert whole.skips == one.skips
+    assert not whole.is_complete
+    assert "b" not in one.versions

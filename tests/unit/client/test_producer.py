@@ -69,6 +69,47 @@ def test_a_list_of_payloads_is_one_batch():
     with_client(test)
 
 
+@pytest.mark.parametrize("count", [1, 2, 128, 129, 500])
+def test_a_batch_of_any_size_keeps_its_place_among_single_messages(count):
+    async def test(client):
+        bodies = [str(n).encode() for n in range(count)]
+        async with client.producer(TOPIC) as producer:
+            producer.send_nowait(b"first")
+            ids = await producer.send_batch(bodies)
+            last = await producer.send(b"last")
+        assert list(ids.offsets) == list(range(1, count + 1))
+        assert last.offset == count + 1
+        assert await payloads_of(client) == [b"first", *bodies, b"last"]
+
+    with_client(test)
+
+
+def test_a_small_batch_may_be_of_bytes_and_text():
+    async def test(client):
+        async with client.producer(TOPIC) as producer:
+            await producer.send_batch([b"bytes", "text"])
+        assert await payloads_of(client) == [b"bytes", b"text"]
+
+    with_client(test)
+
+
+def test_who_stops_waiting_takes_nothing_back():
+    async def test(client):
+        async with client.producer(TOPIC) as producer:
+            for work in (producer.send(b"a"), producer.send_batch([b"b", b"c"])):
+                async with asyncio.TaskGroup() as tasks:
+                    sending = tasks.create_task(work)
+                    await asyncio.sleep(0)
+                    sending.cancel()
+                assert sending.cancelled()
+                await producer.flush()
+                assert producer.pending_count == 0
+            await producer.send(b"d")
+        assert await payloads_of(client) == [b"a", b"b", b"c", b"d"]
+
+    with_client(test)
+
+
 def test_arrow_data_is_published_with_its_columns():
     table = pa.table({"payload": ["a", "b"], "key": pa.array([None, b"k"])})
 
