@@ -1,0 +1,68 @@
+"""What the data sources of Delta and of Iceberg tables have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydanube.model.errors import BrokerError, InvalidRequest
+from pydanube.spark.lake.sink import LakeSink
+from pydanube.spark.sinks.columns import columns_of
+from pydanube.spark.sinks.writers import SinkDataSource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql.types import StructType
+
+    from pydanube.spark.lake.options import WriteOptions
+    from pydanube.spark.lake.table import LakeTable
+    from pydanube.spark.sinks.batches import Identity, Sink
+
+
+class LakeDataSource(SinkDataSource):
+    """A table of a lake to be written to."""
+
+    readers: ClassVar[str]
+    """What reads such a table."""
+
+    @staticmethod
+    def described_by(
+        options: Mapping[str, str],
+    ) -> tuple[LakeTable, WriteOptions, Identity]:
+        """
+        The table that *options* name, how to write to it, and whose batches these are.
+
+        Raises:
+            InvalidConfig: An option is missing, unknown or none that can be.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def check(cls, options: Mapping[str, str], schema: StructType) -> list[str]:
+        """What would keep rows of *schema* from being written; empty if nothing."""
+        try:
+            table, write, _ = cls.described_by(options)
+            table.check(columns_of(schema), write)
+        except BrokerError as error:
+            return [str(error)]
+        return []
+
+    def schema(self) -> str:
+        raise InvalidRequest(
+            f"{self.name()} only writes; read the table with {self.readers}"
+        )
+
+    def sink(self, schema: StructType) -> tuple[LakeSink, Identity]:
+        table, write, identity = self.described_by(self.options)
+        place = table.prepare(columns_of(schema), write)
+        sink = LakeSink(
+            table,
+            place,
+            file_bytes_max=write.file_bytes_max,
+            is_named=identity.app is not None,
+        )
+        return sink, identity
+
+    def replacing(self, sink: Sink) -> Sink:
+        assert isinstance(sink, LakeSink)
+        return sink.replacing()
