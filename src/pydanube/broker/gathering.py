@@ -30,7 +30,6 @@ from pydanube.wire.batches import (
     encode,
     encode_few,
 )
-from pydanube.wire.small import SMALL_MESSAGES_MAX
 
 if TYPE_CHECKING:
     import asyncio
@@ -245,7 +244,7 @@ def _frame_of(messages: list[SingleMessage]) -> BatchFrame:
     if times.count(times[0]) == len(times):
         times = []
     is_plain = is_of_one and not (keys or attributes or deliver_at or expires_at)
-    if is_plain and len(messages) <= SMALL_MESSAGES_MAX:
+    if is_plain:
         return encode_few(payloads, header, times)
     batch = batch_of(
         payloads,

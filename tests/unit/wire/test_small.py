@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from pydanube.model.batch import batch_of, schema_of
 from pydanube.model.errors import CorruptBatch
+from pydanube.wire import batches, small
 from pydanube.wire.batches import BatchHeader, Codec, Column, encode, encode_few
 from pydanube.wire.small import (
     SMALL_BYTES_MAX,
@@ -144,6 +145,18 @@ def test_few_messages_are_framed_as_any_batch(times):
     assert few.buffer == as_batch.buffer
     few.verify()
     assert few.find_small().payloads() == bodies
+
+
+@pytest.mark.parametrize("times", [[], [5, 6]])
+def test_an_arrow_of_another_layout_writes_them_itself(times, monkeypatch):
+    monkeypatch.setattr(batches, "SMALL_MESSAGES_MAX", 0)
+    monkeypatch.setattr(small, "SMALL_MESSAGES_MAX", 0)
+    bodies = [b"hi", b"there"]
+
+    frame = encode_few(bodies, header(), times)
+
+    assert frame.find_small() is None
+    assert frame.check().column("payload").to_pylist() == bodies
 
 
 def test_a_compressed_message_is_arrows_to_read():
