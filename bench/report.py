@@ -109,9 +109,11 @@ def headline(run: Run) -> str:
 
 def _conditions(measurement: Measurement) -> str:
     whole = "" if measurement.is_complete else " The measurement was ended early."
+    took = sorted(run.seconds for run in measurement.runs if run.failure is None)
+    spread = f" Runs took {took[0]:.1f} to {took[-1]:.1f} s." if took else ""
     return (
-        f"Median (lowest to highest) of {measurement.rounds} rounds, interleaved, of "
-        f"about {measurement.seconds:g} s each. Every run was checked for messages "
+        f"Median (lowest to highest) of {measurement.rounds} rounds, interleaved."
+        f"{spread} Every run was checked for messages "
         f"that are lost, repeated or out of order.{whole}"
     )
 

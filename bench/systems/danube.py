@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 WINDOW_BATCHES = 16
 CHUNK_BYTES = 512 * 1024
 CHUNK_MESSAGES = 1000
-FEW_MESSAGES = 101
+FEW_MESSAGES = 100
 PREFETCH_MESSAGES = 20_000
 RECEIVED_MAX = 10_000
 AT_MOST_ONCE = (
@@ -220,7 +220,7 @@ class DanubePublisher(Publisher):
         self._sent_in_turn = 0
 
     async def send(self, topic: str, payloads: list[bytes]) -> None:
-        if len(payloads) < FEW_MESSAGES and not self._batches_on_way:
+        if len(payloads) <= FEW_MESSAGES and not self._batches_on_way:
             producer = self._producers[topic]
             await producer.room()
             for payload in payloads:
