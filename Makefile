@@ -2,10 +2,10 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench sim sim-long lowest docs proto clean set-up
+.PHONY: help demo test soak smoke check format bench sim sim-long attack lowest docs proto clean set-up
 
 PYTHON := .venv/bin/python
-DANUBE := $(PYTHON) -m pydanube.cli.main
+DANUBE := $(PYTHON) -m pydanube
 # More words for the command behind a target: make test ARGS='-k journal -x'.
 ARGS ?=
 
@@ -16,14 +16,21 @@ help:  ## Show this list.
 	@echo
 	@echo "Each target sets up .venv by itself the first time, and is quick after that."
 
-set-up:  ## Create .venv with everything in it (every other target does so by itself).
-	@tools/set-up
+set-up:  ## Create .venv with everything in it (other targets do so by themselves).
+	@tools/set-up dev
 
-demo: set-up  ## Run the whole system on real data, from messages to a chart.
+demo:  ## Run the whole system on real data, from messages to a chart.
+	@tools/set-up demo
 	@$(DANUBE) demo $(ARGS)
 
-test: set-up  ## Run every test, two files at a time: with real processes and Spark.
-	@$(PYTHON) -m pytest -n 2 --dist loadfile $(ARGS)
+test: set-up  ## Run every test but the long ones: with real processes and Spark.
+	@$(PYTHON) -m pytest -n 2 --dist loadfile -m 'not soak' $(ARGS)
+
+soak: set-up  ## Run the long tests: kill suites, clusters, many seeds of the simulation.
+	@$(PYTHON) -m pytest -m soak $(ARGS)
+
+smoke: set-up  ## Run one or two of each kind of long test, as continuous integration does.
+	@$(PYTHON) -m pytest -m 'soak and smoke' $(ARGS)
 
 check: set-up  ## Run before a commit: format, lint, types, floors, fast tests.
 	@$(PYTHON) -m ruff format --check --quiet . || \
@@ -49,6 +56,11 @@ sim: set-up  ## Run the simulation with one seed: make sim SEED=4711.
 
 sim-long: set-up  ## Run the simulation with seed after seed, until Ctrl-C.
 	@PYTHONPATH=tests $(PYTHON) -m simulation $(ARGS)
+
+attack: set-up  ## Attack a broker for MINUTES=10: make attack ONLY=fuzz_native SEED=7.
+	@PYTHONPATH=tests $(PYTHON) -m attack --minutes $(or $(MINUTES),10) \
+		--seed $(or $(SEED),0) $(addprefix --only ,$(ONLY)) \
+		$(addprefix --round ,$(ROUND)) $(ARGS)
 
 lowest: set-up  ## Run the fast tests with the oldest dependencies that are allowed.
 	@$(PYTHON) tools/lowest.py

@@ -14,11 +14,7 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from pydanube.cli import danube_admin, danube_cli
 from pydanube.cli.failures import SIGNAL_EXIT_CODE
-from pydanube.cli.help_text import unwrap
 from pydanube.cli.main import COMMANDS, app, load
 from pydanube.servers.errors import EXIT_CODE
 
@@ -42,12 +38,6 @@ TWINS = {
     "danube admin subscriptions": "danube subscriptions",
 }
 """Commands that are described under another name."""
-
-SCRIPTS = {
-    "danube-cli": danube_cli.app,
-    "danube-admin": danube_admin.app,
-}
-"""What those who come from Danube know; each is a program of its own."""
 
 MEANINGS = {
     1: "It failed in another way, or was not wanted after all.",
@@ -82,19 +72,9 @@ def page() -> str:
     known = {command.name for command in app.registered_commands}
     entries = [entry for entry in COMMANDS if entry.name in known]
     rows = [(f"[`danube {e.name}`](#danube-{e.name})", e.help) for e in entries]
-    for name, script in SCRIPTS.items():
-        # Headings that become the same anchor are numbered from the second one on.
-        is_second = name.removeprefix("danube-") in known
-        anchor = f"{name}-1" if is_second else name
-        rows.append((f"[`{name}`](#{anchor})", _summary(script)))
     parts = [INTRODUCTION, _table(("Command", ""), rows)]
     for entry in entries:
         parts += _command(load(entry.name), "danube ", level=2)
-    for name, script in SCRIPTS.items():
-        command = typer.main.get_command(script)
-        command.name = name
-        unwrap(command)
-        parts += _command(command, "", level=2)
     return "\n\n".join(part.strip("\n") for part in [*parts, *_exit_codes()]) + "\n"
 
 
@@ -126,12 +106,6 @@ def _command(command: Any, parent: str, *, level: int) -> Iterator[str]:
         _, *lines = command.epilog.split("\n")
         shown = "\n".join(line.removeprefix("$ ") for line in lines)
         yield f"```bash\n{shown}\n```"
-
-
-def _summary(script: typer.Typer) -> str:
-    command = typer.main.get_command(script)
-    unwrap(command)
-    return str(command.help).split("\n\n", maxsplit=1)[0]
 
 
 def _form(parameter: Any) -> str:

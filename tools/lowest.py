@@ -1,9 +1,9 @@
 """
 Run the fast tests with the oldest versions that pyproject.toml allows.
 
-Makes .venv-lowest in the checkout, with every lower bound of the core and of the
-test tools as the version to install.  Spark and the demo bring versions of their
-own and are left to the ordinary tests.
+Creates .venv-lowest in the checkout, with every lower bound of the client, the
+command line, the broker and the test tools as the version to install.  Spark and the
+demo bring versions of their own; the ordinary tests cover them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
+CORE = ("schemas", "cli", "broker")
 TOOLS = ("pytest", "pytest-timeout", "hypothesis", "httpx")
 LEFT_OUT = ("tests/unit/spark", "tests/unit/demo", "tests/tidy", "tests/docs")
 
@@ -24,12 +25,10 @@ LEFT_OUT = ("tests/unit/spark", "tests/unit/demo", "tests/tidy", "tests/docs")
 def main() -> int:
     """Install, test, and give the exit code of the tests."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [Requirement(each) for each in project["dependencies"]]
-    wanted += [
-        requirement
-        for requirement in map(Requirement, project["optional-dependencies"]["dev"])
-        if requirement.name in TOOLS
-    ]
+    extras = project["optional-dependencies"]
+    listed = [*project["dependencies"], *(each for e in CORE for each in extras[e])]
+    wanted = [each for each in map(Requirement, listed) if each.name != "pydanube"]
+    wanted += [each for each in map(Requirement, extras["dev"]) if each.name in TOOLS]
     directory = ROOT / ".venv-lowest"
     venv.create(directory, with_pip=True, clear=True)
     python = str(directory / "bin" / "python")

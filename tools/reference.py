@@ -19,11 +19,16 @@ import msgspec
 
 from pydanube.model.errors import BrokerError
 from pydanube.model.metrics import METRICS, OTHER, SERIES_MAX
-from pydanube.servers.config import OTHER_VARIABLES, Setting, settings_of
+from pydanube.servers.config import (
+    ORIGINAL_VARIABLES,
+    OTHER_VARIABLES,
+    Setting,
+    settings_of,
+)
 from pydanube.servers.errors import exit_code_of, http_status_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -75,7 +80,12 @@ that has it decides:
 
 An unknown setting, a value of the wrong type and one that is out of range are refused
 with the full path of the setting. So is an unknown variable whose name begins with
-`DANUBE_`, except for these, which are no settings of a broker:
+`DANUBE_`, with these exceptions. The broker ignores, and names in one warning in its
+log,
+what Kubernetes sets in every container for a Service called `danube` or `danube-…`,
+such as `DANUBE_PORT=tcp://10.0.0.1:6650` and `DANUBE_SERVICE_HOST`, and these
+variables of the original Danube: {_in_code(ORIGINAL_VARIABLES)}.
+The following are read by other commands:
 
 {_table(("Variable", "Meaning"), [(f"`{n}`", m) for n, m in OTHER_VARIABLES.items()])}
 """
@@ -100,6 +110,10 @@ with the full path of the setting. So is an unknown variable whose name begins w
             _table(("Setting", "Type", "Default", "Meaning"), rows) + "\n",
         ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _in_code(words: Iterable[str]) -> str:
+    return ", ".join(f"`{word}`" for word in sorted(words))
 
 
 def metrics_page() -> str:

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING
 
 from pydanube.broker.broker import open_broker
 from pydanube.broker.manifest import MetadataManifest
-from pydanube.client.client import Client, open_client
+from pydanube.client.client import CLOSE_TIMEOUT_S, Client, open_client
 from pydanube.metadata.memory import MemoryStore
+from pydanube.servers.config import ListenConfig
 from pydanube.servers.in_process import dial_in_process
 from pydanube.servers.stream import StreamServer, open_stream_server
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import MemoryFiles
 from pydanube.storage.objects import MemoryObjects
 from pydanube.storage.storage import open_storage
+from pydanube.wire.frames import batch_bytes_max
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -38,9 +40,15 @@ class MemoryBroker:
         self.broker = broker
         self.server = server
 
-    def connect(self) -> AbstractAsyncContextManager[Client]:
+    def connect(
+        self, *, close_timeout_s: float = CLOSE_TIMEOUT_S
+    ) -> AbstractAsyncContextManager[Client]:
         """A client of the broker, as ``pydanube.connect`` gives one."""
-        return open_client(dial_in_process(self.server), url="danube://in-process")
+        return open_client(
+            dial_in_process(self.server),
+            url="danube://in-process",
+            close_timeout_s=close_timeout_s,
+        )
 
     def disconnect_all(self) -> None:
         """Break every connection, as a network may; clients come back by themselves."""
@@ -50,7 +58,10 @@ class MemoryBroker:
 
 @asynccontextmanager
 async def memory_broker(
-    *, auto_create_topics: bool = True, storage: StorageConfig | None = None
+    *,
+    auto_create_topics: bool = True,
+    storage: StorageConfig | None = None,
+    listen: ListenConfig | None = None,
 ) -> AsyncIterator[MemoryBroker]:
     """
     A broker that lives as long as the body, and forgets everything after it.
@@ -73,8 +84,9 @@ async def memory_broker(
             new_broker_id=lambda: uuid.uuid4().hex,
             wall_clock_us=lambda: time.time_ns() // 1000,
             auto_create_topics=auto_create_topics,
+            batch_bytes_max=batch_bytes_max((listen or ListenConfig()).frame_bytes_max),
         ) as broker,
-        open_stream_server(broker) as server,
+        open_stream_server(broker, listen) as server,
     ):
         try:
             yield MemoryBroker(broker, server)

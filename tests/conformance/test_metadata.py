@@ -315,3 +315,18 @@ def test_all_stores_answer_the_same(
         assert all(each == played[0] for each in played)
 
     asyncio.run(main())
+
+
+def test_a_scan_by_pages_finds_every_path_once(run: Run) -> None:
+    async def promise(store: MetadataStore) -> None:
+        for number in range(7):
+            await store.put(THINGS.key(str(number)), number)
+        await store.put(OTHER, 1)
+        found, after = [], ""
+        while page := await store.scan(THINGS, after=after, limit=3):
+            assert len(page) <= 3
+            found += [stored.value for _, stored in page]
+            after = page[-1][0]
+        assert found == list(range(7))
+
+    run(promise)

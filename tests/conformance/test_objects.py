@@ -1,9 +1,11 @@
 """What every object store must do, whoever provides it."""
 
 import asyncio
+import time
 
 import pytest
 
+from pydanube.model.errors import ObjectsUnavailable
 from pydanube.storage.objects import DirectoryObjects, MemoryObjects
 
 
@@ -57,3 +59,32 @@ def test_a_deleted_object_is_gone_and_may_be_deleted_again(objects):
 def test_an_object_has_a_url(objects):
     assert objects.url("a/one").endswith("/a/one")
     assert "://" in objects.url("a/one")
+
+
+def test_an_object_may_have_the_longest_names_of_namespace_and_topic(objects):
+    name = f"{'n' * 255}/{'é' * 127}/{0:020d}-{1:020d}-1.parquet"
+
+    async def run():
+        await objects.put(name, b"abc")
+        assert await objects.names(name[:-20]) == [name]
+        await objects.delete(name)
+        assert await objects.names("") == []
+
+    asyncio.run(run())
+
+
+def test_there_is_nothing_below_a_name_that_is_too_long(objects):
+    assert asyncio.run(objects.names(f"default/{'é' * 255}/")) == []
+
+
+def test_an_object_has_the_time_at_which_it_was_stored(objects):
+    async def run():
+        before = time.time_ns() // 1000
+        await objects.put("a/one", b"abc")
+        # File systems round times down, to 10 ms at worst.
+        assert before - 10_000 <= await objects.modified_at("a/one")
+        assert await objects.modified_at("a/one") <= time.time_ns() // 1000
+        with pytest.raises(ObjectsUnavailable):
+            await objects.modified_at("a/none")
+
+    asyncio.run(run())

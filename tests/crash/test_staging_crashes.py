@@ -108,8 +108,7 @@ class RecordingStore(MemoryStore):
 
 def _copy_of(store: MemoryStore) -> MemoryStore:
     copied = MemoryStore()
-    copied._entries = dict(store._entries)
-    copied._revision = store._revision
+    copied.copy_from(store)
     return copied
 
 
@@ -303,8 +302,7 @@ def test_a_crash_while_a_commit_is_resumed_is_resumed_again() -> None:
             logs = RecordingFiles(log, fail=again.recorder("journal"))
             stages = RecordingFiles(stage, fail=again.recorder("staged"))
             copied = RecordingStore(again)
-            copied._entries = dict(store._entries)
-            copied._revision = store._revision
+            copied.copy_from(store)
             again.stores.append((0, _copy_of(store)))
             async with _broker(copied, logs, stages) as broker:
                 await quiet(broker)

@@ -132,6 +132,34 @@ class RecordingManifest(MemoryManifest):
         return version
 
 
+class RecordingObjects(MemoryObjects):
+    """Objects that are remembered with the disk operations that preceded them."""
+
+    def __init__(self, files: RecordingFiles) -> None:
+        super().__init__()
+        self._files = files
+        self._put_at: dict[str, int] = {}
+        self._deleted_at: dict[str, int] = {}
+
+    async def put(self, name, data) -> None:
+        await super().put(name, data)
+        self._put_at[name] = len(self._files.operations)
+
+    async def delete(self, name) -> None:
+        # It stays, so that it can be found at earlier moments.
+        self._deleted_at[name] = len(self._files.operations)
+
+    def at(self, count: int) -> MemoryObjects:
+        """The objects that were there after *count* operations of the disk."""
+        found = MemoryObjects()
+        for name, data in self._objects.items():
+            is_there = self._put_at[name] <= count
+            if is_there and count <= self._deleted_at.get(name, count):
+                found._objects[name] = data
+                found._modified_at[name] = self._modified_at[name]
+        return found
+
+
 async def _everything(scribe: Scribe) -> None:
     """Grow, roll, seal, delete files, save cursors: all that the journal does."""
     storage = scribe.storage
@@ -167,8 +195,9 @@ async def _committed(log) -> None:
 
 
 def _record(script, disk=None, fail=lambda operation: None):
-    promises, objects = Promises(), MemoryObjects()
+    promises = Promises()
     files = RecordingFiles(disk, fail)
+    objects = RecordingObjects(files)
 
     async def run() -> None:
         manifest = RecordingManifest(files, promises)
@@ -275,7 +304,8 @@ def _check_all_crashes(files, objects, promises, *, stride: int = 1) -> int:
                         continue
                     seen.add((key, len(acknowledged)))
                     go_on = checked % 5 == 0
-                    await _check(disk, objects, manifest, promises, count, go_on=go_on)
+                    there = objects.at(count)
+                    await _check(disk, there, manifest, promises, count, go_on=go_on)
                     checked += 1
 
     asyncio.run(run())

@@ -13,7 +13,7 @@ from support.http_server import Answer, LocalServer
 from support.postgres import PostgresProcess
 from support.processes import BrokerProcess
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark, pytest.mark.soak]
 
 PAGE = Path(__file__).parents[2] / "docs/guide/sinks.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)

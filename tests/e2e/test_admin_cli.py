@@ -1,18 +1,15 @@
-"""`danube admin`, `danube-admin` and `danube-cli` with a broker of its own process."""
+"""`danube admin` with a broker in a process of its own."""
 
 from __future__ import annotations
 
 import json
 import re
-import signal
-import subprocess
-import sys
 
 import pytest
 from typer.testing import CliRunner
 
-from pydanube.cli import danube_admin, danube_cli, main
-from support.commands import danube, environment
+from pydanube.cli import main
+from support.commands import danube
 from support.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -247,149 +244,3 @@ def test_a_partitioned_topic_is_decided_about_as_a_whole(broker, shop):
     seek = ("admin", "subscriptions", "seek", *which, "--to")
     assert len(told(broker, *seek, "earliest")) == 2
     assert "partitions" in refused(broker, 2, *seek, "0")
-
-
-# danube-admin and danube-cli
-
-
-def admin(broker, *arguments):
-    endpoint = f"127.0.0.1:{broker.admin_port}"
-    result = CliRunner().invoke(danube_admin.app, ["--endpoint", endpoint, *arguments])
-    assert (result.exit_code, result.stderr) == (0, "")
-    return result.stdout
-
-
-def test_danube_admin_and_danube_see_the_same(broker):
-    assert admin(broker, "namespaces", "create", "old") == "Namespace Created: true\n"
-    created = admin(
-        broker, "topics", "create", "old/a", "--dispatch-strategy", "reliable"
-    )
-    assert created == "✅ Topic created: /old/a\n"
-    admin(broker, "topics", "create", "/old/p", "--partitions", "2")
-    said(broker, "topics", "create", "/old/b", "--non-reliable")
-    listed = json.loads(
-        admin(broker, "topics", "list", "--namespace", "old", "--output", "json")
-    )
-    assert [(each["name"], each["delivery"]) for each in listed] == [
-        ("/old/a", "Reliable"),
-        ("/old/b", "NonReliable"),
-        ("/old/p-part-0", "NonReliable"),
-        ("/old/p-part-1", "NonReliable"),
-    ]
-    [ours] = json.loads(admin(broker, "brokers", "list", "--output", "json"))
-    assert ours["broker_id"] == listed[0]["broker_id"]
-    assert ours["broker_addr"] == broker.grpc_url
-    assert ours["admin_addr"] == f"http://127.0.0.1:{broker.admin_port}"
-    assert ours["metrics_addr"] == broker.http_url.removeprefix("http://")
-    assert admin(broker, "namespaces", "topics", "old").startswith("Topic: old/a\n")
-    policies = json.loads(
-        admin(broker, "namespaces", "policies", "old", "--output", "json")
-    )
-    assert policies == told(broker, "admin", "namespaces", "policies", "old")
-    admin(
-        broker,
-        *(
-            "topics",
-            "set-failure-policy",
-            "/old/a",
-            "-s",
-            "s",
-            "--poison-policy",
-            "drop",
-        ),
-        *("--max-redelivery-count", "1", "--ack-timeout-ms", "2500"),
-        *("--base-redelivery-delay-ms", "10", "--max-redelivery-delay-ms", "20"),
-    )
-    settings = told(broker, "subscriptions", "policy", "/old/a", "-s", "s")
-    assert settings["failure_policy"]["ack_timeout_s"] == 2.5
-    for name in ("a", "b", "p"):
-        assert admin(broker, "topics", "delete", f"/old/{name}") == (
-            "Topic Deleted: true\n"
-        )
-    assert admin(broker, "namespaces", "delete", "old") == "Namespace Deleted: true\n"
-
-
-def produce(broker, *arguments):
-    result = CliRunner().invoke(
-        danube_cli.app, ["produce", "-s", broker.grpc_url, *arguments]
-    )
-    assert (result.exit_code, result.stderr) == (0, "")
-    return result.stdout
-
-
-def start_consume(broker, *arguments):
-    """`danube-cli consume` in a process of its own, which a signal ends."""
-    return subprocess.Popen(
-        [
-            *(sys.executable, "-m", "pydanube.cli.danube_cli", "consume"),
-            *("-s", broker.grpc_url, *arguments),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    )
-
-
-def test_danube_cli_consumes_what_danube_cli_produced_until_ctrl_c(broker, topic):
-    subscribe = ("subscriptions", "create", topic, "-s", "billing", "--type", "shared")
-    said(broker, *subscribe)
-    sent = produce(
-        broker,
-        *("-t", topic, "-m", "hello", "-a", "kind:test"),
-        *("--reliable", "-c", "2", "-i", "100"),
-    )
-    assert "📤 Message 2/2 sent successfully (ID: 1)\n" in sent
-    assert "   ✅ Success: 2\n" in sent
-    consumer = start_consume(broker, "-t", topic, "-m", "billing")
-    lines = [consumer.stdout.readline().rstrip("\n") for _ in range(6)]
-    consumer.send_signal(signal.SIGINT)
-    _, errors = consumer.communicate(timeout=30)
-    assert (consumer.returncode, errors) == (130, "")
-    assert lines == [
-        "Received message: hello",
-        "Size: 5 bytes, Total received: 5 bytes",
-        'Attributes: {"kind": "test"}',
-        'Received reliable message: "hello"',
-        "Topic offset: 1, Size: 5 bytes, Total received: 10 bytes",
-        'Attributes: {"kind": "test"}',
-    ]
-
-
-def test_what_danube_cli_printed_is_done(broker, topic):
-    which = (topic, "-s", "billing")
-    said(broker, "subscriptions", "create", *which, "--type", "shared")
-    published(broker, topic, "one", "two")
-    consumer = start_consume(broker, "-t", topic, "-m", "billing")
-    assert [consumer.stdout.readline() for _ in range(4)][2].endswith('"two"\n')
-    while told(broker, "subscriptions", "describe", *which)["backlog"]:
-        # Its acknowledgement is on its way.
-        pass
-    consumer.send_signal(signal.SIGTERM)
-    consumer.communicate(timeout=30)
-    assert consumer.returncode == 143
-
-
-def test_danube_cli_spreads_over_partitions_and_consumes_them_all(broker, shop):
-    name = "/shop/spread"
-    produce(broker, "-t", name, "-m", "x", "-p", "2", "-c", "1", "--reliable")
-    said(broker, "subscriptions", "create", name, "-s", "billing", "--type", "shared")
-    # Without -p the partitions that are there are found.
-    produce(broker, "-t", name, "-m", "y", "-c", "2", "-i", "100", "--reliable")
-    for number in range(2):
-        described = told(broker, "topics", "describe", f"{name}-part-{number}")
-        assert described["end_offset"] == (2, 1)[number]
-    consumer = start_consume(broker, "-t", name, "-m", "billing")
-    lines = [consumer.stdout.readline() for _ in range(4)]
-    consumer.send_signal(signal.SIGINT)
-    consumer.communicate(timeout=30)
-    assert sum("y" in line and "Received" in line for line in lines) == 2
-
-
-def test_danube_cli_says_why_it_cannot(broker, topic):
-    result = CliRunner().invoke(
-        danube_cli.app, ["produce", "-s", broker.grpc_url, "-t", topic, "-m", "x"]
-    )
-    # The topic is reliable, and nobody said --reliable.
-    assert result.exit_code == 1
-    assert "dispatch strategy does not match" in result.stderr

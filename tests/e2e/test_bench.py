@@ -51,6 +51,7 @@ def test_an_unknown_workload_is_refused():
     assert "choose from" in done.stderr
 
 
+@pytest.mark.spark
 def test_reading_topics_in_spark_is_measured_on_request(tmp_path):
     # A Spark of its own takes a while to start.
     options = ["--messages", "5000", "--data-dir", str(tmp_path), "--format", "json"]

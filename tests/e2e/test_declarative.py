@@ -17,7 +17,13 @@ from pydanube.pipelines.templates import write_template
 from pydanube.spark.java import find_java
 from support.pipelines import read_json, send, unique_topic
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.soak,
+    pytest.mark.timeout(900),
+]
 
 PROGRAM = Path(sys.executable).with_name("spark-pipelines")
 
@@ -39,6 +45,7 @@ def run(directory):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.smoke
 def test_topics_are_tables_and_sinks_of_a_declarative_pipeline(
     client, broker_url, tmp_path
 ):

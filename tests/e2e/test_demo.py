@@ -17,12 +17,7 @@ from rich.console import Console
 
 from pydanube import demo
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.slow,
-    # Spark leaves the sockets of its workers to the garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 
 SCRIPT = """
 import sys
@@ -54,7 +49,9 @@ def test_the_demo_proves_that_nothing_is_lost_or_duplicated(tmp_path):
     assert "Traceback" not in printed
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)]
+)
 def test_an_interrupted_demo_leaves_no_process_behind(tmp_path, number):
     output = tmp_path / "output"
     process = start(output, 600)

@@ -4,7 +4,7 @@ import pytest
 
 from support.lake_tables import KINDS, catalog_of, data_files, read, table_in
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 
 
 @pytest.fixture(params=KINDS)

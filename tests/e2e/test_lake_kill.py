@@ -14,7 +14,7 @@ from pydanube import sync
 from support.lake_tables import KINDS, read, table_in
 from support.processes import BrokerProcess
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark, pytest.mark.soak]
 
 TESTS = Path(__file__).parents[1]
 TOPIC = "/default/orders"
@@ -62,6 +62,7 @@ def offsets(table):
     return sorted(read(table).column("offset").to_pylist())
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(1200)
 def test_a_stream_goes_on_after_every_death(broker, published, tmp_path):
     points = ["before the write", "after the write", "after the commit"]

@@ -30,7 +30,7 @@ from support.lake_tables import (
     table_in,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 
 COUNT = 5000
 

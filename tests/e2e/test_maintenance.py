@@ -16,7 +16,7 @@ from pydanube.spark.maintenance.run import SparkTasks, Threads, Work, maintain
 SEAL_BYTES = 64 * 1024
 """As the broker of these tests has it."""
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 
 NAMES = (f"/default/upkeep-{number}" for number in count())
 BIG = b"x" * 300

@@ -12,7 +12,7 @@ from pydanube import sync
 from support.maintenance_driver import Steps, keep
 from support.processes import BrokerProcess
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.soak]
 
 TOPIC = "/default/killed"
 STEPS_MIN = 8
@@ -77,6 +77,7 @@ def check(now, before, sealed):
     assert values(now, sealed) == values(before, sealed)
 
 
+@pytest.mark.smoke
 def test_a_run_may_be_killed_at_every_step(broker):
     with sync.connect(broker.url) as client:
         before = fill(client)

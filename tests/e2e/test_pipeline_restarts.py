@@ -21,7 +21,13 @@ from support.processes import BrokerProcess
 
 deltalake = pytest.importorskip("deltalake")
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.soak,
+    pytest.mark.timeout(3600),
+]
 
 MESSAGES = int(os.environ.get("DANUBE_TEST_MESSAGES", "500000"))
 PRODUCERS = 2
@@ -88,6 +94,7 @@ def rows_of(path):
     return sum(actions["num_records"].to_pylist())
 
 
+@pytest.mark.smoke
 def test_every_message_is_in_the_table_once(tmp_path):
     table, file = tmp_path / "table", tmp_path / "pipeline.yaml"
     published = [0] * PRODUCERS

@@ -24,12 +24,7 @@ from support.pipelines import (  # noqa: E402
     unique_topic,
 )
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.slow,
-    # Spark leaves the sockets of its workers to the garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 
 ORDER = Schema.json_schema(
     json.dumps(
@@ -318,7 +313,7 @@ def test_all_that_is_wrong_is_found_before_anything_starts(
         "sinks.no_mode.mode": "watermark",
         "sinks.no_topic": "/default/not-there-either",
         "sinks.no_option.options.merge": "mergeSchema",
-        "sinks.no_format.format": 'did you mean "parquet"?',
+        "sinks.no_format.format": "did you mean 'parquet'?",
         "sinks.no_stream": "must be available-now",
         "sinks.overwrites.mode": "not overwrite",
     }

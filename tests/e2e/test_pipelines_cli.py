@@ -13,7 +13,12 @@ from support.commands import danube, start_danube  # noqa: E402
 from support.pipelines import read_json, send, unique_topic  # noqa: E402
 from support.spark_processes import connect_server  # noqa: E402
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.timeout(900),
+]
 
 COPY = """\
 name: copy

@@ -12,12 +12,7 @@ pyspark = pytest.importorskip("pyspark")
 
 from pyspark.errors import AnalysisException, StreamingQueryException  # noqa: E402
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.slow,
-    # Spark leaves the sockets of its workers to the garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 
 
 @pytest.fixture

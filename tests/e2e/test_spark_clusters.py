@@ -7,7 +7,13 @@ pytest.importorskip("pyspark")
 from support.spark_processes import standalone_cluster
 from support.spark_scripts import run_script
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.soak,
+    pytest.mark.timeout(600),
+]
 
 
 def test_on_executors_of_their_own_on_one_machine(broker_url, client, tmp_path):
@@ -15,6 +21,7 @@ def test_on_executors_of_their_own_on_one_machine(broker_url, client, tmp_path):
     assert len(found["homes"]) == 2
 
 
+@pytest.mark.smoke
 def test_on_a_standalone_cluster(broker_url, client, tmp_path):
     with standalone_cluster(tmp_path) as master:
         found = run_script(master, broker_url, client, tmp_path)

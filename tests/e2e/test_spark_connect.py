@@ -7,7 +7,13 @@ pytest.importorskip("pyspark")
 from support.spark_processes import connect_server, python_without_us
 from support.spark_scripts import run_script
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.soak,
+    pytest.mark.timeout(600),
+]
 
 
 def test_through_a_connect_server(broker_url, client, tmp_path):
@@ -15,6 +21,7 @@ def test_through_a_connect_server(broker_url, client, tmp_path):
         run_script(server, broker_url, client, tmp_path)
 
 
+@pytest.mark.smoke
 def test_through_a_server_that_does_not_have_the_package(broker_url, client, tmp_path):
     python = python_without_us(tmp_path / "python")
     with connect_server(tmp_path, python=python) as server:

@@ -15,12 +15,7 @@ from pyspark.errors import (  # noqa: E402
 
 from pydanube import Schema  # noqa: E402
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.slow,
-    # Spark leaves the sockets of its workers to the garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 
 
 def record(*fields):

@@ -15,12 +15,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException  # noqa: E
 
 from pydanube.spark import lag  # noqa: E402
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.slow,
-    # Spark leaves the sockets of its workers to the garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 FIRST = datetime(2026, 1, 31, 12, tzinfo=UTC)

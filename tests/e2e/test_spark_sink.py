@@ -18,12 +18,7 @@ from pydanube.client.routing import fnv1a_64  # noqa: E402
 from pydanube.client.schema import Schema  # noqa: E402
 from pydanube.spark.formats import check_sink  # noqa: E402
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.slow,
-    # Spark leaves the sockets of its workers to the garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 
 
 class Site:

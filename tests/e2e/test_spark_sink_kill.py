@@ -17,7 +17,13 @@ from support.processes import BrokerProcess
 pytest.importorskip("pyspark")
 
 # Five times Spark, one after the other, on whatever machine.
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.soak,
+    pytest.mark.timeout(900),
+]
 
 DRIVER = Path(__file__).parents[1] / "support" / "spark_sink_driver.py"
 SOURCE, TARGET = "/default/from", "/default/to"
@@ -81,6 +87,7 @@ def commits(checkpoint):
     return {each.name for each in (checkpoint / "commits").glob("[0-9]*")}
 
 
+@pytest.mark.smoke
 def test_a_driver_that_dies_at_any_point_loses_and_doubles_nothing(tmp_path):
     checkpoint = tmp_path / "checkpoint"
     with BrokerProcess(tmp_path / "data") as broker:

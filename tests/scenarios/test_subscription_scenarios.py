@@ -127,6 +127,7 @@ class Scenario:
             self.now,
             priority=priority,
             key_filters=given["filters"].split(",") if "filters" in given else (),
+            name=name,
         )
 
     def do_gone(self, name):

@@ -163,7 +163,7 @@ class Machine:
         self.disk = MachineDisk(chance, partial(note, "disk"))
         self.metadata = MemoryStore()
         self.metadata_service = self._service("metadata", note)
-        self.objects = MemoryObjects()
+        self.objects = MemoryObjects(self.clock.us)
         self.object_service = self._service("objects", note)
         self.process: BrokerProcess | None = None
         self.start_count = 0

@@ -204,6 +204,8 @@ class End(asyncio.Transport):
         # What comes, what came and was not read yet, and how much that is together.
         self._on_the_way: deque[bytes | None] = deque()
         self._incoming: deque[bytes | None] = deque()
+        # Of what came last, what its protocol did not read before it paused.
+        self._rest = memoryview(b"")
         self._unread_bytes = 0
         self._high_bytes = 64 * 1024
         self._is_writing_paused = False
@@ -307,6 +309,7 @@ class End(asyncio.Transport):
         self._is_deaf = True
         self._on_the_way.clear()
         self._incoming.clear()
+        self._rest = memoryview(b"")
 
     def lose_later(self, seconds: float, error: Exception | None) -> None:
         """Tell the protocol after a while that the connection is gone."""
@@ -329,6 +332,8 @@ class End(asyncio.Transport):
         self._read()
 
     def _read(self) -> None:
+        if self._rest and not self._is_reading_paused and not self._is_lost:
+            self.run(self._hand_over, self._rest)
         while self._incoming and not self._is_reading_paused and not self._is_lost:
             data = self._incoming.popleft()
             if data is None:
@@ -339,13 +344,16 @@ class End(asyncio.Transport):
                 continue
             if self.tap is not None and self.host.is_alive:
                 self.tap.on_received(data)
-            self.run(self._hand_over, data)
+            self.run(self._hand_over, memoryview(data))
             self.other._check_buffer()
             self.other._close_when_written()
 
-    def _hand_over(self, data: bytes) -> None:
-        view = memoryview(data)
+    def _hand_over(self, view: memoryview) -> None:
+        self._rest = memoryview(b"")
         while view and not self._is_closing:
+            if self._is_reading_paused:
+                self._rest = view
+                return
             buffer: Any = self.protocol.get_buffer(len(view))
             count = min(len(buffer), len(view))
             buffer[:count] = view[:count]

@@ -101,6 +101,9 @@ class ProcessObjects:
     async def names(self, prefix):
         return await self._ask(f"list {prefix}", lambda: self._objects.names(prefix))
 
+    async def modified_at(self, name):
+        return await self._ask(f"age {name}", lambda: self._objects.modified_at(name))
+
     def url(self, name):
         return self._objects.url(name)
 
@@ -122,8 +125,10 @@ class ProcessMetadata:
     async def get(self, key):
         return await self._ask(f"get {key.path}", lambda: self._store.get(key))
 
-    async def scan(self, prefix):
-        return await self._ask(f"scan {prefix.path}", lambda: self._store.scan(prefix))
+    async def scan(self, prefix, **page):
+        return await self._ask(
+            f"scan {prefix.path}", lambda: self._store.scan(prefix, **page)
+        )
 
     async def put(self, key, value, *, expected=None):
         return await self._ask(

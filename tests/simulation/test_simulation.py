@@ -13,7 +13,8 @@ from simulation.plan import plan_run
 from simulation.world import simulate
 
 SEEDS = Path(__file__).with_name("seeds.txt")
-RUNS = 300
+RUNS = 30
+SOAK_RUNS = 300
 TOGETHER = 15
 SMALL = 0.1
 A_BUSY_SEED = 3
@@ -49,7 +50,16 @@ def test_a_run_does_not_depend_on_the_process_that_it_runs_in():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, RUNS, TOGETHER))
+@pytest.mark.parametrize(
+    "first",
+    [
+        *range(0, RUNS, TOGETHER),
+        *(
+            pytest.param(first, marks=pytest.mark.soak)
+            for first in range(RUNS, SOAK_RUNS, TOGETHER)
+        ),
+    ],
+)
 def test_every_promise_is_kept_whatever_happens(first):
     for seed in range(first, first + TOGETHER):
         run(seed)

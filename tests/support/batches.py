@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydanube.model.batch import Column, batch_of
+import pyarrow as pa
+
+from pydanube.model.batch import Column, batch_of, schema_of
 from pydanube.wire.batches import BatchFrame, BatchHeader, Codec, encode
 
 A_TIME = 1_700_000_000_000_000
@@ -52,6 +54,23 @@ def frame_of(
         ),
         codec,
     )
+
+
+def empty_messages(count, codec=Codec.NONE, **fields) -> BatchFrame:
+    """A frame of *count* messages that are nothing; compressed, it is tiny."""
+    offsets = pa.py_buffer(bytes(4 * (count + 1)))
+    payloads = pa.Array.from_buffers(
+        pa.binary(), count, [None, offsets, pa.py_buffer(b"")]
+    )
+    header = BatchHeader(
+        count=count,
+        columns=Column.PAYLOAD,
+        first_publish_time=A_TIME,
+        last_publish_time=A_TIME,
+        **fields,
+    )
+    rows = pa.RecordBatch.from_arrays([payloads], schema=schema_of(Column.PAYLOAD))
+    return encode(rows, header, codec)
 
 
 def payloads_of(frames) -> list[bytes]:

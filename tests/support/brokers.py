@@ -39,20 +39,21 @@ class MeddledStore(MemoryStore):
             await self.meddling.pop(0)()
         return await super().transaction(comparisons, operations)
 
-    async def scan(self, prefix):
+    async def scan(self, prefix, **page):
         """See MetadataStore."""
         if any(prefix.path.startswith(each) for each in self.failing):
             raise MetadataUnavailable(f"{prefix}: on purpose")
-        return await super().scan(prefix)
+        return await super().scan(prefix, **page)
 
 
 class BrokerWorld:
     """What outlives a broker: its journal, its segments, the metadata store."""
 
-    def __init__(self, store=None) -> None:
+    def __init__(self, store=None, objects=None, **storage) -> None:
         self.store = store or MeddledStore()
         self.files = MemoryFiles()
-        self.objects = MemoryObjects()
+        self.objects = objects or MemoryObjects()
+        self._config = StorageConfig(**{"seal_interval_s": 3600.0, **storage})
         self.staged = MemoryFiles()
 
     @asynccontextmanager
@@ -60,7 +61,7 @@ class BrokerWorld:
         """A broker of this world; there is one at a time."""
         async with (
             open_storage(
-                StorageConfig(seal_interval_s=3600.0),
+                self._config,
                 files=self.files,
                 objects=self.objects,
                 manifest=MetadataManifest(self.store),

@@ -20,6 +20,9 @@ class State:
 
     found: object = None
 
+    def problems(self):
+        return ()
+
     def why_not_ready(self):
         return None
 

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 START_TIMEOUT_S = 30
@@ -13,8 +14,12 @@ START_TIMEOUT_S = 30
 class BrokerProcess:
     """``danube broker`` on a data directory; killed at the end if still there."""
 
-    def __init__(self, data_dir: Path, *options: str) -> None:
+    def __init__(
+        self, data_dir: Path, *options: str, log_file: Path | None = None
+    ) -> None:
         self.data_dir = data_dir
+        self.log_file = log_file
+        """Where the broker's log goes; None for the log of the tests."""
         self._options = options
         self.stream_port = 0
         self.grpc_port = 0
@@ -39,6 +44,10 @@ class BrokerProcess:
         return f"http://127.0.0.1:{self.grpc_port}"
 
     @property
+    def http_port(self) -> int:
+        return int(self.http_url.rpartition(":")[2])
+
+    @property
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
@@ -46,18 +55,24 @@ class BrokerProcess:
     def start(self) -> None:
         """Start, on the ports of the last time, and wait until it is ready."""
         assert self._process is None
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "pydanube.cli.main", "broker"),
-                *("--data-dir", str(self.data_dir), "--http-port", "0"),
-                *("--stream-port", str(self.stream_port)),
-                *("--grpc-port", str(self.grpc_port)),
-                *("--admin-port", str(self.admin_port), *self._options),
-            ],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={k: v for k, v in os.environ.items() if not k.startswith("DANUBE_")},
-        )
+        with nullcontext() if self.log_file is None else self.log_file.open("a") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "pydanube.cli.main", "broker"),
+                    *("--data-dir", str(self.data_dir), "--http-port", "0"),
+                    *("--stream-port", str(self.stream_port)),
+                    *("--grpc-port", str(self.grpc_port)),
+                    *("--admin-port", str(self.admin_port), *self._options),
+                ],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={
+                    name: value
+                    for name, value in os.environ.items()
+                    if not name.startswith("DANUBE_")
+                },
+            )
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if found := re.search(r"danube://127\.0\.0\.1:(\d+)", line):

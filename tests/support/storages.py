@@ -23,7 +23,8 @@ class FlakyObjects(MemoryObjects):
     """Objects that can be made to fail; counts what it is asked."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(lambda: self.now_us)
+        self.now_us = A_NOW_US
         self.failing: set[str] = set()
         """Parts of names for which put() and delete() fail."""
         self.put_count = 0
@@ -74,6 +75,7 @@ class World:
     files: object = field(default_factory=MemoryFiles)
     objects: FlakyObjects = field(default_factory=FlakyObjects)
     manifest: FencedManifest = field(default_factory=FencedManifest)
+    reserve: object = None
     now: float = 0.0
     wall: int = A_NOW_US
 
@@ -88,6 +90,7 @@ class World:
             manifest=self.manifest,
             clock=lambda: self.now,
             wall_clock=lambda: self.wall,
+            reserve=self.reserve,
         ) as storage:
             yield storage
 

@@ -43,14 +43,22 @@ from pydanube.model.errors import (
     AlreadyExists,
     BrokerError,
     Draining,
+    InconsistentDirectory,
+    InvalidName,
     InvalidRequest,
     SubscriptionInUse,
     TopicNotFound,
 )
 from pydanube.model.ids import Epoch, TopicId
-from pydanube.model.names import NamespaceName, SubscriptionName, TopicName
+from pydanube.model.names import (
+    NamespaceName,
+    SubscriptionName,
+    TopicName,
+    check_new_namespace,
+)
 from pydanube.model.policy import (
     AtTime,
+    CorruptionPolicy,
     NamespacePolicy,
     ProducerAccess,
     Start,
@@ -143,7 +151,7 @@ class Broker:
         self._schemas = TopicSchemas(
             self.registry, self._catalog, tasks, self._loop.time
         )
-        self._sessions = ProducerSessions(storage)
+        self._sessions = ProducerSessions(storage, self._loop.time)
         self.dead_letters = DeadLetters(
             self._open_dead_letter_topic,
             lambda: storage.has_room,
@@ -243,6 +251,22 @@ class Broker:
             holding = limits or await self._limits_of_namespace(name)
             for topic in filter(None, map(self.topics.get, names)):
                 topic.set_limits(holding, are_own=limits is not None)
+
+    async def set_on_corruption(
+        self, name: TopicName, on_corruption: CorruptionPolicy
+    ) -> None:
+        """
+        Change what subscriptions of a topic do when a segment cannot be read.
+
+        For the base name of partitions it is about all of them, later ones too.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+        """
+        async with self._changing:
+            names = await self._catalog.set_on_corruption(name, on_corruption)
+            for topic in filter(None, map(self.topics.get, names)):
+                topic.set_on_corruption(on_corruption)
 
     async def topic_limits(self, name: TopicName) -> NamespacePolicy | None:
         """
@@ -386,6 +410,17 @@ class Broker:
     ) -> list[TopicName]:
         """Every topic, or those of *namespace*, by name."""
         return [name for name, _ in await self._catalog.records(namespace)]
+
+    async def topic_page(
+        self, namespace: NamespaceName | None, after: TopicName | None, limit: int
+    ) -> dict[TopicName, TopicPolicy]:
+        """
+        At most *limit* topics, or topics of *namespace*, by name, and their policies.
+
+        The first is the first whose name comes after *after*.
+        """
+        page = await self._catalog.page(namespace, after, limit)
+        return {name: record.policy for name, record in page}
 
     async def topic_policies(
         self, namespace: NamespaceName | None = None
@@ -1092,6 +1127,7 @@ class Broker:
             # It is open already if what follows failed the last time.
             topic_log = self.storage.find_log(topic_id)
             if topic_log is None:
+                _warn_of_long_name(name)
                 epoch = await self._claim(topic_id)
                 topic_log = await self.storage.open_log(topic_id, name, epoch, policy)
                 await self._holds.load(topic_log)
@@ -1104,6 +1140,7 @@ class Broker:
                 topic_log=topic_log,
             )
             await self._subscriptions.load(topic)
+            self._sessions.load(topic)
         else:
             topic = DirectTopic(name, topic_id, policy, self.counts, self._loop.time)
         topic.set_limits(limits, are_own=own_limits is not None)
@@ -1236,10 +1273,29 @@ async def _found_cluster(
     return record.broker_id
 
 
+def _warn_of_long_name(name: TopicName) -> None:
+    """Say in the log what is wrong with a topic that an older broker created."""
+    try:
+        check_new_namespace(name.namespace)
+        name.check_new()
+    except InvalidName as error:
+        log.warning(
+            "%s; the topic can be read, and its messages cannot be sealed in a "
+            "directory: copy them to a topic with a shorter name, and delete it",
+            error,
+        )
+
+
 async def _open_recovered(
     broker: Broker, store: MetadataStore, storage: Storage
 ) -> None:
-    """Open the topics with messages that are not sealed; remove deleted ones."""
+    """
+    Open the topics with messages that are not sealed; remove deleted ones.
+
+    Raises:
+        InconsistentDirectory: The journal has a topic whose deletion is not recorded,
+            and the metadata store does not know it.
+    """
     known = {
         stored.value.topic_id: TopicName.parse("/" + keys.TOPICS.name_of(path))
         for path, stored in await store.scan(keys.TOPICS)
@@ -1252,7 +1308,13 @@ async def _open_recovered(
     for topic_id, text in storage.recovered:
         name = known.get(topic_id)
         if name is None:
-            deleted[topic_id] = text
+            if topic_id not in deleted:
+                raise InconsistentDirectory(
+                    f"the journal has the topic {text} (number {topic_id}), and the "
+                    "metadata store neither knows it nor records that it was deleted; "
+                    "put the right metadata store back, or rebuild its records with "
+                    "'danube recover --from-segments'"
+                )
         elif storage.has_recovered(topic_id):
             unsealed.append(name)
     for topic_id, text in deleted.items():

@@ -9,7 +9,7 @@ things at the same time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     )
     from pydanube.model.ids import TopicId
     from pydanube.model.names import NamespaceName
-    from pydanube.model.policy import NamespacePolicy, TopicPolicy
+    from pydanube.model.policy import CorruptionPolicy, NamespacePolicy, TopicPolicy
     from pydanube.model.schemas import TopicSchema
 
 
@@ -98,7 +98,9 @@ class Catalog:
                 a partitioned one whose partitions have another policy.
             NamespaceNotFound: Its namespace does not exist.
             SchemaNotFound: There is no such subject or version.
+            InvalidName: The name is too long.
         """
+        name.check_new()
         await settled(partial(self._try_create, name, policy, schema))
 
     async def _try_create(
@@ -197,6 +199,15 @@ class Catalog:
             for path, stored in await self._store.scan(prefix)
         ]
 
+    async def page(
+        self, namespace: NamespaceName | None, after: TopicName | None, limit: int
+    ) -> list[tuple[TopicName, TopicRecord]]:
+        """At most *limit* topics, by name, that come after the topic *after*."""
+        prefix = keys.TOPICS if namespace is None else keys.topics_of(namespace)
+        behind = "" if after is None else keys.topic(after).path
+        found = await self._store.scan(prefix, after=behind, limit=limit)
+        return [(_name_of(keys.TOPICS, path), stored.value) for path, stored in found]
+
     async def partitioned(
         self, namespace: NamespaceName | None = None
     ) -> dict[TopicName, PartitionedTopicRecord]:
@@ -276,6 +287,27 @@ class Catalog:
         if limits is not None:
             check_policy(limits)
         return await settled(partial(self._try_change, name, limits=limits))
+
+    async def set_on_corruption(
+        self, name: TopicName, on_corruption: CorruptionPolicy
+    ) -> list[TopicName]:
+        """
+        Change this part of the policy of a topic, or of all partitions of a name.
+
+        Returns: The topics that have it now.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+        """
+
+        async def attempt() -> list[TopicName]:
+            found = await self.find(name) or await self.find_partitioned(name)
+            if found is None:
+                raise TopicNotFound(f"Unable to find the topic: {name}")
+            policy = replace(found.value.policy, on_corruption=on_corruption)
+            return await self._try_change(name, policy=policy)
+
+        return await settled(attempt)
 
     async def set_schema(
         self, name: TopicName, schema: TopicSchema | None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 @dataclass(slots=True)
 class Counts:
     """
-    Numbers that only rise.
+    Numbers that only rise, and the number of consumers at this moment.
 
     A topic or subscription counts into its own and its parent's at once, so a
     deleted one leaves the totals as they are.
@@ -27,6 +27,14 @@ class Counts:
     dead_lettered: int = 0
     dead_letter_failures: int = 0
     given_up: int = 0
+    skipped: int = 0
+    consumers: int = 0
+
+    def attach(self, change: int) -> None:
+        """Count *change* more consumers, or fewer if it is negative."""
+        self.consumers += change
+        if self.parent is not None:
+            self.parent.attach(change)
 
     def publish(self, count: int, byte_count: int) -> None:
         """A batch came in."""
@@ -58,15 +66,24 @@ class Counts:
             self.parent.fail(nacked=nacked, timed_out=timed_out)
 
     def end(
-        self, *, expired: int = 0, dead_lettered: int = 0, given_up: int = 0
+        self,
+        *,
+        expired: int = 0,
+        dead_lettered: int = 0,
+        given_up: int = 0,
+        skipped: int = 0,
     ) -> None:
         """Messages are done although nobody acknowledged them."""
         self.expired += expired
         self.dead_lettered += dead_lettered
         self.given_up += given_up
+        self.skipped += skipped
         if self.parent is not None:
             self.parent.end(
-                expired=expired, dead_lettered=dead_lettered, given_up=given_up
+                expired=expired,
+                dead_lettered=dead_lettered,
+                given_up=given_up,
+                skipped=skipped,
             )
 
     def fail_to_dead_letter(self) -> None:

@@ -23,7 +23,7 @@ from pydanube.wire.journal_format import CursorState
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from pydanube.dispatch.cursor import Cursor
     from pydanube.model.errors import BrokerError
@@ -93,17 +93,15 @@ class CursorSaver:
                 self._loop.call_soon(self._write_urgent)
             self._urgent.append(key)
 
-    def forget(
-        self, topic: TopicId, subscription: SubscriptionName | None = None
-    ) -> None:
-        """The topic, or one subscription of it, is deleted."""
-        for key in [*self._moved, *self._pauses]:
-            if key[0] == topic and subscription in (None, key[1]):
-                self._pauses.pop(key, None)
-                moved = self._moved.pop(key, None)
-                if moved is not None:
-                    gone = SubscriptionNotFound(f"{key[1]} has been deleted")
-                    self._loop.call_soon(_tell, moved.waiting, gone)
+    def forget(self, topic: TopicId, subscriptions: Iterable[SubscriptionName]) -> None:
+        """These subscriptions of the topic are deleted."""
+        for subscription in subscriptions:
+            key = topic, subscription
+            self._pauses.pop(key, None)
+            moved = self._moved.pop(key, None)
+            if moved is not None:
+                gone = SubscriptionNotFound(f"{subscription} has been deleted")
+                self._loop.call_soon(_tell, moved.waiting, gone)
 
     def flush(self) -> None:
         """Hand every moved cursor to the journal, also those that pause."""

@@ -65,6 +65,9 @@ LETTER_BATCH_BYTES = 1024 * 1024
 """How long a batch of dead letters is, if messages allow it."""
 HISTORY_MAX = 16
 """Of a message that was dead-lettered again and again, the last times."""
+HISTORY_BYTES_MAX = 8 * 1024
+"""The same in bytes; what is older is left out."""
+HISTORY_REASON_CHARS_MAX = 200
 REASON_CHARS_MAX = 1000
 RETRY_FIRST_S = 1.0
 RETRY_MAX_S = 60.0
@@ -114,10 +117,9 @@ class Letter:
                 "subscription": attributes.get(ORIGINAL_SUBSCRIPTION, ""),
                 "offset": attributes.get(ORIGINAL_OFFSET, ""),
                 "attempt": attributes.get(ATTEMPT, ""),
-                "reason": attributes.get(REASON, ""),
+                "reason": attributes.get(REASON, "")[:HISTORY_REASON_CHARS_MAX],
             }
-            history = [*self.history(), before][-HISTORY_MAX:]
-            attributes[HISTORY] = json.dumps(history)
+            attributes[HISTORY] = _history_of([*self.history(), before])
         attributes |= {
             ORIGINAL_TOPIC: str(of.topic),
             ORIGINAL_SUBSCRIPTION: of.name,
@@ -129,6 +131,19 @@ class Letter:
             ATTEMPT: str(self.park.attempt),
             REASON: self.park.reason[:REASON_CHARS_MAX],
         }
+
+
+def _history_of(entries: list[dict[str, Any]]) -> str:
+    """The latest of *entries* as an attribute, as many as there is room for."""
+    kept: list[str] = []
+    byte_count = len("[]")
+    for entry in reversed(entries[-HISTORY_MAX:]):
+        text = json.dumps(entry)
+        byte_count += len(text) + len(", ")
+        if byte_count > HISTORY_BYTES_MAX:
+            break
+        kept.append(text)
+    return f"[{', '.join(reversed(kept))}]"
 
 
 @dataclass(slots=True, eq=False)

@@ -40,7 +40,7 @@ class DirectSubscription(Subscription):
         keys = keys_of(frame, frame.base) if machine.needs_keys else None
         self.carry_out(
             machine.on_available(
-                frame.base, frame.end, frame.byte_count, now, keys=keys
+                frame.base, frame.end, frame.plain_bytes, now, keys=keys
             )
         )
         self._frame = None
@@ -54,7 +54,7 @@ class DirectSubscription(Subscription):
         frame = frame.take(effect.ranges or [(effect.base, effect.end)])
         consumer = self._consumers[effect.consumer]
         self.send(consumer, frame, effect)
-        self.settle(consumer, effect, frame.byte_count)
+        self.settle(consumer, effect, frame.plain_bytes)
 
     def set_rate(self, messages_per_s: float | None) -> None:
         """Nothing waits here, so nothing can be delivered more slowly."""

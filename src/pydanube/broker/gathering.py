@@ -30,6 +30,7 @@ from pydanube.wire.batches import (
     encode,
     encode_few,
 )
+from pydanube.wire.frames import FRAME_BYTES_MAX, batch_bytes_max
 
 if TYPE_CHECKING:
     import asyncio
@@ -46,10 +47,13 @@ T = TypeVar("T")
 GATHERED_BYTES_MAX = 1024 * 1024
 """A batch that has come to this size does not wait for the end of the turn."""
 
+ATTRIBUTE_BYTES = 8
+"""What an attribute takes in a batch besides its name and value."""
+
 GATHERED_MESSAGES_MAX = 10_000
 """The same for its messages."""
 
-BATCH_BYTES_MAX = 8 * 1024 * 1024 - 64
+BATCH_BYTES_MAX = batch_bytes_max(FRAME_BYTES_MAX)
 """What clients take as one batch, unless the broker is configured otherwise."""
 
 
@@ -124,14 +128,17 @@ class Gathering:
             of the calls.
         """
         size = len(message.payload)
+        if message.key is not None:
+            size += len(message.key)
+        if message.attributes:
+            size += sum(
+                len(name) + len(value) + ATTRIBUTE_BYTES
+                for name, value in message.attributes.items()
+            )
         refusal = self._why_not(topic, message, size)
         if refusal is not None:
             done(0, refusal)
             return
-        if message.key is not None:
-            size += len(message.key)
-        if message.attributes:
-            size += sum(len(k) + len(v) for k, v in message.attributes.items())
         place = (topic, message.schema_id, message.schema_version)
         group = self._groups.get(place)
         if group is None:
@@ -157,8 +164,9 @@ class Gathering:
     ) -> BrokerError | None:
         """What is wrong with one message, as far as it can be seen without Arrow."""
         size_max = topic.limits.max_message_size
-        if size_max and size > size_max:
-            return too_large(size, size_max, topic.name)
+        payload_size = len(message.payload)
+        if size_max and payload_size > size_max:
+            return too_large(payload_size, size_max, topic.name)
         if size > self._batch_bytes_max:
             return too_large(size, self._batch_bytes_max, topic.name)
         if topic.places.exclusive is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from pydanube.model.errors import InvalidRequest, MessageTooLarge
+from pydanube.wire.batches import BATCH_MESSAGES_MAX
 
 if TYPE_CHECKING:
     from pydanube.model.names import TopicName
@@ -75,8 +76,15 @@ def verify(frame: BatchFrame, size_max: int, topic: TopicName) -> None:
 
     Raises:
         CorruptBatch: The bytes are not the batch that the header describes.
+        InvalidRequest: It has more than ``BATCH_MESSAGES_MAX`` messages.
         MessageTooLarge: A message is longer than *size_max* bytes.
     """
+    if frame.count > BATCH_MESSAGES_MAX:
+        # Before anything is decoded.
+        raise InvalidRequest(
+            f"a batch of {frame.count} messages for {topic}; a batch has at most "
+            f"{BATCH_MESSAGES_MAX}: send it in several"
+        )
     # No message is longer than the whole, so nearly always nothing is measured.
     if not size_max or frame.plain_body_bytes <= size_max:
         frame.verify()

@@ -46,7 +46,7 @@ class MetadataManifest:
         Raises:
             TopicFenced: The topic has been claimed again since *epoch*.
         """
-        await self._change(topic_id, epoch, [_put(topic_id, entry)])
+        await self._change(topic_id, epoch, [record_segment(topic_id, entry)])
 
     async def replace(
         self,
@@ -67,7 +67,7 @@ class MetadataManifest:
             for entry in old
             if entry.base not in bases
         ]
-        operations += [_put(topic_id, entry) for entry in new]
+        operations += [record_segment(topic_id, entry) for entry in new]
         await self._change(topic_id, epoch, operations)
 
     async def drop(
@@ -98,6 +98,7 @@ class MetadataManifest:
             ) from error
 
 
-def _put(topic_id: TopicId, entry: SegmentEntry) -> Put[SegmentRecord]:
+def record_segment(topic_id: TopicId, entry: SegmentEntry) -> Put[SegmentRecord]:
+    """The operation that makes *entry* part of the topic's history."""
     record = SegmentRecord(**{name: getattr(entry, name) for name in _FIELDS})
     return Put(keys.segment(topic_id, Offset(entry.base)), record)

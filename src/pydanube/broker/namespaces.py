@@ -29,6 +29,7 @@ from pydanube.model.names import (
     DEFAULT_NAMESPACE,
     SYSTEM_NAMESPACE,
     NamespaceName,
+    check_new_namespace,
 )
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Namespaces:
         self, name: NamespaceName, policy: NamespacePolicy, *, exist_ok: bool
     ) -> None:
         """Make the namespace; see ``Broker.create_namespace``."""
+        check_new_namespace(name)
         check_policy(policy)
         record = NamespaceRecord(created_at=self._wall_clock_us(), policy=policy)
         try:

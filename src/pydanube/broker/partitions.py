@@ -40,7 +40,7 @@ def check_count(base: TopicName, partitions: int) -> None:
         raise InvalidRequest(
             f"{base} can have 1 to {PARTITIONS_MAX} partitions, not {partitions}"
         )
-    TopicName.parse(str(base.partition(partitions - 1)))
+    base.partition(partitions - 1).check_new()
 
 
 def new_record(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from pydanube.model.errors import (
@@ -56,7 +57,7 @@ class Request:
 class Place:
     """What a producer has as long as it may publish; identity is the object's."""
 
-    __slots__ = ("joins", "name", "on_fenced", "refusal", "schema")
+    __slots__ = ("is_remembered", "joins", "name", "on_fenced", "refusal", "schema")
 
     def __init__(self, request: Request) -> None:
         self.name = request.name
@@ -65,6 +66,8 @@ class Place:
         self.schema = request.schema
         self.refusal: BrokerError | None = None
         """Why the producer may not publish any more; None as long as it may."""
+        self.is_remembered = False
+        """Whether the producer counts as idle when it leaves this place."""
 
     @property
     def is_held(self) -> bool:
@@ -101,6 +104,8 @@ class Places:
         self._topic = topic
         self._held: dict[str, Place] = {}
         self._waiting: deque[Waiting] = deque()
+        # The remembered producers without a place, the longest idle first.
+        self._idle: dict[str, None] = {}
         self.exclusive: Place | None = None
         """The only place, if it is to be that."""
 
@@ -186,6 +191,21 @@ class Places:
             self.leave(place, reason)
             _tell([place])
 
+    def remember(self, name: str) -> None:
+        """Count the producer *name* as idle whenever it has no place."""
+        place = self._held.get(name)
+        if place is None:
+            self._idle.setdefault(name)
+        else:
+            place.is_remembered = True
+
+    def forget(self, name: str) -> None:
+        """Undo ``remember``."""
+        place = self._held.get(name)
+        if place is not None:
+            place.is_remembered = False
+        self._idle.pop(name, None)
+
     def refuse_waiting(self, reason: BrokerError) -> None:
         """Nobody's turn will come."""
         waiting, self._waiting = self._waiting, deque()
@@ -211,6 +231,15 @@ class Places:
 
     def __len__(self) -> int:
         return len(self._held)
+
+    @property
+    def idle_count(self) -> int:
+        """The number of remembered producers that have no place."""
+        return len(self._idle)
+
+    def longest_idle(self, count: int) -> list[str]:
+        """Up to *count* remembered producers without a place, longest idle first."""
+        return list(islice(self._idle, count))
 
     def why_not(self, name: str) -> ProducerFenced | None:
         """Why a message of the producer *name* is not taken, if it is not."""
@@ -249,6 +278,9 @@ class Places:
                 self._remove(place, _same_name(request.name))
                 lost.append(place)
             place = self._held[request.name] = Place(request)
+        if self._idle and request.name in self._idle:
+            del self._idle[request.name]
+            place.is_remembered = True
         is_shared = request.access is ProducerAccess.SHARED
         self.exclusive = None if is_shared else place
         return place
@@ -263,6 +295,8 @@ class Places:
 
     def _remove(self, place: Place, reason: BrokerError) -> None:
         del self._held[place.name]
+        if place.is_remembered:
+            self._idle[place.name] = None
         if self.exclusive is place:
             self.exclusive = None
         place.refusal = reason

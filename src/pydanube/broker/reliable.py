@@ -8,6 +8,11 @@ as the subscription has consumers, or messages that have to be dead-lettered.
 Where messages were compacted away, their offsets are done as soon as the log shows
 that nothing is there: when they are read for the first time, or when what was in
 hand has to be read again.
+
+At a segment that cannot be read, the subscription stops or skips it, as the topic's
+policy says.  One that stops first lets its consumers acknowledge what they have, and
+then closes them with the error: an earlier end would make them lose that work each time
+they come back.
 """
 
 from __future__ import annotations
@@ -17,15 +22,15 @@ import logging
 from collections import deque
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from pydanube.broker.facts import TIMES, US_PER_S, keys_of, terms_of
 from pydanube.broker.subscription import Subscription
 from pydanube.dispatch.effects import Deliver
 from pydanube.model.descriptions import RANGES_SHOWN_MAX
-from pydanube.model.errors import OffsetDropped, Unavailable
-from pydanube.model.policy import DispatchLimits, FailurePolicy
+from pydanube.model.errors import CorruptSegment, OffsetDropped, Unavailable
+from pydanube.model.policy import CorruptionPolicy, DispatchLimits, FailurePolicy
 from pydanube.model.ranges import RangeSet
 
 if TYPE_CHECKING:
@@ -50,6 +55,12 @@ log = logging.getLogger(__name__)
 
 READ_AHEAD_BYTES = 1024 * 1024
 """How much is taken from the log at once; what is delivered is bounded by credit."""
+
+STOP_GRACE_S = 30.0
+"""For so long consumers may acknowledge what they have before a corrupt segment."""
+
+SKIP_ATTEMPTS_MIN = 5
+"""How often a missing or unreadable segment is read before it is skipped."""
 
 DEFAULT_POLICY = FailurePolicy()
 NO_LIMITS = DispatchLimits()
@@ -88,7 +99,7 @@ class ReliableSubscription(Subscription):
         self._dead_letters = dead_letters
         self._tasks = tasks
         self._wall_clock_us = wall_clock_us
-        self._due: list[Deliver] = []
+        self._due: deque[Deliver] = deque()
         # Only of a subscription at work; there may be very many that are not.
         self._wake: asyncio.Event | None = None
         self._running: asyncio.Task[None] | None = None
@@ -97,6 +108,10 @@ class ReliableSubscription(Subscription):
         self._in_hand: BatchFrame | None = None
         # Which offsets it has, if some are missing in between.
         self._in_hand_offsets: RangeSet | None = None
+        # Why the last read failed, if it did, and when consumers are told of it.
+        self._corruption: CorruptSegment | None = None
+        self._close_at: float | None = None
+        self._skipped = RangeSet()
         self._was_overtaken = False
         self._is_cancelled = False
         self._holds = 0
@@ -114,7 +129,7 @@ class ReliableSubscription(Subscription):
             # Its consumers were told that messages are gone; who comes back
             # goes on with the first one that still exists.
             self._was_overtaken = False
-            self.seek(self._log.base_offset)
+            self._pass_lost()
         consumer = super().attach(
             name, port, key_filters=key_filters, priority=priority
         )
@@ -131,6 +146,10 @@ class ReliableSubscription(Subscription):
         )
         self.carry_out(machine.set_limits(settings.limits or NO_LIMITS, now))
         self.carry_out(machine.set_paused(settings.is_paused, now))
+
+    def on_policy_changed(self) -> None:
+        """See the base class."""
+        self._wake_up()
 
     def set_rate(self, messages_per_s: float | None) -> None:
         """See the base class."""
@@ -180,9 +199,17 @@ class ReliableSubscription(Subscription):
         return self._log.base_offset
 
     @property
-    def cursor_offset(self) -> int:
-        """The lowest offset that is not done."""
-        return self._machine.cursor.offset
+    def is_stopped(self) -> bool:
+        """See the base class."""
+        return self._stopped_by is not None
+
+    @property
+    def _stopped_by(self) -> CorruptSegment | None:
+        error = self._corruption
+        if error is None or error.offsets is None:
+            return error
+        # Somebody may have moved it past the segment.
+        return error if self._machine.cursor.offset < error.offsets[1] else None
 
     def backlog(self, end_offset: int) -> int:
         """See the base class; what is not read yet is counted by its segments."""
@@ -209,6 +236,8 @@ class ReliableSubscription(Subscription):
             blocked=tuple(RangeSet(machine.blocked[:RANGES_SHOWN_MAX])),
             parked=machine.parked_count,
             dead_letter_error=None if error is None else str(error),
+            stopped_by=None if self._stopped_by is None else str(self._stopped_by),
+            skipped=tuple(islice(self._skipped, RANGES_SHOWN_MAX)),
             is_paused=machine.is_paused,
             settings=self.settings,
         )
@@ -228,6 +257,7 @@ class ReliableSubscription(Subscription):
         self.forget_deliveries()
         self._dead_letters.forget(self)
         self.dead_letter_error = None
+        self._corruption = self._close_at = None
         self.carry_out(self._machine.on_seek(offset, self._clock()))
         for effect in unsent:
             # Nobody got it, so nobody will ever give this credit back.
@@ -264,11 +294,11 @@ class ReliableSubscription(Subscription):
 
     def forget_deliveries(self, key: int | None = None) -> None:
         """See the base class."""
-        self._due = [
-            effect for effect in self._due if key is not None and effect.consumer != key
-        ]
         if key is None:
+            self._due = deque()
             self._take_in_hand(None)
+        elif self._due:
+            self._due = deque(each for each in self._due if each.consumer != key)
 
     def cancel(self) -> None:
         """End the task; the topic or the subscription goes away."""
@@ -281,7 +311,8 @@ class ReliableSubscription(Subscription):
         """
         The messages of *ranges*, which are in order.
 
-        Those that were compacted away meanwhile are not among them, and are done.
+        Those that were compacted away meanwhile are not among them, and are done; also
+        those that cannot be read, if the topic's policy is to skip them.
 
         Raises:
             OffsetDropped: Retention has dropped some of them.
@@ -291,7 +322,11 @@ class ReliableSubscription(Subscription):
         missing: list[Range] = []
         left = deque(ranges)
         while left:
-            frame = await self._frame_at(left[0][0])
+            try:
+                frame = await self._frame_at(left[0][0])
+            except CorruptSegment as error:
+                missing += self._skip(error, _take_below(self._end_of(error), left))
+                continue
             if frame is None:
                 missing += left
                 break
@@ -345,6 +380,19 @@ class ReliableSubscription(Subscription):
                 offset = frames[-1].end
         return offset
 
+    def _pass_lost(self) -> None:
+        """Go on with what can be read; what is lost is done."""
+        cursor, begin = self._machine.cursor.offset, self._machine.next_offset
+        kept = self._log.next_kept(cursor)
+        if kept > cursor:
+            self.seek(kept)
+        elif (end := self._log.next_kept(begin)) > begin:
+            # What was delivered before the gap may still have to be delivered again.
+            effects = self._machine.on_ack(
+                [(begin, end)], self._clock(), self._log.end_offset
+            )
+            self.carry_out(effects)
+
     # The task.
 
     def _start(self) -> None:
@@ -369,6 +417,8 @@ class ReliableSubscription(Subscription):
         try:
             while self._has_work:
                 await self._step(wake)
+        except CorruptSegment as error:
+            self.close(error)
         except OffsetDropped as error:
             log.warning("subscription %s of %s: %s", self.name, self.topic, error)
             self._was_overtaken = True
@@ -378,7 +428,7 @@ class ReliableSubscription(Subscription):
             self.close(Unavailable(f"the subscription failed: {error}"))
         finally:
             unwatch()
-            self._running = self._wake = None
+            self._running = self._wake = self._close_at = None
             self._due.clear()
             self._take_in_hand(None)
 
@@ -388,19 +438,95 @@ class ReliableSubscription(Subscription):
         if deadline is not None and deadline <= self._clock():
             self._on_time()
         if not self._holds:
-            await self._deliver_due()
-            await self._read_ahead()
+            try:
+                await self._deliver_due()
+                await self._read_ahead()
+            except CorruptSegment as error:
+                self._on_corrupt(error)
         if wake.is_set():
             # Let the doors run: what we sent must get out, acks must get in.
             await asyncio.sleep(0)
             return
-        deadline = self._machine.next_deadline()
+        deadline = self._next_deadline()
         if deadline is None:
             await wake.wait()
             return
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 await wake.wait()
+
+    def _next_deadline(self) -> float | None:
+        times = [self._machine.next_deadline()]
+        if self._close_at is not None:
+            assert self._corruption is not None
+            times += [self._close_at, self._corruption.retry_at]
+        return min((time for time in times if time is not None), default=None)
+
+    def _on_corrupt(self, error: CorruptSegment) -> None:
+        """
+        Wait for another attempt to read, as long as consumers have work.
+
+        Raises:
+            CorruptSegment: They have none, or took too long.
+        """
+        now = self._clock()
+        if self._corruption is None:
+            log.error("subscription %s of %s stops: %s", self.name, self.topic, error)
+        self._corruption = error
+        if self._close_at is None:
+            self._close_at = now + STOP_GRACE_S
+        if self._may_skip_later(error):
+            # It is skipped after more attempts; consumers wait for that.
+            self._close_at = error.retry_at
+            return
+        held = self._machine.in_flight_count - sum(map(_count_of, self._due))
+        if held <= 0 or now >= self._close_at:
+            raise error
+
+    def _on_readable(self) -> None:
+        """History was read; the subscription goes on if it had stopped."""
+        if self._corruption is not None:
+            log.info("subscription %s of %s goes on", self.name, self.topic)
+            self._corruption = self._close_at = None
+
+    @property
+    def _skips(self) -> bool:
+        return self._log.policy.on_corruption is CorruptionPolicy.SKIP
+
+    def _may_skip_later(self, error: CorruptSegment) -> bool:
+        return self._skips and not _is_final(error)
+
+    def _end_of(self, error: CorruptSegment) -> int:
+        """
+        Where the messages end that are to be skipped because of *error*.
+
+        Raises:
+            CorruptSegment: The topic's policy is not to skip them, or not yet.
+        """
+        if not self._skips or not _is_final(error) or error.offsets is None:
+            raise error
+        return error.offsets[1]
+
+    def _skip(self, error: CorruptSegment, ranges: list[Range]) -> list[Range]:
+        """Note that *ranges* are skipped because of *error*; return them."""
+        self._corruption = self._close_at = None
+        new = [gap for base, end in ranges for gap in self._skipped.gaps(base, end)]
+        for base, end in new:
+            self._skipped.add(base, end)
+        cursor = self._machine.cursor
+        count = sum(cursor.open_count(base, end) for base, end in ranges)
+        self.counts.end(skipped=count)
+        if new:
+            log.error(
+                "subscription %s of %s skips %d messages from offset %d to %d: %s",
+                self.name,
+                self.topic,
+                count,
+                new[0][0],
+                new[-1][1],
+                error,
+            )
+        return ranges
 
     def _on_time(self) -> None:
         before = self._machine.in_flight_count
@@ -416,7 +542,12 @@ class ReliableSubscription(Subscription):
             offset = machine.next_offset
             frames = self._log.read_tail(offset, bytes_max=READ_AHEAD_BYTES)
             if frames is None:
-                frames = await self._log.read(offset, bytes_max=READ_AHEAD_BYTES)
+                try:
+                    frames = await self._log.read(offset, bytes_max=READ_AHEAD_BYTES)
+                except CorruptSegment as error:
+                    self._skip_ahead(offset, error)
+                    continue
+                self._on_readable()
             if not frames:
                 return
             for frame in frames:
@@ -433,6 +564,21 @@ class ReliableSubscription(Subscription):
                 Subscription.carry_out(self, self._offer(taken))
                 offset = machine.next_offset
                 await self._deliver_due()
+
+    def _skip_ahead(self, offset: int, error: CorruptSegment) -> None:
+        """
+        Let the messages from *offset* on be done that cannot be read.
+
+        Raises:
+            CorruptSegment: The topic's policy is not to skip them, or not yet.
+        """
+        machine, end = self._machine, self._end_of(error)
+        # A seek may have come while we were reading.
+        if offset == machine.next_offset:
+            ranges = self._skip(error, [(offset, end)])
+            effects = machine.on_ack(ranges, self._clock(), end)
+            assert offset < machine.next_offset
+            Subscription.carry_out(self, effects)
 
     def _pass_gaps(self, frame: BatchFrame) -> list[Effect]:
         """Let what is missing before *frame* and inside of it be done."""
@@ -458,7 +604,7 @@ class ReliableSubscription(Subscription):
             terms = terms_of(frame, base, ttl_s=ttl_s, epoch_s=epoch_s)
         keys = keys_of(frame, base) if machine.needs_keys else None
         return machine.on_available(
-            base, frame.end, frame.byte_count, now, terms, keys=keys
+            base, frame.end, frame.plain_bytes, now, terms, keys=keys
         )
 
     async def _deliver_due(self) -> None:
@@ -469,33 +615,37 @@ class ReliableSubscription(Subscription):
             if not _begins_with(self._due, effects) or self._holds:
                 # While history was read, a seek came.
                 continue
-            del self._due[: len(effects)]
+            for _ in effects:
+                self._due.popleft()
             consumer = self._consumers.get(effect.consumer)
             if consumer is None:
                 # It is gone, and the machine has taken the messages back.
                 continue
             for frame in frames:
                 self.send(consumer, frame, effect)
-            byte_count = sum(frame.byte_count for frame in frames)
+            byte_count = sum(frame.plain_bytes for frame in frames)
             count = sum(frame.count for frame in frames)
             self.settle(consumer, effect, byte_count, _count_of(effect) - count)
 
     def _due_together(self) -> list[Deliver]:
         """The next deliveries, as many as make one frame."""
-        due, frame = self._due, self._in_hand
-        first = due[0]
-        end = 1
+        frame = self._in_hand
+        following = iter(self._due)
+        last = next(following)
+        together = [last]
         # Where offsets are missing, what is between them comes piece by piece.
-        if frame is not None and frame.has_gaps and frame.base <= first.base:
-            while (
-                end < len(due)
-                and due[end].consumer == first.consumer
-                and due[end].attempt == first.attempt
-                and due[end - 1].end <= due[end].base
-                and due[end].end <= frame.end
-            ):
-                end += 1
-        return due[:end]
+        if frame is not None and frame.has_gaps and frame.base <= last.base:
+            for each in following:
+                if (
+                    each.consumer != last.consumer
+                    or each.attempt != last.attempt
+                    or each.base < last.end
+                    or each.end > frame.end
+                ):
+                    break
+                together.append(each)
+                last = each
+        return together
 
     async def _frames_of(self, effect: Deliver) -> list[BatchFrame]:
         frame = self._in_hand
@@ -520,7 +670,12 @@ class ReliableSubscription(Subscription):
         return frames[0] if frames else None
 
 
-def _begins_with(due: list[Deliver], effects: list[Deliver]) -> bool:
+def _is_final(error: CorruptSegment) -> bool:
+    """Whether reading again would not help, as far as one can know."""
+    return error.is_damaged or error.attempts >= SKIP_ATTEMPTS_MIN
+
+
+def _begins_with(due: deque[Deliver], effects: list[Deliver]) -> bool:
     return len(due) >= len(effects) and all(
         one is other for one, other in zip(due, effects, strict=False)
     )

@@ -24,7 +24,8 @@ from pydanube.model.errors import (
     SchemaNotFound,
 )
 from pydanube.model.schemas import SchemaPolicy
-from pydanube.schemas.format import BadPayload, Validator, invalid_payload
+from pydanube.schemas.format import BadPayload, invalid_payload
+from pydanube.schemas.schema import Validator
 
 if TYPE_CHECKING:
     from pydanube.broker.topic import Published
@@ -38,6 +39,9 @@ log = logging.getLogger(__name__)
 VALIDATED_AT_ONCE_BYTES_MAX = 64 * 1024
 """The payloads of a larger batch are validated in a thread; this takes about 1 ms."""
 
+SLOW_MAX = 2
+"""The most batches in threads that may wait for another process."""
+
 HELD_BYTES_MAX = 64 * 1024 * 1024
 """With so much waiting at the gates of all topics, doors take no more batches."""
 
@@ -46,11 +50,6 @@ VERSIONS_MAX = 100
 
 LOG_INTERVAL_S = 60.0
 """So often at most the log says that a topic's messages do not keep to its schema."""
-
-
-def _UNKNOWN(_: Sequence[bytes]) -> list[BadPayload]:  # noqa: N802
-    """Stands for the validator of a version that is not known; never called."""
-    raise AssertionError
 
 
 Store = Callable[["BatchFrame"], None]
@@ -65,6 +64,8 @@ class Hall:
 
     def __init__(self) -> None:
         self.has_room = True
+        self.slow = asyncio.Semaphore(SLOW_MAX)
+        """Held while a batch is validated that might take long."""
         self._byte_count = 0
         self._emptied = asyncio.Event()
         self._emptied.set()
@@ -215,8 +216,20 @@ class SchemaGate:
 
     def _takes_time(self, frame: BatchFrame) -> bool:
         return self._is_unknown(frame.header) or (
-            self.schema.validates_payload
-            and frame.plain_body_bytes > VALIDATED_AT_ONCE_BYTES_MAX
+            frame.plain_body_bytes > self._at_once_bytes_max(frame)
+        )
+
+    def _at_once_bytes_max(self, frame: BatchFrame) -> int:
+        """How large *frame* may be to be judged at once; its version is known."""
+        if not self.schema.validates_payload:
+            return frame.plain_body_bytes
+        return min(VALIDATED_AT_ONCE_BYTES_MAX, self._quick_bytes_max(frame))
+
+    def _quick_bytes_max(self, frame: BatchFrame) -> int:
+        """How large *frame* may be to be judged in this process."""
+        validator = self._validators.get(frame.header.schema_version)
+        return (
+            frame.plain_body_bytes if validator is None else validator.quick_bytes_max
         )
 
     def _is_unknown(self, header: BatchHeader) -> bool:
@@ -272,9 +285,12 @@ class SchemaGate:
                 return _Fault("unusable_schema", error)
             except BrokerError as error:
                 return _Fault("not_looked_up", error)
-        if frame.plain_body_bytes <= VALIDATED_AT_ONCE_BYTES_MAX:
+        if frame.plain_body_bytes <= self._at_once_bytes_max(frame):
             return self._find_fault(frame, waiting.chosen)
-        return await asyncio.to_thread(self._find_fault, frame, waiting.chosen)
+        if frame.plain_body_bytes <= self._quick_bytes_max(frame):
+            return await asyncio.to_thread(self._find_fault, frame, waiting.chosen)
+        async with self._hall.slow:
+            return await asyncio.to_thread(self._find_fault, frame, waiting.chosen)
 
     async def _learn(self, header: BatchHeader) -> None:
         """Find out what can be known of the batch's subject and version."""
@@ -320,14 +336,15 @@ class SchemaGate:
                 f"{self._schema_id}), and this one has the schema id "
                 f"{header.schema_id}",
             )
-        validator = self._validators.get(version, _UNKNOWN)
-        if validator is _UNKNOWN:
+        if version not in self._validators:
             return _mismatch(
                 "unknown_version",
                 f"the schema subject '{subject}' of {self._topic} has no version "
                 f"{version}",
             )
-        return self._find_wrong_version(version, chosen) or _find_bad(frame, validator)
+        return self._find_wrong_version(version, chosen) or _find_bad(
+            frame, self._validators[version]
+        )
 
     def _find_wrong_version(
         self, version: int, chosen: ProducerSchema | None

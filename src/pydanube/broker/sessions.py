@@ -12,17 +12,36 @@ from pydanube.broker.topic import ReliableTopic, Topic
 from pydanube.storage.journal import settle
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pydanube.storage.storage import Storage
 
 IDLE_PRODUCERS_MAX = 1000
 """Of one topic: producers that are not connected and could still send again."""
+RECONNECT_S = 300.0
+"""For so long after a topic was opened, the producers that the journal remembers are
+not forgotten: they may have been connected when the broker stopped."""
+FORGOTTEN_AT_ONCE_MAX = 100
+"""The most idle producers forgotten per opening, which bounds its duration."""
 
 
 class ProducerSessions:
     """Opens and closes sessions, over what the journal remembers of them."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, clock: Callable[[], float]) -> None:
         self._storage = storage
+        self._clock = clock
+
+    def load(self, topic: Topic) -> None:
+        """Let a topic that was just opened know the producers of its journal."""
+        state = self._storage.find_state(topic.topic_id)
+        if state is None or not state.producers:
+            return
+        for known in state.producers.values():
+            topic.places.remember(known.name)
+            topic.last_producer_id = max(topic.last_producer_id, known.producer_id)
+        topic.recovered_producers = len(state.producers)
+        topic.reconnect_until = self._clock() + RECONNECT_S
 
     async def open(
         self, topic: Topic, request: Request, resume: tuple[int, int]
@@ -48,9 +67,12 @@ class ProducerSessions:
         before = topic.sessions.pop(producer, None)
         if before is None:
             before = self._find_remembered(topic, producer)
+        if before is None:
+            topic.last_producer_id += 1
         session = open_session(
-            producer, before, resume=resume, new_id=self._new_id(topic), place=place
+            producer, before, resume=resume, new_id=topic.last_producer_id, place=place
         )
+        topic.places.remember(producer)
         # Also where it is continued: it is the last in line to be forgotten.
         topic.sessions[producer] = session
         is_new = before is None or before.epoch != session.epoch
@@ -103,13 +125,6 @@ class ProducerSessions:
             producer, known.producer_id, known.epoch, known.next_sequence, known.runs
         )
 
-    def _new_id(self, topic: Topic) -> int:
-        ids = [session.producer_id for session in topic.sessions.values()]
-        state = self._storage.find_state(topic.topic_id)
-        if state is not None:
-            ids += [known.producer_id for known in state.producers.values()]
-        return max(ids, default=0) + 1
-
     async def _save(self, topic: ReliableTopic, session: ProducerSession) -> None:
         saved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._storage.save_producer(
@@ -122,15 +137,18 @@ class ProducerSessions:
         await saved
 
     def _forget_idle(self, topic: Topic) -> None:
-        """Forget whoever opened longest ago of those that are not connected."""
-        state = self._storage.find_state(topic.topic_id)
-        known = dict.fromkeys([] if state is None else state.producers)
-        known.update(dict.fromkeys(topic.sessions))
-        idle = [name for name in known if name not in topic.places]
-        for name in idle[: max(0, len(idle) - IDLE_PRODUCERS_MAX)]:
-            self._forget(topic, name)
+        """Forget the producers that have been idle longest, if there are too many."""
+        idle_max = IDLE_PRODUCERS_MAX
+        if self._clock() < topic.reconnect_until:
+            idle_max = max(idle_max, topic.recovered_producers)
+        excess = topic.places.idle_count - idle_max
+        if excess > 0:
+            count = min(excess, FORGOTTEN_AT_ONCE_MAX)
+            for name in topic.places.longest_idle(count):
+                self._forget(topic, name)
 
     def _forget(self, topic: Topic, name: str) -> None:
         topic.sessions.pop(name, None)
+        topic.places.forget(name)
         if isinstance(topic, ReliableTopic):
             self._storage.delete_producer(topic.topic_id, name)

@@ -83,7 +83,9 @@ def _check_failure_policy(policy: FailurePolicy, topic: TopicName) -> None:
                 f"{name} is {value}; it must be from 0 to {DURATION_S_MAX:.0f}"
             )
     if policy.dead_letter_topic is not None:
-        if TopicName.parse(policy.dead_letter_topic) == topic:
+        target = TopicName.parse(policy.dead_letter_topic)
+        target.check_new()
+        if target == topic:
             raise InvalidRequest(f"{topic} cannot be its own dead-letter topic")
     elif policy.poison is PoisonPolicy.DEAD_LETTER:
         raise InvalidRequest(

@@ -107,6 +107,10 @@ class Stage:
         except BrokerError as error:
             part.fail(error)
 
+    def refuse(self, reason: BrokerError) -> None:
+        """End the part, because a batch cannot be taken."""
+        self._part.fail(reason)
+
     def leave(self) -> None:
         """The connection is gone, or another one is in its place."""
         self._port = None
@@ -348,7 +352,9 @@ class StagedParts:
         *,
         clock: Callable[[], float],
         wall_clock_us: Callable[[], int],
+        check_disk: Callable[[], None] = lambda: None,
     ) -> None:
+        """*check_disk* raises ``DiskFull`` while nothing may be staged."""
         self.byte_count = 0
         """What all parts take on the disk, and those that are being committed."""
         self.expired_count = 0
@@ -358,6 +364,7 @@ class StagedParts:
         self._config = config
         self._tasks = tasks
         self._wall_clock_us = wall_clock_us
+        self._check_disk = check_disk
         self._parts: dict[tuple[str, int], dict[tuple[str, str], Part]] = {}
         self._open: set[Part] = set()
 
@@ -419,7 +426,9 @@ class StagedParts:
 
         Raises:
             QuotaExceeded: It would be too much altogether.
+            DiskFull: The disk is full.
         """
+        self._check_disk()
         if self.byte_count + byte_count > self._config.bytes_max:
             raise QuotaExceeded(
                 f"staged batches take {self.byte_count} bytes, and staging.bytes_max "

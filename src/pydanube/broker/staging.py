@@ -442,7 +442,12 @@ async def open_staging(
         asyncio.TaskGroup() as tasks,
     ):
         parts = StagedParts(
-            staged_files, config, tasks, clock=clock, wall_clock_us=wall_clock_us
+            staged_files,
+            config,
+            tasks,
+            clock=clock,
+            wall_clock_us=wall_clock_us,
+            check_disk=storage.check_disk,
         )
         staging = Staging(
             topics,

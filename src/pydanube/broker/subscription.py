@@ -62,6 +62,7 @@ class Subscription:
         self._clock = clock
         self._check_new_consumer = check_new_consumer
         self._consumers: dict[int, Consumer] = {}
+        self._consumer_keys: dict[str, int] = {}
         self._keys = count(1)
 
     # What happened.
@@ -84,19 +85,25 @@ class Subscription:
             ConsumerBusy: The subscription is exclusive and has another consumer.
             QuotaExceeded: It or the topic has as many as there may be.
         """
-        same = next((c for c in self._consumers.values() if c.name == name), None)
-        if same is not None:
-            return self._replace(same, port)
+        key = self._consumer_keys.get(name)
+        if key is not None:
+            return self._replace(self._consumers[key], port)
         self._check_new_consumer(self)
         consumer = Consumer(next(self._keys), name, port)
         self._consumers[consumer.key] = consumer
+        self._consumer_keys[name] = consumer.key
         try:
             effects = self._machine.on_consumer_came(
-                consumer.key, self._clock(), priority=priority, key_filters=key_filters
+                consumer.key,
+                self._clock(),
+                priority=priority,
+                key_filters=key_filters,
+                name=name,
             )
         except BrokerError:
-            del self._consumers[consumer.key]
+            del self._consumers[consumer.key], self._consumer_keys[name]
             raise
+        self.counts.attach(1)
         self.carry_out(effects)
         return consumer
 
@@ -104,7 +111,8 @@ class Subscription:
         """The consumer is gone; what was in flight with it is delivered again."""
         if self._consumers.get(consumer.key) is not consumer:
             return
-        del self._consumers[consumer.key]
+        del self._consumers[consumer.key], self._consumer_keys[consumer.name]
+        self.counts.attach(-1)
         self.carry_out(self._machine.on_consumer_gone(consumer.key, self._clock()))
 
     def credit(self, consumer: Consumer, messages: int, byte_count: int) -> None:
@@ -152,6 +160,9 @@ class Subscription:
         """
         self._machine.set_ack_timeout(ack_timeout_s)
 
+    def on_policy_changed(self) -> None:
+        """The topic's policy is another one now."""
+
     def set_rate(self, messages_per_s: float | None) -> None:
         """Deliver no more than this from now on; None: as fast as it goes."""
         raise NotImplementedError
@@ -182,6 +193,11 @@ class Subscription:
         """How many are attached."""
         return len(self._consumers)
 
+    @property
+    def cursor_offset(self) -> int:
+        """The lowest offset that is not done."""
+        return self._machine.cursor.offset
+
     def flow_of(self, consumer: Consumer) -> tuple[int, int, int]:
         """
         How many messages the consumer has and has not acknowledged; and its credit,
@@ -196,6 +212,11 @@ class Subscription:
     def is_blocked(self) -> bool:
         """Whether something failed too often and blocks what follows."""
         return bool(self._machine.blocked)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a segment that cannot be read keeps it from going on."""
+        return False
 
     def backlog(self, end_offset: int) -> int:
         """How many messages of the topic, which ends at *end_offset*, are not done."""
@@ -220,6 +241,7 @@ class Subscription:
                 expired=counts.expired,
                 dead_lettered=counts.dead_lettered,
                 given_up=counts.given_up,
+                skipped=counts.skipped,
             ),
         )
 
@@ -271,7 +293,9 @@ class Subscription:
         self, consumer: Consumer, effect: Deliver, byte_count: int, missing: int = 0
     ) -> None:
         """
-        *effect* took *byte_count* bytes; the consumer gives back just these.
+        *effect* took *byte_count* bytes before compression.
+
+        The consumer gives back just these.
 
         And none of it were the *missing* messages that do not exist any more.
         """

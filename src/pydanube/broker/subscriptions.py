@@ -146,7 +146,7 @@ class Subscriptions:
         del topic.subscriptions[name]
         if not isinstance(topic, ReliableTopic):
             return
-        self._cursors.forget(topic.topic_id, name)
+        self._cursors.forget(topic.topic_id, [name])
         await self._store.transaction(
             [],
             [
@@ -159,7 +159,7 @@ class Subscriptions:
 
     def on_topic_gone(self, topic: Topic) -> None:
         """The topic is deleted, and its subscriptions with it."""
-        self._cursors.forget(topic.topic_id)
+        self._cursors.forget(topic.topic_id, topic.subscriptions)
 
     # Where they are.
 

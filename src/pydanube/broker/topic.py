@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from pydanube.broker.counts import Counts
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from pydanube.model.errors import BrokerError
     from pydanube.model.ids import TopicId
     from pydanube.model.names import SubscriptionName, TopicName
-    from pydanube.model.policy import TopicPolicy
+    from pydanube.model.policy import CorruptionPolicy, TopicPolicy
     from pydanube.model.schemas import TopicSchema
     from pydanube.storage.manifest import SegmentEntry
     from pydanube.storage.topic_log import TopicLog
@@ -67,6 +69,12 @@ class Topic:
         """Who publishes at the moment."""
         self.sessions: dict[str, ProducerSession] = {}
         """Producers by name, in the order of their last opening; also idle ones."""
+        self.last_producer_id = 0
+        """The highest id that a producer of the topic has been given."""
+        self.recovered_producers = 0
+        """The number of producers that the journal remembered at the opening."""
+        self.reconnect_until = 0.0
+        """Until then the recovered producers may reconnect and are not forgotten."""
         self.subscriptions: dict[SubscriptionName, Subscription] = {}
         self.refusal: BrokerError | None = None
         """Why nothing is taken at the moment, if so."""
@@ -91,7 +99,8 @@ class Topic:
         The frame's buffer belongs to the topic from here on.
 
         Raises:
-            InvalidRequest: The batch is damaged, or out of sequence.
+            InvalidRequest: The batch is damaged, has too many messages, or is out of
+                sequence.
             MessageTooLarge: One of its messages is; none is taken.
             SchemaMismatch, InvalidPayload: It does not keep to the topic's schema.
             ProducerFenced: The producer has lost its place to another one.
@@ -101,16 +110,30 @@ class Topic:
         place = session.place
         assert place is not None, f"{session.name} is not open"
         place.check()
-        try:
-            verify(frame, self.limits.max_message_size, self.name)
-        except CorruptBatch as error:
-            raise InvalidRequest(f"the batch is damaged: {error}") from error
+        if not frame.is_verified:
+            self.verify(frame)
         _check_is_of(session, frame.header)
         if self.gate is None:
             self.store(session, frame, done)
         else:
             store = partial(self._store_admitted, session, done)
             self.gate.admit(frame, place.schema, store, done)
+
+    def verify(self, frame: BatchFrame) -> None:
+        """
+        Check what is in a batch; ``publish`` does not check it again.
+
+        It changes nothing but *frame* and may run in a thread.
+
+        Raises:
+            InvalidRequest: The batch is damaged, or has too many messages.
+            MessageTooLarge: One of its messages is.
+        """
+        try:
+            verify(frame, self.limits.max_message_size, self.name)
+        except CorruptBatch as error:
+            raise InvalidRequest(f"the batch is damaged: {error}") from error
+        frame.is_verified = True
 
     def check(self) -> None:
         """
@@ -177,6 +200,10 @@ class Topic:
             for subscription in self.subscriptions.values():
                 subscription.set_rate(self.dispatch_rate)
 
+    def set_on_corruption(self, on_corruption: CorruptionPolicy) -> None:
+        """Subscriptions do something else from now on when a segment is corrupt."""
+        self.policy = replace(self.policy, on_corruption=on_corruption)
+
     def find_subscription(self, name: SubscriptionName) -> Subscription:
         """
         The subscription called *name*.
@@ -213,7 +240,7 @@ class Topic:
         """
         count_max = self.limits.max_consumers_per_topic
         if count_max:
-            count = sum(each.consumer_count for each in self.subscriptions.values())
+            count = self.counts.consumers
             if count >= count_max:
                 raise QuotaExceeded(
                     f"Consumer limit per topic reached for {self.name}. "
@@ -236,6 +263,7 @@ class Topic:
         for subscription in self.subscriptions.values():
             subscription.close(reason)
             subscription.cancel()
+        self.subscriptions.clear()
 
     # What is known.
 
@@ -247,9 +275,7 @@ class Topic:
     @property
     def is_in_use(self) -> bool:
         """Whether a producer or consumer is connected."""
-        return len(self.places) > 0 or any(
-            s.has_consumers for s in self.subscriptions.values()
-        )
+        return len(self.places) > 0 or self.counts.consumers > 0
 
     @property
     def dispatch_rate(self) -> float | None:
@@ -275,8 +301,12 @@ class Topic:
         """The sealed part of the topic."""
         return ()
 
-    def describe(self) -> TopicDescription:
-        """The facts at this moment."""
+    def describe(self, first: int = 0, limit: int | None = None) -> TopicDescription:
+        """
+        The facts at this moment.
+
+        Producers and subscriptions from number *first* on, and at most *limit* of each.
+        """
         raise NotImplementedError
 
     # What follows.
@@ -313,6 +343,8 @@ class Topic:
 
     def _facts(
         self,
+        first: int,
+        limit: int | None,
         *,
         epoch: int,
         base_offset: int,
@@ -322,6 +354,7 @@ class Topic:
         missing: int = 0,
     ) -> TopicDescription:
         end_offset = self.end_offset
+        end = None if limit is None else first + limit
         return TopicDescription(
             topic=str(self.name),
             topic_id=self.topic_id,
@@ -333,9 +366,10 @@ class Topic:
             tail_bytes=tail_bytes,
             segment_bytes=sum(s.byte_count for s in segments),
             segment_count=len(segments),
-            producers=tuple(self.open_producers),
+            producers=tuple(islice(self.open_producers, first, end)),
             subscriptions=tuple(
-                s.describe(end_offset) for s in self.subscriptions.values()
+                s.describe(end_offset)
+                for s in islice(self.subscriptions.values(), first, end)
             ),
             dropped=self.counts.dropped,
             limits=self.limits,
@@ -362,7 +396,12 @@ class ReliableTopic(Topic):
         self.log = topic_log
         # Repeated batches whose first copy is not committed yet.
         self._repeated: deque[tuple[int, int, Published]] = deque()
-        topic_log.watch(self._answer_repeated)
+        self._unwatch = topic_log.watch(self._answer_repeated)
+
+    def close(self, reason: BrokerError) -> None:
+        """See the base class."""
+        super().close(reason)
+        self._unwatch()
 
     def store(
         self, session: ProducerSession, frame: BatchFrame, done: Published
@@ -399,6 +438,13 @@ class ReliableTopic(Topic):
         base_offset = self.log.append_nowait(frame, committed)
         self.count_taken(count)
 
+    def set_on_corruption(self, on_corruption: CorruptionPolicy) -> None:
+        """See the base class."""
+        super().set_on_corruption(on_corruption)
+        self.log.policy = self.policy
+        for subscription in self.subscriptions.values():
+            subscription.on_policy_changed()
+
     @property
     def end_offset(self) -> int:
         """See the base class."""
@@ -409,10 +455,11 @@ class ReliableTopic(Topic):
         """See the base class."""
         return self.log.segments
 
-    def describe(self) -> TopicDescription:
+    def describe(self, first: int = 0, limit: int | None = None) -> TopicDescription:
         """See the base class."""
         topic_log = self.log
         return self._facts(
+            *(first, limit),
             epoch=topic_log.epoch,
             base_offset=topic_log.base_offset,
             sealed_offset=topic_log.sealed_offset,
@@ -475,10 +522,10 @@ class DirectTopic(Topic):
         """See the base class."""
         return self._next_offset
 
-    def describe(self) -> TopicDescription:
+    def describe(self, first: int = 0, limit: int | None = None) -> TopicDescription:
         """See the base class."""
         end = self._next_offset
-        return self._facts(epoch=1, base_offset=end, sealed_offset=end)
+        return self._facts(first, limit, epoch=1, base_offset=end, sealed_offset=end)
 
 
 def _check_is_of(session: ProducerSession, header: BatchHeader) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pydanube.cli.options import examples
-from pydanube.servers.config import load_config
+from pydanube.servers.config import ignored_variables, load_config
 from pydanube.servers.run import run
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -146,4 +146,7 @@ def broker(
         "log.level": log_level and log_level.value,
         "log.format": log_format and log_format.value,
     }
-    run(load_config(config, os.environ, flags))
+    run(
+        load_config(config, os.environ, flags),
+        ignored_variables=ignored_variables(os.environ),
+    )

@@ -7,7 +7,6 @@ whoever reads our output could have all of it.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import os
@@ -31,11 +30,17 @@ from pydanube.cli.quantities import format_messages, parse_duration
 from pydanube.cli.streams import Outlet
 from pydanube.client.client import DEFAULT_URL, connect
 from pydanube.client.positions import time_of
-from pydanube.model.errors import BrokerError, InvalidRequest, TimedOut
+from pydanube.model.errors import (
+    BrokerError,
+    InvalidPayload,
+    InvalidRequest,
+    TimedOut,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from pydanube.client.client import Client
     from pydanube.client.consumer import Consumer
     from pydanube.client.messages import Message, MessageBatch
     from pydanube.client.partitioned_consumer import PartitionedConsumer
@@ -43,7 +48,7 @@ if TYPE_CHECKING:
 
 BATCH_MESSAGES = 1000
 STANDARD_OUTPUT = 1
-FLUSH_TIMEOUT_S = 3.0
+CLOSE_TIMEOUT_S = 3.0
 """Whoever ends the command waits so long for a broker that has gone."""
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -235,7 +240,7 @@ async def print_messages(orders: Orders, interruption: Interruption) -> None:
     """
     outlet = Outlet(STANDARD_OUTPUT)
     async with (
-        connect(orders.url) as client,
+        connect(orders.url, close_timeout_s=CLOSE_TIMEOUT_S) as client,
         client.consumer(
             orders.topic,
             subscription=orders.subscription,
@@ -264,7 +269,7 @@ async def print_messages(orders: Orders, interruption: Interruption) -> None:
                     printed += len(batch)
                     show(printed)
         if orders.is_acking and outlet.byte_count:
-            await _flush(consumer)
+            await _flush(client, consumer)
     is_short = orders.count is not None and printed < orders.count
     if is_short and not interruption.came:
         raise TimedOut(
@@ -299,9 +304,9 @@ async def _print(
             )
 
 
-async def _flush(consumer: Consumer | PartitionedConsumer) -> None:
+async def _flush(client: Client, consumer: Consumer | PartitionedConsumer) -> None:
     try:
-        async with asyncio.timeout(FLUSH_TIMEOUT_S):
+        async with client.closing():
             await consumer.flush()
     except TimeoutError:
         raise TimedOut(
@@ -343,8 +348,16 @@ def _value_line(message: Message) -> bytes:
 
 
 def value_in_json(value: Any) -> bytes:
-    """A decoded value as JSON; bytes are base64, times and UUIDs text."""
-    return msgspec.json.encode(value, enc_hook=str)
+    """
+    A decoded value as JSON; bytes are base64, times and UUIDs text.
+
+    Raises:
+        InvalidPayload: JSON cannot represent the value, or it nests too deep.
+    """
+    try:
+        return msgspec.json.encode(value, enc_hook=str)
+    except (RecursionError, OverflowError, TypeError, ValueError) as error:
+        raise InvalidPayload(f"the value cannot be shown as JSON: {error}") from error
 
 
 def _as_json(batch: MessageBatch) -> list[bytes]:
@@ -362,7 +375,9 @@ def _json_line_with_value(message: Message) -> bytes:
     fields["schema_version"] = message.schema_version
     try:
         fields["value"] = json.loads(value_in_json(message.value))
-    except BrokerError as error:
+        return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+    except (BrokerError, RecursionError) as error:
+        fields.pop("value", None)
         fields["value_error"] = str(error)
     return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
 

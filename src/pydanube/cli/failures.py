@@ -22,6 +22,7 @@ from pydanube.model.errors import (
     ConnectionLost,
     ConsumerBusy,
     IncompatibleSchema,
+    InvalidConfig,
     InvalidName,
     JournalFailed,
     NamespaceNotFound,
@@ -35,6 +36,7 @@ from pydanube.model.errors import (
     TimedOut,
     TopicNotFound,
 )
+from pydanube.model.extras import MissingExtra
 from pydanube.servers.errors import exit_code_of
 
 if TYPE_CHECKING:
@@ -90,6 +92,9 @@ def reported(*, is_debugging: bool = False) -> Iterator[None]:
         raise typer.Exit(SIGNAL_EXIT_CODE + signal.SIGINT) from None
     except Interrupted as interrupted:
         raise typer.Exit(SIGNAL_EXIT_CODE + interrupted.number) from None
+    except MissingExtra as missing:
+        sys.stderr.write(f"error: {missing}\n")
+        raise typer.Exit(exit_code_of(InvalidConfig())) from None
     except (BrokerError, OSError) as error:
         if is_debugging:
             traceback.print_exc()

@@ -23,7 +23,8 @@ from pydanube.cli.answers import (
 )
 from pydanube.cli.options import examples
 from pydanube.cli.quantities import format_bytes
-from pydanube.model.errors import CorruptJournal, InvalidRequest
+from pydanube.model.errors import CorruptJournal, CorruptSegment, InvalidRequest
+from pydanube.servers.errors import exit_code_of
 from pydanube.storage.inspect import describe_segment, inspect_journal
 
 if TYPE_CHECKING:
@@ -113,12 +114,19 @@ def segment(
     *,
     answer_format: options.AnswerFormat = Format.TABLE,
 ) -> None:
-    """Describe a segment: its messages, its columns, its row groups."""
+    """
+    Describe a segment: its messages, its columns, its row groups.
+
+    Every page is read and compared with its checksum; the exit code says whether one is
+    damaged.
+    """
     description = describe_segment(file)
     if answer_format is Format.JSON:
         print_json(description)
     else:
         _print_segment(description)
+    if any(group.problem is not None for group in description.row_groups):
+        raise typer.Exit(exit_code_of(CorruptSegment))
 
 
 class Verdict:
@@ -201,6 +209,7 @@ def _print_segment(segment: SegmentDescription) -> None:
         [
             ("Messages", segment.count),
             ("Size", format_bytes(segment.byte_count)),
+            ("CRC-32C", f"{segment.checksum:#010x}"),
             *((name, value) for name, value in segment.metadata.items()),
         ]
     )
@@ -220,3 +229,6 @@ def _print_segment(segment: SegmentDescription) -> None:
             for group in segment.row_groups
         ),
     )
+    for group in segment.row_groups:
+        if group.problem is not None:
+            print_line(f"\nRow group {group.index} is damaged: {group.problem}")

@@ -37,6 +37,8 @@ class Interruption:
         self._task = task
         self._waiting: asyncio.Timeout | None = None
         self._is_finishing = False
+        self._grace_s: float | None = None
+        self._grace: asyncio.TimerHandle | None = None
 
     @property
     def came(self) -> bool:
@@ -57,13 +59,19 @@ class Interruption:
             self._waiting = None
 
     @contextmanager
-    def finishing(self) -> Iterator[None]:
-        """Run the body; the first signal does not cut it off."""
-        self._is_finishing = True
+    def finishing(self, grace_s: float | None = None) -> Iterator[None]:
+        """
+        Run the body; the first signal does not cut it off.
+
+        With *grace_s*, the body is cancelled if it has not ended so long after it.
+        """
+        self._is_finishing, self._grace_s = True, grace_s
         try:
             yield
         finally:
             self._is_finishing = False
+            if self._grace is not None:
+                self._grace.cancel()
 
     def on_signal(self, number: int) -> None:
         """A signal came."""
@@ -72,6 +80,9 @@ class Interruption:
             self._waiting.reschedule(asyncio.get_running_loop().time())
         elif not is_first or not self._is_finishing:
             self._task.cancel()
+        if is_first and self._is_finishing and self._grace_s is not None:
+            loop = asyncio.get_running_loop()
+            self._grace = loop.call_later(self._grace_s, self._task.cancel)
 
 
 def run(work: Callable[[Interruption], Coroutine[Any, Any, T]]) -> T:

@@ -51,6 +51,11 @@ COMMANDS = (
     CommandEntry(
         "broker", "Start a broker: everything it needs, in one process.", _BROKER
     ),
+    CommandEntry(
+        "recover",
+        "Make a data directory whole again that has lost a part.",
+        _BROKER,
+    ),
     CommandEntry("demo", "See the whole system work on real data.", _BROKER),
     CommandEntry("bench", "Measure throughput and latency on this machine.", _BROKER),
     CommandEntry("produce", "Publish messages to a topic.", _MESSAGES),

@@ -11,6 +11,7 @@ from pydanube.cli.answers import Format, plain, print_facts, print_json, print_l
 from pydanube.cli.session import ask
 from pydanube.client.client import DEFAULT_URL
 from pydanube.model.errors import InvalidRequest, TopicNotFound
+from pydanube.model.policy import CorruptionPolicy
 
 if TYPE_CHECKING:
     from pydanube.client.client import Client
@@ -102,6 +103,28 @@ def topic_limits(
         return
     where = "its namespace" if answer.own_limits is None else "the topic itself"
     print_facts([("Limits of", where), *limits.facts_of(answer.limits)])
+
+
+def set_on_corruption(
+    topic: options.Topic,
+    on_corruption: Annotated[
+        CorruptionPolicy,
+        typer.Argument(
+            metavar="stop|skip",
+            help="Stop with an error, or skip the messages that cannot be read.",
+            show_default=False,
+        ),
+    ],
+    *,
+    url: options.Url = DEFAULT_URL,
+) -> None:
+    """
+    Change what subscriptions do when a segment of the topic cannot be read.
+
+    It holds at once. The name of a partitioned topic means each of its partitions.
+    """
+    ask(url, lambda client: client.set_on_corruption(topic, on_corruption.value))
+    print_line(f"Subscriptions of {topic} {on_corruption.value} at corrupt segments.")
 
 
 async def _partitions_of(client: Client, topic: str) -> list[str]:

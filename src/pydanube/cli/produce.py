@@ -33,7 +33,7 @@ from pydanube.cli.quantities import (
     parse_rate,
 )
 from pydanube.cli.streams import LINE_BYTES_MAX, Inlet, read_lines
-from pydanube.client.client import DEFAULT_URL, LATEST, connect
+from pydanube.client.client import CLOSE_TIMEOUT_S, DEFAULT_URL, LATEST, connect
 from pydanube.client.messages import PartitionedIds
 from pydanube.client.typed_producer import TypedProducer
 from pydanube.model.batch import batch_of
@@ -392,9 +392,17 @@ async def publish(
     ):
         pace = None if orders.rate is None else Pace(orders.rate, loop.time())
         started = loop.time()
-        with _progress() as show, interruption.finishing():
+        with _progress() as show, interruption.finishing(CLOSE_TIMEOUT_S):
             async for payloads in _until_it_comes(source, pace, interruption):
-                await _publish(producer, orders, payloads, published)
+                try:
+                    await _publish(producer, orders, payloads, published)
+                except asyncio.CancelledError:
+                    count = format_messages(len(payloads))
+                    say(
+                        f"The broker has not acknowledged {count} to {orders.topic}; "
+                        "it may or may not have stored them."
+                    )
+                    raise
                 published.seconds = loop.time() - started
                 show(published)
 

@@ -154,6 +154,8 @@ def _print_description(description: SubscriptionDescription) -> None:
             ("Delayed", description.delayed),
             ("Blocked by offset", ", ".join(map(_shown, description.blocked))),
             ("Being dead-lettered", _parked(description)),
+            ("Stopped by", description.stopped_by),
+            ("Skipped offsets", ", ".join(map(_shown, description.skipped))),
             ("Paused", description.is_paused),
             ("Consumers", ", ".join(description.consumers)),
             ("Delivered", counts.delivered),
@@ -163,6 +165,7 @@ def _print_description(description: SubscriptionDescription) -> None:
             ("Expired", counts.expired),
             ("Dead-lettered", counts.dead_lettered),
             ("Given up", counts.given_up),
+            ("Skipped as unreadable", counts.skipped),
         ]
     )
 

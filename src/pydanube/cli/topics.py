@@ -30,7 +30,7 @@ from pydanube.cli.subscriptions import print_subscriptions
 from pydanube.client.client import DEFAULT_URL
 from pydanube.model.errors import TopicNotFound
 from pydanube.model.names import TopicName
-from pydanube.model.policy import Durability
+from pydanube.model.policy import CorruptionPolicy, Durability
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -103,6 +103,14 @@ def create(
             help="Do not deliver what is older, such as 10m; by default never.",
         ),
     ] = None,
+    on_corruption: Annotated[
+        CorruptionPolicy,
+        typer.Option(
+            metavar="stop|skip",
+            help="What subscriptions do if a segment cannot be read: stop with an "
+            "error, or skip its messages.",
+        ),
+    ] = CorruptionPolicy.STOP,
     partitions: Annotated[
         int | None,
         typer.Option(
@@ -142,6 +150,7 @@ def create(
             retention_age_s=age_s,
             retention_bytes_max=bytes_max,
             ttl_s=ttl_s,
+            on_corruption=on_corruption.value,
             exist_ok=if_not_exists,
         )
         return await _describe(client, topic)
@@ -310,6 +319,14 @@ app.command(
     ),
 )(partitions_of.topic_limits)
 
+app.command(
+    "set-on-corruption",
+    epilog=examples(
+        "danube topics set-on-corruption /default/orders skip",
+        "danube topics set-on-corruption /default/orders stop",
+    ),
+)(partitions_of.set_on_corruption)
+
 
 async def _describe(client: Client, topic: str) -> list[TopicDescription]:
     """What *topic* consists of: itself, or its partitions."""
@@ -425,6 +442,7 @@ def _print_description(topic: TopicDescription) -> None:
             ("Acknowledged when", _durability(topic.policy.durability)),
             ("Retention", _retention(topic.policy.retention)),
             ("Time to live", _ttl(topic.policy.ttl_s)),
+            ("On corruption", topic.policy.on_corruption.value),
             ("Messages", topic.message_count),
             ("Offsets", f"{topic.base_offset} \u2026 {topic.end_offset}"),
             ("In segments", _segments(topic)),

@@ -11,13 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pydanube.client.offsets import merged
-from pydanube.wire.messages import ranges_to_wire
+from pydanube.wire.messages import divided_to_wire
 
 if TYPE_CHECKING:
     from pydanube.wire.pb import stream_pb2 as pb
-
-RANGES_MAX = 32 * 1024
-"""In one frame; however far apart they are, they fit into it."""
 
 
 class Acks:
@@ -59,10 +56,7 @@ class Acks:
         self.add(0, 0)
         ranges = merged(zip(self._bases, self._ends, strict=True))
         self._bases, self._ends = [], []
-        taken = [
-            ranges_to_wire(ranges[at : at + RANGES_MAX])
-            for at in range(0, max(len(ranges), 1), RANGES_MAX)
-        ]
+        taken = divided_to_wire(ranges)
         if ranges:
             self._unconfirmed += taken
         return taken

@@ -12,7 +12,7 @@ import os
 import socket
 import uuid
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from time import time_ns
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 from urllib.parse import urlsplit
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
 DEFAULT_URL = "danube://127.0.0.1:6651"
 DEFAULT_PORT = 6651
 CONNECT_TIMEOUT_S = 5.0
+CLOSE_TIMEOUT_S = 10.0
 REQUEST_RETRY_S = 30.0
 """A request that may be repeated is repeated for so long."""
 
@@ -84,6 +85,7 @@ async def connect(
     *,
     token: str = "",
     connect_timeout_s: float = CONNECT_TIMEOUT_S,
+    close_timeout_s: float = CLOSE_TIMEOUT_S,
 ) -> AsyncIterator[Client]:
     """
     A client of the broker at *url*, ``danube://host[:port]``.
@@ -91,6 +93,14 @@ async def connect(
     The connection is made before the body begins; when it breaks later, it is
     made again, producers and consumers open again, and what was not
     acknowledged is sent again.  Leaving closes whatever is still open.
+
+    Args:
+        url: Where the broker is.
+        token: What the client says who it is with.
+        connect_timeout_s: How long a connection may take.
+        close_timeout_s: How long closing a producer, a consumer or the client waits
+            without a word from the broker.  Then the connection is dropped, and a
+            producer with unacknowledged messages raises ``TimedOut``.
 
     Raises:
         ConnectionLost: Nobody answers there.
@@ -106,7 +116,11 @@ async def connect(
         return connection
 
     async with open_client(
-        dial, url=url, token=token, connect_timeout_s=connect_timeout_s
+        dial,
+        url=url,
+        token=token,
+        connect_timeout_s=connect_timeout_s,
+        close_timeout_s=close_timeout_s,
     ) as client:
         yield client
 
@@ -118,9 +132,15 @@ async def open_client(
     url: str,
     token: str = "",
     connect_timeout_s: float = CONNECT_TIMEOUT_S,
+    close_timeout_s: float = CLOSE_TIMEOUT_S,
     wall_clock_ns: Callable[[], int] = time_ns,
 ) -> AsyncIterator[Client]:
     """A client whose transport *dial* makes; see ``connect``."""
+    if not 0 <= close_timeout_s < float("inf"):
+        raise InvalidRequest(
+            f"close_timeout_s must be a number of seconds from 0 on, not "
+            f"{close_timeout_s}"
+        )
     async with task_scope() as tasks:
         client = Client(
             dial,
@@ -128,13 +148,14 @@ async def open_client(
             url,
             token,
             connect_timeout_s=connect_timeout_s,
+            close_timeout_s=close_timeout_s,
             wall_clock_ns=wall_clock_ns,
         )
         await client.connection()
         try:
             yield client
         finally:
-            client.close()
+            await client.aclose()
 
 
 def parse_url(url: str) -> tuple[str, int]:
@@ -169,9 +190,12 @@ class Client(NamespaceRequests, SubscriptionRequests):
         token: str,
         *,
         connect_timeout_s: float,
+        close_timeout_s: float,
         wall_clock_ns: Callable[[], int],
     ) -> None:
         self.url = url
+        self.close_timeout_s = close_timeout_s
+        """How long closing something waits without a word from the broker."""
         self.wall_clock_ns = wall_clock_ns
         """Where publish times come from, and what is counted from them."""
         self._dial = dial
@@ -181,9 +205,14 @@ class Client(NamespaceRequests, SubscriptionRequests):
         self._connection: BrokerConnection | None = None
         self._connecting = asyncio.Lock()
         self._is_closed = False
-        self.schemas = Schemas(self)
-        """The schema registry."""
+        # Closing something has taken too long since the connection was made.
+        self._is_given_up = False
         self._written = WrittenSchemas(self._ask_for_schema, tasks)
+
+    @property
+    def schemas(self) -> Schemas:
+        """The schema registry."""
+        return Schemas(self)
 
     # Producing and consuming.
 
@@ -375,7 +404,7 @@ class Client(NamespaceRequests, SubscriptionRequests):
                 delivered again; None leaves it as it was, by default 30 s.
             prefetch_messages: How many messages the broker may send ahead; by
                 default 10,000, or 1,000 where consumers share.
-            prefetch_bytes: The same in bytes.
+            prefetch_bytes: The same in bytes before compression.
             key_filters: Where keys are shared: only keys that match one of these,
                 in which ``*`` stands for any text and ``?`` for one character.
             priority: Where consumers share: those with a lower number are served
@@ -499,13 +528,49 @@ class Client(NamespaceRequests, SubscriptionRequests):
                 raise Closed("the client is closed")
             if self._connection is None or self._connection.is_lost:
                 self._connection = await self._connect()
+                self._is_given_up = False
             return self._connection
 
-    def close(self) -> None:
-        """Close the connection."""
+    @asynccontextmanager
+    async def closing(self) -> AsyncIterator[asyncio.Timeout]:
+        """
+        Run the body, which closes something, for ``close_timeout_s`` at most.
+
+        When that is over, the connection is dropped.  What is closed after that does
+        not wait, unless there is a new connection.
+
+        Raises:
+            TimeoutError: The time was over before the body.
+        """
+        timeout_s = 0.0 if self._is_given_up else self.close_timeout_s
+        async with asyncio.timeout(timeout_s) as timeout:
+            try:
+                yield timeout
+            except asyncio.CancelledError:
+                if timeout.expired():
+                    self._is_given_up = True
+                    self._drop_connection()
+                raise
+
+    async def aclose(self) -> None:
+        """Close the connection; what was written is still sent, if that is possible."""
         self._is_closed = True
+        self._written.close()
+        if self._connection is None:
+            return
+        self._connection.close()
+        with suppress(TimeoutError):
+            async with self.closing():
+                await self._connection.wait_closed()
+
+    def _drop_connection(self) -> None:
         if self._connection is not None:
-            self._connection.close()
+            self._connection.drop(
+                ConnectionLost(
+                    f"the broker at {self.url} did not answer within "
+                    f"{self.close_timeout_s:g} s of closing"
+                )
+            )
 
     def _reading(self, schema: Schema[Any] | type | None) -> Reading:
         return Reading(self._written, None if schema is None else Schema.of(schema))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydanube.client.outbox import Outbox
@@ -33,10 +34,19 @@ if TYPE_CHECKING:
 
     from pydanube.wire.batches import BatchFrame
 
+log = logging.getLogger(__name__)
+
 FRAME_BYTES_TAKEN_MAX = BODY_BYTES_MAX + 1024 * 1024
 """Whatever a broker was configured to accept, its clients can receive."""
-KEEP_ALIVE_S = 15.0
-"""After so long without a word from the broker it is asked whether it is there."""
+IDLE_TIMEOUT_S = 30.0
+"""How long a broker may be silent that does not say how long a client may be."""
+IDLE_TIMEOUT_S_MIN = 1.0
+IDLE_TIMEOUT_S_MAX = 3600.0
+"""What a broker may say."""
+CHECKS_PER_TIMEOUT = 6
+"""How often the connection is checked within the idle timeout."""
+CHECKS_PER_PING = 2
+"""After so many checks without a frame in either direction, a PING is sent."""
 
 
 class Channel(Protocol):
@@ -67,11 +77,20 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._channels: dict[int, Channel] = {}
         self._next_channel = 0
         self._welcome: asyncio.Future[pb.Welcome] = self._loop.create_future()
-        self._last_heard = self._loop.time()
-        self._keep_alive: asyncio.TimerHandle | None = None
+        self._next_check: asyncio.TimerHandle | None = None
+        self._idle_timeout_s = IDLE_TIMEOUT_S
+        # Since the last check: whether anything came; and how many checks there were
+        # since the last frame of the broker, and since the last one of ours.
+        self._is_heard = False
+        self._checks_unheard = 0
+        self._checks_unsent = 0
+        self._writes_seen = 0
         self._ping: asyncio.Future[Any] | None = None
+        self.pings = 0
+        """How many PINGs were sent."""
         self._lost: BrokerError | None = None
         self._is_lost = asyncio.Event()
+        self._is_closed = asyncio.Event()
 
     # What asyncio tells us.
 
@@ -85,7 +104,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """See asyncio.BufferedProtocol."""
-        self._last_heard = self._loop.time()
+        self._is_heard = True
         try:
             for frame in self._protocol.received(nbytes):
                 self._take(frame)
@@ -93,9 +112,16 @@ class BrokerConnection(asyncio.BufferedProtocol):
             # A violation, or a batch that does not match its checksum: what
             # follows cannot be trusted.
             self._lose(error)
+        except Exception as error:
+            # One connection may fail alone.
+            log.exception("closing a connection after a failure")
+            self._lose(
+                ConnectionLost(f"the broker sent what cannot be understood: {error!r}")
+            )
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.BaseProtocol."""
+        self._is_closed.set()
         self._lose(ConnectionLost(f"the broker closed the connection ({exc or 'end'})"))
 
     # What the client asks for.
@@ -126,7 +152,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         except TimeoutError:
             self.close()
             raise TimedOut("the broker does not answer the greeting") from None
-        self._keep_alive = self._loop.call_later(KEEP_ALIVE_S, self._check_alive)
+        self._take_idle_timeout(self.welcome.idle_timeout_s)
+        if self._lost is None:
+            self._check_later()
 
     @property
     def welcome(self) -> pb.Welcome:
@@ -244,6 +272,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._outbox.write(self._protocol.send(Kind.GOODBYE, pb.Goodbye()))
             self._lose(ConnectionLost("the client was closed"))
 
+    def drop(self, reason: BrokerError) -> None:
+        """Close the connection at once; what is not sent yet is lost."""
+        self._lose(reason)
+        self._outbox.abort()
+
+    async def wait_closed(self) -> None:
+        """Wait until what was written is sent and the connection closed."""
+        await self._is_closed.wait()
+
     @property
     def peer_revision(self) -> int:
         """How much of the protocol the broker knows."""
@@ -309,10 +346,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if isinstance(reason, CorruptBatch):
             reason = ConnectionLost(f"the broker sent a damaged batch: {reason}")
         self._lost = reason
+        self._is_lost.set()
         self._protocol.close()
         self._outbox.close()
-        if self._keep_alive is not None:
-            self._keep_alive.cancel()
+        if self._next_check is not None:
+            self._next_check.cancel()
+            self._next_check = None
         answers, self._answers = self._answers, {}
         channels, self._channels = self._channels, {}
         self._batches.clear()
@@ -325,11 +364,34 @@ class BrokerConnection(asyncio.BufferedProtocol):
         for owner in channels.values():
             owner.on_closed(reason)
 
+    def _take_idle_timeout(self, idle_timeout_s: float) -> None:
+        if IDLE_TIMEOUT_S_MIN <= idle_timeout_s <= IDLE_TIMEOUT_S_MAX:
+            self._idle_timeout_s = idle_timeout_s
+
+    def _check_later(self) -> None:
+        interval_s = self._idle_timeout_s / CHECKS_PER_TIMEOUT
+        self._next_check = self._loop.call_later(interval_s, self._check_alive)
+
     def _check_alive(self) -> None:
-        silent_s = self._loop.time() - self._last_heard
-        if self._ping is not None and not self._ping.done():
-            self._lose(ConnectionLost(f"the broker was silent for {silent_s:.0f} s"))
+        """
+        Give up on a silent broker; show a broker that hears nothing that we are there.
+
+        Checks are counted, not seconds: a process that was suspended, or whose event
+        loop was blocked, reads what has arrived before it judges the broker.
+        """
+        self._checks_unheard = 0 if self._is_heard else self._checks_unheard + 1
+        self._is_heard = False
+        has_sent = self._outbox.writes != self._writes_seen
+        self._checks_unsent = 0 if has_sent else self._checks_unsent + 1
+        self._writes_seen = self._outbox.writes
+        if self._checks_unheard >= CHECKS_PER_TIMEOUT:
+            self._lose(
+                ConnectionLost(f"the broker was silent for {self._idle_timeout_s:g} s")
+            )
             return
-        if silent_s >= KEEP_ALIVE_S:
+        if max(self._checks_unheard, self._checks_unsent) >= CHECKS_PER_PING - 1 and (
+            self._ping is None or self._ping.done()
+        ):
             self._ping = self.request_nowait(Kind.PING, pb.Ping())
-        self._keep_alive = self._loop.call_later(KEEP_ALIVE_S, self._check_alive)
+            self.pings += 1
+        self._check_later()

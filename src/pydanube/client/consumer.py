@@ -18,22 +18,30 @@ from typing import TYPE_CHECKING, Any
 
 from pydanube.client.acks import Acks
 from pydanube.client.backoff import Backoff, retried
-from pydanube.client.messages import Message, MessageBatch, MessageId, Part
-from pydanube.client.offsets import ranges_of
+from pydanube.client.messages import Message, MessageBatch, MessageId, Part, Source
+from pydanube.client.offsets import (
+    check_origin,
+    collected,
+    origins_of,
+    ranges_of,
+)
 from pydanube.client.positions import position_of
 from pydanube.model.errors import (
     BrokerError,
     Closed,
     InvalidRequest,
+    ProtocolViolation,
     Remedy,
     TimedOut,
     Unavailable,
 )
 from pydanube.model.policy import Start, SubscriptionType
+from pydanube.wire.batches import BODY_BYTES_MAX
+from pydanube.wire.connection import CREDIT_REVISION
 from pydanube.wire.frames import Kind
 from pydanube.wire.messages import (
+    divided_to_wire,
     position_to_wire,
-    ranges_to_wire,
     start_to_wire,
     type_to_wire,
 )
@@ -50,6 +58,7 @@ if TYPE_CHECKING:
     from pydanube.client.written import Reading
     from pydanube.model.policy import Position
     from pydanube.model.ranges import Range
+    from pydanube.wire.batches import BatchFrame
     from pydanube.wire.connection import Received
 
 ACK_LINGER_S = 0.005
@@ -57,11 +66,17 @@ ACK_MESSAGES_MAX = 4096
 """Acknowledgements of so many messages do not wait for more."""
 OPEN_TIMEOUT_S = 30.0
 FLUSH_TIMEOUT_S = 30.0
-CLOSE_TIMEOUT_S = 10.0
 REASON_CHARACTERS_MAX = 1024
 """Of a nack; what is longer is cut off."""
 CONFIRM_INTERVAL_S = 1.0
 """How often the broker is asked to confirm what it was sent."""
+
+OVERDRAFT_BYTES_MAX = 4 * BODY_BYTES_MAX
+"""
+The most bytes that an honest broker sends beyond what was requested.
+
+It overdraws by a batch, and it estimates pieces of batches.
+"""
 
 TRICKLE = 16
 """Who waits for messages gives credit back if more than this part of it is used."""
@@ -96,7 +111,8 @@ class Consumer:
         all; what is delivered again comes before what is new.
 
     Bounds: It holds what it asked the broker for, ``prefetch_messages`` and
-        ``prefetch_bytes``, and not more.
+        ``prefetch_bytes`` before compression, and one batch more.  A broker that
+        sends much more loses the connection.
     """
 
     # What is done for every message looks at some of them.
@@ -109,8 +125,11 @@ class Consumer:
         "_client",
         "_confirm_at",
         "_connection",
+        "_credit_bytes",
+        "_credit_messages",
         "_failure",
         "_is_closing",
+        "_is_seeking",
         "_loop",
         "_on_arrival",
         "_options",
@@ -120,6 +139,7 @@ class Consumer:
         "_prefetch_bytes",
         "_prefetch_messages",
         "_reading",
+        "_source",
         "_unsettled",
         "_used_bytes",
         "_used_messages",
@@ -152,6 +172,9 @@ class Consumer:
         self._channel_end: asyncio.Future[BrokerError]
         self._failure: BrokerError | None = None
         self._is_closing = False
+        self._is_seeking = False
+        # What delivers messages now; None once the consumer has failed.
+        self._source: Source | None = Source(topic, options.subscription)
         # Parts that came, then the one that is being handed out.
         self._parts: deque[Part] = deque()
         self._part: Part | None = None
@@ -164,6 +187,9 @@ class Consumer:
         # Handed out, and not yet given back to the broker as credit.
         self._used_messages = 0
         self._used_bytes = 0
+        # What the broker may still send.
+        self._credit_messages = 0
+        self._credit_bytes = 0
         self._acks = Acks()
         self._confirm_at = 0.0
         self._ack_timer: asyncio.TimerHandle | None = None
@@ -259,16 +285,24 @@ class Consumer:
         Durability: Nothing is awaited: the broker learns it within milliseconds
             and has it on disk soon after.  A crash before that means that the
             messages are delivered again.  ``flush`` waits for the disk.
+
+        Raises:
+            InvalidRequest: Another subscription delivered a message, or this
+                consumer received it before a seek.  No message is acknowledged.
+            BrokerError: The consumer is closed or has failed, as ``receive`` says.
         """
         if type(messages) is Message:
-            offset = messages._part.offsets[messages._index]  # noqa: SLF001  # Hot.
+            part = messages._part  # noqa: SLF001  # Hot.
+            if part.source is not self._source:
+                self.check_origin(part.topic, part)
+            offset = part.offsets[messages._index]  # noqa: SLF001  # Hot.
             self.ack_range(offset, offset + 1)
-            return
-        self.ack_nowait(messages)
+        else:
+            self.ack_nowait(messages)
 
     def ack_nowait(self, messages: Acked) -> None:
         """These messages are done; the same as ``ack``, which does not wait either."""
-        self.ack_ranges(ranges_of(messages))
+        self.ack_ranges(ranges_of(self.check_own(messages)))
 
     def ack_ranges(self, ranges: Iterable[Range]) -> None:
         """These offsets are done."""
@@ -293,6 +327,7 @@ class Consumer:
 
     async def ack_cumulative(self, message: Message | MessageId) -> None:
         """This message and all before it are done; see ``ack``."""
+        self.check_own(message)
         self.ack_range(0, message.offset + 1)
 
     async def nack(
@@ -306,6 +341,8 @@ class Consumer:
             delay_s: Not sooner than this, nor than the failure policy says.
             reason: For people who look at the message later, if it becomes a
                 dead letter.
+
+        Raises: As ``ack``.
         """
         self.nack_nowait(messages, delay_s=delay_s, reason=reason)
 
@@ -313,7 +350,7 @@ class Consumer:
         self, messages: Acked, *, delay_s: float = 0.0, reason: str = ""
     ) -> None:
         """They have failed; the same as ``nack``, which does not wait either."""
-        self.nack_ranges(ranges_of(messages), delay_s, reason)
+        self.nack_ranges(ranges_of(self.check_own(messages)), delay_s, reason)
 
     def nack_ranges(self, ranges: Iterable[Range], delay_s: float, reason: str) -> None:
         """These offsets have failed; see ``nack``."""
@@ -321,13 +358,41 @@ class Consumer:
             raise InvalidRequest(f"a delay is not negative: {delay_s}")
         if delay_s:
             self._client.require(1, "delays of redelivery")
-        if self._connection is not None:
+        if self._connection is None:
+            return
+        if self._ack_timer is not None:
+            # A message that is acknowledged and then rejected stays acknowledged.
+            self._send_acks()
+        for some in divided_to_wire(ranges):
             nack = pb.Nack(
-                ranges=ranges_to_wire(ranges),
-                delay_s=delay_s,
-                reason=reason[:REASON_CHARACTERS_MAX],
+                ranges=some, delay_s=delay_s, reason=reason[:REASON_CHARACTERS_MAX]
             )
             self._connection.send(Kind.NACK, nack, self._channel)
+
+    def check_own(self, messages: Acked) -> Acked:
+        """
+        Return *messages* if this consumer may acknowledge or reject them.
+
+        An iterator is returned as a list.
+
+        Raises: As ``ack``.
+        """
+        if type(messages) is Message:
+            own, _ = messages.place
+            if own.source is not self._source:
+                self.check_origin(own.topic, own)
+            return messages
+        messages = collected(messages)
+        for topic, part in origins_of(messages):
+            self.check_origin(topic, part)
+        return messages
+
+    def check_origin(self, topic: str, part: Part | None) -> None:
+        """Raise unless this consumer received the messages of *topic* in *part*."""
+        if self._source is None:
+            assert self._failure is not None
+            raise self._failure
+        check_origin(self._source, topic, part)
 
     async def flush(self) -> None:
         """
@@ -369,10 +434,16 @@ class Consumer:
             raise TimedOut("the consumer is not connected at the moment")
         for ranges in self._take_acks():
             self._connection.send(Kind.ACK, pb.Ack(ranges=ranges), self._channel)
-        # What comes before the answer was sent before the seek.
-        await self._connection.request_nowait(
-            Kind.SEEK, message, self._channel, on_answer=self._on_moved
-        )
+        # What is acknowledged before the answer must not reach the broker after the
+        # seek; what comes before the answer was sent before the seek.
+        self._is_seeking = True
+        try:
+            await self._connection.request_nowait(
+                Kind.SEEK, message, self._channel, on_answer=self._on_moved
+            )
+        finally:
+            self._is_seeking = False
+            self.ack_ranges(())
 
     # What the connection tells us.
 
@@ -380,7 +451,8 @@ class Consumer:
         """See ``connection.Channel``."""
         if frame.kind is Kind.DELIVERY:
             assert frame.batch is not None
-            part = Part(frame.batch, self.topic, frame.attempt)
+            self._use_credit(frame.batch)
+            part = Part(frame.batch, self.topic, frame.attempt, self._source)
             if not self._unsettled and self._reading.settle(part):
                 self._parts.append(part)
                 self._on_arrival()
@@ -389,6 +461,27 @@ class Consumer:
         elif frame.kind is Kind.CONSUMER_STATE:
             message: Any = frame.message
             self.is_active = message.is_active
+
+    def _use_credit(self, frame: BatchFrame) -> None:
+        """Raise if the broker sends more than it was asked for."""
+        self._credit_messages -= frame.count
+        self._credit_bytes -= self._bytes_of(frame)
+        if (
+            self._credit_messages < 0 or self._credit_bytes < -OVERDRAFT_BYTES_MAX
+        ) and self._counts_plain_bytes:
+            raise ProtocolViolation(
+                f"the broker sent {-self._credit_messages} messages and "
+                f"{-self._credit_bytes} bytes more than consumer {self.name} asked for"
+            )
+
+    def _bytes_of(self, frame: BatchFrame) -> int:
+        """What *frame* counts as credit."""
+        return frame.plain_bytes if self._counts_plain_bytes else frame.byte_count
+
+    @property
+    def _counts_plain_bytes(self) -> bool:
+        connection = self._connection
+        return connection is None or connection.peer_revision >= CREDIT_REVISION
 
     def on_closed(self, reason: BrokerError) -> None:
         """See ``connection.Channel``."""
@@ -425,14 +518,15 @@ class Consumer:
         """Have all acknowledgements written, and leave the subscription."""
         try:
             if self._failure is None:
-                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                async with self._client.closing():
                     if self._acks.are_open:
                         await self.flush()
                     if self._connection is not None:
                         self._is_closing = True
                         await self._close_channel(self._connection)
         except TimeoutError:
-            raise TimedOut(_UNWRITTEN) from None
+            if self._acks.are_open:
+                raise TimedOut(_UNWRITTEN) from None
         finally:
             self._fail(Closed("the consumer is closed"))
 
@@ -506,6 +600,8 @@ class Consumer:
             raise
         self._connection, self._channel = connection, channel
         self._used_messages = self._used_bytes = 0
+        self._credit_messages = self._prefetch_messages
+        self._credit_bytes = self._prefetch_bytes
         # Before new deliveries: what is done need not come again.
         if self._acks.are_open:
             again = self._acks.take_unconfirmed()
@@ -520,12 +616,15 @@ class Consumer:
 
     def _fail(self, reason: BrokerError) -> None:
         self._failure = reason
+        self._source = None
         self._connection = None
         self._drop_parts()
         if self._ack_timer is not None:
             self._ack_timer.cancel()
             self._ack_timer = None
         self._on_arrival()
+        # The callback may own this consumer.
+        self._on_arrival = self._arrived.set
 
     # From deliveries to messages.
 
@@ -536,7 +635,7 @@ class Consumer:
         part = self._part = self._parts.popleft()
         self._position = 0
         self._used_messages += part.count
-        self._used_bytes += part.frame.byte_count
+        self._used_bytes += self._bytes_of(part.frame)
         if (
             self._used_messages * 2 >= self._prefetch_messages
             or self._used_bytes * 2 >= self._prefetch_bytes
@@ -585,6 +684,8 @@ class Consumer:
             assert self._connection is not None
             credit = pb.Credit(messages=self._used_messages, bytes=self._used_bytes)
             self._connection.send(Kind.CREDIT, credit, self._channel)
+            self._credit_messages += self._used_messages
+            self._credit_bytes += self._used_bytes
             self._used_messages = self._used_bytes = 0
 
     def _wait_for_schema(self, part: Part) -> None:
@@ -602,14 +703,18 @@ class Consumer:
                 self._on_arrival()
 
     def _on_moved(self) -> None:
-        """What was done before does not count any more."""
+        """Forget deliveries and acknowledgements from before the seek."""
+        if self._source is not None:
+            self._source.is_over = True
+            self._source = Source(self.topic, self.subscription)
+        self._take_acks()
         self._acks.take_unconfirmed()
         self._drop_parts()
 
     def _drop_parts(self) -> None:
         for part in (*self._parts, *self._unsettled):
             self._used_messages += part.count
-            self._used_bytes += part.frame.byte_count
+            self._used_bytes += self._bytes_of(part.frame)
         self._parts.clear()
         self._unsettled.clear()
         self._part = None
@@ -625,7 +730,7 @@ class Consumer:
         return self._acks.take()
 
     def _send_acks(self) -> None:
-        if self._connection is None or self._is_closing:
+        if self._connection is None or self._is_closing or self._is_seeking:
             self._ack_timer = None
         elif self._loop.time() < self._confirm_at:
             for ranges in self._take_acks():
@@ -654,7 +759,7 @@ class Consumer:
         """Have all acknowledgements written; False if the connection broke."""
         if self._failure is not None:
             raise self._failure
-        if self._connection is None:
+        if self._connection is None or self._is_seeking:
             return False
         try:
             await self._request_ack(self._connection)

@@ -10,7 +10,7 @@ from pydanube.client.positions import microseconds_of
 from pydanube.model.batch import TIME_TYPE, Column, batch_of, conform, schema_of
 from pydanube.model.batch import columns_of as _columns_of
 from pydanube.model.errors import InvalidRequest, MessageTooLarge
-from pydanube.wire.batches import TIME_MAX, TIME_MIN
+from pydanube.wire.batches import BATCH_MESSAGES_MAX, TIME_MAX, TIME_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -105,11 +105,13 @@ def cut(batch: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:
     """
     *batch* in pieces that a frame of *bytes_max* can carry.
 
+    No piece has more than ``BATCH_MESSAGES_MAX`` messages.
+
     Raises:
         MessageTooLarge: One of its messages is too long for that.
     """
     byte_count = batch.nbytes + 512
-    if byte_count <= bytes_max and batch.num_rows:
+    if byte_count <= bytes_max and 0 < batch.num_rows <= BATCH_MESSAGES_MAX:
         return [batch]
     if batch.num_rows == 0:
         return []

@@ -29,6 +29,22 @@ if TYPE_CHECKING:
     from pydanube.wire.batches import BatchFrame
 
 
+class Source:
+    """
+    The subscription of a topic that messages were delivered to.
+
+    A consumer that seeks begins with a new source.
+    """
+
+    __slots__ = ("is_over", "subscription", "topic")
+
+    def __init__(self, topic: str, subscription: str) -> None:
+        self.topic = topic
+        self.subscription = subscription
+        self.is_over = False
+        """Whether the consumer has moved its subscription since."""
+
+
 class MessageId(NamedTuple):
     """Where a message is: its topic, and its offset there."""
 
@@ -154,10 +170,18 @@ class PartitionedIds(MessageIds):
 class Part:
     """The messages of one frame, as Python objects once they are looked at."""
 
-    def __init__(self, frame: BatchFrame, topic: str, attempt: int) -> None:
+    def __init__(
+        self,
+        frame: BatchFrame,
+        topic: str,
+        attempt: int,
+        source: Source | None = None,
+    ) -> None:
         self.frame = frame
         self.topic = topic
         self.attempt = attempt
+        self.source = source
+        """What delivered the messages; None: they were read without a subscription."""
         self.base = frame.base
         self.count = frame.count
         self.decode: Decoder | None = None
@@ -166,7 +190,7 @@ class Part:
     @cached_property
     def arrow(self) -> pa.RecordBatch:
         """The columns that came."""
-        return self.frame.arrow()
+        return self.frame.checked_arrow()
 
     @cached_property
     def payloads(self) -> list[bytes]:

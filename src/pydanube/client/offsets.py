@@ -11,7 +11,9 @@ from pydanube.client.messages import (
     MessageBatch,
     MessageId,
     MessageIds,
+    Part,
     PartitionedIds,
+    Source,
     ranges_of_offsets,
 )
 from pydanube.model.errors import InvalidRequest
@@ -40,6 +42,71 @@ def ranges_of(messages: Acked) -> Iterator[Range]:
         yield from ranges_of_offsets(each.offset for each in _each(messages))
 
 
+def collected(messages: Acked) -> Acked:
+    """Return *messages* in a form that can be iterated more than once."""
+    return list(messages) if isinstance(messages, Iterator) else messages
+
+
+def origins_of(messages: Acked) -> Iterator[tuple[str, Part | None]]:
+    """
+    Yield the topic of each of *messages*, and the part that it came in if it has one.
+
+    Successive messages that share both are reported once.
+
+    Raises:
+        InvalidRequest: As ``ranges_of``.
+    """
+    if isinstance(messages, MessageBatch):
+        yield from ((part.topic, part) for part, _, _ in messages.parts)
+        return
+    if isinstance(messages, MessageIds) and not isinstance(messages, PartitionedIds):
+        if messages:
+            yield messages.topic, None
+        return
+    if isinstance(messages, Message | MessageId):
+        messages = [messages]
+    last: tuple[str, Part | None] | None = None
+    for each in _each(messages):
+        part = each.place[0] if isinstance(each, Message) else None
+        if last is None or part is not last[1] or each.topic != last[0]:
+            last = each.topic, part
+            yield last
+
+
+def check_origin(source: Source, topic: str, part: Part | None) -> None:
+    """
+    Raise unless *source* delivered the messages of *topic* that came in *part*.
+
+    The id of a message has no part.  Only its topic is checked.
+
+    Raises:
+        InvalidRequest: Another subscription delivered them, none did, or the
+            consumer has moved its subscription since.
+    """
+    theirs = None if part is None else part.source
+    if theirs is source:
+        return
+    mine = f"topic {source.topic}, subscription {source.subscription}"
+    if topic != source.topic or (
+        theirs is not None and theirs.subscription != source.subscription
+    ):
+        named = "" if theirs is None else f", subscription {theirs.subscription}"
+        raise InvalidRequest(
+            f"the consumer of {mine} cannot acknowledge or reject a message of topic "
+            f"{topic}{named}: use the consumer that received it"
+        )
+    if part is not None and theirs is None:
+        raise InvalidRequest(
+            f"the consumer of {mine} did not receive this message, which was read "
+            "without a subscription: to acknowledge it nevertheless, pass message.id"
+        )
+    if theirs is not None and theirs.is_over:
+        raise InvalidRequest(
+            f"the consumer of {mine} received this message before a seek, which "
+            "invalidates earlier deliveries: receive the message again"
+        )
+
+
 def merged(ranges: Iterable[Range]) -> list[Range]:
     """The same offsets as few ranges, in order."""
     found: list[Range] = []
@@ -63,14 +130,22 @@ def ranges_by_topic(messages: Acked) -> dict[str, Iterable[Range]]:
     Raises:
         InvalidRequest: As ``ranges_of``.
     """
+    if isinstance(messages, MessageBatch):
+        batches: defaultdict[str, list[tuple[Part, int, int]]] = defaultdict(list)
+        for each in messages.parts:
+            batches[each[0].topic].append(each)
+        return {
+            topic: MessageBatch(topic, parts).ranges()
+            for topic, parts in batches.items()
+        }
     if isinstance(messages, PartitionedIds) or not isinstance(
-        messages, Message | MessageBatch | MessageId | MessageIds
+        messages, Message | MessageId | MessageIds
     ):
         offsets: defaultdict[str, list[int]] = defaultdict(list)
-        for each in _each(messages):
-            offsets[each.topic].append(each.offset)
+        for message in _each(messages):
+            offsets[message.topic].append(message.offset)
         return {topic: ranges_of_offsets(found) for topic, found in offsets.items()}
-    if isinstance(messages, MessageBatch | MessageIds) and not messages:
+    if isinstance(messages, MessageIds) and not messages:
         # Nothing came: that is of no partition.
         return {}
     return {messages.topic: ranges_of(messages)}

@@ -27,11 +27,20 @@ class Outbox:
     Bounds: ``GATHERED_BYTES_MAX``; beyond that the transport has them.
     """
 
-    __slots__ = ("_byte_count", "_is_in_turn", "_loop", "_parts", "_transport")
+    __slots__ = (
+        "_byte_count",
+        "_is_in_turn",
+        "_loop",
+        "_parts",
+        "_transport",
+        "writes",
+    )
 
     def __init__(
         self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop
     ) -> None:
+        self.writes = 0
+        """In how many turns of the loop something was written."""
         self._transport = transport
         self._loop = loop
         self._is_in_turn = False
@@ -73,8 +82,13 @@ class Outbox:
         self.flush()
         self._transport.close()
 
+    def abort(self) -> None:
+        """Close the transport at once; what is not sent yet is lost."""
+        self._transport.abort()
+
     def _begin_turn(self) -> None:
         self._is_in_turn = True
+        self.writes += 1
         self._loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:

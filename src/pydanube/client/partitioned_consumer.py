@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pydanube.client.consumer import Consumer
 from pydanube.client.consumer import open_consumer as open_consumer_of_one
 from pydanube.client.messages import Message, MessageBatch
-from pydanube.client.offsets import ranges_by_topic
+from pydanube.client.offsets import collected, origins_of, ranges_by_topic
 from pydanube.client.partitioned_producer import PARTITIONS_LOOKUP_INTERVAL_S
 from pydanube.client.positions import position_of
 from pydanube.client.tasks import all_done, together
@@ -133,6 +133,8 @@ class PartitionedConsumer:
         These messages are done.
 
         Durability: As ``Consumer.ack``.
+
+        Raises: As ``Consumer.ack``.
         """
         self.ack_nowait(messages)
 
@@ -140,9 +142,11 @@ class PartitionedConsumer:
         """These messages are done; the same as ``ack``, which does not wait either."""
         if type(messages) is Message:
             offset = messages.offset
-            self._consumer_of(messages.topic).ack_range(offset, offset + 1)
+            consumer = self._consumer_of(messages.topic)
+            consumer.check_own(messages)
+            consumer.ack_range(offset, offset + 1)
             return
-        for topic, ranges in ranges_by_topic(messages).items():
+        for topic, ranges in ranges_by_topic(self.check_own(messages)).items():
             self._consumer_of(topic).ack_ranges(ranges)
 
     async def ack_cumulative(self, message: Message | MessageId) -> None:
@@ -156,6 +160,8 @@ class PartitionedConsumer:
         These messages were not processed: they are delivered again.
 
         Args: As for ``Consumer.nack``.
+
+        Raises: As ``Consumer.ack``.
         """
         self.nack_nowait(messages, delay_s=delay_s, reason=reason)
 
@@ -163,8 +169,24 @@ class PartitionedConsumer:
         self, messages: Acked, *, delay_s: float = 0.0, reason: str = ""
     ) -> None:
         """They have failed; the same as ``nack``, which does not wait either."""
-        for topic, ranges in ranges_by_topic(messages).items():
+        for topic, ranges in ranges_by_topic(self.check_own(messages)).items():
             self._consumer_of(topic).nack_ranges(ranges, delay_s, reason)
+
+    def check_own(self, messages: Acked) -> Acked:
+        """
+        Return *messages* if this consumer may acknowledge or reject them.
+
+        An iterator is returned as a list.
+
+        Raises: As ``Consumer.ack``.
+        """
+        if type(messages) is Message:
+            self._consumer_of(messages.topic).check_own(messages)
+            return messages
+        messages = collected(messages)
+        for topic, part in origins_of(messages):
+            self._consumer_of(topic).check_origin(topic, part)
+        return messages
 
     async def flush(self) -> None:
         """
@@ -275,7 +297,11 @@ class PartitionedConsumer:
     def _consumer_of(self, topic: str) -> Consumer:
         consumer = self._consumers.get(topic)
         if consumer is None:
-            raise InvalidRequest(f"{topic} is not a partition of {self.topic}")
+            raise InvalidRequest(
+                f"the consumer of topic {self.topic}, subscription {self.subscription} "
+                f"cannot acknowledge or reject a message of {topic}, which is not a "
+                "partition of it: use the consumer that received it"
+            )
         return consumer
 
     # Turns.

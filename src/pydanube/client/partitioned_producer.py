@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 
 from pydanube.client.envelope import batches_of, terms_of, to_bytes
 from pydanube.client.messages import MessageIds, PartitionedIds, Run
-from pydanube.client.producer import Producer, settled
+from pydanube.client.producer import Producer, settled, unacknowledged
 from pydanube.client.producer import open_producer as open_producer_of_one
 from pydanube.client.routing import Router
 from pydanube.client.tasks import all_done, together
-from pydanube.model.errors import BrokerError, Closed
+from pydanube.model.errors import BrokerError, Closed, TimedOut
 from pydanube.model.policy import ProducerAccess
 
 if TYPE_CHECKING:
@@ -218,8 +218,16 @@ class PartitionedProducer:
         self._router.partitions = len(self._producers)
 
     async def aclose(self) -> None:
-        """Send what is open, wait for its acknowledgement, and close."""
-        await all_done([producer.aclose() for producer in self._producers])
+        """
+        Send what is open, wait for its acknowledgement, and close.
+
+        Raises: As ``Producer.aclose``.
+        """
+        try:
+            await all_done([producer.aclose() for producer in self._producers])
+        except TimedOut as error:
+            count = sum(producer.unacknowledged for producer in self._producers)
+            raise unacknowledged(count, self.topic, self._client) from error
 
     def abandon(self) -> None:
         """Close without waiting; what is not acknowledged may or may not be stored."""

@@ -45,6 +45,7 @@ from pydanube.model.errors import (
     MessageTooLarge,
     OutOfSequence,
     Overloaded,
+    ProtocolViolation,
     Remedy,
     TimedOut,
     Unavailable,
@@ -75,7 +76,7 @@ if TYPE_CHECKING:
     from pydanube.model.schemas import ProducerSchema
     from pydanube.wire.connection import Received
 
-BATCH_MESSAGES_MAX = 8192
+OPEN_BATCH_MESSAGES_MAX = 8192
 BATCH_BYTES = 512 * 1024
 """An open batch that has so many payload bytes is full."""
 INFLIGHT_BATCHES_MAX = 64
@@ -87,8 +88,6 @@ DELIVERY_TIMEOUT_S = 120.0
 OPEN_TIMEOUT_S = 30.0
 STEADY_S = 1.0
 """A channel that was open for so long is opened again at once when it breaks."""
-CLOSE_TIMEOUT_S = 30.0
-"""Whoever closes a producer waits so long for a word from the broker."""
 MESSAGE_OVERHEAD_BYTES = 16
 
 _CODECS = {None: Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
@@ -163,6 +162,7 @@ class Producer:
         "_way",
         "name",
         "topic",
+        "unacknowledged",
     )
 
     def __init__(self, client: Client, topic: str, options: ProducerOptions) -> None:
@@ -208,6 +208,8 @@ class Producer:
         self._unseen: BrokerError | None = None
         # Of closing; every word from the broker puts it off.
         self._closing: asyncio.Timeout | None = None
+        self.unacknowledged = 0
+        """How many messages were given up when closing took too long."""
 
     # Sending.
 
@@ -325,7 +327,7 @@ class Producer:
         payloads.append(payload)
         batch.times_ns.append(self._wall_clock_ns())
         batch.byte_count += byte_count
-        if batch.byte_count >= self._full_bytes or index + 1 >= BATCH_MESSAGES_MAX:
+        if batch.byte_count >= self._full_bytes or index + 1 >= OPEN_BATCH_MESSAGES_MAX:
             self._close_open()
         return Pending((batch, index))
 
@@ -463,10 +465,14 @@ class Producer:
             return
         message: Any = frame.message
         if self._closing is not None:
-            self._closing.reschedule(self._loop.time() + CLOSE_TIMEOUT_S)
-        for sequence, offset in zip(
-            message.base_sequence, message.base_offset, strict=True
-        ):
+            self._closing.reschedule(self._loop.time() + self._client.close_timeout_s)
+        sequences, offsets = message.base_sequence, message.base_offset
+        if len(sequences) != len(offsets):
+            raise ProtocolViolation(
+                f"the broker sent a receipt of {len(sequences)} sequences and "
+                f"{len(offsets)} offsets"
+            )
+        for sequence, offset in zip(sequences, offsets, strict=True):
             self._acknowledge(sequence, offset)
             self._has_receipt = True
         self._send_waiting()
@@ -504,20 +510,26 @@ class Producer:
             await asyncio.sleep(backoff.next_s())
 
     async def aclose(self) -> None:
-        """Send what is open, wait for its acknowledgement, and close."""
+        """
+        Send what is open, wait for its acknowledgement, and close.
+
+        Raises:
+            TimedOut: Messages are not acknowledged, and the broker has said nothing
+                for the client's ``close_timeout_s``.
+        """
         try:
             if self._failure is None:
                 # Where the broker slows us down, it says so now and then.
-                async with asyncio.timeout(CLOSE_TIMEOUT_S) as self._closing:
+                async with self._client.closing() as self._closing:
                     await self.flush()
-                self._closing = None
-                if self._connection is not None:
-                    await self._close_channel(self._connection)
+                    if self._connection is not None:
+                        await self._close_channel(self._connection)
         except TimeoutError:
-            raise TimedOut(
-                f"{self.pending_count} messages were not acknowledged in "
-                f"{CLOSE_TIMEOUT_S:.0f} s"
-            ) from None
+            self.unacknowledged = self.pending_count
+            if self.unacknowledged:
+                raise unacknowledged(
+                    self.unacknowledged, self.topic, self._client
+                ) from None
         finally:
             self._closing = None
             self._fail_all(Closed("the producer is closed"))
@@ -841,6 +853,16 @@ def codec_of(compression: str | None) -> Codec:
             f"compression is 'lz4', 'zstd' or None, not {compression!r}"
         )
     return _CODECS[compression]
+
+
+def unacknowledged(count: int, topic: str, client: Client) -> TimedOut:
+    """What is raised if *count* messages were not acknowledged in time on closing."""
+    messages = "1 message" if count == 1 else f"{count} messages"
+    return TimedOut(
+        f"the broker did not acknowledge {messages} to {topic} within "
+        f"{client.close_timeout_s:g} s of closing; it may or may not have stored them: "
+        f"check that the broker at {client.url} answers, and send them again"
+    )
 
 
 async def settled(shipped: Sequence[Shipped]) -> list[range]:

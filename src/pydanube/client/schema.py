@@ -6,10 +6,13 @@ from dataclasses import dataclass, is_dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from pydanube.model.errors import InvalidSchema
+from pydanube.model.extras import require
 from pydanube.model.schemas import SchemaType
 
 if TYPE_CHECKING:
-    from pydanube.schemas.format import Schema as ParsedSchema
+    from types import ModuleType
+
+    from pydanube.schemas.schema import Schema as ParsedSchema
 
 # ruff: noqa: PLC0415  # What knows the languages is needed only by who has schemas.
 
@@ -52,14 +55,12 @@ class Schema(Generic[T]):
         Raises:
             InvalidSchema: No schema can be made of it.
         """
-        from pydanube.schemas.typed import is_protobuf
-
         if isinstance(kind, Schema):
             return kind
         if kind in _PRIMITIVES:
             type_, definition = _PRIMITIVES[kind]
             return cls(type_, definition, cls=kind)
-        if is_protobuf(kind):
+        if _typed().is_protobuf(kind):
             return cls.from_protobuf(kind)
         return cls._from_class(kind, "json_schema")
 
@@ -111,9 +112,7 @@ class Schema(Generic[T]):
         Raises:
             InvalidSchema: It is none.
         """
-        from pydanube.schemas.typed import is_pydantic
-
-        if not is_pydantic(kind):
+        if not _typed().is_pydantic(kind):
             raise InvalidSchema(f"{kind!r:.80} is no pydantic model")
         return cls._from_class(kind, "json_schema")
 
@@ -126,11 +125,10 @@ class Schema(Generic[T]):
             InvalidSchema: It is none, or its file imports others than the
                 well-known types.
         """
-        from pydanube.schemas.protobuf.source import source_of
-        from pydanube.schemas.typed import is_protobuf
-
-        if not is_protobuf(kind):
+        if not _typed().is_protobuf(kind):
             raise InvalidSchema(f"{kind!r:.80} was not made by the Protobuf compiler")
+        from pydanube.schemas.protobuf.source import source_of
+
         descriptor: Any = kind.DESCRIPTOR  # type: ignore[attr-defined]
         return cls(
             SchemaType.PROTOBUF,
@@ -186,14 +184,22 @@ class Schema(Generic[T]):
     def _from_class(
         cls, kind: Class[T], language: str, namespace: str = ""
     ) -> Schema[T]:
-        from pydanube.schemas.typed import avro_schema_of, json_schema_of
-
+        typed = _typed()
         type_ = SchemaType.parse(language)
         if type_ is SchemaType.JSON_SCHEMA:
-            return cls(type_, json_schema_of(kind), cls=kind)
+            return cls(type_, typed.json_schema_of(kind), cls=kind)
         if type_ is SchemaType.AVRO:
-            made = cls(type_, avro_schema_of(kind, namespace=namespace), cls=kind)
+            definition = typed.avro_schema_of(kind, namespace=namespace)
+            made = cls(type_, definition, cls=kind)
             # Unions that Avro does not allow, and defaults that fit no branch.
             made.parse()
             return made
         raise InvalidSchema(f"a class becomes a json_schema or avro, not {language}")
+
+
+def _typed() -> ModuleType:
+    """Return ``pydanube.schemas.typed``, which needs packages that may be missing."""
+    require("schemas", "a schema that is made from a class")
+    from pydanube.schemas import typed
+
+    return typed

@@ -13,9 +13,9 @@ from pydanube.model.policy import Start, SubscriptionType
 from pydanube.wire.frames import Kind
 from pydanube.wire.messages import (
     dispatch_limits_to_wire,
+    divided_to_wire,
     failure_policy_to_wire,
     position_to_wire,
-    ranges_to_wire,
     settings_from_wire,
     start_to_wire,
     subscription_from_wire,
@@ -286,15 +286,16 @@ class SubscriptionRequests(TopicRequests):
             partition = TopicName.parse(each).split_partition()
             if name not in (TopicName.parse(each), partition and partition[0]):
                 raise InvalidRequest(f"a message of {each} is not one of {topic}")
-            await self.request(
-                Kind.MARK_DONE,
-                pb.MarkDone(
-                    topic=each,
-                    subscription=parse_subscription(subscription),
-                    ranges=ranges_to_wire(ranges),
-                ),
-                is_repeatable=True,
-            )
+            for some in divided_to_wire(ranges):
+                await self.request(
+                    Kind.MARK_DONE,
+                    pb.MarkDone(
+                        topic=each,
+                        subscription=parse_subscription(subscription),
+                        ranges=some,
+                    ),
+                    is_repeatable=True,
+                )
 
     async def _set_paused(
         self, topic: str, subscription: str, *, is_paused: bool

@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from pydanube.client import client as aio
 from pydanube.client.loops import new_loop
 from pydanube.client.messages import Message, MessageBatch, MessageId, MessageIds
+from pydanube.client.producer import unacknowledged
 from pydanube.client.typed_producer import TypedProducer as AsyncTypedProducer
 from pydanube.model.errors import BrokerError, Closed, TimedOut
 
@@ -88,7 +89,13 @@ QUEUED_MESSAGES_MAX = 8192
 
 
 @contextmanager
-def connect(url: str = aio.DEFAULT_URL, *, token: str = "") -> Iterator[Client]:
+def connect(
+    url: str = aio.DEFAULT_URL,
+    *,
+    token: str = "",
+    connect_timeout_s: float = aio.CONNECT_TIMEOUT_S,
+    close_timeout_s: float = aio.CLOSE_TIMEOUT_S,
+) -> Iterator[Client]:
     """
     A client of the broker at *url*; see ``pydanube.connect``.
 
@@ -98,7 +105,15 @@ def connect(url: str = aio.DEFAULT_URL, *, token: str = "") -> Iterator[Client]:
     """
     with (
         _loop_thread() as loop,
-        _entered(loop, aio.connect(url, token=token)) as client,
+        _entered(
+            loop,
+            aio.connect(
+                url,
+                token=token,
+                connect_timeout_s=connect_timeout_s,
+                close_timeout_s=close_timeout_s,
+            ),
+        ) as client,
     ):
         yield Client(loop, client)
 
@@ -126,7 +141,8 @@ class Client:
     ) -> AbstractContextManager[Producer]: ...
     def producer(self, topic: str, **options: Any) -> AbstractContextManager[Any]:
         """A producer for *topic*; options as for ``pydanube.Client.producer``."""
-        return _producer(self._loop, self._client.producer(topic, **options))
+        scope = self._client.producer(topic, **options)
+        return _producer(self._loop, self._client, scope)
 
     @contextmanager
     def consumer(self, topic: str, **options: Any) -> Iterator[Consumer]:
@@ -219,6 +235,10 @@ class Client:
     def set_topic_limits(self, topic: str, limits: NamespacePolicy | None) -> None:
         """Have *limits* hold for *topic*, or again those of its namespace."""
         self._loop.wait(self._client.set_topic_limits(topic, limits))
+
+    def set_on_corruption(self, topic: str, on_corruption: str) -> None:
+        """Have subscriptions ``"stop"`` or ``"skip"`` at a corrupt segment."""
+        self._loop.wait(self._client.set_on_corruption(topic, on_corruption))
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         """Have *topic* consist of so many *partitions* from now on."""
@@ -424,6 +444,19 @@ class Producer:
         if self._queue:
             self._loop.wait(self._send_all())
 
+    def hand_over_to_close(self, client: aio.Client) -> None:
+        """Have everything queued sent, as long as closing may take."""
+        if self._queue:
+            self._loop.wait(self._send_all_in_time(client))
+
+    async def _send_all_in_time(self, client: aio.Client) -> None:
+        try:
+            async with client.closing():
+                await self._send_all()
+        except TimeoutError:
+            count = len(self._queue) + self._producer.pending_count
+            raise unacknowledged(count, self.topic, client) from None
+
     def _send_queued(self) -> None:
         """On the loop: send what is queued, as far as there is room."""
         self._is_scheduled = False
@@ -525,7 +558,7 @@ class Consumer:
 
     def ack(self, messages: Acked) -> None:
         """These messages are done; the broker learns it within milliseconds."""
-        self._acks.append(messages)
+        self._acks.append(self._consumer.check_own(messages))
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._ack_queued)
@@ -560,8 +593,10 @@ class Consumer:
 
     def _ack_queued(self) -> None:
         self._is_scheduled = False
+        # The consumer may have failed since; whoever receives or flushes is told.
         while self._acks:
-            self._consumer.ack_nowait(self._acks.popleft())
+            with suppress(BrokerError):
+                self._consumer.ack_nowait(self._acks.popleft())
 
     async def _ack_all(self) -> None:
         self._ack_queued()
@@ -833,7 +868,7 @@ def _entered(loop: _LoopThread, scope: AbstractAsyncContextManager[T]) -> Iterat
 
 @contextmanager
 def _producer(
-    loop: _LoopThread, scope: AbstractAsyncContextManager[Any]
+    loop: _LoopThread, client: aio.Client, scope: AbstractAsyncContextManager[Any]
 ) -> Iterator[Producer]:
     with _entered(loop, scope) as producer:
         wrapped = (
@@ -842,7 +877,7 @@ def _producer(
             else Producer(loop, producer)
         )
         yield wrapped
-        wrapped.hand_over()
+        wrapped.hand_over_to_close(client)
 
 
 async def _next_or_none(values: AsyncIterator[T]) -> T | None:

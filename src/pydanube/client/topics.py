@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydanube.client.positions import microseconds_of, parse_choice
 from pydanube.client.requests import Requests
-from pydanube.model.errors import InvalidRequest, NotFound, TopicNotFound
+from pydanube.model.errors import (
+    InvalidRequest,
+    NotFound,
+    ProtocolViolation,
+    TopicNotFound,
+)
 from pydanube.model.names import TopicName, parse_namespace
-from pydanube.model.policy import DispatchMode, Durability, Retention, TopicPolicy
+from pydanube.model.policy import (
+    CorruptionPolicy,
+    DispatchMode,
+    Durability,
+    Retention,
+    TopicPolicy,
+)
 from pydanube.wire.batches import TIME_MAX, TIME_MIN
 from pydanube.wire.frames import Kind
 from pydanube.wire.messages import (
     limits_to_wire,
+    on_corruption_to_wire,
     policy_to_wire,
     segments_from_wire,
     topic_from_wire,
@@ -25,6 +38,9 @@ if TYPE_CHECKING:
 
     from pydanube.model.descriptions import Segments, TopicDescription
     from pydanube.model.policy import NamespacePolicy
+
+PAGE = 1000
+"""The most names, or descriptions, requested at a time."""
 
 
 class TopicRequests(Requests):
@@ -40,6 +56,7 @@ class TopicRequests(Requests):
         retention_age_s: float | None = None,
         retention_bytes_max: int | None = None,
         ttl_s: float | None = None,
+        on_corruption: str = "stop",
         exist_ok: bool = False,
     ) -> None:
         """
@@ -56,6 +73,8 @@ class TopicRequests(Requests):
             retention_age_s: Drop history that is older; None: never.
             retention_bytes_max: Drop the oldest history beyond this; None: never.
             ttl_s: Do not deliver what is older; None: deliver it however old.
+            on_corruption: What subscriptions do if a segment cannot be read:
+                ``"stop"`` with an error, or ``"skip"`` its messages.
             exist_ok: Whether it may exist already, with the same settings.
 
         Raises:
@@ -69,6 +88,9 @@ class TopicRequests(Requests):
             durability=parse_choice("durability", durability, Durability),
             retention=Retention(age_s=retention_age_s, bytes_max=retention_bytes_max),
             ttl_s=ttl_s,
+            on_corruption=parse_choice(
+                "on_corruption", on_corruption, CorruptionPolicy
+            ),
         )
         await self.create_topics(topic, policy, partitions, exist_ok=exist_ok)
 
@@ -107,11 +129,18 @@ class TopicRequests(Requests):
 
     async def topics(self, namespace: str | None = None) -> list[str]:
         """The names of all topics, or of those of *namespace*; also of partitions."""
-        message = pb.ListTopics(
-            namespace=parse_namespace(namespace) if namespace else ""
-        )
-        answer = await self.request(Kind.LIST_TOPICS, message, is_repeatable=True)
-        return list(answer.topics)
+        names: list[str] = []
+        has_more = True
+        while has_more:
+            message = pb.ListTopics(
+                namespace=parse_namespace(namespace) if namespace else "",
+                after=names[-1] if names else "",
+                limit=PAGE,
+            )
+            answer = await self.request(Kind.LIST_TOPICS, message, is_repeatable=True)
+            names += answer.topics
+            has_more = answer.has_more
+        return names
 
     async def describe_topic(self, topic: str) -> TopicDescription:
         """
@@ -121,10 +150,23 @@ class TopicRequests(Requests):
             TopicNotFound: There is no such topic; a name that stands for several
                 partitions is none.
         """
-        message = pb.DescribeTopic(topic=str(TopicName.parse(topic)))
-        return topic_from_wire(
-            await self.request(Kind.DESCRIBE_TOPIC, message, is_repeatable=True)
-        )
+        name, first = str(TopicName.parse(topic)), 0
+        described: TopicDescription | None = None
+        while True:
+            message = pb.DescribeTopic(topic=name, limit=PAGE, first=first)
+            answer = await self.request(
+                Kind.DESCRIBE_TOPIC, message, is_repeatable=True
+            )
+            page = topic_from_wire(answer)
+            if described is not None:
+                page = replace(
+                    page,
+                    producers=described.producers + page.producers,
+                    subscriptions=described.subscriptions + page.subscriptions,
+                )
+            if not answer.has_more:
+                return page
+            described, first = page, first + PAGE
 
     async def segments(self, topic: str, base: int = 0, end: int = 0) -> Segments:
         """
@@ -248,6 +290,11 @@ class TopicRequests(Requests):
             ],
         )
         answer = await self.request(Kind.FIND_OFFSETS, message, is_repeatable=True)
+        if len(answer.offset) != len(times):
+            raise ProtocolViolation(
+                f"the broker answered {len(times)} times with {len(answer.offset)} "
+                "offsets"
+            )
         return [
             offset if offset < answer.end_offset else None for offset in answer.offset
         ]
@@ -268,6 +315,25 @@ class TopicRequests(Requests):
             pb.SetTopicLimits(
                 topic=str(TopicName.parse(topic)),
                 limits=None if limits is None else limits_to_wire(limits),
+            ),
+            is_repeatable=True,
+        )
+
+    async def set_on_corruption(self, topic: str, on_corruption: str) -> None:
+        """
+        Have subscriptions of *topic* ``"stop"`` or ``"skip"`` at corrupt segments.
+
+        It holds at once, for each of its partitions; see ``create_topic``.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+        """
+        policy = parse_choice("on_corruption", on_corruption, CorruptionPolicy)
+        await self.request(
+            Kind.SET_ON_CORRUPTION,
+            pb.SetOnCorruption(
+                topic=str(TopicName.parse(topic)),
+                on_corruption=on_corruption_to_wire(policy),
             ),
             is_repeatable=True,
         )

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydanube.client.schema import Schema
-from pydanube.model.errors import BrokerError
+from pydanube.model.errors import BrokerError, Closed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -84,6 +84,10 @@ class Written:
         return (self._made.get(cls) or self.make(cls))(payloads)
 
 
+async def _refuse(*_: int) -> Schema[Any]:
+    raise Closed("the client is closed")
+
+
 class WrittenSchemas:
     """The schemas that one client has met; *ask* is how it asks for one."""
 
@@ -96,6 +100,10 @@ class WrittenSchemas:
         self._tasks = tasks
         self._kept: OrderedDict[Key, Written] = OrderedDict()
         self._coming: dict[Key, asyncio.Future[Written]] = {}
+
+    def close(self) -> None:
+        """Ask for nothing any more."""
+        self._ask = _refuse
 
     def run(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run *work* until it ends or the client does."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
+from itertools import count
 from typing import TYPE_CHECKING
 
 from pydanube.dispatch.turns import SubscriptionInTurns
@@ -29,6 +31,14 @@ class ActiveSubscription(SubscriptionInTurns):
     # Who is to be active: the same, but while the active one still has messages.
     _heir: int | None = None
 
+    def _begin(self) -> None:
+        super()._begin()
+        # Candidates for the heir, best first: priority, order of coming, consumer.
+        # It holds some that are gone, but never more of them than are there.
+        self._heirs: list[tuple[int, int, int]] = []
+        self._serials: dict[int, int] = {}
+        self._next_serial = count()
+
     def on_consumer_came(
         self,
         consumer: int,
@@ -36,22 +46,26 @@ class ActiveSubscription(SubscriptionInTurns):
         *,
         priority: int = 0,
         key_filters: Sequence[str] = (),
+        name: str = "",
     ) -> list[Effect]:
         """A consumer is there; see the base class."""
+        self._serials[consumer] = serial = next(self._next_serial)
+        heappush(self._heirs, (priority, serial, consumer))
         heir = self._heir
         if heir is None or priority < self._credits[heir].priority:
             self._heir = consumer
         return super().on_consumer_came(
-            consumer, now, priority=priority, key_filters=key_filters
+            consumer, now, priority=priority, key_filters=key_filters, name=name
         )
 
     def on_consumer_gone(self, consumer: int, now: float) -> list[Effect]:
         """A consumer is no longer there; if it was active, another becomes it."""
+        del self._serials[consumer]
         if consumer == self._heir:
-            others = [each for each in self._credits if each != consumer]
-            self._heir = min(
-                others, key=lambda each: self._credits[each].priority, default=None
-            )
+            self._heir = self._find_heir()
+        elif len(self._heirs) > 2 * len(self._serials) + 1:
+            self._heirs = [each for each in self._heirs if self._is_there(each)]
+            heapify(self._heirs)
         if consumer == self._active:
             self._active = None
         return super().on_consumer_gone(consumer, now)
@@ -60,6 +74,14 @@ class ActiveSubscription(SubscriptionInTurns):
     def active(self) -> int | None:
         """The consumer that gets the messages, if any is there."""
         return self._active
+
+    def _find_heir(self) -> int | None:
+        while self._heirs and not self._is_there(self._heirs[0]):
+            heappop(self._heirs)
+        return self._heirs[0][2] if self._heirs else None
+
+    def _is_there(self, heir: tuple[int, int, int]) -> bool:
+        return self._serials.get(heir[2]) == heir[1]
 
     def _hand_over(self, effects: list[Effect]) -> None:
         if self._heir != self._active and not self._flights.count:

@@ -23,6 +23,7 @@ class ExclusiveSubscription(ActiveSubscription):
         *,
         priority: int = 0,
         key_filters: Sequence[str] = (),
+        name: str = "",
     ) -> list[Effect]:
         """
         The consumer is there; it gets nothing before it gives credit.
@@ -33,5 +34,5 @@ class ExclusiveSubscription(ActiveSubscription):
         if self._credits:
             raise ConsumerBusy("the exclusive subscription has another consumer")
         return super().on_consumer_came(
-            consumer, now, priority=priority, key_filters=key_filters
+            consumer, now, priority=priority, key_filters=key_filters, name=name
         )

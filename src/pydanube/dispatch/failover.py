@@ -28,10 +28,11 @@ class FailoverSubscription(ActiveSubscription):
         *,
         priority: int = 0,
         key_filters: Sequence[str] = (),
+        name: str = "",
     ) -> list[Effect]:
         """A consumer is there, and is told whether it is active or stands by."""
         effects = super().on_consumer_came(
-            consumer, now, priority=priority, key_filters=key_filters
+            consumer, now, priority=priority, key_filters=key_filters, name=name
         )
         if self.active != consumer:
             effects.insert(0, BecomeStandby(consumer))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from typing import TYPE_CHECKING
 
 from pydanube.dispatch.hash_ring import HashRing
@@ -16,6 +17,28 @@ OWNERS_REMEMBERED_MAX = 16_384
 """About 2 MB."""
 
 
+class _Level:
+    """The consumers of one priority."""
+
+    __slots__ = ("accepting", "choosy", "ring")
+
+    def __init__(self) -> None:
+        self.ring = HashRing()
+        self.accepting: set[int] = set()
+        """The consumers that accept every key."""
+        self.choosy: dict[int, KeyFilters] = {}
+        """The consumers that accept some keys."""
+
+    def find(self, key: bytes) -> int | None:
+        """The owner of *key* among the consumers that accept it, or None."""
+        if not self.choosy:
+            return self.ring.owner_of(key)
+        eligible = self.accepting.union(
+            consumer for consumer, filters in self.choosy.items() if filters.accept(key)
+        )
+        return self.ring.owner_of(key, eligible) if eligible else None
+
+
 class KeyOwners:
     """
     The owner of each key among the consumers that accept it.
@@ -25,42 +48,59 @@ class KeyOwners:
     that nobody accepts belongs to NOBODY.
     """
 
-    __slots__ = (
-        "_filters",
-        "_is_open",
-        "_levels",
-        "_owners",
-        "_priorities",
-        "_ring",
-        "owning",
-    )
+    __slots__ = ("_levels", "_order", "_owners", "_priorities")
 
     def __init__(self) -> None:
-        self._ring = HashRing()
-        self._filters: dict[int, KeyFilters] = {}
         self._priorities: dict[int, int] = {}
-        # By priority: who accepts every key, and who may accept some.
-        self._levels: list[tuple[set[int], dict[int, KeyFilters]]] = []
-        # Everybody accepts every key, and all have the same priority.
-        self._is_open = True
+        self._levels: dict[int, _Level] = {}
+        # The priorities of the levels, in order.
+        self._order: list[int] = []
         # What was found out since somebody came or went.
         self._owners: dict[bytes, int] = {}
-        self.owning: set[int] = set()
-        """The consumers to which any key may belong."""
 
-    def add(self, consumer: int, priority: int, filters: KeyFilters) -> None:
-        """Let *consumer* have its share of the keys."""
-        self._ring.add(consumer, str(consumer))
-        self._filters[consumer] = filters
+    def add(
+        self, consumer: int, priority: int, filters: KeyFilters, name: str = ""
+    ) -> None:
+        """
+        Let *consumer* have its share of the keys.
+
+        The share follows from *name*, so a consumer that comes again under its name
+        gets its keys back.  Numbers of consumers, which are the same in every
+        subscription, are used only without a name: with them, the same keys would
+        always share a consumer.
+        """
+        level = self._levels.get(priority)
+        if level is None:
+            level = self._levels[priority] = _Level()
+            insort(self._order, priority)
+        level.ring.add(consumer, name or str(consumer))
+        if filters:
+            level.choosy[consumer] = filters
+        else:
+            level.accepting.add(consumer)
         self._priorities[consumer] = priority
-        self._arrange()
+        self._owners.clear()
 
     def remove(self, consumer: int) -> None:
         """Leave the keys of *consumer* to others."""
-        self._ring.remove(consumer)
-        del self._filters[consumer]
-        del self._priorities[consumer]
-        self._arrange()
+        priority = self._priorities.pop(consumer)
+        level = self._levels[priority]
+        level.ring.remove(consumer)
+        level.choosy.pop(consumer, None)
+        level.accepting.discard(consumer)
+        if not level.choosy and not level.accepting:
+            del self._levels[priority]
+            self._order.remove(priority)
+        self._owners.clear()
+
+    @property
+    def priority_max(self) -> int | None:
+        """The highest priority value whose consumers may own a key; None: any may."""
+        for priority in self._order:
+            # They leave nothing to those who come after them.
+            if self._levels[priority].accepting:
+                return priority
+        return None
 
     def of(self, keys: Sequence[bytes]) -> list[int]:
         """The owners of *keys*."""
@@ -78,30 +118,11 @@ class KeyOwners:
         return found  # type: ignore[return-value]
 
     def _find(self, key: bytes) -> int:
-        owner = None
-        if self._is_open:
-            owner = self._ring.owner_of(key)
-        for accepting, choosy in self._levels if owner is None else ():
-            eligible = accepting.union(
-                consumer for consumer, filters in choosy.items() if filters.accept(key)
-            )
-            if eligible:
-                owner = self._ring.owner_of(key, eligible)
+        for priority in self._order:
+            level = self._levels[priority]
+            owner = level.find(key)
+            if owner is not None:
+                return owner
+            if level.accepting:
                 break
-        return NOBODY if owner is None else owner
-
-    def _arrange(self) -> None:
-        self._owners.clear()
-        self._levels = []
-        for priority in sorted(set(self._priorities.values())):
-            level = [c for c, its in self._priorities.items() if its == priority]
-            choosy = {c: self._filters[c] for c in level if self._filters[c]}
-            accepting = {c for c in level if c not in choosy}
-            self._levels.append((accepting, choosy))
-            if accepting:
-                # They leave nothing to those who come after them.
-                break
-        self.owning = {c for level in self._levels for part in level for c in part}
-        self._is_open = not any(self._filters.values()) and (
-            len(set(self._priorities.values())) <= 1
-        )
+        return NOBODY

@@ -27,6 +27,7 @@ from pydanube.dispatch.bundles import (
     lowest_bits,
 )
 from pydanube.dispatch.effects import Deliver, Effect
+from pydanube.dispatch.flow import Allowances
 from pydanube.dispatch.key_filters import KeyFilters
 from pydanube.dispatch.key_owners import KeyOwners
 from pydanube.dispatch.keyed_flights import KeyedFlights
@@ -105,6 +106,7 @@ class KeySharedSubscription(SubscriptionMachine):
         self._flights = KeyedFlights(self._bundles)
         # Who has credit.
         self._creditors: dict[int, Credit] = {}
+        self._allowances = Allowances()
         # Somebody came or went, and it was not decided yet who gets what now.
         self._has_moved = False
 
@@ -117,17 +119,20 @@ class KeySharedSubscription(SubscriptionMachine):
         *,
         priority: int = 0,
         key_filters: Sequence[str] = (),
+        name: str = "",
     ) -> list[Effect]:
         """
         A consumer is there; it gets nothing before it gives credit.
 
         It accepts the keys that one of *key_filters* matches, or all if there are
-        none.  A key goes to those with the lowest *priority* that accept it.
+        none.  A key goes to those with the lowest *priority* that accept it.  Which
+        keys are the consumer's follows from its *name*, and without one from its
+        number.
 
         Raises:
             InvalidRequest: A filter makes no sense.
         """
-        self._owners.add(consumer, priority, KeyFilters(key_filters))
+        self._owners.add(consumer, priority, KeyFilters(key_filters), name)
         self._ready.add_lane(consumer)
         self._has_moved = True
         return super().on_consumer_came(consumer, now, priority=priority)
@@ -137,6 +142,7 @@ class KeySharedSubscription(SubscriptionMachine):
         self._owners.remove(consumer)
         self._ready.remove_lane(consumer)
         self._creditors.pop(consumer, None)
+        self._allowances.remove(self._credits[consumer])
         self._has_moved = True
         return super().on_consumer_gone(consumer, now)
 
@@ -157,12 +163,7 @@ class KeySharedSubscription(SubscriptionMachine):
     # What follows.
 
     def _credit_messages(self) -> int:
-        owning = self._owners.owning
-        return sum(
-            credit.allowance
-            for consumer, credit in self._creditors.items()
-            if consumer in owning
-        )
+        return self._allowances.total(self._owners.priority_max)
 
     def _deliverable_count(self) -> int:
         creditors = self._creditors
@@ -175,6 +176,7 @@ class KeySharedSubscription(SubscriptionMachine):
 
     def _on_credit_changed(self, consumer: int) -> None:
         credit = self._credits[consumer]
+        self._allowances.update(credit)
         if credit:
             self._creditors[consumer] = credit
         else:
@@ -279,6 +281,7 @@ class KeySharedSubscription(SubscriptionMachine):
         count = bits.bit_count()
         byte_count = bundle.charge(count)
         credit.spend(count, byte_count)
+        self._allowances.update(credit)
         if not credit:
             del self._creditors[consumer]
         if self._bucket is not None:

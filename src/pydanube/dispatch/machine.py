@@ -138,12 +138,13 @@ class SubscriptionMachine(ABC):
         *,
         priority: int = 0,
         key_filters: Sequence[str] = (),
+        name: str = "",
     ) -> list[Effect]:
         """
         A consumer is there; it gets nothing before it gives credit.
 
-        Those with the lowest *priority* are served first.  *key_filters* are
-        ignored, unless the subscription goes by keys.
+        Those with the lowest *priority* are served first.  *key_filters* and *name*
+        are ignored, unless the subscription goes by keys.
 
         Raises:
             ConsumerBusy: The subscription takes no further consumer.

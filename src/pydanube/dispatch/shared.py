@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from pydanube.dispatch.flow import Allowances
 from pydanube.dispatch.turns import SubscriptionInTurns
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ class SharedSubscription(SubscriptionInTurns):
 
     def on_consumer_gone(self, consumer: int, now: float) -> list[Effect]:
         """A consumer is no longer there; what it had is shared by the others."""
-        priority = self._credits[consumer].priority
+        credit = self._credits[consumer]
+        self._allowances.remove(credit)
+        priority = credit.priority
         line = self._lines.get(priority)
         if line is not None:
             line.pop(consumer, None)
@@ -37,6 +40,7 @@ class SharedSubscription(SubscriptionInTurns):
         # By priority, in order, the consumers with credit; the first one's turn is
         # next.  A line may be empty.
         self._lines: dict[int, OrderedDict[int, Credit]] = {}
+        self._allowances = Allowances()
 
     def _find_next(self) -> int | None:
         for line in self._lines.values():
@@ -51,14 +55,11 @@ class SharedSubscription(SubscriptionInTurns):
         return count
 
     def _credit_messages(self) -> int:
-        messages = 0
-        for line in self._lines.values():
-            for credit in line.values():
-                messages += credit.allowance
-        return messages
+        return self._allowances.total()
 
     def _on_credit_changed(self, consumer: int) -> None:
         credit = self._credits[consumer]
+        self._allowances.update(credit)
         line = self._lines.get(credit.priority)
         if credit:
             if line is None:
@@ -69,6 +70,7 @@ class SharedSubscription(SubscriptionInTurns):
 
     def _on_served(self, consumer: int) -> None:
         credit = self._credits[consumer]
+        self._allowances.update(credit)
         line = self._lines[credit.priority]
         if credit:
             line.move_to_end(consumer)

@@ -84,7 +84,7 @@ def _json_of(kind: type[T]) -> tuple[Callable[[T], bytes], Callable[[bytes], T]]
     def decode(value: bytes) -> T:
         try:
             return decoder.decode(value)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Corrupt(
                 f"the metadata store holds what is no {kind.__name__}: {error}"
             ) from error

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 from pydanube.metadata.key import Key, Prefix, key_of, prefix_of
 from pydanube.metadata.records import (
     BrokerRecord,
+    ClusterRecord,
     ConsumerRecord,
     DeletedTopicRecord,
     HoldRecord,
+    JournalRecord,
     NamespaceRecord,
     PartitionedTopicRecord,
     QueryRecord,
@@ -27,6 +29,7 @@ from pydanube.metadata.records import (
     SubscriptionRecord,
     TopicRecord,
 )
+from pydanube.model.errors import InvalidName
 
 if TYPE_CHECKING:
     from pydanube.model.ids import Offset, TopicId
@@ -34,6 +37,12 @@ if TYPE_CHECKING:
 
 BROKER: Key[BrokerRecord] = key_of("/broker", BrokerRecord)
 """The identity of the broker whose store this is."""
+
+CLUSTER: Key[ClusterRecord] = key_of("/cluster", ClusterRecord)
+"""The id that metadata, journal and object store of one cluster have in common."""
+
+JOURNAL: Key[JournalRecord] = key_of("/journal", JournalRecord)
+"""How far the journal is known to be on disk."""
 
 LAST_TOPIC_ID: Key[int] = key_of("/counters/topic-id", int)
 """The highest topic number that was ever given out."""
@@ -180,7 +189,14 @@ def query(name: str) -> Key[QueryRecord]:
 
 
 def subject(name: str) -> Key[SubjectRecord]:
-    """Where a subject is recorded."""
+    """
+    Where a subject is recorded.
+
+    Raises:
+        InvalidName: No subject can have this name.
+    """
+    if not name or "/" in name:
+        raise InvalidName(f"The subject name {name[:80]!r} is empty or holds a slash")
     return SUBJECTS.key(name)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING, TypeVar
 
 from pydanube.metadata.changes import check_revision, check_value, plan_changes
@@ -20,7 +21,7 @@ from pydanube.metadata.store import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from pydanube.metadata.key import Key, Prefix
 
@@ -32,6 +33,10 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._entries: dict[str, Stored[bytes]] = {}
+        # Below each prefix of a path that ends with a slash: the paths, and these in
+        # order as long as none is added or removed.
+        self._below: dict[str, dict[str, None]] = {}
+        self._in_order: dict[str, list[str]] = {}
         self._revision = Revision(0)
         self._history = History(self._revision)
 
@@ -46,12 +51,21 @@ class MemoryStore:
             return None
         return Stored(key.decode(stored.value), stored.revision)
 
-    async def scan(self, prefix: Prefix[T]) -> list[tuple[str, Stored[T]]]:
-        """Every path that *prefix* covers and its value, in the order of the paths."""
+    async def scan(
+        self, prefix: Prefix[T], *, after: str = "", limit: int | None = None
+    ) -> list[tuple[str, Stored[T]]]:
+        """Paths that *prefix* covers with their values; see ``MetadataStore.scan``."""
+        paths = self._in_order.get(prefix.path)
+        if paths is None:
+            paths = sorted(self._below.get(prefix.path, ()))
+            if paths:
+                self._in_order[prefix.path] = paths
+        begin = bisect_right(paths, after)
+        end = None if limit is None else begin + limit
+        found = ((path, self._entries[path]) for path in paths[begin:end])
         return [
             (path, Stored(prefix.decode(stored.value), stored.revision))
-            for path, stored in sorted(self._entries.items())
-            if path.startswith(prefix.path)
+            for path, stored in found
         ]
 
     async def put(
@@ -80,6 +94,14 @@ class MemoryStore:
         """Later changes; see ``MetadataStore.watch``."""
         return self._history.watch(prefix, after)
 
+    def copy_from(self, other: MemoryStore) -> None:
+        """Replace all entries by those of *other*; its past changes are not copied."""
+        self._entries = dict(other._entries)
+        self._below = {prefix: dict(paths) for prefix, paths in other._below.items()}
+        self._in_order = {}
+        self._revision = other._revision
+        self._history = History(self._revision)
+
     def close(self) -> None:
         """End every watch; the store itself has nothing to close."""
         self._history.close()
@@ -103,12 +125,36 @@ class MemoryStore:
         for path, value in ((each.path, each.value) for each in changes):
             if value is None:
                 del self._entries[path]
+                self._remove_path(path)
             else:
+                if path not in self._entries:
+                    self._add_path(path)
                 self._entries[path] = Stored(value, revision)
         if changes:
             self._revision = revision
             self._history.record(changes)
         return self._revision
 
+    def _add_path(self, path: str) -> None:
+        for prefix in _prefixes_of(path):
+            self._below.setdefault(prefix, {})[path] = None
+            self._in_order.pop(prefix, None)
+
+    def _remove_path(self, path: str) -> None:
+        for prefix in _prefixes_of(path):
+            below = self._below[prefix]
+            del below[path]
+            if not below:
+                del self._below[prefix]
+            self._in_order.pop(prefix, None)
+
     def _is_change(self, change: Change[bytes]) -> bool:
         return change.value is not None or change.path in self._entries
+
+
+def _prefixes_of(path: str) -> Iterator[str]:
+    """The prefixes of *path* that end with a slash, without the root."""
+    at = path.find("/", 1)
+    while at >= 0:
+        yield path[: at + 1]
+        at = path.find("/", at + 1)

@@ -25,6 +25,22 @@ class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
 
 
+class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The identity of a cluster: of everything that is stored together."""
+
+    cluster_id: str
+    """32 hexadecimal digits; also the id of the journal, and in the object store."""
+    created_at: int
+
+
+class JournalRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A position up to which the journal was on disk, for good."""
+
+    file_number: int
+    position: int
+    """In bytes."""
+
+
 class NamespaceRecord(msgspec.Struct, frozen=True, kw_only=True):
     """That a namespace exists, and the limits of its topics."""
 
@@ -108,6 +124,14 @@ class SegmentRecord(msgspec.Struct, frozen=True, kw_only=True):
     sealed_at: int
     checksum: int | None = None
     """CRC-32C of the object."""
+    part_checksums: bytes | None = None
+    """CRC-32C of its footer and of each column chunk; ``wire.segment_checksums``."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.base < self.end or not 0 <= self.count <= self.end - self.base:
+            raise ValueError(
+                f"{self.count} messages of {self.base} to {self.end} are no segment"
+            )
 
 
 class HoldRecord(msgspec.Struct, frozen=True, kw_only=True):

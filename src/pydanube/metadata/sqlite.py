@@ -14,6 +14,7 @@ directory's lock is what keeps a second broker out.
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -67,10 +68,16 @@ _SCHEMA = (
 
 @asynccontextmanager
 async def open_sqlite(
-    path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S
+    path: Path,
+    *,
+    lock_timeout_s: float = LOCK_TIMEOUT_S,
+    make_room: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[SqliteStore]:
     """
     The store in the file *path*, which is created if it is missing.
+
+    When the disk is full, *make_room* is called in a thread of the store; if it
+    returns True, the change is tried once more.
 
     Raises:
         MetadataUnavailable: The file cannot be opened, is locked by another
@@ -78,7 +85,7 @@ async def open_sqlite(
     """
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(1, thread_name_prefix="metadata") as thread:
-        file = _StoreFile(path, lock_timeout_s)
+        file = _StoreFile(path, lock_timeout_s, make_room)
         try:
             revision = await loop.run_in_executor(thread, file.open)
             store = SqliteStore(file, thread, History(revision))
@@ -114,9 +121,11 @@ class SqliteStore:
             return None
         return Stored(key.decode(stored.value), stored.revision)
 
-    async def scan(self, prefix: Prefix[T]) -> list[tuple[str, Stored[T]]]:
-        """Every path that *prefix* covers and its value, in the order of the paths."""
-        entries = await self._run(lambda: self._file.scan(prefix.path))
+    async def scan(
+        self, prefix: Prefix[T], *, after: str = "", limit: int | None = None
+    ) -> list[tuple[str, Stored[T]]]:
+        """Paths that *prefix* covers with their values; see ``MetadataStore.scan``."""
+        entries = await self._run(lambda: self._file.scan(prefix.path, after, limit))
         return [
             (path, Stored(prefix.decode(stored.value), stored.revision))
             for path, stored in entries
@@ -140,6 +149,10 @@ class SqliteStore:
         """All or nothing; see ``MetadataStore.transaction``."""
         revision, _ = await self._change(comparisons, operations)
         return revision
+
+    async def raise_revision(self, revision: int) -> None:
+        """Have the store at least at *revision*, as if there had been changes."""
+        await self._run(lambda: self._file.raise_revision(revision))
 
     def watch(self, prefix: Prefix[T], after: Revision) -> AsyncIterator[Change[T]]:
         """Later changes; see ``MetadataStore.watch``."""
@@ -175,18 +188,31 @@ def _condition(key: Key[T], expected: Expected) -> list[Comparison]:
 class _StoreFile:
     """The file itself, used by one thread only; paths and bytes, no types."""
 
-    def __init__(self, path: Path, lock_timeout_s: float) -> None:
+    def __init__(
+        self, path: Path, lock_timeout_s: float, make_room: Callable[[], bool]
+    ) -> None:
         self._path = path
+        self._make_room = make_room
         self._lock_timeout_s = lock_timeout_s
         self._opened: sqlite3.Connection | None = None
 
     def open(self) -> Revision:
+        self._create_private()
         with self._translated_errors():
             self._opened = sqlite3.connect(
                 self._path, timeout=self._lock_timeout_s, isolation_level=None
             )
             self._prepare()
             return self._revision()
+
+    def _create_private(self) -> None:
+        """Create the file for its owner only; SQLite gives the others its mode."""
+        try:
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        except OSError as error:
+            raise MetadataUnavailable(
+                f"the metadata file {self._path} cannot be opened: {error.strerror}"
+            ) from error
 
     def close(self) -> None:
         if self._opened is not None:
@@ -200,21 +226,38 @@ class _StoreFile:
         with self._translated_errors():
             return self._get(path)
 
-    def scan(self, prefix: str) -> list[tuple[str, Stored[bytes]]]:
+    def scan(
+        self, prefix: str, after: str, limit: int | None
+    ) -> list[tuple[str, Stored[bytes]]]:
         # The last character of a prefix is a slash, and "0" is the next after it.
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
         with self._translated_errors():
             rows = self._connection.execute(
                 "SELECT path, value, revision FROM entries"
-                " WHERE path >= ? AND path < ? ORDER BY path",
-                (prefix, end),
+                " WHERE path > ? AND path < ? ORDER BY path LIMIT ?",
+                (max(prefix, after), end, -1 if limit is None else limit),
             )
             return [(path, Stored(value, revision)) for path, value, revision in rows]
+
+    def raise_revision(self, revision: int) -> None:
+        with self._translated_errors(), self._transaction():
+            if revision > self._revision():
+                self._connection.execute("UPDATE store SET revision = ?", (revision,))
 
     def change(
         self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
     ) -> tuple[Revision, list[Change[bytes]]]:
         """Compare and write; what has been changed, and the revision after it."""
+        try:
+            return self._change(comparisons, operations)
+        except DiskFull:
+            if not self._make_room():
+                raise
+            return self._change(comparisons, operations)
+
+    def _change(
+        self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
+    ) -> tuple[Revision, list[Change[bytes]]]:
         with self._translated_errors(), self._transaction():
             for comparison in comparisons:
                 self._compare(comparison)

@@ -111,8 +111,15 @@ class MetadataStore(Protocol):
     async def get(self, key: Key[T]) -> Stored[T] | None:
         """The value of *key*, or None if it is absent."""
 
-    async def scan(self, prefix: Prefix[T]) -> list[tuple[str, Stored[T]]]:
-        """Every path that *prefix* covers and its value, in the order of the paths."""
+    async def scan(
+        self, prefix: Prefix[T], *, after: str = "", limit: int | None = None
+    ) -> list[tuple[str, Stored[T]]]:
+        """
+        The paths that *prefix* covers and their values, in the order of the paths.
+
+        Only paths behind *after*, and at most *limit* of them: readers of very many
+        values read them page by page, each page after the last path of the one before.
+        """
 
     async def put(
         self, key: Key[T], value: T, *, expected: Expected = None

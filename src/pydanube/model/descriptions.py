@@ -35,6 +35,8 @@ class SubscriptionCounts:
     dead_lettered: int = 0
     given_up: int = 0
     """Done without success, as the poison policy *drop* says."""
+    skipped: int = 0
+    """Done because no segment can be read that has them; the topic's policy says so."""
 
 
 NO_COUNTS = SubscriptionCounts()
@@ -71,6 +73,10 @@ class SubscriptionDescription:
     """How many are on their way to the dead-letter topic."""
     dead_letter_error: str | None = None
     """Why they have not come there yet; it is tried again."""
+    stopped_by: str | None = None
+    """Which segment cannot be read, if the subscription waits for it."""
+    skipped: tuple[Range, ...] = ()
+    """What was skipped because it could not be read: again the first ranges."""
     is_paused: bool = False
     settings: SubscriptionSettings = DEFAULT_SETTINGS
     counts: SubscriptionCounts = NO_COUNTS
@@ -153,6 +159,8 @@ class Segment:
     """What the broker calls it; the end of the url."""
     checksum: int | None = None
     """CRC-32C of the file; None where none was taken, or by an older broker."""
+    part_checksums: bytes | None = None
+    """CRC-32C of its footer and of each column chunk, if the broker has them."""
     first_publish_time: int = 0
     last_publish_time: int = 0
     sealed_at: int = 0

@@ -257,6 +257,12 @@ class DirectoryLocked(Conflict):
     code = "directory_locked"
 
 
+class DirectoryReplaced(Conflict):
+    """The data directory of a running broker was moved, removed or replaced."""
+
+    code = "directory_replaced"
+
+
 # Nothing is wrong with the request.
 
 
@@ -367,6 +373,12 @@ class NewerJournal(CorruptJournal):
     code = "newer_journal"
 
 
+class InconsistentDirectory(Corrupt):
+    """A part of the data directory is missing, older than the others or foreign."""
+
+    code = "inconsistent_directory"
+
+
 class CorruptStage(Corrupt):
     """A staged part is damaged, so its version was not committed."""
 
@@ -374,9 +386,27 @@ class CorruptStage(Corrupt):
 
 
 class CorruptSegment(Corrupt):
-    """A segment is missing, damaged, or not the one that the manifest names."""
+    """A segment of stored messages is damaged, missing or unreadable."""
 
     code = "corrupt_segment"
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        offsets: tuple[int, int] | None = None,
+        is_damaged: bool = True,
+    ) -> None:
+        super().__init__(message)
+        self.offsets = offsets
+        """The offsets that cannot be read, half-open, where the broker knows them."""
+        self.is_damaged = is_damaged
+        """Whether bytes were read and are wrong; otherwise no bytes could be read."""
+        self.attempts = 1
+        """How many reads have failed, one after the other."""
+        self.retry_at = 0.0
+        """Until then, by the event loop's clock, the broker does not read again."""
+        self.is_logged = False
 
 
 def error_of(code: str, message: str) -> BrokerError:

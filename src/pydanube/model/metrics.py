@@ -90,6 +90,48 @@ CONNECTIONS_OPENED = _counter(
     "connections",
     "Connections of the native protocol that were accepted.",
 )
+CONNECTIONS_REFUSED = _counter(
+    "danube_connections_refused_total",
+    "connections",
+    "Connections of the native protocol that were closed because there were too many.",
+)
+CONNECTIONS_TIMED_OUT = _counter(
+    "danube_connections_timed_out_total",
+    "connections",
+    "Connections of the native protocol that were closed because the client was silent "
+    "or sent half a frame.",
+)
+RECEIVE_BYTES = _gauge(
+    "danube_receive_bytes",
+    "bytes",
+    "Memory of partly received frames of the native protocol.",
+)
+DOOR_CONNECTIONS = _gauge(
+    "danube_door_connections",
+    "connections",
+    "Open connections of the other ports: grpc, admin or http.",
+    "door",
+)
+DOOR_CONNECTIONS_REFUSED = _counter(
+    "danube_door_connections_refused_total",
+    "connections",
+    "Connections of these ports that were closed because there were too many.",
+    "door",
+)
+DOOR_CONNECTIONS_TIMED_OUT = _counter(
+    "danube_door_connections_timed_out_total",
+    "connections",
+    "Connections of these ports that were closed because the peer was silent or did "
+    "not complete a request in time.",
+    "door",
+)
+DOOR_CONNECTIONS_BROKEN = _counter(
+    "danube_door_connections_broken_total",
+    "connections",
+    "Connections of these ports that were closed because the peer broke the protocol, "
+    "sent too many frames without a purpose, or held too much memory.",
+    "door",
+)
 PRODUCERS = _gauge("danube_producers", "producers", "Open producers.")
 CONSUMERS = _gauge("danube_consumers", "consumers", "Open consumers.")
 TOPICS = _gauge("danube_topics", "topics", "Topics that this broker serves.")
@@ -202,6 +244,17 @@ SCHEMA_VALIDATION_FAILURES = _counter(
     "reason",
 )
 
+MESSAGES_SKIPPED = _counter(
+    "danube_messages_skipped_total",
+    "messages",
+    "Messages that subscriptions skipped because no segment with them can be read.",
+)
+STOPPED_SUBSCRIPTIONS = _gauge(
+    "danube_stopped_subscriptions",
+    "subscriptions",
+    "Subscriptions that stopped at a segment that cannot be read.",
+)
+
 # What waits to be consumed.
 
 BLOCKED_SUBSCRIPTIONS = _gauge(
@@ -223,6 +276,17 @@ BACKLOG = _gauge(
 
 TAIL_BYTES = _gauge(
     "danube_tail_bytes", "bytes", "Messages in memory that are not sealed yet."
+)
+TAIL_MEMORY_BYTES = _gauge(
+    "danube_tail_memory_bytes",
+    "bytes",
+    "The same messages as they count for storage.tail_bytes_max: decompressed, and 16 "
+    "bytes more for each.",
+)
+FAILING_TOPICS = _gauge(
+    "danube_sealing_failing_topics",
+    "topics",
+    "Topics whose sealing fails at the moment; /readyz and the log name them.",
 )
 JOURNAL_BYTES = _gauge("danube_journal_bytes", "bytes", "Size of all journal files.")
 JOURNAL_FILES = _gauge("danube_journal_files", "files", "Journal files.")
@@ -282,8 +346,18 @@ SEGMENTS = _gauge("danube_segments", "segments", "Sealed segments of these topic
 SEGMENT_BYTES = _gauge(
     "danube_segment_bytes", "bytes", "Size of the sealed segments of these topics."
 )
+CORRUPT_SEGMENTS = _gauge(
+    "danube_corrupt_segments",
+    "segments",
+    "Segments of these topics whose last read failed: damaged, missing or unreadable.",
+)
 SEALINGS = _counter(
     "danube_sealings_total", "segments", "Segments that were written and recorded."
+)
+DISK_FULL = _gauge(
+    "danube_disk_full",
+    "flag",
+    "1 while the disk is full, so that nothing is published or staged; 0 otherwise.",
 )
 SEALING_FAILURES = _counter(
     "danube_sealing_failures_total",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -158,6 +158,15 @@ class Retention:
     bytes_max: int | None = None
 
 
+class CorruptionPolicy(Enum):
+    """What subscriptions do when a segment of the topic cannot be read."""
+
+    STOP = "stop"
+    """Consumers get an error, until the segment is repaired or passed by a seek."""
+    SKIP = "skip"
+    """The messages that cannot be read count as done."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPolicy:
     """What was decided about a topic when it was created."""
@@ -167,6 +176,10 @@ class TopicPolicy:
     retention: Retention = Retention()
     ttl_s: float | None = None
     """What is older when it could be delivered is expired instead; None: never."""
+    on_corruption: CorruptionPolicy = field(
+        default=CorruptionPolicy.STOP, compare=False
+    )
+    """It may change later, so it does not count when policies are compared."""
 
     @property
     def is_reliable(self) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydanube.pipelines.problems import suggestion
+from pydanube.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,7 +74,8 @@ def look_for(function: FunctionName, directory: Path) -> None:
     names = list(_defined(tree))
     if function.name not in names:
         raise NoSuchFunction(
-            f"{path} has no function {function.name}{suggestion(function.name, names)}"
+            f"{path} has no function {function.name}"
+            + did_you_mean(function.name, names)
         )
 
 
@@ -98,7 +99,7 @@ def load_function(function: FunctionName, directory: Path) -> Callable[..., Any]
         names = [name for name in vars(module) if not name.startswith("_")]
         raise NoSuchFunction(
             f"{function.place} has no function {function.name}"
-            f"{suggestion(function.name, names)}"
+            f"{did_you_mean(function.name, names)}"
         )
     return found  # type: ignore[no-any-return]
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from string import ascii_letters, digits
 from typing import TYPE_CHECKING, Any
 
-from pydanube.pipelines.problems import Path, Problems, suggestion
+from pydanube.model.suggestions import did_you_mean
+from pydanube.pipelines.problems import Path, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -99,7 +100,7 @@ class Filling:
             return self._values[name]
         self._problems.add(
             path,
-            f"${{{name}}} is not a parameter{suggestion(name, self._values) or '.'} "
+            f"${{{name}}} is not a parameter{did_you_mean(name, self._values) or '.'} "
             f"Declare it under '{PARAMETERS}', or write ${{env:{name}}} for a variable "
             "of the environment",
         )
@@ -112,7 +113,7 @@ class Filling:
             self._problems.add(
                 path,
                 f"the environment has no variable {variable}"
-                f"{suggestion(variable, known) or '.'} Set it before you start this",
+                f"{did_you_mean(variable, known) or '.'} Set it before you start this",
             )
             return ""
         self._secrets.add(value)
@@ -128,7 +129,7 @@ class Filling:
             self._problems.add(
                 (PARAMETERS,),
                 f"there is no parameter {name}, which --set gives a value"
-                f"{suggestion(name, declared)}",
+                f"{did_you_mean(name, declared)}",
             )
         return {
             name: self._parameter(name, default, given)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from pydanube.model.errors import InvalidConfig
@@ -78,13 +77,6 @@ def dotted(path: Path) -> str:
         else:
             text += f".{part}" if text else part
     return text
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """``; did you mean "topic"?`` if there is something like *name*, or nothing."""
-    by_key = {each.lower(): each for each in known}
-    near = get_close_matches(name.lower(), by_key, n=1)
-    return f'; did you mean "{by_key[near[0]]}"?' if near else ""
 
 
 def listed(names: Iterable[str]) -> str:

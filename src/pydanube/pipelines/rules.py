@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from pydanube.model.errors import BrokerError
 from pydanube.model.names import TopicName
+from pydanube.model.suggestions import did_you_mean
 from pydanube.pipelines import formats
 from pydanube.pipelines.functions import NoSuchFunction, look_for, parse_function
 from pydanube.pipelines.options import read_of, sink_options, source_options
-from pydanube.pipelines.problems import listed, suggestion
+from pydanube.pipelines.problems import listed
 from pydanube.pipelines.spec import Mode, Read, parse_duration, parse_trigger
 from pydanube.spark.options import Mode as SourceMode
 from pydanube.spark.options import parse_options
@@ -213,7 +214,7 @@ class Rules:
         elif name in self._spec.steps:
             what = f"the step {name} stands further down; move it up"
         else:
-            what = f"there is no source or step {name}{suggestion(name, known)}"
+            what = f"there is no source or step {name}{did_you_mean(name, known)}"
         self._problems.add(place, what)
 
     def _check_function(self, text: str, place: Place) -> None:
@@ -257,7 +258,7 @@ class Rules:
                 name == "danube" and present & {"topic", "topiccolumn"}
             ):
                 where = "path" if option == "path" else f"options.{option}"
-                near = suggestion(option, given)
+                near = did_you_mean(option, given)
                 self._problems.add(place, f"{where} is missing for {name}{near}")
 
     def _check_mode(self, sink: Sink, name: str, place: Place) -> None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from pydanube.pipelines.problems import Path, Problems, listed, suggestion
+from pydanube.model.suggestions import did_you_mean
+from pydanube.pipelines.problems import Path, Problems, listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -244,7 +245,7 @@ def _words(value: object, kind: type[G], path: Path, problems: Problems) -> G | 
         return None
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     for name in value.keys() - fields.keys():
-        said = suggestion(name, fields) or f"; it is one of {listed(fields)}"
+        said = did_you_mean(name, fields) or f"; it is one of {listed(fields)}"
         problems.add((*path, name), f"unknown{said}")
     found = {}
     for name, field in fields.items():
@@ -307,7 +308,9 @@ def _said(error: Exception, value: object, kind: Any) -> str:
 
 def _choice(value: object, kind: type[Enum]) -> str:
     names = [str(each.value) for each in kind]
-    return f"must be {' or '.join(names)}, not {value!r}{suggestion(str(value), names)}"
+    return (
+        f"must be {' or '.join(names)}, not {value!r}{did_you_mean(str(value), names)}"
+    )
 
 
 def _called(value: object) -> str:

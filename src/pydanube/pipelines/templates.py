@@ -11,7 +11,8 @@ import shutil
 from pathlib import Path
 
 from pydanube.model.errors import AlreadyExists, InvalidRequest
-from pydanube.pipelines.problems import listed, suggestion
+from pydanube.model.suggestions import did_you_mean
+from pydanube.pipelines.problems import listed
 
 DEFAULT = "topic-to-delta"
 DECLARATIVE = "declarative"
@@ -38,7 +39,7 @@ def write_template(name: str, directory: Path) -> list[Path]:
     """
     known = templates()
     if name not in known:
-        near = suggestion(name, known) or f"; there are {listed(known)}"
+        near = did_you_mean(name, known) or f"; there are {listed(known)}"
         raise InvalidRequest(f"there is no template {name}{near}")
     found = [path.relative_to(known[name]) for path in known[name].rglob("*")]
     files = sorted(

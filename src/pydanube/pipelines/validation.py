@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pydanube.model.errors import BrokerError, ConnectionLost
+from pydanube.model.suggestions import did_you_mean
 from pydanube.pipelines import formats
 from pydanube.pipelines.building import Builder
 from pydanube.pipelines.options import read_of, source_options
-from pydanube.pipelines.problems import listed, suggestion
+from pydanube.pipelines.problems import listed
 from pydanube.pipelines.spark_errors import SPARK_ERRORS, said
 from pydanube.pipelines.spec import Mode, Read
 from pydanube.spark.catalog import process_client
@@ -84,7 +85,7 @@ def _topics_are_there(
         return False
     if missing:
         word = next(iter(source.topic_words), "options")
-        near = suggestion(missing[0], known) or "."
+        near = did_you_mean(missing[0], known) or "."
         problems.add(
             (*place, word),
             f"there is no topic {listed(missing)} at {options.url}{near} "
@@ -190,7 +191,7 @@ def _check_format(spark: SparkSession, query: Query, problems: Problems) -> None
             name, state.conf()
         )
     except SPARK_ERRORS:
-        near = suggestion(name, formats.SINKS) or "."
+        near = did_you_mean(name, formats.SINKS) or "."
         problems.add(
             (*query.place, "format"),
             f"Spark knows no format {name}{near} A format from elsewhere needs its "

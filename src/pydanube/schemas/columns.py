@@ -31,7 +31,7 @@ from pydanube.schemas.json_schema.writing import (
 from pydanube.schemas.primitives import NumberSchema
 
 if TYPE_CHECKING:
-    from pydanube.schemas.format import Schema
+    from pydanube.schemas.schema import Schema
 
 ColumnEncoder = Callable[[Any], Any]
 """

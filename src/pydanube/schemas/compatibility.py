@@ -7,7 +7,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from pydanube.model.schemas import Compatibility
-from pydanube.schemas.format import Incompatibility, Schema
+from pydanube.schemas.format import Incompatibility
+from pydanube.schemas.schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

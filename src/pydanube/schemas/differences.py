@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-    from pydanube.schemas.format import Schema
+    from pydanube.schemas.schema import Schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

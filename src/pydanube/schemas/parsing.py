@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pydanube.model.errors import InvalidSchema
+from pydanube.model.extras import require
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.format import definition_text
 from pydanube.schemas.primitives import BytesSchema, NumberSchema, StringSchema
 
 if TYPE_CHECKING:
-    from pydanube.schemas.format import Schema
+    from pydanube.schemas.schema import Schema
+
+_WITH_LIBRARIES = (SchemaType.AVRO, SchemaType.JSON_SCHEMA, SchemaType.PROTOBUF)
 
 # ruff: noqa: PLC0415  # Most processes need one of these languages, or none.
 
@@ -25,9 +28,12 @@ def parse_schema(
 
     Raises:
         InvalidSchema: It is not well-formed, or too large or too deep.
+        MissingExtra: The libraries of the schema language are not installed.
     """
     if message is not None and type_ is not SchemaType.PROTOBUF:
         raise InvalidSchema(f"a schema of type {type_.value} has no messages to choose")
+    if type_ in _WITH_LIBRARIES:
+        require("schemas", f"a schema of type {type_.value}")
     match type_:
         case SchemaType.AVRO:
             from pydanube.schemas.avro import AvroSchema

@@ -22,10 +22,10 @@ from pydanube.schemas.format import (
     Decoder,
     Encoder,
     Incompatibility,
-    Schema,
-    Validator,
+    Validate,
     invalid_payload,
 )
+from pydanube.schemas.schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,12 +50,12 @@ class BytesSchema(Schema):
         """See the base class; of a type without text it is its name."""
         return "bytes"
 
-    def incompatibilities(self, writer: Schema) -> list[Incompatibility]:
+    def incompatibilities_here(self, writer: Schema) -> list[Incompatibility]:
         """See the base class."""
         assert isinstance(writer, BytesSchema)
         return []
 
-    def validator(self) -> Validator:
+    def validator_here(self) -> Validate:
         """See the base class."""
         return lambda _: []
 
@@ -103,12 +103,12 @@ class StringSchema(Schema):
         """See the base class; of a type without text it is its name."""
         return "string"
 
-    def incompatibilities(self, writer: Schema) -> list[Incompatibility]:
+    def incompatibilities_here(self, writer: Schema) -> list[Incompatibility]:
         """See the base class."""
         assert isinstance(writer, StringSchema)
         return []
 
-    def validator(self) -> Validator:
+    def validator_here(self) -> Validate:
         """See the base class."""
 
         def validate(payloads: Sequence[bytes]) -> list[tuple[int, str]]:
@@ -159,7 +159,7 @@ class StringSchema(Schema):
             try:
                 return payloads.cast(pa.string())
             except pa.ArrowInvalid:
-                _raise_first(self.validator(), payloads)
+                _raise_first(self.validator_here(), payloads)
                 raise
 
         return decode
@@ -186,7 +186,7 @@ class NumberSchema(Schema):
         """See the base class; of integers, the plain case, it is the type's name."""
         return self.canonical.decode()
 
-    def incompatibilities(self, writer: Schema) -> list[Incompatibility]:
+    def incompatibilities_here(self, writer: Schema) -> list[Incompatibility]:
         """See the base class."""
         assert isinstance(writer, NumberSchema)
         if self._kind == writer._kind:  # noqa: SLF001
@@ -200,7 +200,7 @@ class NumberSchema(Schema):
             )
         ]
 
-    def validator(self) -> Validator:
+    def validator_here(self) -> Validate:
         """See the base class."""
 
         def validate(payloads: Sequence[bytes]) -> list[tuple[int, str]]:
@@ -310,7 +310,7 @@ def _refuse_text(name: str, text: str, known: Sequence[str] | dict[str, str]) ->
         )
 
 
-def _raise_first(validator: Validator, payloads: pa.Array) -> None:
+def _raise_first(validate: Validate, payloads: pa.Array) -> None:
     values = [b"" if each is None else each for each in payloads.to_pylist()]
-    for index, reason in validator(values):
+    for index, reason in validate(values):
         raise invalid_payload(index, reason)

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
@@ -30,18 +31,24 @@ from pydanube.model.schemas import (
     SchemaVersion,
     SubjectDescription,
 )
-from pydanube.schemas.compatibility import Violation, find_violations
-from pydanube.schemas.format import DEFINITION_BYTES_MAX
+from pydanube.schemas.compatibility import Direction, Violation, find_violations
+from pydanube.schemas.format import DEFINITION_BYTES_MAX, Incompatibility
 from pydanube.schemas.parsing import parse_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pydanube.metadata.store import MetadataStore, Stored
-    from pydanube.schemas.format import Schema
+    from pydanube.schemas.schema import Schema
 
-PARSED_MAX = 1000
+PARSED_MAX = 256
 """So many schemas are kept parsed."""
+THREADS_MAX = 4
+"""The most schemas parsed or compared at the same time."""
+COMPARED_SECONDS_MAX = 30.0
+"""A schema that takes longer to compare with older versions is refused."""
+VIOLATIONS_MAX = 1000
+"""With more violations a schema is not compared with further versions."""
 VERSIONS_MAX = 10_000
 """Of one subject."""
 SAID_MAX = 5
@@ -70,15 +77,18 @@ class SchemaRegistry:
     """
     The subjects of one metadata store.
 
-    Parsing and comparing take time and run in a thread, one at a time, so that a
-    client's monstrous schema holds up only other schemas.
+    Parsing and comparing take time and run in threads, or in processes of their own
+    where they might take long.  Requests about one subject wait for each other, so a
+    slow schema does not hold up those of other subjects.
     """
 
     def __init__(self, store: MetadataStore, wall_clock_us: Callable[[], int]) -> None:
         self._store = store
         self._wall_clock_us = wall_clock_us
         self._parsed: OrderedDict[tuple[int, int], Schema] = OrderedDict()
-        self._parsing = asyncio.Lock()
+        self._threads = asyncio.Semaphore(THREADS_MAX)
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Of the subjects for which something is being compared."""
 
     # What changes.
 
@@ -100,8 +110,9 @@ class SchemaRegistry:
         """
         parse_subject(subject)
         _check_texts(new)
-        schema = await self._parse(new.type, new.definition, new.message)
-        return await settled(partial(self._try_register, subject, new, schema))
+        async with self._turns.setdefault(subject, asyncio.Lock()):
+            schema = await self._parse(new.type, new.definition, new.message)
+            return await settled(partial(self._try_register, subject, new, schema))
 
     async def set_compatibility(self, subject: str, mode: Compatibility) -> None:
         """
@@ -278,10 +289,11 @@ class SchemaRegistry:
             InvalidSchema: The definition is not well-formed.
         """
         record = (await self._subject(subject)).value
-        schema = await self._parse(new.type, new.definition, new.message)
-        return await self._violations(
-            subject, record, schema, mode or record.compatibility
-        )
+        async with self._turns.setdefault(subject, asyncio.Lock()):
+            schema = await self._parse(new.type, new.definition, new.message)
+            return await self._violations(
+                subject, record, schema, mode or record.compatibility
+            )
 
     async def schema(self, found: SchemaVersion) -> Schema:
         """The parsed schema of a version, from memory if it was used lately."""
@@ -377,12 +389,22 @@ class SchemaRegistry:
         if mode is Compatibility.NONE or not record.versions:
             return []
         wanted = record.versions if mode.is_transitive else record.versions[-1:]
-        versions = []
-        for version in wanted:
+        clock, seconds = asyncio.get_running_loop().time, 0.0
+        violations: list[Violation] = []
+        for version in reversed(wanted):
             found = await self._version(subject, record, version)
-            versions.append((version, await self.schema(found)))
-        async with self._parsing:
-            return await asyncio.to_thread(find_violations, mode, new, versions)
+            old = await self.schema(found)
+            async with self._threads:
+                began = clock()
+                violations += await asyncio.to_thread(
+                    find_violations, mode, new, [(version, old)]
+                )
+                seconds += clock() - began
+            if seconds > COMPARED_SECONDS_MAX and version != wanted[0]:
+                return [*violations, _too_long(version)]
+            if len(violations) > VIOLATIONS_MAX:
+                break
+        return violations
 
     async def _subject(self, subject: str) -> Stored[SubjectRecord]:
         parse_subject(subject)
@@ -407,7 +429,7 @@ class SchemaRegistry:
                 f"the schema has {len(definition)} bytes; no more than "
                 f"{DEFINITION_BYTES_MAX} are taken"
             )
-        async with self._parsing:
+        async with self._threads:
             return await asyncio.to_thread(
                 parse_schema, type_, definition, message=message
             )
@@ -440,6 +462,19 @@ def _version_of(
         created_at=written.created_at,
         created_by=written.created_by,
         tags=written.tags,
+    )
+
+
+def _too_long(version: int) -> Violation:
+    return Violation(
+        version=version,
+        direction=Direction.BACKWARD,
+        incompatibility=Incompatibility(
+            path="/",
+            rule="too_complex",
+            text="the comparison with this and later versions took more than "
+            f"{COMPARED_SECONDS_MAX:g} s, so older ones were not compared",
+        ),
     )
 
 

@@ -17,13 +17,14 @@ import msgspec
 
 from pydanube.model.errors import InvalidPayload
 from pydanube.model.schemas import SchemaType
-from pydanube.schemas.format import invalid_payload
+from pydanube.schemas.format import invalid_payload, shown
 from pydanube.schemas.typed import inspected, is_protobuf, is_pydantic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pydanube.schemas.format import Decoder, Encoder, Schema
+    from pydanube.schemas.format import Decoder, Encoder
+    from pydanube.schemas.schema import Schema
 
 _AVRO_TYPES = (bytes, bytearray, datetime, date, time, UUID)
 """What an Avro encoder wants as it is."""
@@ -171,7 +172,7 @@ def _refuse_naive_times(value: Any) -> None:
 def _does_not_fit(
     index: int, values: Sequence[Any], error: Exception
 ) -> InvalidPayload:
-    reason = f"{values[index]!r:.80} does not fit the schema: {_said(error)}"
+    reason = f"{shown(values[index])} does not fit the schema: {_said(error)}"
     return invalid_payload(index, reason)
 
 

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from pydanube.servers.config import ListenConfig
 
 EVERYWHERE = {"", "0.0.0.0", "::"}  # noqa: S104  # Looked for, not listened on.
 
@@ -41,6 +46,17 @@ def url_of(host: str, port: int) -> str:
     if host in EVERYWHERE:
         host = socket.gethostname()
     return f"http://{in_url(host)}:{port}"
+
+
+def http_hosts_of(listens: ListenConfig) -> list[str]:
+    """Return the names with which requests to the HTTP port may name the broker."""
+    urls = (listens.advertised_url, listens.connect_url)
+    return [
+        *(name.strip() for name in listens.http_hosts.split(",")),
+        *(urlsplit(url).hostname or "" for url in urls),
+        listens.host,
+        socket.gethostname(),
+    ]
 
 
 def in_url(host: str) -> str:

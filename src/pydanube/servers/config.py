@@ -6,14 +6,15 @@ strings under their fields.  Every component is given its own part, never the wh
 
 A setting is looked for in the flags of the command line, then in the environment,
 then in the file, and is otherwise its default.  Whatever is not understood there is
-refused: a broker that starts does what it was told.
+refused: a broker that starts does what it was told.  Only variables that Kubernetes or
+the original Danube set for other purposes are ignored.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
 
@@ -45,6 +46,33 @@ OTHER_VARIABLES = {
     "DANUBE_ADMIN_KEY": "The file with the key of that certificate.",
 }
 """Variables with our prefix that are no settings of a broker."""
+
+ORIGINAL_VARIABLES = frozenset(
+    {
+        "DANUBE_ADMIN_BIN",
+        "DANUBE_ADMIN_LISTEN_ADDR",
+        "DANUBE_ADMIN_MODE",
+        "DANUBE_BROKER_ENDPOINT",
+        "DANUBE_BROKER_URL",
+        "DANUBE_CA_CERT",
+        "DANUBE_JWT_SECRET_KEY",
+        "DANUBE_MCP_CONFIG",
+        "DANUBE_SERVICE_URL",
+    }
+)
+"""Variables of the original Danube's tools and connectors; a broker ignores them."""
+
+# What Kubernetes sets in every container for a Service called danube or danube-*, as
+# NAME=VALUE.  The values tell DANUBE_LISTEN_STREAM_PORT=7000, a mistake, apart.
+_KUBERNETES = re.compile(
+    r"DANUBE_(?:[A-Z0-9]+_)*"
+    r"(?:SERVICE_HOST=.*"
+    r"|SERVICE_PORT(?:_[A-Z0-9]+)*=[0-9]+"
+    r"|PORT(?:_[0-9]+_(?:TCP|UDP|SCTP))?=(?:tcp|udp|sctp)://.*"
+    r"|PORT_[0-9]+_(?:TCP|UDP|SCTP)_(?:PROTO|PORT|ADDR)=.*)"
+)
+_LIKENESS_MIN = 0.6
+"""What is less alike, from 0 to 1, is not suggested."""
 
 G = TypeVar("G", bound=msgspec.Struct)
 
@@ -80,9 +108,30 @@ class ListenConfig(
     """Where they are told to connect, if there is a proxy in between; they then send
     the advertised URL with each request, in the header x-danube-broker-url. By default
     the advertised URL."""
+    http_hosts: str = ""
+    """The names, separated by commas, under which browsers and other clients reach the
+    HTTP port through DNS, such as danube.example. Requests for other names are refused,
+    which protects against DNS rebinding. IP addresses, names without a dot, such as
+    localhost, and the names in the settings host, advertised_url and connect_url are
+    always accepted; * accepts every name."""
     frame_bytes_max: Annotated[int, Meta(ge=64 * KIB, le=64 * MIB)] = 8 * MIB
     """The longest frame of the native protocol that is accepted, and with it the
-    largest batch. A longer one closes its connection."""
+    largest batch, which is 16,448 bytes shorter before compression. A longer frame
+    closes its connection."""
+    connections_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
+    """How many connections of the native protocol there may be, and as many of each
+    other port. A client of the native protocol that connects beyond that is refused
+    with quota_exceeded; the other ports close the connection."""
+    receive_bytes_max: Annotated[int, Meta(ge=MIB)] = 256 * MIB
+    """How much memory frames of the native protocol take that are partly received, over
+    all connections; besides that each connection has a buffer of 32 KiB. A frame that
+    does not fit waits, and a connection whose frame makes no progress meanwhile is
+    closed. At least frame_bytes_max. Requests on each gRPC port that are not answered
+    may take as much; beyond that, the connection that takes most is closed."""
+    idle_timeout_s: Annotated[float, Meta(ge=1, le=3600)] = 30.0
+    """A connection of the native protocol is closed when its client has sent nothing
+    for so long. Clients learn the time when they connect, and send a ping after a third
+    of it; they give up on a broker that is silent for as long."""
 
     def __post_init__(self) -> None:
         for name in ("advertised_url", "connect_url"):
@@ -92,6 +141,11 @@ class ListenConfig(
                     f"{name}: expected a URL with a scheme, a host and a port, such as "
                     f"http://broker.example:6650, got {url!r}"
                 )
+        if self.receive_bytes_max < self.frame_bytes_max:
+            raise InvalidConfig(
+                f"receive_bytes_max: expected at least frame_bytes_max, which is "
+                f"{self.frame_bytes_max}, got {self.receive_bytes_max}"
+            )
 
 
 class TopicsConfig(
@@ -171,6 +225,16 @@ def load_config(
     return _build(values, BrokerConfig, "config")
 
 
+def ignored_variables(environ: Mapping[str, str]) -> list[str]:
+    """The variables with our prefix that ``load_config`` ignores, in order."""
+    return [
+        name
+        for name in sorted(environ)
+        if name in ORIGINAL_VARIABLES
+        or _KUBERNETES.fullmatch(f"{name}={environ[name]}")
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One setting: a field that is not a group of others."""
@@ -217,13 +281,14 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[Setting, Any]]:
     known = {setting.variable: setting for setting in settings_of()}
+    ignored = {*OTHER_VARIABLES, *ignored_variables(environ)} - known.keys()
     for name in sorted(environ):
-        if not name.startswith(ENVIRONMENT_PREFIX) or name in OTHER_VARIABLES:
+        if not name.startswith(ENVIRONMENT_PREFIX) or name in ignored:
             continue
         if name not in known:
             raise InvalidConfig(
                 f"environment: unknown variable {name!r}"
-                + _suggestion(name, [*known, *OTHER_VARIABLES])
+                + _suggested_variable(name, [*known, *OTHER_VARIABLES])
             )
         # Everything is text here, so "7000" may stand for a number.
         value = _convert(environ[name], known[name].field.type, name, strict=False)
@@ -288,6 +353,20 @@ def _decode_path(kind: type, value: object) -> object:
 def _suggestion(name: str, known: Iterable[str]) -> str:
     nearest = get_close_matches(name, known, n=1)
     return f", did you mean {nearest[0]!r}?" if nearest else ""
+
+
+def _suggested_variable(name: str, known: Iterable[str]) -> str:
+    given = name.removeprefix(ENVIRONMENT_PREFIX)
+
+    def likeness(variable: str) -> float:
+        # The prefix is always the same, and the group is often left out.
+        whole = variable.removeprefix(ENVIRONMENT_PREFIX)
+        forms = {whole, whole.rpartition("__")[2]}
+        return max(SequenceMatcher(None, given, form).ratio() for form in forms)
+
+    nearest = max(known, key=likeness)
+    is_alike = likeness(nearest) >= _LIKENESS_MIN
+    return f", did you mean {nearest!r}?" if is_alike else ""
 
 
 def _is_group(kind: Any) -> bool:

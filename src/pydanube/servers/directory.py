@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
+import logging
 import os
-from contextlib import contextmanager
+import stat
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pydanube.model.errors import DirectoryLocked, InvalidConfig
+from pydanube.model.errors import DirectoryLocked, DirectoryReplaced, InvalidConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+CHECK_INTERVAL_S = 1.0
+"""How often a running broker checks that its directory is still in its place."""
+
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 @dataclass(frozen=True, slots=True)
 class DataDirectory:
-    """Where a broker keeps what."""
+    """The paths of a broker's files."""
 
     path: Path
+    identity: tuple[int, int] | None = None
+    """Device and inode of the locked directory; None if it is not locked."""
 
     @property
     def journal(self) -> Path:
@@ -42,41 +54,172 @@ class DataDirectory:
         return self.path / "metadata.sqlite"
 
     @property
+    def reserve(self) -> Path:
+        """A file that occupies space for the case that the disk is full."""
+        return self.path / "reserve"
+
+    @property
     def lock(self) -> Path:
-        """The file that the broker holds a lock on, with its process id in it."""
+        """A file with the process id of the broker that holds the lock."""
         return self.path / "LOCK"
+
+    def check_in_place(self) -> None:
+        """
+        Check that the path still leads to the directory that was locked.
+
+        Raises:
+            DirectoryReplaced: The directory was moved, removed or replaced.
+        """
+        try:
+            found = self.path.stat()
+        except OSError as error:
+            raise DirectoryReplaced(
+                f"the data directory {self.path} is gone: {error.strerror}; the broker "
+                "stops, because new files would be written elsewhere"
+            ) from error
+        if (found.st_dev, found.st_ino) != self.identity:
+            raise DirectoryReplaced(
+                f"the data directory {self.path} was replaced by another directory; "
+                "the broker stops, because new files would be written there"
+            )
 
 
 @contextmanager
 def hold_directory(path: Path) -> Iterator[DataDirectory]:
     """
-    The data directory at *path*, made if needed, for nobody else as long as held.
+    Lock the data directory at *path*; create it if it does not exist.
 
-    The lock is the operating system's: a broker that was killed leaves none.
+    The lock is the operating system's, on the directory itself: removing or
+    replacing a file in it does not release the lock, and a broker that was killed
+    leaves none. ``LOCK`` only tells the process id of the owner; it is locked too,
+    because version 0.1 locks this file alone.
+
+    The directory and everything in it are readable by their owner only. What other
+    users may access is tightened when the directory is locked.
 
     Raises:
         DirectoryLocked: Another broker uses it.
-        InvalidConfig: It is not a directory, or we may not write there.
+        InvalidConfig: It is not a directory, it is not writable, or its ``LOCK`` is
+            not a regular file.
     """
-    directory = DataDirectory(path)
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(directory.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise InvalidConfig(
-            f"the data directory {path} cannot be used: {error.strerror}"
-        ) from error
+        raise _unusable(path, error) from error
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            owner = os.read(lock, 32).decode(errors="replace").strip()
-            raise DirectoryLocked(
-                f"the data directory {path} is in use by another broker "
-                f"(process {owner or 'unknown'}); stop it, or choose another directory"
-            ) from None
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-        yield directory
+        _lock(descriptor, path)
+        with _lock_file(descriptor, path):
+            found = os.fstat(descriptor)
+            directory = DataDirectory(path, (found.st_dev, found.st_ino))
+            # The directory may have been replaced before we had the lock.
+            directory.check_in_place()
+            _tighten(path)
+            yield directory
     finally:
-        os.close(lock)
+        os.close(descriptor)
+
+
+@asynccontextmanager
+async def watching_directory(directory: DataDirectory) -> AsyncIterator[None]:
+    """Cancel the body and raise DirectoryReplaced if *directory* is replaced."""
+
+    async def watch() -> None:
+        while True:
+            await asyncio.sleep(CHECK_INTERVAL_S)
+            directory.check_in_place()
+
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(watch(), name="watch the data directory")
+        yield
+        watching.cancel()
+
+
+@contextmanager
+def _lock_file(directory: int, path: Path) -> Iterator[None]:
+    """Lock ``LOCK`` in the open *directory* and write the process id into it."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open("LOCK", flags, 0o600, dir_fd=directory)
+    except OSError as error:
+        raise _unusable(path / "LOCK", error) from error
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise InvalidConfig(
+                f"{path / 'LOCK'} is not a regular file; remove it and start again"
+            )
+        _lock(descriptor, path)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise DirectoryLocked(
+            f"the data directory {path} is in use by another broker "
+            f"(process {_owner_of(path)}); stop it, or choose another directory"
+        ) from None
+
+
+def _owner_of(path: Path) -> str:
+    """The process id in ``LOCK``, for an error message."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path / "LOCK", flags)
+    except OSError:
+        return "unknown"
+    try:
+        owner = os.read(descriptor, 32).decode(errors="replace").strip()
+    except OSError:
+        owner = ""
+    finally:
+        os.close(descriptor)
+    return owner if owner.isdecimal() else "unknown"
+
+
+def _unusable(path: Path, error: OSError) -> InvalidConfig:
+    return InvalidConfig(f"the data directory: {path} cannot be used: {error.strerror}")
+
+
+def _tighten(path: Path) -> None:
+    """
+    Take the permissions of other users off everything below *path*.
+
+    Nobody else can reach what is below a directory that is closed to them. The files
+    are therefore visited only if the directory itself was open, which it is once at
+    most.
+    """
+    if not path.stat().st_mode & _OTHERS:
+        return
+    count = 0
+    try:
+        count += sum(_close_to_others(each) for each in path.rglob("*"))
+        # Last: if we are interrupted, the next start does it again.
+        count += _close_to_others(path)
+    except OSError as error:
+        log.warning(
+            "other users may access %s, and its permissions cannot be changed: %s",
+            path,
+            error,
+        )
+    if count:
+        log.info(
+            "%s was accessible to other users; took their permissions off %d files and "
+            "directories",
+            path,
+            count,
+        )
+
+
+def _close_to_others(path: Path) -> bool:
+    """Take all permissions of other users off *path*; return whether it had any."""
+    mode = path.lstat().st_mode
+    if stat.S_ISLNK(mode) or not mode & _OTHERS:
+        return False
+    path.chmod(stat.S_IMODE(mode) & ~_OTHERS)
+    return True

@@ -33,6 +33,7 @@ class PipeEnd(asyncio.Transport):
         self._is_scheduled = False
         self._is_closing = False
         self._is_lost = False
+        self._has_ended = False
 
     @staticmethod
     def connect(
@@ -69,6 +70,10 @@ class PipeEnd(asyncio.Transport):
         self._is_paused = False
         self._schedule()
 
+    def get_write_buffer_size(self) -> int:
+        """See asyncio.WriteTransport; what waits is in the other end."""
+        return 0
+
     def is_closing(self) -> bool:
         """See asyncio.BaseTransport."""
         return self._is_closing
@@ -90,7 +95,7 @@ class PipeEnd(asyncio.Transport):
             self._schedule()
 
     def _schedule(self) -> None:
-        if not self._is_scheduled and self._incoming:
+        if not self._is_scheduled and (self._incoming or self._has_ended):
             self._is_scheduled = True
             self._loop.call_soon(self._hand_over)
 
@@ -99,21 +104,21 @@ class PipeEnd(asyncio.Transport):
         while self._incoming and not self._is_paused and not self._is_closing:
             data = memoryview(self._incoming.popleft())
             while data and not self._is_closing:
+                if self._is_paused:
+                    self._incoming.appendleft(data)
+                    break
                 buffer: Any = self._protocol.get_buffer(len(data))
                 count = min(len(buffer), len(data))
                 buffer[:count] = data[:count]
                 data = data[count:]
                 self._protocol.buffer_updated(count)
-
-    def _schedule_loss(self) -> None:
-        self._loop.call_soon(self._other_closed)
-
-    def _other_closed(self) -> None:
-        self._is_paused = False
-        self._hand_over()
-        if not self._is_closing:
+        if self._has_ended and not self._is_paused and not self._is_closing:
             self._is_closing = True
             self._lose()
+
+    def _schedule_loss(self) -> None:
+        self._has_ended = True
+        self._schedule()
 
     def _lose(self) -> None:
         if not self._is_lost:

@@ -15,6 +15,7 @@ import time
 import uuid
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pydanube.broker.broker import Broker, open_broker
@@ -22,28 +23,43 @@ from pydanube.broker.manifest import MetadataManifest
 from pydanube.client.loops import new_loop
 from pydanube.metadata.sqlite import open_sqlite
 from pydanube.model.errors import BrokerError, Draining, Unavailable
-from pydanube.servers.addresses import in_url, url_of
-from pydanube.servers.directory import hold_directory
+from pydanube.servers.addresses import http_hosts_of, in_url, url_of
+from pydanube.servers.connections import ConnectionCounts
+from pydanube.servers.directory import (
+    DataDirectory,
+    hold_directory,
+    watching_directory,
+)
 from pydanube.servers.garbage import collecting_when_quiet
 from pydanube.servers.grpc.admin import admin_services
 from pydanube.servers.grpc.admin_brokers import BrokerAddresses
 from pydanube.servers.grpc.client_door import open_client_door, schema_registry
 from pydanube.servers.grpc.server import open_listener
 from pydanube.servers.http.server import open_http
+from pydanube.servers.identity import (
+    identify,
+    noting_progress,
+    refuse_lost_metadata,
+)
 from pydanube.servers.logs import configure_logging
 from pydanube.servers.samples import samples_of
 from pydanube.servers.stream import StreamServer, listen, open_stream_server
 from pydanube.storage.files import DirectoryFiles
+from pydanube.storage.journal import open_journal
 from pydanube.storage.objects import DirectoryObjects
+from pydanube.storage.reserve import Reserve, ReserveFile
 from pydanube.storage.storage import open_storage
+from pydanube.wire.frames import batch_bytes_max
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-    from pathlib import Path
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
+    from pydanube.metadata.store import MetadataStore
     from pydanube.model.metrics import Sample
     from pydanube.servers.config import BrokerConfig
     from pydanube.servers.grpc.services import Service
+    from pydanube.storage.config import StorageConfig
+    from pydanube.storage.storage import Storage
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +71,7 @@ _RESERVE_BYTES = 4 * 1024 * 1024
 class RunningBroker:
     """Where a broker can be reached."""
 
-    data_dir: Path
+    directory: DataDirectory
     stream_url: str
     grpc_url: str
     """For clients of the original Danube."""
@@ -67,7 +83,8 @@ class RunningBroker:
 class BrokerState:
     """What the HTTP door shows of a broker that is starting, serving or stopping."""
 
-    def __init__(self) -> None:
+    def __init__(self, connections: Sequence[ConnectionCounts] = ()) -> None:
+        self._connections = connections
         self._reason: BrokerError | None = Unavailable("the broker is starting")
         self._broker: Broker | None = None
         self._server: StreamServer | None = None
@@ -90,6 +107,10 @@ class BrokerState:
             return self._broker.storage.failure
         return self._reason
 
+    def problems(self) -> Sequence[str]:
+        """See ``http.app.BrokerState``."""
+        return () if self._broker is None else self._broker.storage.problems
+
     def broker(self) -> Broker:
         """See ``http.app.BrokerState``."""
         if self._broker is None:
@@ -101,7 +122,10 @@ class BrokerState:
         if self._broker is None or self._server is None:
             return ()
         is_ready = self.why_not_ready() is None
-        return samples_of(self._broker, self._server, self._services, is_ready=is_ready)
+        return samples_of(
+            *(self._broker, self._server, self._services, self._connections),
+            is_ready=is_ready,
+        )
 
 
 @asynccontextmanager
@@ -114,21 +138,31 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
 
     Raises:
         DirectoryLocked: Another broker uses the data directory.
+        DirectoryReplaced: While it was opened, another one took its place.
         InvalidConfig: The data directory or a port cannot be used.
         CorruptJournal: The journal is damaged; nothing was changed.
+        InconsistentDirectory: A part of the data directory is missing, older than the
+            others or of another cluster; nothing was deleted.
     """
-    state = BrokerState()
-    host = config.listen.host
+    listens = config.listen
+    counts = {
+        door: ConnectionCounts(door=door, connections_max=listens.connections_max)
+        for door in ("grpc", "admin", "http")
+    }
+    state = BrokerState(list(counts.values()))
+    host = listens.host
     with hold_directory(config.data_dir) as directory:
+        refuse_lost_metadata(directory)
+        reserve = Reserve(ReserveFile(directory.reserve), config.storage.reserve_bytes)
+        reserve.open()
         async with (
-            open_http(host, config.listen.http_port, state) as http_port,
-            open_sqlite(directory.metadata) as store,
-            open_storage(
-                config.storage,
-                files=DirectoryFiles(directory.journal, reserve_bytes=_RESERVE_BYTES),
-                objects=DirectoryObjects(directory.objects),
-                manifest=MetadataManifest(store),
-            ) as storage,
+            open_http(
+                *(host, listens.http_port, state),
+                hosts=http_hosts_of(listens),
+                counts=counts["http"],
+            ) as http_port,
+            open_sqlite(directory.metadata, make_room=reserve.release) as store,
+            _open_storage(config.storage, directory, store, reserve) as storage,
             open_broker(
                 store,
                 storage,
@@ -136,18 +170,22 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 wall_clock_us=_wall_clock_us,
                 auto_create_topics=config.topics.auto_create,
                 done_ranges_max=config.subscriptions.done_ranges_max,
-                batch_bytes_max=config.listen.frame_bytes_max - 64,
+                batch_bytes_max=batch_bytes_max(config.listen.frame_bytes_max),
                 staging_files=DirectoryFiles(directory.staging),
                 staging=config.staging,
             ) as broker,
-            open_stream_server(broker, config.listen.frame_bytes_max) as server,
+            open_stream_server(broker, config.listen) as server,
             listen(server, host, config.listen.stream_port) as stream_port,
-            _open_grpc(broker, config, http_port) as (grpc_port, admin_port, services),
+            _open_grpc(broker, config, http_port, counts) as (
+                grpc_port,
+                admin_port,
+                services,
+            ),
         ):
             state.on_serving(broker, server, services)
             try:
                 yield RunningBroker(
-                    data_dir=config.data_dir.absolute(),
+                    directory=directory,
                     stream_url=f"danube://{in_url(host)}:{stream_port}",
                     grpc_url=f"http://{in_url(host)}:{grpc_port}",
                     admin_url=f"http://{in_url(host)}:{admin_port}",
@@ -159,8 +197,36 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
 
 
 @asynccontextmanager
+async def _open_storage(
+    config: StorageConfig,
+    directory: DataDirectory,
+    store: MetadataStore,
+    reserve: Reserve,
+) -> AsyncIterator[Storage]:
+    """Storage in *directory*, after its parts were seen to belong together."""
+    objects = DirectoryObjects(directory.objects)
+    identity = await identify(store, directory, objects)
+    async with open_storage(
+        config,
+        files=DirectoryFiles(directory.journal, reserve_bytes=_RESERVE_BYTES),
+        objects=objects,
+        manifest=MetadataManifest(store),
+        reserve=reserve,
+        new_journal=partial(
+            open_journal, new_id=identity.journal_id, check=identity.check_journal
+        ),
+    ) as storage:
+        await identity.record(store, objects)
+        async with noting_progress(store, storage):
+            yield storage
+
+
+@asynccontextmanager
 async def _open_grpc(
-    broker: Broker, config: BrokerConfig, http_port: int
+    broker: Broker,
+    config: BrokerConfig,
+    http_port: int,
+    counts: Mapping[str, ConnectionCounts],
 ) -> AsyncIterator[tuple[int, int, Sequence[Service]]]:
     """Both gRPC doors; gives their ports and services."""
     listens = config.listen
@@ -173,11 +239,15 @@ async def _open_grpc(
             window_messages_max=config.subscriptions.grpc_window_messages_max,
             advertised_url=listens.advertised_url,
             connect_url=listens.connect_url,
+            counts=counts["grpc"],
+            receive_bytes_max=listens.receive_bytes_max,
         ) as door,
         open_listener(
             *(listens.host, listens.admin_port),
             name="administrators",
             flag="--admin-port",
+            counts=counts["admin"],
+            receive_bytes_max=listens.receive_bytes_max,
         ) as admin,
     ):
         broker.dead_letters.broker_address = door.addresses.broker_url
@@ -194,15 +264,24 @@ async def _open_grpc(
 def run(
     config: BrokerConfig,
     announce: Callable[[RunningBroker], None] | None = None,
+    *,
+    ignored_variables: Sequence[str] = (),
 ) -> None:
     """
     Run a broker until SIGINT or SIGTERM; *announce* is called when it is ready.
 
-    A second signal does not wait for anything any more.
+    A second signal does not wait for anything any more.  *ignored_variables* are
+    reported in the log.
 
     Raises: As ``serve``.
     """
     configure_logging(config.log)
+    if ignored_variables:
+        log.warning(
+            "ignoring environment variables that Kubernetes or the original Danube "
+            "set and that are no settings of this broker: %s",
+            ", ".join(ignored_variables),
+        )
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(_run(config, announce or print_addresses))
 
@@ -215,7 +294,7 @@ def print_addresses(running: RunningBroker) -> None:
         f"  grpc      {running.grpc_url}\n"
         f"  admin     {running.admin_url}\n"
         f"  http      {running.http_url}\n"
-        f"  data      {running.data_dir}\n"
+        f"  data      {running.directory.path.absolute()}\n"
     )
     sys.stdout.flush()
 
@@ -228,7 +307,10 @@ async def _run(config: BrokerConfig, announce: Callable[[RunningBroker], None]) 
         try:
             async with serve(config) as running:
                 announce(running)
-                async with collecting_when_quiet():
+                async with (
+                    collecting_when_quiet(),
+                    watching_directory(running.directory),
+                ):
                     await stop.wait()
                 log.info("stopping: committing what was taken")
         except BaseExceptionGroup as group:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from pydanube.model import metrics
 from pydanube.model.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pydanube.broker.broker import Broker
+    from pydanube.broker.subscription import Subscription
     from pydanube.broker.topic import Topic
     from pydanube.model.metrics import Sample
+    from pydanube.servers.connections import ConnectionCounts
     from pydanube.servers.grpc.services import Service
     from pydanube.servers.stream import StreamServer
 
@@ -21,6 +24,7 @@ def samples_of(
     broker: Broker,
     server: StreamServer,
     services: Sequence[Service],
+    connections: Sequence[ConnectionCounts] = (),
     *,
     is_ready: bool,
 ) -> Iterator[Sample]:
@@ -32,18 +36,26 @@ def samples_of(
             yield metrics.ERRORS, (code,), count
     yield metrics.CONNECTIONS, (), len(server.doors)
     yield metrics.CONNECTIONS_OPENED, (), server.connections_total
+    yield metrics.CONNECTIONS_REFUSED, (), server.refused_total
+    yield metrics.CONNECTIONS_TIMED_OUT, (), server.timed_out_total
+    yield metrics.RECEIVE_BYTES, (), server.receive_memory.reserved_bytes
+    for counts in connections:
+        door = (counts.door,)
+        yield metrics.DOOR_CONNECTIONS, door, counts.open_count
+        yield metrics.DOOR_CONNECTIONS_REFUSED, door, counts.refused_total
+        yield metrics.DOOR_CONNECTIONS_TIMED_OUT, door, counts.silent_total
+        yield metrics.DOOR_CONNECTIONS_BROKEN, door, counts.abusive_total
     yield metrics.TOPICS, (), len(broker.topics)
     yield from _totals(broker, server)
-    for topic in broker.topics.values():
-        yield from _of_topic(topic)
+    yield from _of_topics(broker)
     yield from _of_storage(broker)
 
 
 def _totals(broker: Broker, server: StreamServer) -> Iterator[Sample]:
     topics = list(broker.topics.values())
     subscriptions = [s for topic in topics for s in topic.subscriptions.values()]
-    yield metrics.PRODUCERS, (), sum(len(list(t.open_producers)) for t in topics)
-    yield metrics.CONSUMERS, (), sum(s.consumer_count for s in subscriptions)
+    yield metrics.PRODUCERS, (), sum(len(t.places) for t in topics)
+    yield metrics.CONSUMERS, (), broker.counts.consumers
     yield metrics.SUBSCRIPTIONS, (), len(subscriptions)
     counts = broker.counts
     yield metrics.MESSAGES_IN, (), counts.published
@@ -58,7 +70,29 @@ def _totals(broker: Broker, server: StreamServer) -> Iterator[Sample]:
     yield metrics.MESSAGES_DEAD_LETTERED, (), counts.dead_lettered
     yield metrics.DEAD_LETTER_FAILURES, (), counts.dead_letter_failures
     yield metrics.MESSAGES_GIVEN_UP, (), counts.given_up
+    yield metrics.MESSAGES_SKIPPED, (), counts.skipped
+    yield metrics.STOPPED_SUBSCRIPTIONS, (), sum(s.is_stopped for s in subscriptions)
     yield metrics.BLOCKED_SUBSCRIPTIONS, (), sum(s.is_blocked for s in subscriptions)
+
+
+def _of_topics(broker: Broker) -> Iterator[Sample]:
+    """The samples of the first topics one by one, and of all others together."""
+    topics = iter(broker.topics.values())
+    for topic in islice(topics, metrics.SERIES_MAX):
+        yield from _of_topic(topic)
+    others = list(topics)
+    if not others:
+        return
+    counts = [topic.counts for topic in others]
+    other = (metrics.OTHER,)
+    yield metrics.TOPIC_MESSAGES_IN, other, sum(each.published for each in counts)
+    yield metrics.TOPIC_BYTES_IN, other, sum(each.published_bytes for each in counts)
+    yield metrics.TOPIC_MESSAGES_OUT, other, sum(each.delivered for each in counts)
+    yield metrics.TOPIC_BYTES_OUT, other, sum(each.delivered_bytes for each in counts)
+    for topic in others:
+        yield from _of_schema(topic, other)
+    backlog = sum(_backlog(topic, topic.subscriptions.values()) for topic in others)
+    yield metrics.BACKLOG, other * 2, backlog
 
 
 def _of_topic(topic: Topic) -> Iterator[Sample]:
@@ -68,19 +102,33 @@ def _of_topic(topic: Topic) -> Iterator[Sample]:
     yield metrics.TOPIC_BYTES_IN, name, counts.published_bytes
     yield metrics.TOPIC_MESSAGES_OUT, name, counts.delivered
     yield metrics.TOPIC_BYTES_OUT, name, counts.delivered_bytes
+    yield from _of_schema(topic, name)
+    subscriptions = iter(topic.subscriptions.values())
+    for subscription in islice(subscriptions, metrics.SERIES_MAX):
+        backlog = subscription.backlog(topic.end_offset)
+        yield metrics.BACKLOG, (*name, str(subscription.name)), backlog
+    if len(topic.subscriptions) > metrics.SERIES_MAX:
+        other = (metrics.OTHER, metrics.OTHER)
+        yield metrics.BACKLOG, other, _backlog(topic, subscriptions)
+
+
+def _of_schema(topic: Topic, name: tuple[str]) -> Iterator[Sample]:
     if topic.schema_counts is not None:
         for policy, count in topic.schema_counts.judged.items():
             yield metrics.SCHEMA_VALIDATIONS, (*name, policy), count
         for reason, count in topic.schema_counts.failed.items():
             yield metrics.SCHEMA_VALIDATION_FAILURES, (*name, reason), count
-    for subscription in topic.subscriptions.values():
-        backlog = subscription.backlog(topic.end_offset)
-        yield metrics.BACKLOG, (*name, str(subscription.name)), backlog
+
+
+def _backlog(topic: Topic, subscriptions: Iterable[Subscription]) -> int:
+    end_offset = topic.end_offset
+    return sum(each.backlog(end_offset) for each in subscriptions)
 
 
 def _of_storage(broker: Broker) -> Iterator[Sample]:
     stats = broker.storage.stats
     yield metrics.TAIL_BYTES, (), stats.tail_bytes
+    yield metrics.TAIL_MEMORY_BYTES, (), stats.tail_memory_bytes
     yield metrics.JOURNAL_BYTES, (), stats.journal_bytes
     yield metrics.JOURNAL_FILES, (), stats.journal_file_count
     yield metrics.JOURNAL_PENDING_BYTES, (), stats.journal_pending_bytes
@@ -97,5 +145,8 @@ def _of_storage(broker: Broker) -> Iterator[Sample]:
     yield metrics.STAGED_MESSAGES_DROPPED, (), staging.dropped_count
     yield metrics.SEGMENTS, (), stats.segment_count
     yield metrics.SEGMENT_BYTES, (), stats.segment_bytes
+    yield metrics.CORRUPT_SEGMENTS, (), stats.corrupt_segment_count
     yield metrics.SEALINGS, (), stats.sealed_count
     yield metrics.SEALING_FAILURES, (), stats.seal_failure_count
+    yield metrics.DISK_FULL, (), int(stats.is_disk_full)
+    yield metrics.FAILING_TOPICS, (), stats.failing_topic_count

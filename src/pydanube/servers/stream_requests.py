@@ -24,10 +24,12 @@ from pydanube.servers.stream_staging import STAGING_REQUESTS
 from pydanube.storage.replacing import Offered
 from pydanube.wire.frames import Kind
 from pydanube.wire.messages import (
+    RANGES_MAX,
     dispatch_limits_from_wire,
     failure_policy_from_wire,
     limits_from_wire,
     namespace_to_wire,
+    on_corruption_from_wire,
     policy_from_wire,
     position_from_wire,
     ranges_from_wire,
@@ -52,6 +54,8 @@ Answer = tuple[Kind, "Message"] | None
 
 
 HOLD_REASON_LENGTH_MAX = 1000
+PAGE_MAX = 5000
+"""The most names, or descriptions, in one answer; they fit into a frame."""
 
 
 def start_of(message: Any) -> Position:
@@ -88,24 +92,40 @@ async def _delete_topic(broker: Broker, m: Any) -> Answer:
 
 async def _list_topics(broker: Broker, m: Any) -> Answer:
     namespace = parse_namespace(m.namespace) if m.namespace else None
-    names = await broker.topic_names(namespace)
-    return Kind.TOPICS, pb.Topics(topics=[str(name) for name in names])
+    if not m.limit:
+        names = await broker.topic_names(namespace)
+        return Kind.TOPICS, pb.Topics(topics=[str(name) for name in names])
+    after = TopicName.parse(m.after) if m.after else None
+    limit = min(m.limit, PAGE_MAX)
+    page = [str(name) for name in await broker.topic_page(namespace, after, limit + 1)]
+    return Kind.TOPICS, pb.Topics(topics=page[:limit], has_more=len(page) > limit)
 
 
 async def _describe_topic(broker: Broker, m: Any) -> Answer:
     topic = await broker.topic(TopicName.parse(m.topic))
+    limit = min(m.limit, PAGE_MAX) if m.limit else None
     description = replace(
-        topic.describe(),
+        topic.describe(m.first, limit),
         limits=topic.limits,
         own_limits=await broker.topic_limits(topic.name),
         holds=await broker.holds_of(topic),
     )
-    return Kind.TOPIC_DESCRIPTION, topic_to_wire(description)
+    answer = topic_to_wire(description)
+    if limit is not None:
+        told = m.first + limit
+        answer.has_more = max(len(topic.places), len(topic.subscriptions)) > told
+    return Kind.TOPIC_DESCRIPTION, answer
 
 
 async def _set_topic_limits(broker: Broker, m: Any) -> Answer:
     limits = limits_from_wire(m.limits) if m.HasField("limits") else None
     await broker.set_topic_limits(TopicName.parse(m.topic), limits)
+    return None
+
+
+async def _set_on_corruption(broker: Broker, m: Any) -> Answer:
+    on_corruption = on_corruption_from_wire(m.on_corruption)
+    await broker.set_on_corruption(TopicName.parse(m.topic), on_corruption)
     return None
 
 
@@ -228,7 +248,7 @@ async def _skip(broker: Broker, m: Any) -> Answer:
 
 
 async def _mark_done(broker: Broker, m: Any) -> Answer:
-    ranges = ranges_from_wire(m.ranges)
+    ranges = ranges_from_wire(m.ranges, RANGES_MAX)
     await broker.mark_done(*_subscription_of(m), ranges)
     return None
 
@@ -261,6 +281,7 @@ async def _list_segments(broker: Broker, m: Any) -> Answer:
                 url=broker.segment_url(entry),
                 object_name=entry.object_name,
                 checksum=entry.checksum,
+                part_checksums=entry.part_checksums,
                 first_publish_time=entry.first_publish_time,
                 last_publish_time=entry.last_publish_time,
                 sealed_at=entry.sealed_at,
@@ -317,6 +338,7 @@ REQUESTS: dict[Kind, Callable[[Broker, Any], Awaitable[Answer]]] = {
     Kind.REPLACE_SEGMENTS: _replace_segments,
     Kind.HOLD_TOPIC: _hold_topic,
     Kind.RELEASE_TOPIC: _release_topic,
+    Kind.SET_ON_CORRUPTION: _set_on_corruption,
     Kind.FIND_OFFSETS: _find_offsets,
     Kind.SET_TOPIC_LIMITS: _set_topic_limits,
     Kind.ADD_PARTITIONS: _add_partitions,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pydanube.model.errors import MessageTooLarge
 from pydanube.model.names import TopicName, parse_client_name
 from pydanube.wire.frames import Kind
 from pydanube.wire.pb import stream_pb2 as pb
@@ -82,8 +83,7 @@ class StageChannel:
 class Stages:
     """The stages of one connection."""
 
-    def __init__(self, door: Door, broker: Broker, batch_bytes_max: int) -> None:
-        self._door = door
+    def __init__(self, broker: Broker, batch_bytes_max: int) -> None:
         self._broker = broker
         self._batch_bytes_max = batch_bytes_max
         self._channels: dict[int, StageChannel] = {}
@@ -92,9 +92,9 @@ class Stages:
         """Their channels."""
         return iter(self._channels)
 
-    async def open(self, channel: int, m: Any) -> Answer:
-        """Open a stage on *channel*."""
-        port = StageChannel(self._door, channel)
+    async def open(self, door: Door, channel: int, m: Any) -> Answer:
+        """Open a stage on *channel* of the connection *door*."""
+        port = StageChannel(door, channel)
         stage = await self._broker.staging.open_stage(
             part_key_from_wire(m),
             TopicName.parse(m.topic),
@@ -114,7 +114,11 @@ class Stages:
     def take(self, channel: int, frame: BatchFrame) -> None:
         """A batch came."""
         port = self._channels.get(channel)
-        if port is not None and port.stage is not None:
+        if port is None or port.stage is None:
+            return
+        if frame.plain_bytes > self._batch_bytes_max:
+            port.stage.refuse(too_long(frame, self._batch_bytes_max))
+        else:
             port.stage.take(frame)
 
     def close(self, channel: int) -> None:
@@ -167,3 +171,11 @@ STAGING_REQUESTS: dict[Kind, Callable[[Broker, Any], Awaitable[Answer]]] = {
     Kind.DROP_STAGED: _drop_version,
     Kind.DESCRIBE_STAGING: _describe,
 }
+
+
+def too_long(batch: BatchFrame, bytes_max: int) -> MessageTooLarge:
+    """What the sender of a batch is told that may not fit into a frame later."""
+    return MessageTooLarge(
+        f"a batch of {batch.plain_bytes} bytes before compression; the broker takes "
+        f"batches of at most {bytes_max}"
+    )

@@ -17,6 +17,7 @@ from pydanube.client.positions import time_of
 from pydanube.model.errors import BrokerError, InvalidRequest, Remedy
 from pydanube.spark.offsets import Head
 from pydanube.spark.planning import TAIL_MESSAGE_BYTES, SegmentFile, TopicRange
+from pydanube.spark.segments import facts_of
 from pydanube.wire.batches import TIME_MAX, TIME_MIN
 
 if TYPE_CHECKING:
@@ -186,7 +187,14 @@ class BrokerCatalog:
     def layout(self, topic: str, base: int, end: int) -> tuple[Head, TopicRange]:
         found = self._ask(lambda client: client.segments(topic, base, end))
         files = tuple(
-            SegmentFile(each.base, each.end, each.byte_count, each.url, each.count)
+            SegmentFile(
+                each.base,
+                each.end,
+                each.byte_count,
+                each.url,
+                each.count,
+                facts_of(each),
+            )
             for each in found.segments
         )
         head = Head(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pydanube.model.schemas import SchemaType
-    from pydanube.schemas.format import Schema
+    from pydanube.schemas.schema import Schema
     from pydanube.spark.offsets import ReadAs
 
 VALUE = "value"
@@ -40,7 +40,13 @@ BadMessage = tuple[int, str]
 """The index of a message, and why it has no value."""
 
 # Whatever a value makes Arrow raise: ArrowInvalid is a ValueError, and so on.
-_REFUSALS = (InvalidPayload, ValueError, TypeError, ArithmeticError)
+_REFUSALS = (
+    InvalidPayload,
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    RecursionError,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ option.  Pure, as the names in ``option_table.py`` are.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
 import warnings
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.model.names import TopicName, parse_subscription
+from pydanube.model.suggestions import did_you_mean
 from pydanube.spark.bounds import (
     EARLIEST,
     LATEST,
@@ -194,17 +194,13 @@ def _given(options: Mapping[str, str], mode: Mode | None) -> dict[str, str]:
         key = _ALIASES.get(name.lower(), name.lower())
         option = _BY_KEY.get(key)
         if option is None:
-            raise InvalidConfig(f"unknown option {name!r}{_suggestion(key)}")
+            names = [each.name for each in OPTIONS]
+            raise InvalidConfig(f"unknown option {name!r}{did_you_mean(name, names)}")
         if mode is not None and mode.value not in option.where:
             raise InvalidConfig(f"{option.name}: not for a {mode.value} read")
         if given.setdefault(key, str(value).strip()) != str(value).strip():
             raise InvalidConfig(f"{option.name}: given twice with different values")
     return given
-
-
-def _suggestion(key: str) -> str:
-    near = difflib.get_close_matches(key, _BY_KEY, n=1)
-    return f"; did you mean {_BY_KEY[near[0]].name!r}?" if near else ""
 
 
 def _selection(

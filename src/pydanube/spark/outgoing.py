@@ -7,7 +7,6 @@ of it are the columns of a message.  Pure.
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the nam
 from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import PARTITION_MARK, TopicName
+from pydanube.model.suggestions import did_you_mean
 from pydanube.spark.write_options import Encode
 
 if TYPE_CHECKING:
@@ -125,9 +125,8 @@ def _is_known(name: str) -> bool:
 
 
 def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name, _COLUMNS, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "struct(*) AS value keeps it"
-    return f"a message has no column {name!r}; {hint}"
+    hint = did_you_mean(name, _COLUMNS) or "; struct(*) AS value keeps it"
+    return f"a message has no column {name!r}{hint}"
 
 
 def _fits(name: str, has: pa.DataType, options: WriteOptions) -> bool:

@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from pydanube.wire.segment_checksums import NOTHING_KNOWN, SegmentFacts
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
@@ -34,6 +36,8 @@ class SegmentFile:
     url: str
     count: int | None = None
     """How many messages: fewer than its offsets if it has gaps; None: all of them."""
+    facts: SegmentFacts = NOTHING_KNOWN
+    """What the file is compared with."""
 
     @property
     def row_count(self) -> int:
@@ -72,6 +76,8 @@ class Slice:
     """Of the whole file."""
     has_gaps: bool = False
     """Whether some offsets of the segment have no message any more."""
+    facts: SegmentFacts = NOTHING_KNOWN
+    """What the file is compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +194,7 @@ def _pieces(wanted: TopicRange) -> Iterator[Scan]:
             _share(segment, base, end),
             segment.row_count,
             segment.has_gaps,
+            segment.facts,
         )
         yield Scan(wanted.topic, wanted.topic_id, base, end, (piece,))
         position = end

@@ -19,8 +19,6 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyarrow import fs
 
 from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE
 from pydanube.model.errors import CorruptSegment, InvalidRequest, OffsetDropped
@@ -29,9 +27,12 @@ from pydanube.spark.bounds import split_name
 from pydanube.spark.decoding import ERROR, VALUE, ValueDecoder
 from pydanube.spark.offsets import Position, losses, refuse
 from pydanube.spark.planning import TopicRange, plan_scans
+from pydanube.spark.segments import open_segment, reading_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import pyarrow.parquet as pq
 
     from pydanube.spark.catalog import Catalog
     from pydanube.spark.decoding import Decoding
@@ -135,8 +136,15 @@ def read_scan(
     else:
         return
     for rest in _resolve_again(scan, position, catalog, fail_on_data_loss):
-        for batch, _ in reading.batches(rest):
-            yield from conform(batch, rest.topic, schema, decoder)
+        try:
+            for batch, _ in reading.batches(rest):
+                yield from conform(batch, rest.topic, schema, decoder)
+        except FileNotFoundError as error:
+            raise CorruptSegment(
+                f"{rest.topic}: offsets {rest.base} to {rest.end}: the broker lists a "
+                f"segment that is missing: {error}",
+                offsets=(rest.base, rest.end),
+            ) from error
 
 
 def conform(
@@ -200,8 +208,11 @@ class _Reading:
 
     def _segment(self, piece: Slice, scan: Scan) -> Iterator[Part]:
         """Exactly the messages ``piece.base … piece.end`` of a segment."""
-        filesystem, path = fs.FileSystem.from_uri(piece.url)
-        with filesystem.open_input_file(path) as file, pq.ParquetFile(file) as segment:
+        offsets = piece.base, piece.end
+        with (
+            reading_segment(scan.topic, piece.url, offsets),
+            open_segment(piece.url, piece.facts) as segment,
+        ):
             if segment.metadata.num_rows != piece.row_count:
                 raise CorruptSegment(
                     f"{scan.topic}: {piece.url} has {segment.metadata.num_rows} "

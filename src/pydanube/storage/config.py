@@ -35,7 +35,8 @@ class StorageConfig(
     journal: JournalConfig = JournalConfig()
     """The write-ahead journal."""
     seal_bytes: AtLeastOne = 64 * MIB
-    """How much of a topic makes a segment (before compression)."""
+    """How much of a topic makes a segment. Messages count as they are before
+    compression, and 16 bytes more for each."""
     seal_age_s: Seconds = 600.0
     """How long a message may wait for its segment to fill."""
     seal_pace: Annotated[float, Meta(ge=0)] = 1.0
@@ -44,7 +45,8 @@ class StorageConfig(
     """How often the sealer looks what is due, unless it is woken."""
     tail_bytes_max: AtLeastOne = 512 * MIB
     """
-    How much of all topics together may be in memory, waiting to be sealed.
+    How much of all topics together may wait in memory to be sealed. Messages count as
+    for ``seal_bytes``.
 
     From three quarters on the largest topics are sealed at once; at the limit
     publishers wait.
@@ -52,7 +54,8 @@ class StorageConfig(
     journal_bytes_max: AtLeastOne = GIB
     """From here on topics are sealed that keep old journal files from deletion."""
     row_group_bytes: AtLeastOne = 8 * MIB
-    """How much of a topic makes a row group, the least that is read of a segment."""
+    """How much of a topic makes a row group, the least that is read of a segment.
+    Messages count as for ``seal_bytes``; a row group has at most 131,072 of them."""
     frame_bytes: AtLeastOne = MIB
     """How long a batch is that is read back from a segment, if messages allow it."""
     cache_bytes_max: Annotated[int, Meta(ge=0)] = 128 * MIB
@@ -61,6 +64,13 @@ class StorageConfig(
     """How often topics are searched for segments that are too old or too many."""
     replaced_keep_s: Seconds = 60.0
     """How long a segment that was replaced stays for readers who have it open."""
+    orphan_keep_s: Seconds = 7 * 86_400.0
+    """How long an object stays that no topic consists of, such as one that a crash left
+    before it became part of its topic."""
+    reserve_bytes: Annotated[int, Meta(ge=0)] = 16 * MIB
+    """How much disk space is set aside for a full disk. When the disk is full, nothing
+    is published or staged, and this space serves deletions, retention, cursors and
+    metadata; publishing goes on when twice as much is free. 0 sets nothing aside."""
     root: str = ""
     """Where segments stand in the object store: a prefix of their names."""
 

@@ -79,7 +79,11 @@ class Files(Protocol):
 
 
 class DirectoryFiles:
-    """The files of a real directory, which is made if it is not there."""
+    """
+    The files of a real directory, which is made if it is not there.
+
+    Only their owner may access a directory and files that are created here.
+    """
 
     is_blocking = True
 
@@ -92,7 +96,7 @@ class DirectoryFiles:
         """
         self._path = Path(path)
         self._reserve_bytes = reserve_bytes
-        self._path.mkdir(parents=True, exist_ok=True)
+        self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def names(self) -> list[str]:
         """See Files."""
@@ -141,7 +145,7 @@ def sync_directory(path: Path) -> None:
 
 class _DescriptorFile:
     def __init__(self, path: Path, flags: int, reserve_bytes: int) -> None:
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o644)
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o600)
         self._position = self._end = os.fstat(self._descriptor).st_size
         self._reserve_bytes = reserve_bytes
         # A new file's beginning is on disk before anything is reserved behind it,

@@ -15,6 +15,7 @@ from pydanube.wire.journal_format import (
     Batch,
     CursorSaved,
     Entry,
+    MetadataRevision,
     ProducerDeleted,
     ProducerOpened,
     ProducerSaved,
@@ -28,6 +29,7 @@ from pydanube.wire.journal_format import (
     find_entries,
     is_reserved,
 )
+from pydanube.wire.segment_checksums import UNREADABLE, file_checksum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,6 +130,7 @@ _KINDS: dict[type, str] = {
     TopicDeleted: "topic_deleted",
     SubscriptionDeleted: "subscription_deleted",
     ProducerDeleted: "producer_deleted",
+    MetadataRevision: "metadata_revision",
     SnapshotEnd: "snapshot_end",
 }
 
@@ -144,6 +147,8 @@ class RowGroupDescription:
     byte_count: int
     """Before compression."""
     compressed_bytes: int
+    problem: str | None
+    """Why it cannot be read, if it cannot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,41 +161,61 @@ class SegmentDescription:
     """Arrow types by name."""
     metadata: dict[str, str]
     """What the file says about itself."""
+    checksum: int
+    """CRC-32C of the file, to be compared with the manifest's."""
     row_groups: tuple[RowGroupDescription, ...]
 
 
 def describe_segment(path: Path) -> SegmentDescription:
     """
-    What the segment at *path* holds; only its footer is read.
+    What the segment at *path* holds; all of it is read, its pages are compared with
+    their checksums.
 
     Raises:
         CorruptSegment: It is not a Parquet file.
         OSError: The file cannot be read.
     """
-    byte_count = path.stat().st_size
-    try:
-        with pq.ParquetFile(path) as file:
-            metadata, schema = file.metadata, file.schema_arrow
-    except pa.ArrowException as error:
-        raise CorruptSegment(f"{path} is not a segment: {error}") from error
+    with pa.OSFile(str(path)) as file:
+        checksum, byte_count = file_checksum(file)
+        try:
+            parquet = pq.ParquetFile(file, page_checksum_verification=True)
+            metadata, schema = parquet.metadata, parquet.schema_arrow
+        except UNREADABLE as error:
+            raise CorruptSegment(f"{path} is not a segment: {error}") from error
+        row_groups = tuple(
+            _describe_row_group(metadata.row_group(at), at, _problem_of(parquet, at))
+            for at in range(metadata.num_row_groups)
+        )
     own = metadata.metadata or {}
     return SegmentDescription(
         count=metadata.num_rows,
         byte_count=byte_count,
         columns={field.name: str(field.type) for field in schema},
         metadata={
-            key.decode(): value.decode()
+            key.decode(errors="replace"): value.decode(errors="replace")
             for key, value in own.items()
             if key.startswith(b"danube.")
         },
-        row_groups=tuple(
-            _describe_row_group(metadata.row_group(index), index)
-            for index in range(metadata.num_row_groups)
-        ),
+        checksum=checksum,
+        row_groups=row_groups,
     )
 
 
-def _describe_row_group(group: Any, index: int) -> RowGroupDescription:
+def _problem_of(file: pq.ParquetFile, index: int) -> str | None:
+    """Why the row group *index* cannot be read, if it cannot."""
+    problems = []
+    for column in dict.fromkeys(file.schema_arrow.names):
+        try:
+            table = file.read_row_group(index, [column], use_threads=False)
+            table.validate(full=True)
+        except UNREADABLE as error:
+            problems.append(f"column {column}: {error}")
+    return "; ".join(problems) or None
+
+
+def _describe_row_group(
+    group: Any, index: int, problem: str | None
+) -> RowGroupDescription:
     columns = [group.column(at) for at in range(group.num_columns)]
     offsets = next(
         (c.statistics for c in columns if c.path_in_schema == "offset"), None
@@ -204,4 +229,5 @@ def _describe_row_group(group: Any, index: int) -> RowGroupDescription:
         count=group.num_rows,
         byte_count=group.total_byte_size,
         compressed_bytes=sum(column.total_compressed_size for column in columns),
+        problem=problem,
     )

@@ -18,11 +18,13 @@ Who may touch what.  The writer, with the open file in it, belongs to the thread
 while a group is in flight and to the loop otherwise.  State, file list and
 everything that is waiting belong to the loop.
 
-What fails.  No room on the disk: the group, and all that was appended behind it,
-fails with DiskFull, the file is cut back to where it was, and the journal goes
-on.  Any other failed write, and every failed sync: the journal is finished, and
-says JournalFailed to everybody, because nobody can tell any more what the disk
-holds.
+What fails.  No room on the disk: the file is cut back to where it was and the
+reserve (reserve.py) released.  A group without batches is written again.  A group
+with batches fails with DiskFull, as does all that was appended behind it; only
+cursors and deletions in it are appended again.  Further batches fail until the
+reserve is refilled.  Without a reserve, every group fails that finds no room.  Any
+other failed write, and every failed sync: the journal is finished, and says
+JournalFailed to everybody, because nobody can tell any more what the disk holds.
 """
 
 from __future__ import annotations
@@ -46,16 +48,20 @@ from pydanube.storage.recovery import (
     FIRST_NUMBER,
     JournalFile,
     Recovery,
+    end_of,
     file_name,
     number_of,
     recover,
 )
+from pydanube.storage.reserve import Reserve
 from pydanube.wire.journal_format import (
     Batch,
     CursorSaved,
     Entry,
     FileHeader,
     SnapshotEnd,
+    SubscriptionDeleted,
+    TopicDeleted,
     encode_entry,
 )
 
@@ -74,6 +80,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+# They depend on no batch that is not committed, so they may be written without it.
+_LASTING = (CursorSaved, SubscriptionDeleted, TopicDeleted)
 # What an entry counts for while it waits, besides a batch or what is done.
 _SMALL_ENTRY_BYTES = 256
 
@@ -104,6 +112,7 @@ class Journal:
         recovery: Recovery,
         writer: _Writer,
         submit: Callable[[_Group], None],
+        reserve: Reserve,
     ) -> None:
         self.state: JournalState = recovery.state
         """What is committed, never what is still on its way."""
@@ -120,6 +129,10 @@ class Journal:
         """How long all of them took together."""
         self.committed_bytes = 0
         """How many bytes the committed groups had."""
+        self.durable_end = end_of(recovery.files[-1])
+        """Everything before it is on disk, for good."""
+        self.reserve = reserve
+        """What is set aside for a full disk."""
         self._config = config
         self._files = recovery.files
         self._writer = writer
@@ -129,6 +142,7 @@ class Journal:
         self._in_flight: _Group | None = None
         self._handed_over_at = 0.0
         self._is_scheduled = False
+        self._is_roll_wanted = False
         self._room: list[asyncio.Future[None]] = []
         self._failure_watchers: dict[object, Callable[[], None]] = {}
 
@@ -208,6 +222,11 @@ class Journal:
         """How many files there are."""
         return len(self._files)
 
+    @property
+    def first_name(self) -> str:
+        """The name of the oldest file."""
+        return self._files[0].name
+
     def oldest_ends(self) -> Mapping[TopicId, Offset]:
         """The topics with batches in the oldest file: where they end there."""
         return self._files[0].ends
@@ -223,12 +242,33 @@ class Journal:
         """
         names: list[str] = []
         for file in self._files[:-1]:
-            for topic_id, end in file.ends.items():
+            # What is sealed stays so: no topic is looked at twice.
+            while file.ends:
+                topic_id, end = file.ends.popitem()
                 sealed_offset = sealed_offset_of(topic_id)
                 if sealed_offset is not None and sealed_offset < end:
+                    file.ends[topic_id] = end
                     return names
             names.append(file.name)
         return names
+
+    def roll_if_useless(
+        self, sealed_offset_of: Callable[[TopicId], int | None]
+    ) -> None:
+        """
+        Begin a new file soon if nothing in the last one is needed any more.
+
+        On a full disk, that file may hold most of what can be freed.
+        """
+        ends = self._files[-1].ends
+        if not ends or self.failure is not None:
+            return
+        for topic_id, end in ends.items():
+            sealed_offset = sealed_offset_of(topic_id)
+            if sealed_offset is not None and sealed_offset < end:
+                return
+        self._is_roll_wanted = True
+        self.append(None, None)
 
     def on_removed(self, names: Sequence[str]) -> None:
         """The files of plan_removal() are gone."""
@@ -249,11 +289,16 @@ class Journal:
         if self._in_flight is not None or not group.entries:
             return
         self._collected = _Group()
+        if self.reserve.is_released and group.has_batches:
+            self._fail(group, DiskFull(self.reserve.refusal))
+            return
         file = self._files[-1]
-        if file.byte_count - file.head_bytes >= self._config.file_bytes_max:
+        byte_count = file.byte_count - file.head_bytes
+        if byte_count >= self._config.file_bytes_max or self._is_roll_wanted:
+            self._is_roll_wanted = False
             group.snapshot = list(self.state.snapshot())
         self._in_flight = group
-        self._handed_over_at = perf_counter()
+        self._handed_over_at = self._writer.clock()
         if self._writer.is_quick_with(group):
             self.on_written(group, self._writer.commit(group))
         else:
@@ -272,11 +317,13 @@ class Journal:
                 log.critical("the journal failed: %s", outcome.error)
             self._fail(group, outcome.error)
             return
+        if group.sync:
+            self.durable_end = end_of(self._files[-1])
         self._fold(group)
         self.pending_bytes -= group.byte_count
         self.commit_count += 1
         self.sync_count += group.sync
-        self.commit_s += perf_counter() - self._handed_over_at
+        self.commit_s += self._writer.clock() - self._handed_over_at
         self.committed_bytes += group.byte_count
         # The disk works on while the callbacks run.
         if self._collected.entries and not self._is_scheduled:
@@ -300,10 +347,19 @@ class Journal:
     def _fail(self, group: _Group, error: BrokerError) -> None:
         behind = self._take_collected()
         self.pending_bytes -= group.byte_count + behind.byte_count
+        lasting: list[tuple[Entry | None, Done | None]] = []
+        if (
+            isinstance(error, DiskFull)
+            and self.reserve.is_released
+            and group.has_batches
+        ):
+            lasting = group.take_lasting() + behind.take_lasting()
         for watcher in list(self._failure_watchers.values()):
             watcher()
         _tell(group, error)
         _tell(behind, error)
+        for entry, done in lasting:
+            self.append(entry, done)
         self._wake_room()
 
     def _take_collected(self) -> _Group:
@@ -340,7 +396,10 @@ async def open_journal(
     files: Files,
     config: JournalConfig,
     *,
+    reserve: Reserve | None = None,
     new_id: Callable[[], bytes] = _random_id,
+    check: Callable[[Recovery], None] = lambda _: None,
+    clock: Callable[[], float] = perf_counter,
     new_thread: Callable[
         [], AbstractContextManager[Callable[[Job], None]]
     ] = commit_thread,
@@ -353,6 +412,11 @@ async def open_journal(
     not be the last), and a broker that is killed again and again leaves no
     trail of small files.
 
+    *new_id* gives the id of a journal that does not exist yet. *check* is called with
+    what was recovered, before anything is changed; if it raises, nothing is.
+    *reserve* is released when the disk is full; by default there is none.  *clock*
+    measures how long the disk takes, which decides whether the loop waits for it.
+
     On leaving, what was appended is committed, and the commit thread has ended;
     *new_thread* gives what stands for it where files block.
 
@@ -362,20 +426,22 @@ async def open_journal(
         OSError: The files cannot be read or written.
     """
     loop = asyncio.get_running_loop()
+    reserve = reserve or Reserve()
     if not files.is_blocking:
-        recovery, writer = _open_files(files, new_id)
+        recovery, writer = _open_files(files, new_id, check, reserve, clock)
         journal = Journal(
             config,
             recovery,
             writer,
             lambda group: journal.on_written(group, writer.commit(group)),
+            reserve,
         )
         async with _closing(journal, writer):
             yield journal
         return
     with ThreadPoolExecutor(1, thread_name_prefix="journal-open") as opener:
         recovery, writer = await loop.run_in_executor(
-            opener, _open_files, files, new_id
+            opener, _open_files, files, new_id, check, reserve, clock
         )
 
     def commit(group: _Group) -> None:
@@ -387,7 +453,11 @@ async def open_journal(
     try:
         with new_thread() as do:
             journal = Journal(
-                config, recovery, writer, lambda group: do(partial(commit, group))
+                config,
+                recovery,
+                writer,
+                lambda group: do(partial(commit, group)),
+                reserve,
             )
             async with _closing(journal, writer):
                 yield journal
@@ -446,6 +516,17 @@ class _Group:
     snapshot: list[Entry] | None = None
     """The committed state, where the group begins a new file."""
 
+    @property
+    def has_batches(self) -> bool:
+        """Whether messages are among the entries."""
+        return any(type(entry) is Batch for entry, _ in self.entries)
+
+    def take_lasting(self) -> list[tuple[Entry | None, Done | None]]:
+        """Take out the entries that do not depend on others of the group."""
+        lasting = [each for each in self.entries if isinstance(each[0], _LASTING)]
+        self.entries = [e for e in self.entries if not isinstance(e[0], _LASTING)]
+        return lasting
+
 
 def _size_of(entry: Entry | None) -> int:
     """What an entry that is not a batch counts for while it waits."""
@@ -468,13 +549,22 @@ class _Writer:
     """The end of the journal on disk; used by one thread at a time."""
 
     def __init__(
-        self, files: Files, journal_id: bytes, file: JournalFile, open_file: AppendFile
+        self,
+        files: Files,
+        journal_id: bytes,
+        file: JournalFile,
+        open_file: AppendFile,
+        *,
+        reserve: Reserve,
+        clock: Callable[[], float],
     ) -> None:
         self.is_blocking = files.is_blocking
+        self.clock = clock
         self._files = files
         self._header = FileHeader(file.number, journal_id)
         self._seed = self._header.seed
         self._file = open_file
+        self._reserve = reserve
         self._position = file.byte_count
         self._synced = file.byte_count
         # Nothing is known of the disk yet: the first syncs are the thread's.
@@ -497,11 +587,14 @@ class _Writer:
         rolled: JournalFile | None = None
         error: BrokerError | None = None
         try:
-            if group.snapshot is not None:
-                rolled = self._roll(group.snapshot)
-            self._write([entry for entry, _ in group.entries if entry is not None])
-            if group.sync:
-                self._sync()
+            try:
+                rolled = self._roll_for(group)
+                self._write_all(group)
+            except DiskFull:
+                if not self._reserve.release() or group.has_batches:
+                    raise
+                rolled = rolled or self._roll_for(group)
+                self._write_all(group)
         except BrokerError as failure:
             error = failure
         except Exception as failure:
@@ -514,6 +607,14 @@ class _Writer:
     def close(self) -> None:
         """Let go of the file."""
         self._file.close()
+
+    def _roll_for(self, group: _Group) -> JournalFile | None:
+        return None if group.snapshot is None else self._roll(group.snapshot)
+
+    def _write_all(self, group: _Group) -> None:
+        self._write([entry for entry, _ in group.entries if entry is not None])
+        if group.sync:
+            self._sync()
 
     def _write(self, entries: Sequence[Entry]) -> None:
         buffers, end = _encode(entries, self._position, self._synced, self._seed)
@@ -533,13 +634,13 @@ class _Writer:
     def _sync(self) -> None:
         if self._synced == self._position:
             return
-        begin = perf_counter()
+        begin = self.clock()
         try:
             self._file.sync()
         except OSError as error:
             raise JournalFailed(f"the disk did not confirm: {error}") from error
         self._synced = self._position
-        taken_s = perf_counter() - begin
+        taken_s = self.clock() - begin
         self._usual_sync_s += _USUAL_SHARE * (taken_s - self._usual_sync_s)
 
     def _roll(self, snapshot: Sequence[Entry]) -> JournalFile:
@@ -566,6 +667,15 @@ class _Writer:
         self._header, self._seed = header, header.seed
         self._position = self._synced = head_bytes
         return JournalFile(header.number, head_bytes, head_bytes)
+
+
+def write_journal(
+    files: Files, number: int, journal_id: bytes, state: JournalState
+) -> None:
+    """Write a journal of one file with *number*, which says *state* and no more."""
+    header = FileHeader(number, journal_id)
+    file, _ = _begin_file(files, header, list(state.snapshot()))
+    file.close()
 
 
 def _begin_file(
@@ -598,10 +708,17 @@ def _encode(
     return buffers, position
 
 
-def _open_files(files: Files, new_id: Callable[[], bytes]) -> tuple[Recovery, _Writer]:
+def _open_files(
+    files: Files,
+    new_id: Callable[[], bytes],
+    check: Callable[[Recovery], None],
+    reserve: Reserve,
+    clock: Callable[[], float],
+) -> tuple[Recovery, _Writer]:
     """Recover, tidy up what a crash left, and open the last file for writing."""
     names = [name for name in files.names() if number_of(name) is not None]
     recovery = recover({name: files.map(name) for name in names})
+    check(recovery)
     if recovery.unborn is not None:
         log.warning("removing %s, which a crash left without a head", recovery.unborn)
         files.remove(recovery.unborn)
@@ -629,4 +746,11 @@ def _open_files(files: Files, new_id: Callable[[], bytes]) -> tuple[Recovery, _W
         open_file.sync()
         files.sync_directory()
     assert recovery.journal_id is not None
-    return recovery, _Writer(files, recovery.journal_id, last, open_file)
+    return recovery, _Writer(
+        files,
+        recovery.journal_id,
+        last,
+        open_file,
+        reserve=reserve,
+        clock=clock,
+    )

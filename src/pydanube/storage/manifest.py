@@ -32,6 +32,8 @@ class SegmentEntry:
     sealed_at: int
     checksum: int | None = None
     """CRC-32C of the object; None where none was taken."""
+    part_checksums: bytes | None = None
+    """Of its footer and column chunks, see ``wire.segment_checksums``; None: no."""
 
     def __post_init__(self) -> None:
         assert self.base < self.end

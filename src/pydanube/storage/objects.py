@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,9 +13,11 @@ import pyarrow as pa
 
 from pydanube.model.errors import NotFound, ObjectsUnavailable
 from pydanube.storage.files import sync_directory
-from pydanube.wire.segment_format import PARTS
+from pydanube.wire.segment_format import PARTS, part_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pydanube.wire.batches import Buffer
 
 
@@ -55,19 +59,32 @@ class Objects(Protocol):
             ObjectsUnavailable: The store did not answer.
         """
 
+    async def modified_at(self, name: str) -> int:
+        """
+        When the object was stored: microseconds since 1970, UTC.
+
+        Raises:
+            ObjectsUnavailable: There is no such object, or the store did not answer.
+        """
+
     def url(self, name: str) -> str:
         """Where any engine can read the object."""
 
 
 class DirectoryObjects:
-    """Objects as files below a directory, which is made if it is not there."""
+    """
+    Objects as files below a directory, which is made if it is not there.
+
+    Only their owner may access directories and files that are created here.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = Path(path).absolute()
         # What is not whole yet stands apart, so that what a crash left of it is
         # found without a look at every object.
         self._parts = self._path / PARTS
-        self._parts.mkdir(parents=True, exist_ok=True)
+        self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._parts.mkdir(mode=0o700, exist_ok=True)
         for part in self._parts.iterdir():
             part.unlink(missing_ok=True)
 
@@ -77,7 +94,8 @@ class DirectoryObjects:
 
     def open(self, name: str) -> Any:
         """See Objects."""
-        return pa.memory_map(str(self._path_of(name)))
+        # Not mapped: an error of the disk would be a signal that ends the process.
+        return pa.OSFile(str(self._path_of(name)))
 
     async def delete(self, name: str) -> None:
         """See Objects."""
@@ -86,6 +104,11 @@ class DirectoryObjects:
     async def names(self, prefix: str) -> list[str]:
         """See Objects."""
         found: list[str] = await self._in_thread(self._names, prefix)
+        return found
+
+    async def modified_at(self, name: str) -> int:
+        """See Objects."""
+        found: int = await self._in_thread(self._modified_at, name)
         return found
 
     def url(self, name: str) -> str:
@@ -101,12 +124,17 @@ class DirectoryObjects:
     def _put(self, name: str, data: Buffer | pa.Buffer) -> None:
         path = self._path_of(name)
         self._make_directory(path.parent)
-        part = self._parts / name.replace("/", ",")
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        part = self._parts / part_name(name)
+        try:
+            with open(part, "wb", opener=_open_private) as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        except OSError:
+            # On a full disk, what was written of it must not take the last space.
+            part.unlink(missing_ok=True)
+            raise
         sync_directory(path.parent)
 
     def _make_directory(self, path: Path) -> None:
@@ -114,7 +142,7 @@ class DirectoryObjects:
         if path.is_dir():
             return
         self._make_directory(path.parent)
-        path.mkdir(exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
         sync_directory(path.parent)
 
     def _delete(self, name: str) -> None:
@@ -123,12 +151,22 @@ class DirectoryObjects:
     def _names(self, prefix: str) -> list[str]:
         # Only the directory that the prefix is inside of needs to be searched.
         begin = self._path / prefix.rpartition("/")[0]
+        try:
+            found = list(begin.rglob("*"))
+        except OSError as error:
+            # A directory that no file system can have is not there.
+            if error.errno == errno.ENAMETOOLONG:
+                return []
+            raise
         names = (
             path.relative_to(self._path).as_posix()
-            for path in begin.rglob("*")
+            for path in found
             if path.is_file() and path.parent != self._parts
         )
         return sorted(name for name in names if name.startswith(prefix))
+
+    def _modified_at(self, name: str) -> int:
+        return self._path_of(name).stat().st_mtime_ns // 1000
 
     def _path_of(self, name: str) -> Path:
         path = self._path / name
@@ -137,15 +175,28 @@ class DirectoryObjects:
         return path
 
 
+def _open_private(path: str, flags: int) -> int:
+    """Open *path*; if it is created, only its owner may access it."""
+    return os.open(path, flags, 0o600)
+
+
+def wall_clock_us() -> int:
+    """The time: microseconds since 1970, UTC."""
+    return time.time_ns() // 1000
+
+
 class MemoryObjects:
     """Objects that are gone with the process."""
 
-    def __init__(self) -> None:
+    def __init__(self, wall_clock_us: Callable[[], int] = wall_clock_us) -> None:
         self._objects: dict[str, pa.Buffer] = {}
+        self._modified_at: dict[str, int] = {}
+        self._wall_clock_us = wall_clock_us
 
     async def put(self, name: str, data: Buffer | pa.Buffer) -> None:
         """See Objects."""
         self._objects[name] = pa.py_buffer(bytes(data))
+        self._modified_at[name] = self._wall_clock_us()
 
     def open(self, name: str) -> Any:
         """See Objects."""
@@ -161,6 +212,12 @@ class MemoryObjects:
     async def names(self, prefix: str) -> list[str]:
         """See Objects."""
         return sorted(name for name in self._objects if name.startswith(prefix))
+
+    async def modified_at(self, name: str) -> int:
+        """See Objects."""
+        if name not in self._objects:
+            raise ObjectsUnavailable(f"there is no object {name}")
+        return self._modified_at[name]
 
     def url(self, name: str) -> str:
         """See Objects."""

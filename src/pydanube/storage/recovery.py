@@ -77,6 +77,22 @@ class JournalFile:
         return file_name(self.number)
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class JournalEnd:
+    """A position in the journal, ordered by file and then by byte."""
+
+    number: int
+    position: int
+
+    def __str__(self) -> str:
+        return f"{file_name(self.number)}, position {self.position}"
+
+
+def end_of(file: JournalFile) -> JournalEnd:
+    """The end of *file*, as far as it counts."""
+    return JournalEnd(file.number, file.byte_count)
+
+
 @dataclass(frozen=True, slots=True)
 class TornEnd:
     """What a crash left behind the last whole entry; nobody was told of it."""
@@ -152,6 +168,61 @@ def recover(contents: Mapping[str, memoryview]) -> Recovery:
         _read_file(recovery, header, view, is_last=is_last)
     _keep_unsealed(recovery)
     return recovery
+
+
+def salvage(contents: Mapping[str, memoryview]) -> Recovery:
+    """
+    What can be read of a damaged journal; there may be gaps in all of it.
+
+    Damaged places, files without a header and files of another journal are passed
+    over.  The result tells what there was at least, and must not be appended to.
+
+    Raises:
+        NewerJournal: A file is of a version that this program does not know.
+    """
+    recovery = Recovery()
+    for name in sorted(contents):
+        match, view = _NAME.fullmatch(name), contents[name]
+        try:
+            header = decode_file_header(view)
+        except NewerJournal:
+            raise
+        except CorruptJournal:
+            continue
+        recovery.journal_id = recovery.journal_id or header.journal_id
+        is_ours = header.journal_id == recovery.journal_id
+        if match is not None and int(match[1]) == header.number and is_ours:
+            end = _salvage_entries(recovery, view, header.seed)
+            recovery.files.append(JournalFile(header.number, end, FILE_HEADER_BYTES))
+    return recovery
+
+
+def _salvage_entries(recovery: Recovery, view: memoryview, seed: int) -> int:
+    """Fold the entries of one file that are whole; return where the last one ends."""
+    state, frames, at, end = recovery.state, recovery.frames, FILE_HEADER_BYTES, 0
+    while at < len(view):
+        try:
+            decoded = decode_entry(view, at, seed)
+        except CorruptJournal:
+            found = next(find_entries(view, at, seed), None)
+            if found is None:
+                break
+            at = found[0]
+            continue
+        entry, at = decoded.entry, decoded.end
+        end = at
+        if type(entry) is Batch:
+            known = frames.setdefault(entry.topic_id, [])
+            if known and entry.frame.base < known[-1].end:
+                continue
+            known.append(entry.frame)
+            topic = state.topics.get(entry.topic_id)
+            if topic is not None:
+                topic.end_offset = Offset(entry.frame.base)
+        elif type(entry) is TopicDeleted:
+            frames.pop(entry.topic_id, None)
+        state.apply(entry)
+    return end
 
 
 def _read_headers(

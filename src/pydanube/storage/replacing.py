@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from crc32c import crc32c
 
 from pydanube.model.errors import CorruptSegment, InvalidRequest, SegmentsChanged
 from pydanube.storage.manifest import SegmentEntry
 from pydanube.storage.segments import SegmentReader, publish_times_of_metadata
+from pydanube.wire.segment_checksums import (
+    UNREADABLE,
+    file_checksum,
+    part_checksums_of,
+)
 from pydanube.wire.segment_format import (
     SCHEMA,
     SegmentFooter,
@@ -33,8 +37,6 @@ if TYPE_CHECKING:
 
 REPLACED_MAX = 100
 """So many segments go at once, because a transaction has that many operations."""
-
-_CHUNK_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,15 +59,8 @@ class Examined:
     """Of its last message; None if it has no message."""
     times: tuple[int, int] | None
     """The earliest and the latest publish time."""
-
-
-def checksum_of(file: Any) -> tuple[int, int]:
-    """The CRC-32C of an open file, and how long it is."""
-    checksum = byte_count = 0
-    while chunk := file.read(_CHUNK_BYTES):
-        checksum = crc32c(chunk, checksum)
-        byte_count += len(chunk)
-    return checksum, byte_count
+    part_checksums: bytes
+    """See ``wire.segment_checksums``."""
 
 
 def examine(offered: Offered, source: Callable[[], Any]) -> Examined:
@@ -79,13 +74,14 @@ def examine(offered: Offered, source: Callable[[], Any]) -> Examined:
     name = offered.object_name
     try:
         with source() as file:
-            checksum, byte_count = checksum_of(file)
-        if (checksum, byte_count) != (offered.checksum, offered.byte_count):
-            raise InvalidRequest(
-                f"the object {name} has {byte_count} bytes and the checksum "
-                f"{checksum:#010x}, expected {offered.byte_count} bytes and "
-                f"{offered.checksum:#010x}"
-            )
+            checksum, byte_count = file_checksum(file)
+            if (checksum, byte_count) != (offered.checksum, offered.byte_count):
+                raise InvalidRequest(
+                    f"the object {name} has {byte_count} bytes and the checksum "
+                    f"{checksum:#010x}, expected {offered.byte_count} bytes and "
+                    f"{offered.checksum:#010x}"
+                )
+            part_checksums = part_checksums_of(file)
         with pq.ParquetFile(source()) as parquet:
             footer = read_footer(parquet.metadata.metadata)
             if footer is None or not parquet.schema_arrow.equals(SCHEMA):
@@ -94,7 +90,7 @@ def examine(offered: Offered, source: Callable[[], Any]) -> Examined:
                 )
             times = publish_times_of_metadata(parquet.metadata)
             # This compares what the footer says of offsets; then it can be relied on.
-            entry = _entry(offered, footer, 0, times or (0, 0))
+            entry = _entry(offered, footer, 0, times or (0, 0), part_checksums)
             reader = SegmentReader(entry, source, frame_bytes=1)
             for index in range(parquet.num_row_groups):
                 _check_offsets(parquet.read_row_group(index, ["offset"]), name)
@@ -102,10 +98,14 @@ def examine(offered: Offered, source: Callable[[], Any]) -> Examined:
         raise SegmentsChanged(
             f"the object {name} is not there any more; run the maintenance again"
         ) from error
-    except (pa.ArrowException, OSError, CorruptSegment) as error:
+    except (*UNREADABLE, CorruptSegment) as error:
         raise InvalidRequest(f"the object {name} cannot be read: {error}") from error
     return Examined(
-        offered=offered, footer=footer, last_offset=reader.last_offset, times=times
+        offered=offered,
+        footer=footer,
+        last_offset=reader.last_offset,
+        times=times,
+        part_checksums=part_checksums,
     )
 
 
@@ -175,7 +175,8 @@ def plan_replacement(
         max(each.last_publish_time for each in old),
     )
     entries = tuple(
-        _entry(each.offered, each.footer, now, each.times or times) for each in new
+        _entry(each.offered, each.footer, now, each.times or times, each.part_checksums)
+        for each in new
     )
     return old, entries
 
@@ -201,7 +202,11 @@ def _check_name(
 
 
 def _entry(
-    offered: Offered, footer: SegmentFooter, now: int, times: tuple[int, int]
+    offered: Offered,
+    footer: SegmentFooter,
+    now: int,
+    times: tuple[int, int],
+    part_checksums: bytes,
 ) -> SegmentEntry:
     parsed = parse_object_name(offered.object_name)
     return SegmentEntry(
@@ -215,4 +220,5 @@ def _entry(
         last_publish_time=times[1],
         sealed_at=now,
         checksum=offered.checksum,
+        part_checksums=part_checksums,
     )

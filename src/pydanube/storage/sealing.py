@@ -8,21 +8,24 @@ it is history, and what the journal says later only lets old files go.  A crash
 between any two steps leaves an orphan object at most, or a tail that recovery
 finds to be history already.
 
-Objects that a run of maintenance has written (see replacing.py) are orphans as
-well until the manifest names them.  A log that is opened while such a run is at
-work deletes them; then the run is refused, because its objects are missing, and
-nothing is lost.
+An object that the manifest does not name is an orphan.  The objects of a run of
+maintenance (see replacing.py) are orphans until it is accepted.  So are all objects
+of a topic whose metadata was lost.  Orphans are therefore kept for a long time
+(``orphan_keep_s``), and each one that is deleted is logged by name.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from crc32c import crc32c
 
 from pydanube.model.errors import BrokerError, TopicFenced
@@ -33,6 +36,7 @@ from pydanube.storage.manifest import SegmentEntry
 from pydanube.storage.retention import plan_drops
 from pydanube.storage.segments import encode_segment, publish_times_of
 from pydanube.wire.journal_format import Sealed
+from pydanube.wire.segment_checksums import part_checksums_of
 from pydanube.wire.segment_format import (
     SegmentIdentity,
     object_name,
@@ -43,8 +47,6 @@ from pydanube.wire.segment_format import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from concurrent.futures import Executor
-
-    import pyarrow as pa
 
     from pydanube.storage.config import StorageConfig
     from pydanube.storage.files import Files
@@ -59,8 +61,10 @@ log = logging.getLogger(__name__)
 _RETRY_FIRST_S = 1.0
 _RETRY_MAX_S = 60.0
 _US_PER_S = 1_000_000
-# No run of maintenance is at work for longer.
-_RUN_S_MAX = 24 * 3600
+# After so many topics, whatever else is due has its turn.
+_TOPICS_AT_ONCE = 100
+LOG_INTERVAL_S = 10.0
+"""Failures of all topics together are logged once in this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ class TailLoad:
 
     topic_id: TopicId
     byte_count: int
-    """How much of it is in memory."""
+    """How much memory its unsealed messages take when decoded."""
     time: float
     """When the oldest of that came."""
     pins_journal: bool
@@ -85,10 +89,10 @@ class SealPlan:
     """Memory or journal are short: do not rest."""
 
 
-def short_bytes(config: StorageConfig) -> int:
+def short_bytes(tail_bytes_max: int) -> int:
     """From how much in memory on topics are sealed that are not due otherwise."""
     # Publishers wait at the limit itself; sealing must come before that.
-    return config.tail_bytes_max * 3 // 4
+    return tail_bytes_max * 3 // 4
 
 
 def plan_seals(
@@ -96,6 +100,7 @@ def plan_seals(
     *,
     now: float,
     tail_bytes: int,
+    tail_bytes_max: int,
     journal_bytes: int,
     config: StorageConfig,
 ) -> SealPlan:
@@ -108,8 +113,8 @@ def plan_seals(
     """
     loads = list(loads)
     chosen: dict[TopicId, None] = {}
-    excess = tail_bytes - config.tail_bytes_max // 2
-    if tail_bytes >= short_bytes(config):
+    excess = tail_bytes - tail_bytes_max // 2
+    if tail_bytes >= short_bytes(tail_bytes_max):
         for load in sorted(loads, key=lambda each: (-each.byte_count, each.topic_id)):
             if excess <= 0:
                 break
@@ -126,10 +131,22 @@ def plan_seals(
 
 @dataclass(slots=True)
 class _Failures:
-    """How often sealing a topic failed in a row."""
+    """How often work for a topic failed in a row."""
 
     count: int
     retry_at: float
+    sealing: SealingFailure | None = None
+    """Why it is not sealed, if sealing has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SealingFailure:
+    """A topic that cannot be sealed at the moment."""
+
+    topic: str
+    since: int
+    """When it failed for the first time, in microseconds since 1970, UTC."""
+    error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +190,17 @@ class Sealer:
         self._clock = clock
         self._wall_clock = wall_clock
         self._failures: dict[TopicId, _Failures] = {}
-        self._opened: list[TopicLog] = []
-        # What was replaced, and when it is to be deleted.
-        self._retired: list[_Retired] = []
+        # Failures since the last line in the log, and when there may be another.
+        self._unlogged = 0
+        self._log_next_at = float("-inf")
+        # What is left of the last plan: making one looks at every topic in memory.
+        self._planned: deque[TopicId] = deque()
+        self._is_urgent = False
+        # Topics whose objects are to be searched for orphans: at once, or at a time.
+        self._opened: deque[TopicLog] = deque()
+        self._searches: list[tuple[float, TopicId]] = []
+        # What was replaced, and when it is to be deleted, the first due first.
+        self._retired: deque[_Retired] = deque()
         self._room: list[asyncio.Future[None]] = []
         self._removal = asyncio.Lock()
         self._retained_at = clock()
@@ -194,17 +219,28 @@ class Sealer:
             await self._collect_all_orphans()
             await self._delete_retired()
             await self.remove_files()
+            await self._refill_reserve()
             if self._clock() - self._retained_at >= self._config.retention_interval_s:
                 await self._retain_all()
-            if not await self._seal_next():
+            if not await self._seal_next() and not self._opened:
                 await _wait(self._memory.due, self._config.seal_interval_s)
 
     async def room(self) -> None:
         """Return when the tails together are below their limit."""
-        while self._memory.byte_count > self._config.tail_bytes_max:
+        while not self._memory.has_room:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._room.append(waiter)
             await waiter
+
+    @property
+    def failing(self) -> list[SealingFailure]:
+        """The topics whose sealing fails, those that have failed longest first."""
+        failing = [
+            failures.sealing
+            for topic_id, failures in self._failures.items()
+            if failures.sealing is not None and topic_id in self._logs
+        ]
+        return sorted(failing, key=lambda each: each.since)
 
     def on_opened(self, topic_log: TopicLog) -> None:
         """A log was opened: what an older claim left of it is to be tidied up."""
@@ -215,14 +251,14 @@ class Sealer:
         """
         Delete these objects, but not at once, because readers may have them open.
 
-        What is not deleted before the broker stops is when it has started again.
+        What is not deleted before the broker stops is an orphan then.
         """
         time = self._clock() + self._config.replaced_keep_s
         self._retired.append(_Retired(time, topic_log, tuple(names)))
 
     def on_memory_freed(self) -> None:
         """There may be room again."""
-        if self._memory.byte_count <= self._config.tail_bytes_max:
+        if self._memory.has_room:
             waiting, self._room = self._room, []
             for waiter in waiting:
                 if not waiter.done():
@@ -249,27 +285,81 @@ class Sealer:
 
     async def _seal_next(self) -> bool:
         """Seal one segment of the most urgent topic; return whether there was one."""
+        if self._journal.reserve.is_released:
+            return await self._seal_small()
         now = self._clock()
-        plan = plan_seals(
-            self._loads(now),
-            now=now,
-            tail_bytes=self._memory.byte_count,
-            journal_bytes=self._journal.byte_count,
-            config=self._config,
-        )
-        if not plan.topics:
+        if not self._planned or (not self._is_urgent and self._is_short()):
+            self._plan(now)
+        topic_log = self._next_planned()
+        if topic_log is None:
             return False
-        topic_log = self._logs[plan.topics[0]]
-        if await self._survives(topic_log, self._seal_one(topic_log)):
+        work = self._seal_one(topic_log)
+        if await self._survives(topic_log, work, is_sealing=True):
             self._failures.pop(topic_log.topic_id, None)
-        if not plan.is_urgent:
+        if not self._is_urgent:
             spent = self._clock() - now
             await asyncio.sleep(spent * self._config.seal_pace)
         return True
 
+    async def _seal_small(self) -> bool:
+        """
+        On a full disk, seal the smallest topic, unless that takes too much room.
+
+        What keeps a journal file from deletion may be only a few messages.
+        """
+        reserve = self._journal.reserve
+        loads = sorted(self._loads(self._clock()), key=lambda load: load.byte_count)
+        if not loads or loads[0].byte_count > reserve.sealing_bytes_left:
+            return False
+        reserve.sealing_bytes_left -= loads[0].byte_count
+        topic_log = self._logs[loads[0].topic_id]
+        work = self._seal_one(topic_log)
+        return await self._survives(topic_log, work, is_sealing=True)
+
+    async def _refill_reserve(self) -> None:
+        """On a disk that was full, find out whether there is room again."""
+        reserve = self._journal.reserve
+        if not reserve.is_released:
+            return
+        self._journal.roll_if_useless(self._sealed_offset_of)
+        if not reserve.is_blocking:
+            reserve.refill()
+            return
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._executor, reserve.refill)
+
+    def _is_short(self) -> bool:
+        """Whether memory or journal are short."""
+        memory = self._memory
+        return (
+            memory.healthy_bytes >= short_bytes(memory.healthy_bytes_max)
+            or self._journal.byte_count > self._config.journal_bytes_max
+        )
+
+    def _plan(self, now: float) -> None:
+        plan = plan_seals(
+            self._loads(now),
+            now=now,
+            tail_bytes=self._memory.healthy_bytes,
+            tail_bytes_max=self._memory.healthy_bytes_max,
+            journal_bytes=self._journal.byte_count,
+            config=self._config,
+        )
+        self._planned.clear()
+        self._planned.extend(plan.topics)
+        self._is_urgent = plan.is_urgent
+
+    def _next_planned(self) -> TopicLog | None:
+        """The next planned topic that still has something in memory."""
+        while self._planned:
+            topic_log = self._memory.unsealed.get(self._planned.popleft())
+            if topic_log is not None and topic_log.refusal is None:
+                return topic_log
+        return None
+
     def _loads(self, now: float) -> Iterable[TailLoad]:
         oldest = self._journal.oldest_ends()
-        for topic_id, topic_log in self._logs.items():
+        for topic_id, topic_log in self._memory.unsealed.items():
             time = topic_log.tail_time
             if time is None or topic_log.refusal is not None:
                 continue
@@ -278,12 +368,14 @@ class Sealer:
                 continue
             yield TailLoad(
                 topic_id,
-                topic_log.tail_bytes,
+                topic_log.tail_memory_bytes,
                 time,
                 oldest.get(topic_id, 0) > topic_log.sealed_offset,
             )
 
-    async def _survives(self, topic_log: TopicLog, work: Awaitable[None]) -> bool:
+    async def _survives(
+        self, topic_log: TopicLog, work: Awaitable[None], *, is_sealing: bool = False
+    ) -> bool:
         """Do *work* for one topic; return whether it succeeded."""
         # One sick topic must not keep the others from being sealed: this is the
         # one place that decides so.
@@ -291,22 +383,45 @@ class Sealer:
             await work
         except TopicFenced as error:
             log.warning("topic %s is fenced: %s", topic_log.name, error)
-        except BrokerError as error:
-            self._on_failure(topic_log)
-            log.warning("topic %s: %s", topic_log.name, error)
-        except Exception:
-            self._on_failure(topic_log)
-            log.exception("topic %s cannot be sealed or tidied up", topic_log.name)
+        except Exception as error:  # noqa: BLE001  # Logged, with its traceback.
+            self._on_failure(topic_log, error, is_sealing=is_sealing)
         else:
             return True
         return False
 
-    def _on_failure(self, topic_log: TopicLog) -> None:
+    def _on_failure(
+        self, topic_log: TopicLog, error: Exception, *, is_sealing: bool
+    ) -> None:
         self.failure_count += 1
-        before = self._failures.get(topic_log.topic_id)
-        count = 1 if before is None else before.count + 1
-        pause = min(_RETRY_MAX_S, _RETRY_FIRST_S * 2.0 ** min(count - 1, 10))
-        self._failures[topic_log.topic_id] = _Failures(count, self._clock() + pause)
+        now = self._clock()
+        failures = self._failures.setdefault(topic_log.topic_id, _Failures(0, now))
+        pause = min(_RETRY_MAX_S, _RETRY_FIRST_S * 2.0 ** min(failures.count, 10))
+        failures.count += 1
+        failures.retry_at = now + pause
+        if is_sealing:
+            since = self._wall_clock()
+            if failures.sealing is not None:
+                since = failures.sealing.since
+            failures.sealing = SealingFailure(topic_log.name, since, str(error))
+            topic_log.on_seal_failed(error)
+            # Others need not wait for the memory of this one any more.
+            self.on_memory_freed()
+        if now < self._log_next_at:
+            self._unlogged += 1
+            return
+        log.warning(
+            "topic %s cannot be %s (failure %d in a row, %d of other topics not "
+            "logged); it is tried again in %g s: %s",
+            topic_log.name,
+            "sealed" if is_sealing else "tidied up",
+            failures.count,
+            self._unlogged,
+            pause,
+            error,
+            exc_info=None if isinstance(error, BrokerError) else error,
+        )
+        self._unlogged = 0
+        self._log_next_at = now + LOG_INTERVAL_S
 
     async def _seal_one(self, topic_log: TopicLog) -> None:
         """Seal the oldest messages that are in memory as one segment."""
@@ -320,6 +435,7 @@ class Sealer:
                 topic_log.refuse(error)
                 raise
             topic_log.on_sealed(segment)
+            topic_log.on_seal_recovered()
         self.sealed_count += 1
         self.sealed_messages += segment.count
         self.on_memory_freed()
@@ -330,35 +446,20 @@ class Sealer:
         self, topic_log: TopicLog, frames: Sequence[BatchFrame]
     ) -> SegmentEntry:
         """Make a segment of *frames* and have it in store and manifest."""
-        base, end = frames[0].base, frames[-1].end
         identity = SegmentIdentity(
             topic=topic_log.name, topic_id=topic_log.topic_id, epoch=topic_log.epoch
         )
-        encode = partial(_encode, row_group_bytes=self._config.row_group_bytes)
+        make = partial(make_segment, self._config, sealed_at=self._wall_clock())
         loop = asyncio.get_running_loop()
-        data, checksum, (earliest, latest) = await loop.run_in_executor(
-            self._executor, encode, frames, identity
+        data, segment = await loop.run_in_executor(
+            self._executor, make, frames, identity
         )
-        segment = SegmentEntry(
-            base=base,
-            end=end,
-            epoch=topic_log.epoch,
-            count=end - base,
-            byte_count=data.size,
-            object_name=object_name(
-                self._config.root, topic_log.name, base, end, topic_log.epoch
-            ),
-            first_publish_time=earliest,
-            last_publish_time=latest,
-            sealed_at=self._wall_clock(),
-            checksum=checksum,
-        )
-        await self._objects.put(segment.object_name, data)
         if topic_log.policy.durability is not Durability.DURABLE:
             # If the power failed, the segment would be there, and the journal might
             # not know any more whose messages these were: sent again, they would be
             # stored twice.
             await self._journal.sync()
+        await self._objects.put(segment.object_name, data)
         await self._manifest.add(topic_log.topic_id, segment, topic_log.epoch)
         return segment
 
@@ -399,9 +500,11 @@ class Sealer:
 
     async def _retain_all(self) -> None:
         self._retained_at = self._clock()
-        for topic_log in list(self._logs.values()):
+        for number, topic_log in enumerate(list(self._logs.values()), 1):
             if topic_log.segments and topic_log.refusal is None:
                 await self._survives(topic_log, self.retain(topic_log))
+            if number % _TOPICS_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     async def retain(self, topic_log: TopicLog) -> None:
         """
@@ -433,18 +536,21 @@ class Sealer:
                 await self._objects.delete(segment.object_name)
 
     async def _collect_all_orphans(self) -> None:
-        while self._opened:
-            topic_log = self._opened.pop()
+        while self._searches and self._searches[0][0] <= self._clock():
+            _, topic_id = heappop(self._searches)
+            if topic_id in self._logs:
+                self._opened.append(self._logs[topic_id])
+        for _ in range(min(len(self._opened), _TOPICS_AT_ONCE)):
+            topic_log = self._opened.popleft()
             if topic_log.refusal is None:
                 await self._survives(topic_log, self._collect_orphans(topic_log))
 
     async def _delete_retired(self) -> None:
         now = self._clock()
-        due = [each for each in self._retired if each.time <= now]
-        if not due:
-            return
-        self._retired = [each for each in self._retired if each.time > now]
-        for each in due:
+        for _ in range(len(self._retired)):
+            if self._retired[0].time > now:
+                return
+            each = self._retired.popleft()
             if not await self._survives(each.topic_log, self._delete(each)):
                 self.retire(each.topic_log, each.names)
 
@@ -456,40 +562,61 @@ class Sealer:
                 return
             for name in retired.names:
                 await self._objects.delete(name)
-        await self._collect_orphans(topic_log, of_runs_only=True)
 
-    async def _collect_orphans(
-        self, topic_log: TopicLog, *, of_runs_only: bool = False
-    ) -> None:
-        """
-        Delete the objects of a topic that are not in its manifest.
-
-        *of_runs_only*: Only those that a run of maintenance has left which began so
-        long ago that it must have been cut off.
-        """
+    async def _collect_orphans(self, topic_log: TopicLog) -> None:
+        """Delete the orphans of a topic that are old enough; look again for others."""
         async with topic_log.maintenance:
+            if self._logs.get(topic_log.topic_id) is not topic_log:
+                return
             prefix = object_prefix(self._config.root, topic_log.name)
             known = {segment.object_name for segment in topic_log.segments}
-            oldest = self._wall_clock() // _US_PER_S - _RUN_S_MAX
+            known.update(*(each.names for each in self._retired))
+            wait_us: float | None = None
             for name in await self._objects.names(prefix):
                 parsed = parse_object_name(name)
                 # A newer claim than ours may be about to put it into its manifest.
                 if name in known or parsed is None or parsed.epoch > topic_log.epoch:
                     continue
-                if of_runs_only and not (
-                    parsed.run is not None and parsed.run.started_at < oldest
-                ):
+                left_us = await self._kept_us(name)
+                if left_us > 0:
+                    wait_us = left_us if wait_us is None else min(wait_us, left_us)
                     continue
                 log.info("topic %s: deleting the orphan %s", topic_log.name, name)
                 await self._objects.delete(name)
+        if wait_us is not None:
+            time = self._clock() + wait_us / _US_PER_S
+            heappush(self._searches, (time, topic_log.topic_id))
+
+    async def _kept_us(self, orphan: str) -> float:
+        """For how many microseconds more the object *orphan* is kept."""
+        age_us = self._wall_clock() - await self._objects.modified_at(orphan)
+        return self._config.orphan_keep_s * _US_PER_S - age_us
 
 
-def _encode(
-    frames: Sequence[BatchFrame], identity: SegmentIdentity, *, row_group_bytes: int
-) -> tuple[pa.Buffer, int, tuple[int, int]]:
-    """The segment's bytes, their checksum, and between which times it was published."""
-    data = encode_segment(frames, identity, row_group_bytes=row_group_bytes)
-    return data, crc32c(data), publish_times_of(data)
+def make_segment(
+    config: StorageConfig,
+    frames: Sequence[BatchFrame],
+    identity: SegmentIdentity,
+    *,
+    sealed_at: int,
+) -> tuple[pa.Buffer, SegmentEntry]:
+    """The object of *frames*, which follow each other, and its manifest entry."""
+    data = encode_segment(frames, identity, row_group_bytes=config.row_group_bytes)
+    base, end = frames[0].base, frames[-1].end
+    earliest, latest = publish_times_of(data)
+    return data, SegmentEntry(
+        base=base,
+        end=end,
+        epoch=identity.epoch,
+        count=end - base,
+        byte_count=data.size,
+        object_name=object_name(config.root, identity.topic, base, end, identity.epoch),
+        first_publish_time=earliest,
+        last_publish_time=latest,
+        sealed_at=sealed_at,
+        checksum=crc32c(data),
+        part_checksums=part_checksums_of(pa.BufferReader(data)),
+    )
 
 
 def _remove_files(files: Files, names: Sequence[str]) -> list[str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from bisect import bisect_right
 from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from pydanube.model.errors import CorruptSegment
 from pydanube.storage.segments import SegmentReader
 
 if TYPE_CHECKING:
@@ -22,6 +24,14 @@ if TYPE_CHECKING:
 _FOOTER_BYTES = 16 * 1024
 _FOOTER_GROUP_BYTES = 2 * 1024
 
+_RETRY_FIRST_S = 1.0
+_RETRY_MAX_S = 30.0
+
+FAILURES_MAX = 10_000
+"""How many failed reads are remembered; the longest ago are forgotten first."""
+
+log = logging.getLogger(__name__)
+
 _Key = tuple["SegmentEntry", int | None]
 
 
@@ -30,6 +40,9 @@ class SegmentCache:
     Reads segments in worker threads and keeps what it decoded.
 
     Several readers that want the same row group at once share one decoding.
+
+    A read that failed is not repeated at once: until the time of the next attempt,
+    all readers get the same error.  Attempts follow at growing intervals.
 
     Bounds: What is kept is at most *bytes_max*, least recently used first out;
         besides that there is what readers hold themselves.
@@ -52,6 +65,7 @@ class SegmentCache:
         # topic of the same name.  Without an index it is the opened segment.
         self._kept: OrderedDict[_Key, tuple[Any, int]] = OrderedDict()
         self._coming: dict[_Key, asyncio.Future[tuple[Any, int]]] = {}
+        self._failed: OrderedDict[_Key, CorruptSegment] = OrderedDict()
 
     async def read(
         self, entry: SegmentEntry, offset: int, bytes_max: int
@@ -84,8 +98,13 @@ class SegmentCache:
                 break
             end += 1
         # Who reads on will want the next row group before this one is sent.
-        if 2 * end > len(frames) and index + 1 < reader.row_group_count:
-            self._begin((entry, index + 1), partial(_decode, reader))
+        following = entry, index + 1
+        if (
+            2 * end > len(frames)
+            and index + 1 < reader.row_group_count
+            and following not in self._failed
+        ):
+            self._begin(following, partial(_decode, reader))
         return frames[first:end]
 
     async def find_time(self, entry: SegmentEntry, publish_time: int) -> int | None:
@@ -101,12 +120,21 @@ class SegmentCache:
             self._executor, reader.find_time, publish_time
         )
 
+    @property
+    def failing(self) -> set[SegmentEntry]:
+        """The segments whose last read failed, as far as it is remembered."""
+        return {entry for entry, _ in self._failed}
+
     async def _get(self, key: _Key, load: Callable[[_Key], tuple[Any, int]]) -> Any:
         kept = self._kept.get(key)
         if kept is not None:
             self.hit_count += 1
             self._kept.move_to_end(key)
             return kept[0]
+        failed = self._failed.get(key)
+        if failed is not None and asyncio.get_running_loop().time() < failed.retry_at:
+            # The same error is raised repeatedly, so drop its traceback.
+            raise failed.with_traceback(None)
         value, _ = await asyncio.shield(self._begin(key, load))
         return value
 
@@ -130,14 +158,32 @@ class SegmentCache:
 
     def _on_loaded(self, key: _Key, coming: asyncio.Future[tuple[Any, int]]) -> None:
         del self._coming[key]
-        # A read ahead that failed is nobody's error: who needs it will try again.
-        if coming.cancelled() or coming.exception() is not None:
+        if coming.cancelled():
             return
+        error = coming.exception()
+        if error is not None:
+            # A read ahead that failed is nobody's error: the next reader tries again.
+            if isinstance(error, CorruptSegment):
+                self._on_failed(key, error)
+            return
+        if self._failed.pop(key, None) is not None:
+            log.info("segment %s can be read again", key[0].object_name)
         self._kept[key] = coming.result()
         self.byte_count += coming.result()[1]
         while self.byte_count > self._bytes_max:
             _, (_, size) = self._kept.popitem(last=False)
             self.byte_count -= size
+
+    def _on_failed(self, key: _Key, error: CorruptSegment) -> None:
+        before = self._failed.pop(key, None)
+        if before is not None:
+            error.attempts = before.attempts + 1
+            error.is_logged = before.is_logged and str(before) == str(error)
+        delay_s = min(_RETRY_FIRST_S * 2.0 ** min(error.attempts - 1, 10), _RETRY_MAX_S)
+        error.retry_at = asyncio.get_running_loop().time() + delay_s
+        self._failed[key] = error
+        if len(self._failed) > FAILURES_MAX:
+            self._failed.popitem(last=False)
 
     def _open(self, key: _Key) -> tuple[SegmentReader, int]:
         entry = key[0]

@@ -13,8 +13,9 @@ are converted, so that frames of one message are cheap too.
 from __future__ import annotations
 
 from bisect import bisect_right
+from contextlib import contextmanager
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,11 +24,19 @@ import pyarrow.parquet as pq
 from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE, Column, schema_of
 from pydanube.model.errors import CorruptSegment
 from pydanube.wire.batches import (
+    BATCH_MESSAGES_MAX,
     BatchFrame,
     BatchHeader,
     encode,
     encode_with_offsets,
     first_at_or_after,
+)
+from pydanube.wire.segment_checksums import (
+    UNREADABLE,
+    SegmentDamaged,
+    SegmentFacts,
+    SegmentIndex,
+    is_refused_by_system,
 )
 from pydanube.wire.segment_format import (
     FIRST_SCHEMA,
@@ -45,6 +54,14 @@ if TYPE_CHECKING:
 FRAME_OFFSETS_MAX = 65_536
 """So far a frame reaches where offsets are missing; who reads it plans by offsets."""
 
+ROW_GROUP_MESSAGES_MAX = 131_072
+"""
+The most messages in a row group, also if they are empty.
+
+Every message has all columns there, which take a hundred bytes and the name of its
+producer.
+"""
+
 _NULLABLE = {
     Column.KEY: "key",
     Column.ATTRIBUTES: "attributes",
@@ -60,13 +77,16 @@ def encode_segment(
     """
     The Parquet file of *frames*, which follow each other and have no gaps.
 
+    Bounds: Three row groups are decoded at a time. One takes *row_group_bytes*, or
+        what its only frame takes, and has at most ``ROW_GROUP_MESSAGES_MAX`` messages.
+
     Raises:
         CorruptBatch: The body of a frame is not what its header says.
     """
     sink = pa.BufferOutputStream()
     base, end = frames[0].base, frames[-1].end
     tombstones: list[int] = []
-    tables = map(table_of, _grouped(frames, row_group_bytes))
+    tables = tables_of(frames, row_group_bytes)
     first = next(tables)
     with pq.ParquetWriter(sink, SCHEMA, **writer_arguments(first)) as writer:
         for table in chain([first], tables):
@@ -105,28 +125,52 @@ def _publish_times(group: pq.RowGroupMetaData) -> tuple[int, int] | None:
     return statistics.min_raw, statistics.max_raw
 
 
-def _grouped(
-    frames: Sequence[BatchFrame], bytes_max: int
-) -> Iterator[Sequence[BatchFrame]]:
-    """*frames* in portions of *bytes_max*, or of one frame that is longer."""
-    begin, byte_count = 0, 0
-    for at, frame in enumerate(frames):
-        size = frame.byte_count
-        if byte_count + size > bytes_max and at > begin:
-            yield frames[begin:at]
-            begin, byte_count = at, 0
-        byte_count += size
-    yield frames[begin:]
+def tables_of(frames: Sequence[BatchFrame], row_group_bytes: int) -> Iterator[pa.Table]:
+    """The row groups of *frames*, with a segment's columns; see ``encode_segment``."""
+    return map(_table_of, _grouped(frames, row_group_bytes))
 
 
-def table_of(frames: Sequence[BatchFrame]) -> pa.Table:
-    """The messages of *frames*, which follow each other, with a segment's columns."""
-    headers = [frame.header for frame in frames]
-    bodies = [frame.arrow() for frame in frames]
+class _Piece(NamedTuple):
+    """Messages of one frame that go into one row group."""
+
+    header: BatchHeader
+    base: int
+    rows: pa.RecordBatch
+
+
+def _grouped(frames: Sequence[BatchFrame], bytes_max: int) -> Iterator[list[_Piece]]:
+    """Decode *frames* row group by row group; see ``encode_segment``."""
+    group: list[_Piece] = []
+    memory_bytes = count = 0
+    for frame in frames:
+        size = frame.memory_bytes
+        if group and (
+            memory_bytes + size > bytes_max
+            or count + frame.count > ROW_GROUP_MESSAGES_MAX
+        ):
+            yield group
+            group, memory_bytes, count = [], 0, 0
+        rows = frame.arrow()
+        base = frame.base
+        while rows.num_rows > ROW_GROUP_MESSAGES_MAX:
+            # Older brokers took batches of any number of messages.
+            yield [_Piece(frame.header, base, rows.slice(0, ROW_GROUP_MESSAGES_MAX))]
+            rows = rows.slice(ROW_GROUP_MESSAGES_MAX)
+            base += ROW_GROUP_MESSAGES_MAX
+        group.append(_Piece(frame.header, base, rows))
+        memory_bytes += size
+        count += rows.num_rows
+    yield group
+
+
+def _table_of(pieces: list[_Piece]) -> pa.Table:
+    """The messages of *pieces*, which follow each other, with a segment's columns."""
+    headers = [piece.header for piece in pieces]
+    bodies = [piece.rows for piece in pieces]
     ends: list[int] = []
     end = 0
-    for header in headers:
-        end += header.count
+    for body in bodies:
+        end += body.num_rows
         ends.append(end)
     runs = pa.array(ends, pa.int32())
 
@@ -140,7 +184,7 @@ def table_of(frames: Sequence[BatchFrame]) -> pa.Table:
         return column(name, mask, lambda: pa.nulls(end, TIME_TYPE))
 
     arrays = [
-        _count_from(frames[0].base, end),
+        _count_from(pieces[0].base, end),
         column(
             "publish_time",
             Column.PUBLISH_TIME,
@@ -181,9 +225,10 @@ def _column(
         return _together([body.column(name) for body in bodies])
     whole = otherwise()
     chunks, at = [], 0
-    for header, body, is_there in zip(headers, bodies, has, strict=True):
-        chunks.append(body.column(name) if is_there else whole.slice(at, header.count))
-        at += header.count
+    for body, is_there in zip(bodies, has, strict=True):
+        count = body.num_rows
+        chunks.append(body.column(name) if is_there else whole.slice(at, count))
+        at += count
     return _together(chunks)
 
 
@@ -206,7 +251,9 @@ class SegmentReader:
     """
     One segment, opened: where its row groups begin, and how to decode them.
 
-    Decoding may go on in several threads at once: each opens the object again.
+    Every byte that is decoded has been compared with a checksum of the manifest, if
+    the manifest has any.  Decoding may go on in several threads at once: each opens
+    the object again.
     """
 
     def __init__(
@@ -216,20 +263,25 @@ class SegmentReader:
         Read the footer of the object that *source* opens.
 
         Raises:
-            CorruptSegment: It is not the segment that *entry* names.
+            CorruptSegment: The object is not the segment that *entry* names, or it is
+                missing, or it cannot be read.
         """
         self.entry = entry
         self._source = source
         self._frame_bytes = frame_bytes
+        facts = SegmentFacts(
+            byte_count=entry.byte_count,
+            checksum=entry.checksum,
+            part_checksums=entry.part_checksums,
+        )
         try:
-            with pq.ParquetFile(source()) as file:
-                self._metadata = file.metadata
-                schema = file.schema_arrow
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise CorruptSegment(
-                f"segment {entry.object_name} cannot be read: {error}"
-            ) from error
-        self._bases, self._ends = self._check(schema)
+            with source() as file:
+                self._index = SegmentIndex(file, facts)
+                self._metadata = self._index.metadata
+                schema = self._index.open(file).schema_arrow
+            self._bases, self._ends = self._check(schema)
+        except UNREADABLE as error:
+            raise self._corrupt(error) from error
 
     def _check(self, schema: pa.Schema) -> tuple[list[int], list[int]]:
         """Where row groups begin and end, if this is the segment."""
@@ -252,8 +304,8 @@ class SegmentReader:
             or borders != sorted(borders)
             or borders[-1] > entry.end
         ):
-            raise CorruptSegment(
-                f"segment {entry.object_name}: expected the columns of a segment and "
+            raise SegmentDamaged(
+                "expected the columns of a segment and "
                 f"{entry.count} messages of {entry.base} to {entry.end}, it has "
                 f"{metadata.num_rows} of {borders[0]} to {borders[-1]}"
             )
@@ -286,15 +338,17 @@ class SegmentReader:
         Raises:
             CorruptSegment: The object is damaged or gone.
         """
-        table = self._read(index)
-        offsets = table.column("offset")
-        expected = self._bases[index], self._ends[index] - 1
-        if (offsets[0].as_py(), offsets[-1].as_py()) != expected:
-            raise CorruptSegment(
-                f"segment {self.entry.object_name}, row group {index}: expected "
-                f"offsets {expected[0]} to {expected[1] + 1}, found "
-                f"{offsets[0].as_py()} to {offsets[-1].as_py() + 1}"
-            )
+        with self._reading(index) as file:
+            table = file.read_row_group(index, use_threads=False)
+            offsets = table.column("offset")
+            expected = self._bases[index], self._ends[index] - 1
+            found = offsets[0].as_py(), offsets[-1].as_py()
+            if found != expected:
+                raise SegmentDamaged(
+                    f"the column offset has {found[0]} to {found[1] + 1}"
+                )
+            if not self._index.is_verified:
+                table.validate(full=True)
         return list(
             frames_of(table, epoch=self.entry.epoch, frame_bytes=self._frame_bytes)
         )
@@ -310,21 +364,42 @@ class SegmentReader:
             times = _publish_times(self._metadata.row_group(index))
             if times is not None and times[1] < publish_time:
                 continue
-            rows = self._read(index, ["offset", "publish_time"])
+            with self._reading(index) as file:
+                rows = file.read_row_group(
+                    index, ["offset", "publish_time"], use_threads=False
+                )
             at = first_at_or_after(rows.column("publish_time"), publish_time)
             if at is not None:
                 return int(rows.column("offset")[at].as_py())
         return None
 
-    def _read(self, index: int, columns: list[str] | None = None) -> pa.Table:
+    @contextmanager
+    def _reading(self, index: int) -> Iterator[pq.ParquetFile]:
+        """The open object; what fails meanwhile is because of row group *index*."""
         try:
-            with pq.ParquetFile(self._source(), metadata=self._metadata) as file:
-                return file.read_row_group(index, columns, use_threads=False)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise CorruptSegment(
-                f"segment {self.entry.object_name}, row group {index}, cannot be "
-                f"read: {error}"
-            ) from error
+            with self._source() as file:
+                yield self._index.open_row_group(file, index)
+        except UNREADABLE as error:
+            raise self._corrupt(error, index) from error
+
+    def _corrupt(self, error: Exception, index: int | None = None) -> CorruptSegment:
+        """What to raise for *error* in the footer, or in the row group *index*."""
+        base, end = self.entry.base, self.entry.end
+        name = f"segment {self.entry.object_name}"
+        if index is not None:
+            base, end = self._bases[index], self._ends[index]
+            name = f"{name}, row group {index}"
+        if isinstance(error, FileNotFoundError):
+            problem = "the object is missing"
+        elif is_refused_by_system(error):
+            problem = f"the object cannot be read: {error}"
+        else:
+            problem = f"the object is damaged: {error}"
+        return CorruptSegment(
+            f"{name}, offsets {base} to {end}: {problem}",
+            offsets=(base, end),
+            is_damaged=not is_refused_by_system(error),
+        )
 
 
 def _offsets_of(group: pq.RowGroupMetaData) -> tuple[int, int]:
@@ -349,8 +424,9 @@ def frames_of(table: pa.Table, *, epoch: int, frame_bytes: int) -> Iterator[Batc
     """
     The messages of *table*, a segment's columns, as frames.
 
-    A frame is of one schema, of about *frame_bytes* or of one message, and where
-    offsets are missing it reaches over FRAME_OFFSETS_MAX of them at the most.
+    A frame is of one schema, of about *frame_bytes* or of one message, has at most
+    ``BATCH_MESSAGES_MAX`` messages, and where offsets are missing it reaches over
+    FRAME_OFFSETS_MAX of them at the most.
     """
     offsets = table.column("offset").combine_chunks()
     base = offsets[0].as_py()
@@ -410,13 +486,18 @@ def _pieces(
     rows: pa.RecordBatch, bytes_max: int, at: int = 0
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """*rows* cut into pieces of at most *bytes_max*, or one row; with their places."""
-    size = rows.nbytes
-    if (size <= bytes_max and _reach(rows) <= FRAME_OFFSETS_MAX) or rows.num_rows == 1:
+    size, count, reach = rows.nbytes, rows.num_rows, _reach(rows)
+    if count == 1 or (
+        size <= bytes_max and count <= BATCH_MESSAGES_MAX and reach <= FRAME_OFFSETS_MAX
+    ):
         yield at, rows
         return
     # Near equal pieces first; where sizes differ much, pieces are cut again.
-    count = rows.num_rows
-    pieces = max(-(-size // bytes_max), -(-_reach(rows) // FRAME_OFFSETS_MAX))
+    pieces = max(
+        -(-size // bytes_max),
+        -(-count // BATCH_MESSAGES_MAX),
+        -(-reach // FRAME_OFFSETS_MAX),
+    )
     step = max(1, -(-count // pieces))
     for begin in range(0, count, step):
         yield from _pieces(rows.slice(begin, step), bytes_max, at + begin)

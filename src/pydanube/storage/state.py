@@ -20,6 +20,7 @@ from pydanube.wire.journal_format import (
     CursorSaved,
     CursorState,
     Entry,
+    MetadataRevision,
     ProducerDeleted,
     ProducerOpened,
     ProducerSaved,
@@ -93,6 +94,8 @@ class JournalState:
     """The small state of all topics of a journal."""
 
     topics: dict[TopicId, TopicState] = field(default_factory=dict)
+    metadata_revision: int = 0
+    """The highest revision that the metadata store is known to have had."""
 
     def apply(self, entry: Entry) -> None:
         """
@@ -124,6 +127,8 @@ class JournalState:
                 topic = self.topics.get(entry.topic_id)
                 if topic is not None:
                     _apply_to_topic(topic, entry)
+            case MetadataRevision(revision):
+                self.metadata_revision = max(self.metadata_revision, revision)
             case _:
                 pass  # The end of a snapshot changes nothing.
 
@@ -181,6 +186,8 @@ class JournalState:
 
     def snapshot(self) -> Iterator[Entry]:
         """Entries whose fold is equal to this state."""
+        if self.metadata_revision:
+            yield MetadataRevision(self.metadata_revision)
         for topic_id, topic in self.topics.items():
             yield TopicOpened(
                 topic_id=topic_id,

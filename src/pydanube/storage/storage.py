@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pydanube.model.errors import (
     BrokerError,
     CorruptJournal,
+    DiskFull,
+    InconsistentDirectory,
     TopicFenced,
     TopicHeld,
     TopicNotFound,
@@ -27,28 +30,34 @@ from pydanube.storage.topic_log import TailMemory, TopicLog
 from pydanube.wire.journal_format import (
     CursorSaved,
     CursorState,
+    MetadataRevision,
     ProducerDeleted,
     ProducerOpened,
     SubscriptionDeleted,
     TopicDeleted,
     TopicOpened,
 )
-from pydanube.wire.segment_format import object_prefix
+from pydanube.wire.segment_format import object_prefix, parse_object_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from pydanube.model.policy import TopicPolicy
-    from pydanube.storage.config import JournalConfig, StorageConfig
+    from pydanube.storage.config import StorageConfig
     from pydanube.storage.files import Files
     from pydanube.storage.journal import Done, Journal
     from pydanube.storage.manifest import Manifest, SegmentEntry
     from pydanube.storage.objects import Objects
+    from pydanube.storage.recovery import JournalEnd
     from pydanube.storage.replacing import Offered
+    from pydanube.storage.reserve import Reserve
     from pydanube.storage.state import TopicState
     from pydanube.wire.batches import BatchFrame
     from pydanube.wire.journal_format import Entry
+
+PROBLEMS_MAX = 10
+"""The most topics named among the problems of storage."""
 
 # One row group for a reader who waits, one that is read ahead.
 _READ_THREADS = 2
@@ -60,6 +69,7 @@ class StorageStats:
 
     topic_count: int
     tail_bytes: int
+    tail_memory_bytes: int
     journal_bytes: int
     journal_file_count: int
     journal_pending_bytes: int
@@ -72,7 +82,11 @@ class StorageStats:
     sealed_count: int
     sealed_messages: int
     seal_failure_count: int
+    is_disk_full: bool
+    failing_topic_count: int
+    """The topics whose sealing fails at the moment."""
     dropped_count: int
+    corrupt_segment_count: int
     cache_bytes: int
     cache_hit_count: int
     cache_miss_count: int
@@ -127,10 +141,13 @@ class Storage:
 
         Raises:
             CorruptJournal: Messages are neither in the journal nor in a segment.
+            InconsistentDirectory: The object store has later messages of the topic
+                than the journal: the journal and the manifest are older than it.
         """
         assert topic_id not in self._logs, f"topic {topic_id} is open already"
         segments = await self._manifest.load(topic_id)
         frames, sealed_offset, end_offset = self._find_unsealed(topic_id, segments)
+        await self._check_objects(topic_id, str(name), segments, end_offset)
         topic_log = TopicLog(
             topic_id,
             str(name),
@@ -182,9 +199,32 @@ class Storage:
         if begin > sealed_offset:
             raise CorruptJournal(
                 f"topic {topic_id}: messages {sealed_offset} to {begin} are neither in "
-                "the journal nor in a segment"
+                f"the journal, which begins with {self._journal.first_name}, nor in a "
+                "segment"
             )
         return frames, Offset(sealed_offset), Offset(end_offset)
+
+    async def _check_objects(
+        self,
+        topic_id: TopicId,
+        topic: str,
+        segments: tuple[SegmentEntry, ...],
+        end_offset: Offset,
+    ) -> None:
+        """Raise if an object has messages of the topic from *end_offset* on."""
+        known = {segment.object_name for segment in segments}
+        for name in await self._objects.names(object_prefix(self._config.root, topic)):
+            parsed = parse_object_name(name)
+            if parsed is None or name in known or parsed.end <= end_offset:
+                continue
+            # A topic of the same name may have been deleted.
+            if await asyncio.to_thread(_is_of_topic, self._objects, topic_id, name):
+                raise InconsistentDirectory(
+                    f"topic {topic}: the object {name} has messages up to offset "
+                    f"{parsed.end}, the journal and the metadata know {end_offset}; "
+                    "they are older than the object store. Put the later ones back, or "
+                    f"run 'danube recover --from-segments --accept-loss'"
+                )
 
     async def delete_topic(self, topic_id: TopicId) -> None:
         """
@@ -249,11 +289,30 @@ class Storage:
 
     def has_recovered(self, topic_id: TopicId) -> bool:
         """
-        Whether the journal has messages of a topic that is not open yet.
+        Whether a topic that is not open yet has messages that are not sealed.
 
-        Until it is opened or deleted it keeps its journal files.
+        Until it is opened or deleted it keeps its journal files.  If the journal has
+        lost these messages, opening it tells so.
         """
-        return bool(self._journal.recovered.get(topic_id))
+        state = self.find_state(topic_id)
+        return bool(self._journal.recovered.get(topic_id)) or (
+            state is not None and state.sealed_offset < state.end_offset
+        )
+
+    @property
+    def journal_end(self) -> JournalEnd:
+        """Everything in the journal before this is on disk, for good."""
+        return self._journal.durable_end
+
+    def note_metadata_revision(self, revision: int) -> None:
+        """
+        Remember that the metadata store has *revision* on disk.
+
+        Durability: It goes to disk with whatever is synced next.
+        """
+        # Without the note a loss of metadata may go unnoticed; that is all.
+        with suppress(BrokerError):
+            self._journal.append(MetadataRevision(revision), None, sync=False)
 
     def segment_url(self, segment: SegmentEntry) -> str:
         """Where any engine can read the segment."""
@@ -395,13 +454,51 @@ class Storage:
         """Why nothing can be stored any more, until a restart; usually None."""
         return self._journal.failure
 
+    def check_disk(self) -> None:
+        """
+        Raise if nothing may be published or staged, because the disk is full.
+
+        Raises:
+            DiskFull: It is, and what was reserved serves deletions, cursors and
+                metadata.
+        """
+        reserve = self._journal.reserve
+        if reserve.is_released:
+            raise DiskFull(reserve.refusal)
+
     @property
     def has_room(self) -> bool:
         """Whether publishers may go on: disk and sealing keep up."""
-        return (
-            self._journal.has_room
-            and self._memory.byte_count <= self._config.tail_bytes_max
-        )
+        return self._journal.has_room and self._memory.has_room
+
+    @property
+    def problems(self) -> list[str]:
+        """
+        Describe what is not well, for administrators; nothing is, if it is empty.
+
+        Bounds: At most ``PROBLEMS_MAX`` topics are named.
+        """
+        problems = []
+        memory = self._memory
+        if not memory.has_room:
+            problems.append(
+                f"publishing waits: unsealed messages take {memory.healthy_bytes} "
+                f"bytes of memory, and {memory.healthy_bytes_max} are allowed "
+                "(storage.tail_bytes_max, less what topics hold whose sealing fails)"
+            )
+        if not self._journal.has_room:
+            problems.append(
+                f"publishing waits: {self._journal.pending_bytes} bytes wait for the "
+                "disk (storage.journal.pending_bytes_max)"
+            )
+        failing = self._sealer.failing
+        problems += [
+            f"sealing {each.topic} fails since {_iso_time(each.since)}: {each.error}"
+            for each in failing[:PROBLEMS_MAX]
+        ]
+        if len(failing) > PROBLEMS_MAX:
+            problems.append(f"sealing {len(failing) - PROBLEMS_MAX} more topics fails")
+        return problems
 
     async def room(self) -> None:
         """Return when publishers may go on, or the journal has failed."""
@@ -416,7 +513,8 @@ class Storage:
         logs = self._logs.values()
         return StorageStats(
             topic_count=len(logs),
-            tail_bytes=self._memory.byte_count,
+            tail_bytes=sum(each.tail_bytes for each in self._memory.unsealed.values()),
+            tail_memory_bytes=self._memory.byte_count,
             journal_bytes=journal.byte_count,
             journal_file_count=journal.file_count,
             journal_pending_bytes=journal.pending_bytes,
@@ -429,10 +527,23 @@ class Storage:
             sealed_count=sealer.sealed_count,
             sealed_messages=sealer.sealed_messages,
             seal_failure_count=sealer.failure_count,
+            is_disk_full=journal.reserve.is_released,
+            failing_topic_count=len(sealer.failing),
             dropped_count=sealer.dropped_count,
+            corrupt_segment_count=self._corrupt_segment_count(),
             cache_bytes=cache.byte_count,
             cache_hit_count=cache.hit_count,
             cache_miss_count=cache.miss_count,
+        )
+
+    def _corrupt_segment_count(self) -> int:
+        failing = self._cache.failing
+        if not failing:
+            return 0
+        return sum(
+            segment in failing
+            for each in self._logs.values()
+            for segment in each.segments
         )
 
     def _save(self, topic_id: TopicId, entry: Entry, done: Done | None) -> None:
@@ -473,6 +584,10 @@ def _is_of_topic(objects: Objects, topic_id: TopicId, name: str) -> bool:
     return topic_id_of(partial(objects.open, name)) == topic_id
 
 
+def _iso_time(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us // 1_000_000, UTC).isoformat()
+
+
 def _wall_clock_us() -> int:
     return time.time_ns() // 1000
 
@@ -486,13 +601,13 @@ async def open_storage(
     manifest: Manifest,
     clock: Callable[[], float] = time.monotonic,
     wall_clock: Callable[[], int] = _wall_clock_us,
-    new_journal: Callable[
-        [Files, JournalConfig], AbstractAsyncContextManager[Journal]
-    ] = open_journal,
+    reserve: Reserve | None = None,
+    new_journal: Callable[..., AbstractAsyncContextManager[Journal]] = open_journal,
 ) -> AsyncIterator[Storage]:
     """
     Storage over *files*, recovered; while it is open, what is due is sealed.
 
+    *reserve* is released when the disk is full; by default there is none.
     *wall_clock* tells microseconds since 1970, UTC; *new_journal* opens the journal
     in *files*.
 
@@ -504,13 +619,17 @@ async def open_storage(
         OSError: The files cannot be read or written.
     """
     logs: dict[TopicId, TopicLog] = {}
-    memory = TailMemory(config.seal_bytes, short_bytes(config))
+    memory = TailMemory(
+        config.seal_bytes, short_bytes(config.tail_bytes_max), config.tail_bytes_max
+    )
     body_error: Exception | None = None
     with (
         ThreadPoolExecutor(1, thread_name_prefix="seal") as seal_thread,
         ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="segments") as readers,
     ):
-        async with new_journal(files, config.journal) as journal:
+        async with new_journal(
+            files, config.journal, reserve=reserve, clock=clock
+        ) as journal:
             sealer = Sealer(
                 config,
                 logs,

@@ -14,16 +14,21 @@ class Tail:
     The last frames of a topic, the very ones that arrived, without gaps.
 
     Whoever took frames out keeps them: dropping takes them only out of here.
+
+    Limits count what the messages take when they are decoded: frames that are a
+    few hundred bytes long may stand for megabytes.
     """
 
     __slots__ = (
         "_appended",
         "_bases",
         "_frames",
+        "_memory",
         "_positions",
         "_times",
         "byte_count",
         "end",
+        "memory_bytes",
     )
 
     def __init__(self, base: int) -> None:
@@ -33,7 +38,11 @@ class Tail:
         # How many bytes were ever appended: in all, and before each frame.
         self._appended = 0
         self._positions: list[int] = []
+        self._memory: list[int] = []
         self.byte_count = 0
+        """The length of all frames."""
+        self.memory_bytes = 0
+        """How much memory their messages would take when decoded."""
         self.end = base
         """The first offset behind the last frame."""
 
@@ -50,8 +59,8 @@ class Tail:
     def __len__(self) -> int:
         return len(self._frames)
 
-    def append(self, frame: BatchFrame, now: float) -> None:
-        """Put *frame* behind the last one."""
+    def append(self, frame: BatchFrame, now: float) -> int:
+        """Put *frame* behind the last one; return its ``memory_bytes``."""
         base = frame.base
         assert base == self.end, f"the tail ends at {self.end}, not at {base}"
         self._frames.append(frame)
@@ -61,21 +70,25 @@ class Tail:
         self._appended += len(frame.buffer)
         self.byte_count += len(frame.buffer)
         self.end = base + frame.header.count
+        memory_bytes = frame.memory_bytes
+        self._memory.append(memory_bytes)
+        self.memory_bytes += memory_bytes
+        return memory_bytes
 
     def frames_from(self, offset: int, bytes_max: int) -> list[BatchFrame]:
         """
-        Frames from the one that holds *offset* on, of about *bytes_max* bytes.
+        Frames from the one that holds *offset* on, of about *bytes_max* when decoded.
 
         At least one, however long it is, unless there is none.
         """
         if offset >= self.end:
             return []
-        frames = self._frames
+        frames, memory = self._frames, self._memory
         at = first = max(0, bisect_right(self._bases, offset) - 1)
-        byte_count = 0
+        memory_bytes = 0
         for at in range(first, len(frames)):
-            byte_count += len(frames[at].buffer)
-            if byte_count > bytes_max and at > first:
+            memory_bytes += memory[at]
+            if memory_bytes > bytes_max and at > first:
                 return frames[first:at]
         return frames[first : at + 1]
 
@@ -105,13 +118,14 @@ class Tail:
         return None
 
     def drop_below(self, offset: int) -> int:
-        """Drop every frame that ends at or below *offset*; return their bytes."""
+        """Drop every frame that ends at or below *offset*; return their memory."""
         count = bisect_right(self._bases, offset)
         if count and self._frames[count - 1].end > offset:
             count -= 1
-        dropped = sum(len(frame.buffer) for frame in self._frames[:count])
+        dropped = sum(self._memory[:count])
+        self.byte_count -= sum(len(frame.buffer) for frame in self._frames[:count])
+        self.memory_bytes -= dropped
         del self._frames[:count], self._bases[:count], self._times[:count]
-        del self._positions[:count]
-        self.byte_count -= dropped
+        del self._positions[:count], self._memory[:count]
         self.end = max(self.end, offset)
         return dropped

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pydanube.model.errors import CorruptSegment, OffsetDropped
+from pydanube.model.errors import CorruptSegment, OffsetDropped, Overloaded
 from pydanube.model.ids import Epoch, Offset, TopicId
 from pydanube.model.policy import Durability
 from pydanube.storage.tail import Tail
@@ -24,18 +25,62 @@ if TYPE_CHECKING:
     from pydanube.storage.segment_cache import SegmentCache
     from pydanube.wire.batches import BatchFrame
 
+log = logging.getLogger(__name__)
+
+
+STUCK_SHARE = 4
+"""A topic whose sealing fails gets this part of ``tail_bytes_max``."""
+
 
 @dataclass(slots=True)
 class TailMemory:
-    """How much all tails take together, and who is to know when it is much."""
+    """
+    How much all tails take together, and who is to know when it is much.
+
+    All numbers are those of decoded messages, see ``BatchFrame.memory_bytes``.
+    """
 
     seal_bytes: int
     """A tail that reaches this makes a segment."""
     short_bytes: int
     """All tails together: from here on memory is short."""
+    bytes_max: int
+    """All tails together: from here on publishers wait."""
     byte_count: int = 0
+    pending_bytes: int = 0
+    """What was appended and is not committed yet, as it will count."""
+    stuck_bytes: int = 0
+    """How much of it belongs to topics whose sealing fails."""
     due: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when there may be something to seal."""
+    unsealed: dict[TopicId, TopicLog] = field(default_factory=dict)
+    """The logs that have something in memory."""
+
+    @property
+    def healthy_bytes(self) -> int:
+        """How much belongs to topics that can be sealed."""
+        return self.byte_count - self.stuck_bytes
+
+    @property
+    def healthy_bytes_max(self) -> int:
+        """
+        How much of these there may be.
+
+        Half of the limit is theirs, however much is stuck.
+        """
+        return max(self.bytes_max - self.stuck_bytes, self.bytes_max // 2)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether publishers need not wait."""
+        return self.healthy_bytes + self.pending_bytes <= self.healthy_bytes_max
+
+    def is_stuck_full(self, tail_bytes: int) -> bool:
+        """Whether a topic whose sealing fails has all the memory that it gets."""
+        return (
+            tail_bytes >= self.bytes_max // STUCK_SHARE
+            or self.stuck_bytes >= self.bytes_max // 2
+        )
 
     def on_grown(self, tail_bytes: int, size: int) -> None:
         """A tail has grown by *size* to *tail_bytes*."""
@@ -105,6 +150,7 @@ class TopicLog:
         self._journal = journal
         self._cache = cache
         self._memory = memory
+        self._seal_failure: str | None = None
         self._clock = clock
         self._tail = Tail(sealed_offset)
         self._sync = policy.durability is Durability.DURABLE
@@ -132,7 +178,10 @@ class TopicLog:
             TopicFenced: Another broker writes this log now.
             TopicNotFound: The topic is deleted.
             JournalFailed, Closed: The journal takes nothing any more.
+            Overloaded: Sealing fails, and the log has all the memory that it gets.
         """
+        if self._seal_failure is not None:
+            self._refuse_if_stuck()
         if self.refusal is not None:
             # One error is raised many times, and must not collect where.
             raise self.refusal.with_traceback(None)
@@ -141,20 +190,25 @@ class TopicLog:
         self._journal.append(
             Batch(self.topic_id, frame), self._on_written, sync=self._sync
         )
+        self._memory.pending_bytes += frame.memory_bytes
         self._awaiting.append((frame, done))
         self.next_offset = Offset(base + frame.header.count)
         return base
 
     def _on_written(self, error: BrokerError | None) -> None:
         if error is not None:
-            _, done = self._failing.popleft()
+            frame, done = self._failing.popleft()
+            self._memory.pending_bytes -= frame.memory_bytes
             done(error)
             return
         frame, done = self._awaiting.popleft()
         tail = self._tail
-        tail.append(frame, self._clock())
+        if not tail.byte_count:
+            self._memory.unsealed[self.topic_id] = self
+        size = tail.append(frame, self._clock())
+        self._memory.pending_bytes -= size
         self.end_offset = Offset(tail.end)
-        self._memory.on_grown(tail.byte_count, len(frame.buffer))
+        self._on_grown(size)
         try:
             done(None)
         finally:
@@ -178,8 +232,13 @@ class TopicLog:
 
     @property
     def tail_bytes(self) -> int:
-        """How much of the log is in memory."""
+        """How long the frames in memory are together."""
         return self._tail.byte_count
+
+    @property
+    def tail_memory_bytes(self) -> int:
+        """How much memory the messages of these frames take when decoded."""
+        return self._tail.memory_bytes
 
     @property
     def tail_time(self) -> float | None:
@@ -224,9 +283,10 @@ class TopicLog:
                 raise self._dropped(offset)
             try:
                 frames = await self._cache.read(segment, offset, bytes_max)
-            except CorruptSegment:
+            except CorruptSegment as error:
                 # It may be gone because it was dropped or replaced while we read.
                 if segment in self.segments:
+                    self._log_once(error)
                     raise
                 continue
             if frames:
@@ -260,14 +320,21 @@ class TopicLog:
                 return self.end_offset if found is None else found
             try:
                 found = await self._cache.find_time(segment, publish_time)
-            except CorruptSegment:
+            except CorruptSegment as error:
                 # It may be gone because it was dropped or replaced while we read.
                 if segment in self.segments:
+                    self._log_once(error)
                     raise
                 continue
             if found is not None:
                 return found
             offset = segment.end
+
+    def _log_once(self, error: CorruptSegment) -> None:
+        # One that the cache does not remember comes again with every request.
+        if error.retry_at and not error.is_logged:
+            error.is_logged = True
+            log.error("topic %s: %s", self.name, error)
 
     def estimate_bytes(self, offset: int) -> int:
         """About how many bytes are stored from *offset* on; nothing is read."""
@@ -284,8 +351,10 @@ class TopicLog:
 
         Exact for whole segments; inside of one, as if they were spread evenly.
         """
-        missing = 0.0
+        missing, later = 0.0, int(self._tail.base)
         for segment in reversed(self.segments):
+            missing += max(0, later - max(segment.end, offset))
+            later = segment.base
             if segment.end <= offset:
                 break
             if segment.has_gaps:
@@ -315,11 +384,17 @@ class TopicLog:
         at = bisect_right(segments, offset, key=lambda segment: segment.base) - 1
         return segments[at] if at >= 0 and offset < segments[at].end else None
 
-    def _dropped(self, offset: int) -> OffsetDropped:
+    def next_kept(self, offset: int) -> Offset:
+        """The first offset from *offset* on that can be read; the end, if none can."""
+        if offset >= self._tail.base or self._segment_of(offset) is not None:
+            return Offset(offset)
         later = (segment.base for segment in self.segments if segment.base > offset)
+        return Offset(next(later, self._tail.base))
+
+    def _dropped(self, offset: int) -> OffsetDropped:
         return OffsetDropped(
             f"offset {offset} of {self.name} is not kept any more; the first that is "
-            f"there is {next(later, self._tail.base)}"
+            f"there is {self.next_kept(offset)}"
         )
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
@@ -339,10 +414,10 @@ class TopicLog:
         assert self.end_offset == self.next_offset == self.sealed_offset
         if not frames:
             return
+        self._memory.unsealed[self.topic_id] = self
         self._tail.end = frames[0].base
         for frame in frames:
-            self._tail.append(frame, now)
-            self._memory.on_grown(self._tail.byte_count, len(frame.buffer))
+            self._on_grown(self._tail.append(frame, now))
         self.end_offset = self.next_offset = Offset(self._tail.end)
 
     def unsealed(self, bytes_max: int) -> list[BatchFrame]:
@@ -353,7 +428,23 @@ class TopicLog:
         """*segment* is part of the topic's history: memory may forget it."""
         self.segments = (*self.segments, segment)
         self.sealed_offset = Offset(segment.end)
-        self._memory.byte_count -= self._tail.drop_below(segment.end)
+        self._drop_tail(segment.end)
+
+    def on_seal_failed(self, error: Exception) -> None:
+        """
+        Take batches as far as the share of topics whose sealing fails goes.
+
+        Until ``on_seal_recovered``; the memory counts apart from that of others.
+        """
+        if self._seal_failure is None:
+            self._memory.stuck_bytes += self._tail.memory_bytes
+        self._seal_failure = str(error)
+
+    def on_seal_recovered(self) -> None:
+        """Sealing succeeds again."""
+        if self._seal_failure is not None:
+            self._memory.stuck_bytes -= self._tail.memory_bytes
+            self._seal_failure = None
 
     def on_replaced(
         self, old: Sequence[SegmentEntry], new: Sequence[SegmentEntry]
@@ -374,8 +465,30 @@ class TopicLog:
 
     def discard(self) -> None:
         """Give back all memory; the log is not used any more."""
-        self._memory.byte_count -= self._tail.drop_below(self._tail.end)
+        self._drop_tail(self._tail.end)
         self._unwatch_failures()
+
+    def _on_grown(self, size: int) -> None:
+        if self._seal_failure is not None:
+            self._memory.stuck_bytes += size
+        self._memory.on_grown(self._tail.memory_bytes, size)
+
+    def _drop_tail(self, offset: int) -> None:
+        size = self._tail.drop_below(offset)
+        self._memory.byte_count -= size
+        if self._seal_failure is not None:
+            self._memory.stuck_bytes -= size
+        if not self._tail.byte_count:
+            self._memory.unsealed.pop(self.topic_id, None)
+
+    def _refuse_if_stuck(self) -> None:
+        memory_bytes = self._tail.memory_bytes
+        if self._memory.is_stuck_full(memory_bytes):
+            raise Overloaded(
+                f"{self.name} takes no more messages: its unsealed ones take "
+                f"{memory_bytes} bytes of memory, and sealing them fails: "
+                f"{self._seal_failure}"
+            )
 
 
 def _share(segment: SegmentEntry, offset: int) -> float:

@@ -17,7 +17,7 @@ offset type  field
     20 u8    codec of the body: 0 none, 1 LZ4 frame, 2 ZSTD
     21 u8    columns, a set of bits
     22 u16   length of the producer's name
-    24 u32   count of messages
+    24 u32   count of messages, 1 to 65,536
     28 u32   producer epoch
     32 u64   producer id
     40 u64   base sequence
@@ -51,13 +51,22 @@ from pydanube.model.errors import CorruptBatch
 from pydanube.wire.small import SMALL_MESSAGES_MAX, Small, encode_small, find_small
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pydanube.model.ranges import Range
 
 VERSION = 1
 BODY_BYTES_MAX = 64 * 1024 * 1024
 """No body is longer, not even after decompression; whole batches sit in memory."""
+BATCH_MESSAGES_MAX = 65_536
+"""
+The most messages in one batch.
+
+An empty message takes 4 bytes of a body, which compress to nothing; as a row of a
+segment or as a Python object it takes a hundred.
+"""
+MESSAGE_BYTES = 16
+"""The offset and the publish time, which a message has wherever it is decoded."""
 
 TIME_MIN = -62_135_596_800_000_000
 TIME_MAX = 253_402_300_799_999_999
@@ -129,7 +138,7 @@ class BatchFrame:
     their checksum and hold what the header says is known only after ``check``.
     """
 
-    __slots__ = ("_end", "body_at", "buffer", "header")
+    __slots__ = ("_end", "body_at", "buffer", "header", "is_verified")
 
     def __init__(self, header: BatchHeader, buffer: Buffer, body_at: int) -> None:
         self.header = header
@@ -137,6 +146,8 @@ class BatchFrame:
         self.body_at = body_at
         # Of a frame with gaps, once it was looked for.
         self._end = 0
+        self.is_verified = False
+        """Whether a broker has checked it; it need not do so again."""
 
     @property
     def base(self) -> int:
@@ -174,6 +185,16 @@ class BatchFrame:
         (plain_length,) = _CRC.unpack_from(self.buffer, _PLAIN_LENGTH_AT)
         return int(plain_length)
 
+    @property
+    def plain_bytes(self) -> int:
+        """The length that the frame would have without compression."""
+        return self.body_at + self.plain_body_bytes
+
+    @property
+    def memory_bytes(self) -> int:
+        """About how much memory the messages take when they are decoded."""
+        return self.plain_bytes + MESSAGE_BYTES * self.header.count
+
     def stamp(self, base_offset: int, epoch: int) -> None:
         """Give the batch its place; the buffer must be writable."""
         _STAMP.pack_into(self.buffer, _STAMP_AT, epoch, base_offset)
@@ -205,11 +226,27 @@ class BatchFrame:
             CorruptBatch: The bytes are not the batch that the header describes.
         """
         self.verify_checksum()
-        batch = _read(self.header, _plain_body(self, decompress=_decompress_exactly))
-        try:
-            batch.validate(full=True)
-        except pa.ArrowInvalid as error:
-            raise CorruptBatch(f"the Arrow body is invalid: {error}") from error
+        return self._checked(_plain_body(self, decompress=_decompress_exactly))
+
+    def checked_arrow(self) -> pa.RecordBatch:
+        """
+        The messages; every length inside the body is valid.
+
+        For clients, which compare the checksum before and need not trust a broker.
+
+        Raises:
+            CorruptBatch: The body is not the batch that the header describes.
+        """
+        return _validated(self.arrow())
+
+    def _checked(self, body: Buffer | pa.Buffer) -> pa.RecordBatch:
+        batch = _validated(_read(self.header, body))
+        # What overlaps is multiplied by whoever copies the columns.
+        if batch.nbytes > self.plain_body_bytes:
+            raise CorruptBatch(
+                f"the columns take {batch.nbytes} bytes, the body has "
+                f"{self.plain_body_bytes}: buffers overlap"
+            )
         for index in _required_of(self.header.columns):
             if batch.column(index).null_count:
                 raise CorruptBatch(f"the column {batch.schema.names[index]} has nulls")
@@ -292,6 +329,15 @@ class BatchFrame:
         inside = pc.and_(pc.greater_equal(offsets, base), pc.less(offsets, end))
         return self if inside.true_count == len(inside) else self._picked(rows, inside)
 
+    def split(self, messages_max: int) -> Iterator[BatchFrame]:
+        """Yield frames of at most *messages_max* messages that make up this one."""
+        if self.header.count <= messages_max:
+            yield self
+            return
+        rows = self.arrow()
+        for at in range(0, rows.num_rows, messages_max):
+            yield self._part(rows.slice(at, messages_max), at)
+
     def slice(self, base: int, end: int) -> BatchFrame:
         """
         The messages with offsets ``base … end`` as a frame of their own.
@@ -302,19 +348,21 @@ class BatchFrame:
         at = base - header.base_offset
         assert 0 <= at < end - header.base_offset <= header.count
         assert not header.columns & Column.OFFSET
-        rows = self.arrow().slice(at, end - base)
-        first, last = _times(rows, header)
-        return encode(
-            rows,
-            replace(
-                header,
-                count=end - base,
-                base_offset=base,
-                base_sequence=header.base_sequence + at,
-                first_publish_time=first,
-                last_publish_time=last,
-            ),
+        return self._part(self.arrow().slice(at, end - base), at)
+
+    def _part(self, rows: pa.RecordBatch, at: int) -> BatchFrame:
+        """*rows*, which begin *at* messages behind the first, as a frame."""
+        first, last = _times(rows, self.header)
+        header = replace(
+            self.header,
+            base_sequence=self.header.base_sequence + at,
+            first_publish_time=first,
+            last_publish_time=last,
         )
+        if self.has_gaps:
+            return encode_with_offsets(rows, header)
+        header.base_offset += at
+        return encode(rows, header)
 
     def plain(self) -> BatchFrame:
         """The same batch without compression; the frame itself, if it has none."""
@@ -600,6 +648,14 @@ def _read(header: BatchHeader, body: Buffer | pa.Buffer) -> pa.RecordBatch:
     return batch
 
 
+def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise CorruptBatch(f"the Arrow body is invalid: {error}") from error
+    return batch
+
+
 def _decompress(body: memoryview, codec: str, length: int) -> pa.Buffer:
     """
     The *length* bytes that *body* holds compressed.
@@ -614,6 +670,10 @@ def _decompress(body: memoryview, codec: str, length: int) -> pa.Buffer:
 
 def _decompress_exactly(body: memoryview, codec: str, length: int) -> pa.Buffer:
     """The same at some cost, but what comes out is as long as *body* makes it."""
+    if codec == _ARROW_CODEC[Codec.ZSTD]:
+        # Arrow compares the lengths itself, and needs no window, for which a stream
+        # reserves as much as the body asks for.
+        return _decompress(body, codec, length)
     source = pa.BufferReader(pa.py_buffer(body))
     with pa.CompressedInputStream(source, codec) as stream:
         return stream.read_buffer(length + 1)

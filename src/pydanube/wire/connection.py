@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.message import DecodeError
 
 from pydanube.model.errors import CorruptBatch, ProtocolViolation
-from pydanube.wire.batches import BatchFrame, Buffer
+from pydanube.wire.batches import BATCH_MESSAGES_MAX, BatchFrame, Buffer
 from pydanube.wire.batches import decode as decode_batch
 from pydanube.wire.frames import (
     FRAME_BYTES_MAX,
@@ -36,11 +36,15 @@ from pydanube.wire.frames import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from google.protobuf.message import Message
 
 PROTOCOL_VERSION = 1
-REVISION = 3
+REVISION = 4
 """What we know beyond the first edition of the version; see stream.md."""
+CREDIT_REVISION = 4
+"""From here on credit counts bytes before compression, and batches are short."""
 CORRELATION_MAX = 0xFFFF_FFFF
 CHANNEL_MAX = 0xFFFF
 DELIVERY_PREFIX_BYTES = 8
@@ -78,6 +82,8 @@ class Received:
     batch: BatchFrame | None = None
     attempt: int = 1
     """Of a delivery: 1 for the first, more for a redelivery."""
+    byte_count: int = 0
+    """How long the body of the frame was."""
 
 
 _GREETINGS = frozenset({Kind.HELLO, Kind.WELCOME})
@@ -146,15 +152,45 @@ class StreamConnection:
         Raises:
             ProtocolViolation: The peer broke the protocol; the state is CLOSED.
         """
-        return self._accept_all(self.reader.received, count)
+        self.reader.add(count)
+        return [frame for frame in self.frames() if frame is not None]
+
+    def frames(self) -> Iterator[Received | None]:
+        """
+        Yield the frames that are complete; None for one that is to be dropped.
+
+        A shell that stops iterating gets the remaining frames the next time.
+
+        Raises:
+            ProtocolViolation: As ``received``.
+        """
+        try:
+            while self.state is not State.CLOSED:
+                frame = self.reader.next_frame()
+                if frame is None:
+                    return
+                yield self._accept(frame)
+        except ProtocolViolation:
+            self.close()
+            raise
+        self.reader.release()
 
     def feed(self, data: Buffer) -> list[Received]:
         """Like ``received``, for bytes that are not in the reader's buffer."""
-        return self._accept_all(self.reader.feed, data)
+        frames: list[Received] = []
+        view = memoryview(data)
+        while view and self.state is not State.CLOSED:
+            buffer = self.reader.get_buffer()
+            count = min(len(buffer), len(view))
+            buffer[:count] = view[:count]
+            view = view[count:]
+            frames += self.received(count)
+        return frames
 
     def close(self) -> None:
         """The connection is gone; nothing is sent or received any more."""
         self.state = State.CLOSED
+        self.reader.release()
         self._channels.clear()
         self._asked.clear()
         self._to_answer.clear()
@@ -232,17 +268,6 @@ class StreamConnection:
 
     # What follows.
 
-    def _accept_all(self, read: object, argument: object) -> list[Received]:
-        if self.state is State.CLOSED:
-            return []
-        try:
-            frames: list[RawFrame] = read(argument)  # type: ignore[operator]
-            accepted = [self._accept(frame) for frame in frames]
-        except ProtocolViolation:
-            self.close()
-            raise
-        return [frame for frame in accepted if frame is not None]
-
     def _accept(self, frame: RawFrame) -> Received | None:
         rule = KINDS[frame.kind]
         if rule.sender is self.side:
@@ -259,6 +284,15 @@ class StreamConnection:
             raise ProtocolViolation(
                 f"a body of {batch.plain_body_bytes} bytes before compression; allowed "
                 f"are {self.frame_bytes_max}"
+            )
+        if (
+            batch is not None
+            and self.side is Side.CLIENT
+            and self.peer_revision >= CREDIT_REVISION
+            and batch.count > BATCH_MESSAGES_MAX
+        ):
+            raise ProtocolViolation(
+                f"a batch of {batch.count} messages; allowed are {BATCH_MESSAGES_MAX}"
             )
         if frame.kind is Kind.WELCOME:
             welcome: Any = received.message
@@ -348,7 +382,9 @@ class StreamConnection:
 
 
 def _decode(frame: RawFrame, rule: KindRule) -> Received:
-    received = Received(frame.kind, frame.channel, frame.correlation)
+    received = Received(
+        frame.kind, frame.channel, frame.correlation, byte_count=len(frame.body)
+    )
     if rule.body is not None:
         received.message = rule.body()
         try:

@@ -92,9 +92,13 @@ def messages_to_wire(
     topic: str,
     broker_url: str,
     producer_id_of: Callable[[str], int],
+    is_reliable: bool = True,
 ) -> Iterator[pb.StreamMessage]:
     """
     The messages of *frame*, one by one.
+
+    ``topic_offset`` is 0 unless the topic *is_reliable*: clients tell the two kinds of
+    topics apart by it.
 
     They are made as they are asked for: a frame may hold many more than a slow
     consumer has been sent when it leaves.
@@ -112,8 +116,9 @@ def messages_to_wire(
                 producer_id=producer_id_of(header.producer),
                 topic_name=topic,
                 broker_addr=broker_url,
-                topic_offset=header.base_offset,
+                topic_offset=header.base_offset if is_reliable else 0,
             ),
+            offset=header.base_offset,
         )
         return
     batch = frame.arrow()
@@ -146,8 +151,9 @@ def messages_to_wire(
                 producer_id=producer_id_of(name),
                 topic_name=topic,
                 broker_addr=broker_url,
-                topic_offset=offset,
+                topic_offset=offset if is_reliable else 0,
             ),
+            offset=offset,
         )
         if attributes is not None:
             message.attributes.update(attributes_of(attributes[at]))
@@ -163,10 +169,11 @@ def _message(
     publish_time: int,
     producer: str,
     msg_id: pb.MsgID,
+    offset: int,
 ) -> pb.StreamMessage:
     message = pb.StreamMessage(
         # Whatever the producer counted is not kept; the offset is as good a number.
-        request_id=msg_id.topic_offset,
+        request_id=offset,
         msg_id=msg_id,
         payload=payload,
         publish_time=max(0, publish_time // 1000),

@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 
 FRAME_BYTES_MAX = 8 * 1024 * 1024
 """The longest frame, unless the two sides agree on another limit."""
+FRAME_OVERHEAD_BYTES = 64
+"""What stands before a batch in a frame takes less."""
+GROWTH_BYTES_MAX = 16 * 1024
+"""
+A batch grows by less after it was published.
+
+Sealing adds the producer's name, the publish time and the offset as columns. A dead
+letter names its origin: 6 KiB of attributes, and ``HISTORY_BYTES_MAX`` of earlier
+ones.
+"""
 GREETING_BYTES_MAX = 64 * 1024
 """The longest frame before the client is known."""
 
@@ -33,7 +43,18 @@ HEADER_BYTES = _HEADER.size
 _COUNTED_HEADER_BYTES = HEADER_BYTES - _LENGTH.size
 
 RECEIVE_BUFFER_BYTES = 32 * 1024
+FREE_BUFFERS_MAX = 16
+"""How many receive buffers are kept for whoever receives next."""
 """Every connection keeps one; a longer frame gets a buffer of its own size."""
+
+
+def batch_bytes_max(frame_bytes_max: int) -> int:
+    """
+    The longest batch, before compression, that a broker takes from producers.
+
+    Whatever becomes of its messages, they fit into frames of *frame_bytes_max*.
+    """
+    return frame_bytes_max - FRAME_OVERHEAD_BYTES - GROWTH_BYTES_MAX
 
 
 class Side(Enum):
@@ -140,6 +161,7 @@ class Kind(IntEnum):
 
     HOLD_TOPIC = 136
     RELEASE_TOPIC = 137
+    SET_ON_CORRUPTION = 138
 
     OPEN_STAGE = 144
     STAGE_OPENED = 145
@@ -299,6 +321,7 @@ def _rules() -> dict[Kind, KindRule]:
         (Kind.TOPIC_SCHEMA, pb.TopicSchemaAnswer, broker, None, False),
         (Kind.HOLD_TOPIC, pb.HoldTopic, client, Kind.OK, False),
         (Kind.RELEASE_TOPIC, pb.ReleaseTopic, client, Kind.OK, False),
+        (Kind.SET_ON_CORRUPTION, pb.SetOnCorruption, client, Kind.OK, False),
         (Kind.OPEN_STAGE, pb.OpenStage, client, Kind.STAGE_OPENED, True),
         (Kind.STAGE_OPENED, pb.StageOpened, broker, None, True),
         (Kind.CLOSE_STAGE, pb.CloseStage, client, Kind.OK, True),
@@ -376,26 +399,44 @@ class FrameReader:
     Cuts received bytes into frames.
 
     Made for ``asyncio.BufferedProtocol``: the socket writes into ``get_buffer``.
-    Bounds: besides its receive buffer it holds at most the body of one frame,
-    whose announced length was checked before the memory was taken.
+    Bounds: It holds one receive buffer while part of a frame is there, and the body
+    of one frame that is longer.  The length of that frame was checked before, and
+    its memory is taken by the next ``get_buffer``.
     """
 
     def __init__(self, frame_bytes_max: int = GREETING_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
-        self._buffer = bytearray(RECEIVE_BUFFER_BYTES)
-        self._view = memoryview(self._buffer)
+        self._view: memoryview | None = None
         self._start = 0
         self._end = 0
-        # The body of a frame that does not fit into the buffer, as far as it came.
+        # A frame that does not fit into the buffer, and its body as far as it came.
         self._long: RawFrame | None = None
         self._long_filled = 0
+        self._long_bytes = 0
+
+    @property
+    def long_frame_bytes(self) -> int:
+        """How long a frame is that does not fit into the buffer; 0 without one."""
+        return self._long_bytes
+
+    @property
+    def has_partial_frame(self) -> bool:
+        """Whether bytes are there that make no complete frame."""
+        return self._start != self._end or self._long_bytes > 0
 
     def get_buffer(self) -> memoryview:
-        """Where the next received bytes go; never empty."""
-        if self._long is not None:
-            return memoryview(self._long.body)[self._long_filled :]
-        if self._start:
-            self._move_to_front()
+        """Where the next received bytes go; empty only if frames fill the buffer."""
+        long = self._long
+        if long is not None:
+            if len(long.body) < self._long_bytes:
+                body = bytearray(self._long_bytes)
+                body[: self._long_filled] = long.body
+                long.body = body
+            return memoryview(long.body)[self._long_filled :]
+        if self._view is None:
+            self._view = _take_buffer()
+        elif self._start:
+            self._move_to_front(self._view)
         return self._view[self._end :]
 
     def received(self, count: int) -> list[RawFrame]:
@@ -406,14 +447,11 @@ class FrameReader:
             ProtocolViolation: A frame is longer than allowed or of no known
                 kind; nothing after it can be trusted.
         """
-        if self._long is None:
-            self._end += count
-            return self._cut()
-        self._long_filled += count
-        if self._long_filled < len(self._long.body):
-            return []
-        frame, self._long = self._long, None
-        return [frame]
+        self.add(count)
+        frames = []
+        while (frame := self.next_frame()) is not None:
+            frames.append(frame)
+        return frames
 
     def feed(self, data: Buffer) -> list[RawFrame]:
         """Take bytes that somebody else received; return the frames they complete."""
@@ -427,43 +465,78 @@ class FrameReader:
             frames += self.received(count)
         return frames
 
-    def _cut(self) -> list[RawFrame]:
-        frames: list[RawFrame] = []
-        start, end, view = self._start, self._end, self._view
-        while end - start >= HEADER_BYTES:
-            length, number, flags, channel, correlation = _HEADER.unpack_from(
-                view, start
-            )
-            body_length = length - _COUNTED_HEADER_BYTES
-            if body_length < 0 or length > self.frame_bytes_max:
-                raise ProtocolViolation(
-                    f"a frame of {length} bytes; allowed are "
-                    f"{_COUNTED_HEADER_BYTES} to {self.frame_bytes_max}"
-                )
-            kind = _KIND_NUMBERS.get(number)
-            if kind is None or flags:
-                raise ProtocolViolation(
-                    f"a frame of unknown kind {number} or flags {flags:#x}"
-                )
-            body_at = start + HEADER_BYTES
-            if end - body_at >= body_length:
-                start = body_at + body_length
-                body = bytearray(view[body_at:start])
-                frames.append(RawFrame(kind, channel, correlation, body))
-            elif HEADER_BYTES + body_length > len(self._buffer):
-                body = bytearray(body_length)
-                body[: end - body_at] = view[body_at:end]
-                self._long = RawFrame(kind, channel, correlation, body)
-                self._long_filled = end - body_at
-                start = end
-            else:
-                break
-        if start == end:
-            start = end = 0
-        self._start, self._end = start, end
-        return frames
+    def add(self, count: int) -> None:
+        """Take note of *count* bytes in the buffer."""
+        if self._long is None:
+            self._end += count
+        else:
+            self._long_filled += count
 
-    def _move_to_front(self) -> None:
+    def next_frame(self) -> RawFrame | None:
+        """
+        Return the next complete frame, or None if more bytes are needed.
+
+        Raises: As ``received``.
+        """
+        long, view = self._long, self._view
+        if long is not None:
+            if self._long_filled < self._long_bytes:
+                return None
+            self._long, self._long_bytes = None, 0
+            return long
+        start, end = self._start, self._end
+        if end - start < HEADER_BYTES or view is None:
+            if start == end:
+                self._release_buffer()
+            return None
+        length, number, flags, channel, correlation = _HEADER.unpack_from(view, start)
+        body_length = length - _COUNTED_HEADER_BYTES
+        if body_length < 0 or length > self.frame_bytes_max:
+            raise ProtocolViolation(
+                f"a frame of {length} bytes; allowed are "
+                f"{_COUNTED_HEADER_BYTES} to {self.frame_bytes_max}"
+            )
+        kind = _KIND_NUMBERS.get(number)
+        if kind is None or flags:
+            raise ProtocolViolation(
+                f"a frame of unknown kind {number} or flags {flags:#x}"
+            )
+        body_at = start + HEADER_BYTES
+        if end - body_at >= body_length:
+            self._start = body_at + body_length
+            body = bytearray(view[body_at : self._start])
+            return RawFrame(kind, channel, correlation, body)
+        if HEADER_BYTES + body_length > RECEIVE_BUFFER_BYTES:
+            body = bytearray(view[body_at:end])
+            self._long = RawFrame(kind, channel, correlation, body)
+            self._long_filled = end - body_at
+            self._long_bytes = body_length
+            self._release_buffer()
+        return None
+
+    def release(self) -> None:
+        """Give all memory back; nothing more is received."""
+        self._long, self._long_bytes, self._long_filled = None, 0, 0
+        self._release_buffer()
+
+    def _release_buffer(self) -> None:
+        view, self._view = self._view, None
+        self._start = self._end = 0
+        if view is not None and len(_free_buffers) < FREE_BUFFERS_MAX:
+            _free_buffers.append(view)
+
+    def _move_to_front(self, view: memoryview) -> None:
         length = self._end - self._start
-        self._buffer[:length] = self._buffer[self._start : self._end]
+        view[:length] = bytes(view[self._start : self._end])
         self._start, self._end = 0, length
+
+
+_free_buffers: list[memoryview] = []
+"""Receive buffers that no connection needs at the moment."""
+
+
+def _take_buffer() -> memoryview:
+    try:
+        return _free_buffers.pop()
+    except IndexError:
+        return memoryview(bytearray(RECEIVE_BUFFER_BYTES))

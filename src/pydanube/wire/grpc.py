@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from pydanube.wire.hpack import encode_headers
+from pydanube.wire.hpack import byte_count_of, encode_headers
 from pydanube.wire.http2 import (
     EXPECTED_BYTES_MAX,
     STREAM_WINDOW,
+    VALID_BYTES_MAX,
+    WORK_UNBOUNDED,
     Code,
     Data,
     Http2Connection,
@@ -39,6 +41,9 @@ STATUS_TEXT_MAX = 4096
 
 UNDERSTOOD_MAX = 64
 """So many different headers of a connection are remembered with what they say."""
+UNREAD_ANSWERS_BYTES_MAX = 64 * 1024 * 1024
+"""If so many bytes of answers wait for the peer's windows, no more are kept: further
+calls end with RESOURCE_EXHAUSTED."""
 
 _PREFIX = struct.Struct(">BI")
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
@@ -84,7 +89,7 @@ _OK_BLOCK = encode_headers([(b"grpc-status", b"0")])
 _NOT_GRPC_BLOCK = encode_headers(
     [
         (b":status", b"415"),
-        (b"grpc-status", b"2"),
+        (b"grpc-status", b"3"),
         (b"grpc-message", b"this port speaks gRPC"),
     ]
 )
@@ -139,13 +144,15 @@ Event = Started | Message | Finished | Cancelled | Written
 
 
 class _Call:
-    __slots__ = ("has_headers", "missing", "received")
+    __slots__ = ("has_headers", "held_bytes", "missing", "received")
 
     def __init__(self) -> None:
-        self.received: list[bytes] = []
+        self.received = bytearray()
         """What has come of a message that is not complete."""
         self.missing = 0
         """How much of that has still to come; 0 if it is not known yet."""
+        self.held_bytes = 0
+        """Received bytes that were not dealt with."""
         self.has_headers = False
         """Whether the answer has begun."""
 
@@ -159,41 +166,47 @@ class GrpcConnection:
         self.http2 = Http2Connection()
         self._message_bytes_max = message_bytes_max
         self._calls: dict[int, _Call] = {}
+        self.held_bytes = 0
+        """Received bytes of calls that are not answered."""
         self._events: list[Event] = []
         # What headers said: a client sends the same ones again and again.
         self._understood: dict[Headers, _Request | None] = {}
 
     # What is received.
 
-    def receive(self, data: bytes) -> list[Event]:
+    def receive(self, data: bytes, *, work_max: int = WORK_UNBOUNDED) -> list[Event]:
         """
-        Take bytes from the peer; what has happened.
+        Process bytes from the peer, as far as *work_max* allows; what has happened.
 
         Raises:
             Broken: See ``Http2Connection.receive``.
         """
         self._events = events = list[Event]()
-        for event in self.http2.receive(data):
-            match event:
-                case Data(number, part, is_last):
-                    self._take_data(number, part, is_last=is_last)
-                case Opened():
-                    self._open(event)
-                case Reset(number):
-                    if self._calls.pop(number, None) is not None:
-                        events.append(Cancelled(number))
-                case Sent(number):
-                    events.append(Written(number))
+        for event in self.http2.receive(data, work_max=work_max):
+            # Not by match, which takes several times as long.
+            if type(event) is Data:
+                self._take_data(event.stream, event.data, is_last=event.is_last)
+            elif type(event) is Opened:
+                self._open(event)
+            elif type(event) is Reset:
+                if self._end(event.stream) is not None:
+                    events.append(Cancelled(event.stream))
+            elif type(event) is Sent:
+                events.append(Written(event.stream))
+        self._events = []
         return events
 
     def _open(self, event: Opened) -> None:
         number, headers = event.stream, event.headers
         understood = self._understood
-        if headers not in understood:
-            if len(understood) >= UNDERSTOOD_MAX:
-                understood.clear()
-            understood[headers] = _request_of(headers)
-        request = understood[headers]
+        if headers in understood:
+            request = understood[headers]
+        else:
+            request = _request_of(headers)
+            if byte_count_of(headers) <= VALID_BYTES_MAX:
+                if len(understood) >= UNDERSTOOD_MAX:
+                    understood.clear()
+                understood[headers] = request
         if request is None:
             self.http2.send_end(number, _NOT_GRPC_BLOCK)
             return
@@ -206,27 +219,37 @@ class GrpcConnection:
         call = self._calls.get(number)
         if call is None:
             return
+        call.held_bytes += len(part)
+        self.held_bytes += len(part)
+        received: bytes | bytearray = part
         if call.received:
-            call.received.append(part)
+            call.received += part
             call.missing -= len(part)
             if call.missing > 0 and not is_last:
                 return
-            part = b"".join(call.received)
-            call.received.clear()
-        rest = self._take_messages(number, call, part, is_last=is_last)
+            received, call.received = call.received, bytearray()
+        rest = self._take_messages(number, call, received, is_last=is_last)
         if rest is not None and is_last:
             if rest:
-                self._refuse(number, StatusCode.INTERNAL, "a message is cut short")
+                self._refuse(
+                    number, StatusCode.INVALID_ARGUMENT, "a message is cut short"
+                )
             else:
                 self._events.append(Finished(number))
 
     def _take_messages(
-        self, number: int, call: _Call, received: bytes, *, is_last: bool
-    ) -> bytes | None:
-        """Take the messages that are complete; what is left, or None if refused."""
+        self,
+        number: int,
+        call: _Call,
+        received: bytes | bytearray,
+        *,
+        is_last: bool,
+    ) -> int | None:
+        """Take the complete messages; how many bytes are left, or None if refused."""
         call.missing = 0
-        while len(received) >= PREFIX_BYTES:
-            is_compressed, size = _PREFIX.unpack_from(received)
+        at, count = 0, len(received)
+        while count - at >= PREFIX_BYTES:
+            is_compressed, size = _PREFIX.unpack_from(received, at)
             if is_compressed:
                 self._refuse(
                     *(number, StatusCode.UNIMPLEMENTED),
@@ -240,17 +263,20 @@ class GrpcConnection:
                     f"{self._message_bytes_max}",
                 )
                 return None
-            end = PREFIX_BYTES + size
-            if len(received) < end:
-                call.missing = end - len(received)
-                if end > STREAM_WINDOW:
-                    self.http2.expect(number, end)
+            end = at + PREFIX_BYTES + size
+            if count < end:
+                call.missing = end - count
+                if PREFIX_BYTES + size > STREAM_WINDOW:
+                    self.http2.expect(number, PREFIX_BYTES + size)
                 break
-            self._events.append(Message(number, received[PREFIX_BYTES:end]))
-            received = received[end:]
-        if received and not is_last:
-            call.received.append(received)
-        return received
+            with memoryview(received) as view:
+                self._events.append(
+                    Message(number, bytes(view[at + PREFIX_BYTES : end]))
+                )
+            at = end
+        if at < count and not is_last:
+            call.received += received[at:]
+        return count - at
 
     def _refuse(self, number: int, status: StatusCode, text: str) -> None:
         self.finish(number, status, text)
@@ -258,20 +284,28 @@ class GrpcConnection:
 
     def consumed(self, number: int, message: bytes) -> None:
         """A message was dealt with, and the caller may send as much again."""
-        if number in self._calls:
-            self.http2.release(number, PREFIX_BYTES + len(message))
+        call = self._calls.get(number)
+        if call is not None:
+            byte_count = PREFIX_BYTES + len(message)
+            call.held_bytes -= byte_count
+            self.held_bytes -= byte_count
+            self.http2.release(number, byte_count)
 
     # What is sent.
 
     def answer(self, number: int, message: bytes) -> None:
         """Answer a call with one message, and end it well."""
-        call = self._calls.pop(number, None)
-        if call is None:
-            return
         http2 = self.http2
-        http2.send_headers(number, _HEADERS_BLOCK)
-        http2.send_data(number, _PREFIX.pack(0, len(message)) + message)
-        http2.send_end(number, _OK_BLOCK)
+        if http2.pending_bytes + len(message) > UNREAD_ANSWERS_BYTES_MAX:
+            self.finish(
+                *(number, StatusCode.RESOURCE_EXHAUSTED),
+                f"{UNREAD_ANSWERS_BYTES_MAX} bytes of answers wait to be read",
+            )
+            return
+        if self._end(number) is None:
+            return
+        data = _PREFIX.pack(0, len(message)) + message
+        http2.send_answer(number, _HEADERS_BLOCK, data, _OK_BLOCK)
 
     def begin(self, number: int) -> None:
         """Let the caller know that its call has been taken."""
@@ -291,7 +325,7 @@ class GrpcConnection:
 
     def finish(self, number: int, status: StatusCode, text: str = "") -> None:
         """End a call, behind everything that was written."""
-        call = self._calls.pop(number, None)
+        call = self._end(number)
         if call is None:
             return
         if status is StatusCode.OK:
@@ -309,8 +343,13 @@ class GrpcConnection:
 
     def cancel(self, number: int) -> None:
         """End a call without an answer."""
-        if self._calls.pop(number, None) is not None:
+        if self._end(number) is not None:
             self.http2.reset(number, Code.CANCEL)
+
+    def forget_calls(self) -> None:
+        """The connection is being closed: nothing is answered any more."""
+        self._calls.clear()
+        self.held_bytes = 0
 
     # What is known.
 
@@ -318,6 +357,15 @@ class GrpcConnection:
     def call_count(self) -> int:
         """How many calls wait for an answer."""
         return len(self._calls)
+
+    # What follows.
+
+    def _end(self, number: int) -> _Call | None:
+        """Take a call out; None if it has ended."""
+        call = self._calls.pop(number, None)
+        if call is not None:
+            self.held_bytes -= call.held_bytes
+        return call
 
 
 def _request_of(headers: Headers) -> _Request | None:

@@ -27,6 +27,10 @@ LIST_BYTES_MAX = 32 * 1024
 REMEMBERED_MAX = 64
 REMEMBERED_BYTES_MAX = 128
 """So many blocks, each no longer than that, are remembered with what they mean."""
+REMEMBERED_LIST_BYTES_MAX = 4096
+"""What a remembered block stands for is no longer than this."""
+TABLE_UPDATES_MAX = 2
+"""How often one block may change the table's size (RFC 7541, section 4.2)."""
 ENTRY_OVERHEAD_BYTES = 32
 
 _TABLE: tuple[Header, ...] = (
@@ -180,10 +184,10 @@ class HeaderDecoder:
         return headers
 
     def _decode(self, block: bytes) -> tuple[Headers, bool]:
-        """The headers, and whether the block would mean the same again."""
+        """The headers, and whether they may be remembered for an equal block."""
         headers: list[Header] = []
         is_settled = True
-        size = at = 0
+        size = at = updates = 0
         while at < len(block):
             first = block[at]
             if first & 0x80:
@@ -192,6 +196,9 @@ class HeaderDecoder:
             elif first & 0xE0 == 0x20:
                 if headers:
                     raise ProtocolViolation("a table's size changes behind a header")
+                updates += 1
+                if updates > TABLE_UPDATES_MAX:
+                    raise ProtocolViolation("a table's size changes too often")
                 table_bytes, at = _integer(block, at, 5)
                 self._resize(table_bytes)
                 is_settled = False
@@ -214,7 +221,7 @@ class HeaderDecoder:
                     f"the headers of a request are longer than {self._list_bytes_max}"
                 )
             headers.append(header)
-        return tuple(headers), is_settled
+        return tuple(headers), is_settled and size <= REMEMBERED_LIST_BYTES_MAX
 
     def _entry(self, index: int) -> Header:
         if 0 < index <= len(_TABLE):
@@ -247,6 +254,11 @@ class HeaderDecoder:
         while self._table and self._table_bytes > table_bytes:
             name, value = self._table.pop()
             self._table_bytes -= len(name) + len(value) + ENTRY_OVERHEAD_BYTES
+
+
+def byte_count_of(headers: Headers) -> int:
+    """Return the bytes of all names and values together."""
+    return sum(len(name) + len(value) for name, value in headers)
 
 
 def encode_headers(headers: Iterable[Header]) -> bytes:

@@ -9,19 +9,25 @@ What a peer may make us keep is bounded.  A stream's window lets it send
 ``STREAM_WINDOW`` bytes; more only when the machine's user asks for it with ``expect``,
 and at most ``EXPECTED_BYTES_MAX`` on a connection at a time, first come, first
 served.  The connection's own window never matters: it is refilled at once.
+
+What a peer may make us do is bounded twice.  ``receive`` stops after the work that its
+caller allows, so one connection cannot keep others from a turn of the event loop.  And
+every frame that does not bring a request forward spends from the connection's
+*allowance*; answered requests, sent messages and time refill it, and a peer that has
+used it up is told to calm down and disconnected.
 """
 
 from __future__ import annotations
 
 import struct
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from pydanube.model.errors import ProtocolViolation
-from pydanube.wire.hpack import HeaderDecoder
+from pydanube.wire.hpack import LIST_BYTES_MAX, HeaderDecoder, byte_count_of
 
 if TYPE_CHECKING:
     from pydanube.wire.hpack import Headers
@@ -38,19 +44,43 @@ EXPECTED_BYTES_MAX = 64 * 1024 * 1024
 """What may be granted to streams, beyond their first window, at a time."""
 STREAMS_MAX = 1000
 """So many requests of one connection are answered at a time."""
-BLOCK_BYTES_MAX = 64 * 1024
-"""The longest block of headers, in however many frames."""
-CONTROL_MAX = 10_000
-"""A peer may make us answer so many control frames, or take back so many requests,
-more than it is given answers, before some time has passed."""
+BLOCK_BYTES_MAX = LIST_BYTES_MAX
+"""The longest block of headers, in however many frames; none is longer than what it
+stands for."""
+ALLOWANCE = 10_000
+"""Frames that bring no request forward: a peer may send so many until ``relax`` is
+called, and more if it earns them."""
+ALLOWANCE_MAX = 2 * ALLOWANCE
+"""The largest allowance that a peer can earn."""
+ANSWER_EARNS = 64
+"""What an answered request adds to the allowance: a client may send its window
+updates, pings and long headers with every call."""
+MESSAGE_EARNS = 4
+"""What each message sent to the peer adds to the allowance."""
+MESSAGE_BYTES_EARN = 1024
+"""Each time so many bytes of a message add one more."""
+DATA_BYTES_MIN = 1024
+"""A shorter DATA frame spends from the allowance unless it ends its request."""
+WORK_BYTES = 1024
+"""Each time so many bytes of a frame count as one unit of work."""
+HEADER_WORK_BYTES = 128
+HEADER_WORK_COUNT = 8
+"""Each time so many bytes of a block of headers, and each time so many headers, count
+as one unit of work."""
+WORK_UNBOUNDED = 2**62
+ANSWERS_BYTES_MAX = 16 * 1024 * 1024
+"""If so many bytes wait for the peer's windows, new requests are refused."""
 WINDOW_MAX = 2**31 - 1
 VALID_MAX = 64
 """So many headers are remembered to be good."""
+VALID_BYTES_MAX = 2048
+"""And none whose names and values are longer than this together."""
 
 _HEADER = struct.Struct(">HBBBI")
 _U32 = struct.Struct(">I")
 _SETTING = struct.Struct(">HI")
 HEADER_BYTES = 9
+_KIND_AT = 3
 
 
 class Frame(IntEnum):
@@ -169,7 +199,7 @@ Event = Opened | Data | Reset | Sent
 class _Stream:
     __slots__ = (
         *("closing", "expected", "is_closed_by_peer", "is_told", "pending"),
-        *("receivable", "sendable"),
+        *("pending_bytes", "receivable", "sendable"),
     )
 
     def __init__(self, sendable: int) -> None:
@@ -181,6 +211,7 @@ class _Stream:
         """Of what it may send, so much was granted beyond the first window."""
         self.pending: deque[memoryview] = deque()
         """Data that the windows do not take yet."""
+        self.pending_bytes = 0
         self.closing: bytes | None = None
         """The frames that come behind the data and end the stream."""
         self.is_closed_by_peer = False
@@ -192,8 +223,17 @@ class Http2Connection:
     """One connection, seen from the server."""
 
     def __init__(self) -> None:
-        # What has come of a frame that is not complete.
-        self._rest = b""
+        # Received bytes, and the position in them of what is not processed yet.
+        self._received = b""
+        self._at = 0
+        self.work = 0
+        """Units of work done for the peer so far: one for each frame, more for long
+        ones and for headers."""
+        self.is_behind = False
+        """Whether received frames wait for the next call of ``receive``."""
+        self.has_acknowledged = False
+        """Whether the peer has acknowledged our settings."""
+        self._allowance = ALLOWANCE
         self._has_preface = False
         self._has_settings = False
         self._decoder = HeaderDecoder()
@@ -211,11 +251,12 @@ class Http2Connection:
         self._first_sendable = STREAM_WINDOW
         self._receivable = CONNECTION_WINDOW
         self._expected_bytes = 0
-        # Streams that wait for being granted more: stream, how much.
-        self._expecting: deque[tuple[int, int]] = deque()
-        # Streams with pending data, in the order in which they are served.
-        self._blocked: dict[int, None] = {}
-        self._control = 0
+        # Streams that wait for being granted more, and how much.
+        self._expecting: OrderedDict[int, int] = OrderedDict()
+        # Streams with pending data that their own windows take, in the order in which
+        # they are served.
+        self._blocked: OrderedDict[int, None] = OrderedDict()
+        self._pending_bytes = 0
         self._events: list[Event] = []
         self.is_going_away = False
         """Whether no more requests are taken."""
@@ -232,9 +273,12 @@ class Http2Connection:
 
     # What is received.
 
-    def receive(self, data: bytes) -> list[Event]:
+    def receive(self, data: bytes, *, work_max: int = WORK_UNBOUNDED) -> list[Event]:
         """
-        Take bytes from the peer; what has happened.
+        Process bytes from the peer and return what has happened.
+
+        Processing stops after *work_max* units of work.  ``is_behind`` then says that
+        there is more to process; call again, with no data, in a later turn.
 
         Raises:
             Broken: They are not HTTP/2, or do what a peer must not do.  The output
@@ -242,24 +286,37 @@ class Http2Connection:
         """
         events: list[Event] = []
         self._events = events
+        if data:
+            rest = self._received
+            self._received = rest[self._at :] + data if rest else data
+            self._at = 0
         try:
-            self._rest = self._take_frames(self._rest + data if self._rest else data)
+            self._take_frames(self.work + work_max)
         except Broken as error:
+            self._received, self._at, self.is_behind = b"", 0, False
             self.go_away(error.code, str(error))
             raise
+        finally:
+            self._events = []
         return events
 
-    def _take_frames(self, received: bytes) -> bytes:
-        """Take the frames that are complete; what is left over."""
-        at, end = 0, len(received)
+    def _take_frames(self, work_end: int) -> None:
+        """Process complete frames until ``work`` reaches *work_end*."""
+        received, at = self._received, self._at
+        end = len(received)
+        self.is_behind = False
         if not self._has_preface:
             if received[: len(PREFACE)] != PREFACE[:end]:
                 raise Broken(Code.PROTOCOL_ERROR, "the peer does not speak HTTP/2")
             if end < len(PREFACE):
-                return received
+                return
             self._has_preface = True
             at = len(PREFACE)
         while end - at >= HEADER_BYTES:
+            if self.work >= work_end:
+                self.is_behind = True
+                self._at = at
+                return
             high, low, kind, flags, stream = _HEADER.unpack_from(received, at)
             length = high << 8 | low
             if length > FRAME_BYTES_MAX:
@@ -268,8 +325,9 @@ class Http2Connection:
             if end - body_at < length:
                 break
             at = body_at + length
+            self.work += 1 + length // WORK_BYTES
             self._take(kind, flags, stream & WINDOW_MAX, received[body_at:at])
-        return received[at:]
+        self._received, self._at = received[at:], 0
 
     def _take(self, kind: int, flags: int, stream: int, body: bytes) -> None:
         if self._block is not None and kind != Frame.CONTINUATION:
@@ -277,8 +335,10 @@ class Http2Connection:
         if not self._has_settings and kind != Frame.SETTINGS:
             raise Broken(Code.PROTOCOL_ERROR, "the first frame is not SETTINGS")
         take = _TAKE.get(kind)
-        # What is unknown is to be ignored.
-        if take is not None:
+        if take is None:
+            # RFC 9113 wants unknown frames to be ignored.
+            self._spend(1)
+        else:
             take(self, flags, stream, body)
 
     def _take_headers(self, flags: int, stream: int, body: bytes) -> None:
@@ -296,6 +356,7 @@ class Http2Connection:
     def _take_continuation(self, flags: int, stream: int, body: bytes) -> None:
         if self._block is None or self._block[0] != stream:
             raise Broken(Code.PROTOCOL_ERROR, "no headers go on here")
+        self._spend(1)
         _, first_flags, block = self._block
         block += body
         if len(block) > BLOCK_BYTES_MAX or not body:
@@ -312,6 +373,10 @@ class Http2Connection:
             headers = self._decoder.decode(block)
         except ProtocolViolation as error:
             raise Broken(Code.COMPRESSION_ERROR, str(error)) from error
+        work = len(block) // HEADER_WORK_BYTES + len(headers) // HEADER_WORK_COUNT
+        if work:
+            self.work += work
+            self._spend(work)
         is_whole = bool(flags & _END_STREAM)
         stream = self._streams.get(number)
         if stream is not None:
@@ -325,10 +390,15 @@ class Http2Connection:
             raise Broken(Code.PROTOCOL_ERROR, f"a request on stream {number}")
         if number <= self._last_stream:
             if number in self._abandoned:
+                self._spend(1)
                 return
             raise Broken(Code.STREAM_CLOSED, f"a request on the old stream {number}")
         self._last_stream = number
-        if self.is_going_away or len(self._streams) >= STREAMS_MAX:
+        if (
+            self.is_going_away
+            or len(self._streams) >= STREAMS_MAX
+            or self._pending_bytes > ANSWERS_BYTES_MAX
+        ):
             self._refuse(number, Code.REFUSED_STREAM)
             return
         if not self._is_request(headers):
@@ -345,13 +415,15 @@ class Http2Connection:
             return True
         if not _is_request(headers):
             return False
+        if byte_count_of(headers) > VALID_BYTES_MAX:
+            return True
         if len(valid) >= VALID_MAX:
             valid.clear()
         valid[id(headers)] = headers
         return True
 
     def _refuse(self, number: int, code: Code) -> None:
-        self._count_control()
+        self._spend(1)
         self._abandon(number)
         self._write(Frame.RST_STREAM, 0, number, _U32.pack(code))
 
@@ -370,7 +442,9 @@ class Http2Connection:
             self._receivable = CONNECTION_WINDOW
         stream = self._streams.get(number)
         if stream is None:
-            if number not in self._abandoned:
+            if number in self._abandoned:
+                self._spend(1)
+            else:
                 self._refuse(number, Code.STREAM_CLOSED)
             return
         if stream.is_closed_by_peer:
@@ -381,8 +455,13 @@ class Http2Connection:
         if flags & _PADDED:
             body = _without_padding(flags, body)
             self.release(number, size - len(body))
-        stream.is_closed_by_peer = bool(flags & _END_STREAM)
-        self._events.append(Data(number, body, is_last=stream.is_closed_by_peer))
+        is_last = bool(flags & _END_STREAM)
+        stream.is_closed_by_peer = is_last
+        if not is_last and len(body) < DATA_BYTES_MIN:
+            self._spend(1)
+            if not body:
+                return
+        self._events.append(Data(number, body, is_last=is_last))
 
     def _take_window_update(self, _: int, number: int, body: bytes) -> None:
         if len(body) != 4:
@@ -390,6 +469,7 @@ class Http2Connection:
         increment = _U32.unpack(body)[0] & WINDOW_MAX
         if not increment:
             raise Broken(Code.PROTOCOL_ERROR, "a window grows by nothing")
+        self._spend(1)
         if number:
             if number > self._last_stream:
                 raise Broken(Code.PROTOCOL_ERROR, f"a window of stream {number}")
@@ -402,6 +482,8 @@ class Http2Connection:
                 self._forget(number)
                 self._events.append(Reset(number))
                 return
+            if stream.pending and stream.sendable > 0:
+                self._blocked.setdefault(number)
         else:
             self._sendable += increment
             if self._sendable > WINDOW_MAX:
@@ -413,21 +495,26 @@ class Http2Connection:
             raise Broken(Code.FRAME_SIZE_ERROR, "a RST_STREAM of another size")
         if not number or number > self._last_stream:
             raise Broken(Code.PROTOCOL_ERROR, f"stream {number} was never there")
+        # Requests that are taken back at once cost us more than their sender.
+        self._spend(1)
         if number in self._streams:
-            # Requests that are taken back at once cost us more than their sender.
-            self._count_control()
             self._forget(number)
             self._events.append(Reset(number))
 
     def _take_settings(self, flags: int, stream: int, body: bytes) -> None:
         if stream:
             raise Broken(Code.PROTOCOL_ERROR, "settings of a stream")
+        work = len(body) // HEADER_WORK_BYTES
+        self.work += work
+        self._spend(1 + work)
         if flags & _ACK:
             if body:
                 raise Broken(Code.FRAME_SIZE_ERROR, "settings in an acknowledgement")
+            self.has_acknowledged = True
             return
         if len(body) % _SETTING.size:
             raise Broken(Code.FRAME_SIZE_ERROR, "settings that are cut")
+        window = self._first_sendable
         for number, value in _SETTING.iter_unpack(body):
             low, high = _SETTING_BOUNDS.get(number, (0, 2**32 - 1))
             if not low <= value <= high:
@@ -438,29 +525,36 @@ class Http2Connection:
             # That frames may be longer does not matter: they would only let one
             # stream keep the others waiting.
             if number == Setting.INITIAL_WINDOW_SIZE:
-                self._set_first_window(value)
+                window = value
+        if window != self._first_sendable:
+            self._set_first_window(window)
         self._has_settings = True
-        self._count_control()
         self._write(Frame.SETTINGS, _ACK, 0, b"")
         self._send_blocked()
 
     def _set_first_window(self, window: int) -> None:
         change = window - self._first_sendable
         self._first_sendable = window
-        for stream in self._streams.values():
+        work = len(self._streams) // HEADER_WORK_COUNT
+        self.work += work
+        self._spend(work)
+        for number, stream in self._streams.items():
             stream.sendable += change
             if stream.sendable > WINDOW_MAX:
                 raise Broken(Code.FLOW_CONTROL_ERROR, "a window grows too large")
+            if stream.pending and stream.sendable > 0:
+                self._blocked.setdefault(number)
 
     def _take_ping(self, flags: int, stream: int, body: bytes) -> None:
         if stream or len(body) != 8:
             raise Broken(Code.FRAME_SIZE_ERROR, "a PING of another size")
+        self._spend(1)
         if not flags & _ACK:
-            self._count_control()
             self._write(Frame.PING, _ACK, 0, body)
 
     def _take_priority(self, _: int, stream: int, body: bytes) -> None:
         # It has no meaning any more, but a form.
+        self._spend(1)
         if not stream:
             raise Broken(Code.PROTOCOL_ERROR, "a priority of no stream")
         if len(body) != _PRIORITY_BYTES:
@@ -468,6 +562,7 @@ class Http2Connection:
 
     def _take_goaway(self, _: int, stream: int, __: bytes) -> None:
         # That the peer will send no more requests, we shall see.
+        self._spend(1)
         if stream:
             raise Broken(Code.PROTOCOL_ERROR, "a GOAWAY of a stream")
 
@@ -495,6 +590,9 @@ class Http2Connection:
         stream = self._streams.get(number)
         if stream is None:
             return True
+        if not data:
+            return not stream.pending
+        self._earn(MESSAGE_EARNS + len(data) // MESSAGE_BYTES_EARN)
         if (
             not stream.pending
             and len(data) <= FRAME_BYTES_MAX
@@ -506,11 +604,37 @@ class Http2Connection:
             self._write(Frame.DATA, 0, number, data)
             return True
         stream.pending.append(memoryview(data))
-        self._blocked.setdefault(number)
+        stream.pending_bytes += len(data)
+        self._pending_bytes += len(data)
         stream.is_told = True
         self._send_pending(number, stream)
         stream.is_told = not stream.pending
         return stream.is_told
+
+    def send_answer(self, number: int, block: bytes, data: bytes, end: bytes) -> None:
+        """Send a whole answer: headers, data and trailers; see the three methods."""
+        stream = self._streams.get(number)
+        if stream is None:
+            return
+        size = len(data)
+        if (
+            stream.is_closed_by_peer
+            and not stream.pending
+            and 0 < size <= min(FRAME_BYTES_MAX, stream.sendable, self._sendable)
+        ):
+            # As most are: three frames as one piece of output.
+            self._sendable -= size
+            self._earn(MESSAGE_EARNS + size // MESSAGE_BYTES_EARN)
+            self._output.append(
+                _frame(Frame.HEADERS, _END_HEADERS, number, block)
+                + _frame(Frame.DATA, 0, number, data)
+                + _frame(Frame.HEADERS, _END_HEADERS | _END_STREAM, number, end)
+            )
+            self._finish(number)
+            return
+        self.send_headers(number, block)
+        self.send_data(number, data)
+        self.send_end(number, end)
 
     def send_end(self, number: int, block: bytes) -> None:
         """End the answer with trailers; the stream is gone when they are sent."""
@@ -544,7 +668,7 @@ class Http2Connection:
         stream = self._streams.get(number)
         if stream is not None and byte_count > STREAM_WINDOW:
             assert byte_count <= EXPECTED_BYTES_MAX
-            self._expecting.append((number, byte_count - STREAM_WINDOW))
+            self._expecting[number] = byte_count - STREAM_WINDOW
             self._grant()
 
     def release(self, number: int, byte_count: int) -> None:
@@ -555,8 +679,8 @@ class Http2Connection:
             self._write(Frame.WINDOW_UPDATE, 0, number, _U32.pack(byte_count))
 
     def relax(self) -> None:
-        """Some time has passed: the peer may have control frames answered again."""
-        self._control = 0
+        """Refill the allowance; to be called at regular times."""
+        self._allowance = max(self._allowance, ALLOWANCE)
 
     def ping(self) -> None:
         """Ask the peer for a sign of life; anything that comes is one."""
@@ -577,25 +701,40 @@ class Http2Connection:
         """How many requests are not answered completely."""
         return len(self._streams)
 
+    @property
+    def has_only_ping_answer(self) -> bool:
+        """Whether the answer to one PING is all that is to be sent."""
+        output = self._output
+        return len(output) == 1 and output[0][_KIND_AT] == Frame.PING
+
+    @property
+    def has_greeted(self) -> bool:
+        """Whether the peer has sent its preface and settings."""
+        return self._has_settings
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes wait for the peer's windows."""
+        return self._pending_bytes
+
     # What follows.
 
     def _grant(self) -> None:
         while self._expecting:
-            number, byte_count = self._expecting[0]
-            stream = self._streams.get(number)
-            if stream is not None:
-                if self._expected_bytes + byte_count > EXPECTED_BYTES_MAX:
-                    return
-                self._expected_bytes += byte_count
-                stream.expected = byte_count
-                stream.receivable += byte_count
-                self._write(Frame.WINDOW_UPDATE, 0, number, _U32.pack(byte_count))
-            self._expecting.popleft()
+            number, byte_count = next(iter(self._expecting.items()))
+            if self._expected_bytes + byte_count > EXPECTED_BYTES_MAX:
+                return
+            del self._expecting[number]
+            stream = self._streams[number]
+            self._expected_bytes += byte_count
+            stream.expected = byte_count
+            stream.receivable += byte_count
+            self._write(Frame.WINDOW_UPDATE, 0, number, _U32.pack(byte_count))
 
     def _send_blocked(self) -> None:
-        for number in list(self._blocked):
-            if self._sendable <= 0:
-                return
+        blocked = self._blocked
+        while blocked and self._sendable > 0:
+            number = next(iter(blocked))
             stream = self._streams[number]
             self._send_pending(number, stream)
             if not stream.pending and number in self._streams and not stream.is_told:
@@ -604,32 +743,38 @@ class Http2Connection:
 
     def _send_pending(self, number: int, stream: _Stream) -> None:
         """Send what the windows take, and the end if that is all."""
+        self._blocked.pop(number, None)
         while stream.pending:
             data = stream.pending[0]
             size = min(len(data), stream.sendable, self._sendable, FRAME_BYTES_MAX)
-            if size <= 0 and data:
-                # Whoever is served next is somebody else.
-                self._blocked[number] = self._blocked.pop(number, None)
+            if size <= 0:
+                if stream.sendable > 0:
+                    # Behind the other streams that wait for the connection's window.
+                    self._blocked[number] = None
                 return
             stream.sendable -= size
+            stream.pending_bytes -= size
             self._sendable -= size
+            self._pending_bytes -= size
+            self.work += 1
             self._write(Frame.DATA, 0, number, bytes(data[:size]))
             if size < len(data):
                 stream.pending[0] = data[size:]
             else:
                 stream.pending.popleft()
-        self._blocked.pop(number, None)
         if stream.closing is not None:
             self._output.append(stream.closing)
             self._finish(number)
 
     def _finish(self, number: int) -> None:
-        self._control = max(0, self._control - 1)
+        self._earn(ANSWER_EARNS)
         self._forget(number)
 
     def _forget(self, number: int) -> None:
         stream = self._streams.pop(number)
         self._blocked.pop(number, None)
+        self._expecting.pop(number, None)
+        self._pending_bytes -= stream.pending_bytes
         if stream.expected:
             self._expected_bytes -= stream.expected
         if self._expecting:
@@ -640,10 +785,16 @@ class Http2Connection:
         if len(self._abandoned) > STREAMS_MAX:
             del self._abandoned[next(iter(self._abandoned))]
 
-    def _count_control(self) -> None:
-        self._control += 1
-        if self._control > CONTROL_MAX:
-            raise Broken(Code.ENHANCE_YOUR_CALM, "nothing but control frames")
+    def _earn(self, units: int) -> None:
+        self._allowance = min(self._allowance + units, ALLOWANCE_MAX)
+
+    def _spend(self, units: int) -> None:
+        self._allowance -= units
+        if self._allowance < 0:
+            raise Broken(
+                Code.ENHANCE_YOUR_CALM,
+                "too many frames that bring no request forward",
+            )
 
     def _write(self, kind: Frame, flags: int, stream: int, body: bytes) -> None:
         self._output.append(_frame(kind, flags, stream, body))

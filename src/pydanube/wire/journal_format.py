@@ -108,6 +108,7 @@ class Kind(IntEnum):
     PRODUCER_DELETED = 9
     SNAPSHOT_END = 10
     CURSOR_MAPS = 11
+    METADATA_REVISION = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +202,13 @@ class ProducerDeleted:
 
 
 @dataclass(frozen=True, slots=True)
+class MetadataRevision:
+    """The metadata store has this revision or a later one on disk."""
+
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotEnd:
     """The snapshot at the head of a file is whole and had so many entries."""
 
@@ -217,6 +225,7 @@ Entry = (
     | TopicDeleted
     | SubscriptionDeleted
     | ProducerDeleted
+    | MetadataRevision
     | SnapshotEnd
 )
 
@@ -576,6 +585,14 @@ def _decode_producer_deleted(body: memoryview) -> ProducerDeleted:
     return ProducerDeleted(topic_id, _text(body[_TOPIC.size :]))
 
 
+def _encode_metadata_revision(entry: MetadataRevision) -> tuple[Kind, bytes]:
+    return Kind.METADATA_REVISION, _COUNT.pack(entry.revision)
+
+
+def _decode_metadata_revision(body: memoryview) -> MetadataRevision:
+    return MetadataRevision(_COUNT.unpack(body)[0])
+
+
 def _encode_snapshot_end(entry: SnapshotEnd) -> tuple[Kind, bytes]:
     return Kind.SNAPSHOT_END, _COUNT.pack(entry.count)
 
@@ -603,6 +620,7 @@ _ENCODE: dict[type, Callable[[Any], tuple[Kind, bytes]]] = {
     TopicDeleted: _encode_topic_deleted,
     SubscriptionDeleted: _encode_subscription_deleted,
     ProducerDeleted: _encode_producer_deleted,
+    MetadataRevision: _encode_metadata_revision,
     SnapshotEnd: _encode_snapshot_end,
 }
 
@@ -617,5 +635,6 @@ _DECODE: dict[int, Callable[[memoryview], Entry]] = {
     Kind.TOPIC_DELETED: _decode_topic_deleted,
     Kind.SUBSCRIPTION_DELETED: _decode_subscription_deleted,
     Kind.PRODUCER_DELETED: _decode_producer_deleted,
+    Kind.METADATA_REVISION: _decode_metadata_revision,
     Kind.SNAPSHOT_END: _decode_snapshot_end,
 }

@@ -17,6 +17,7 @@ from pydanube.model.errors import BrokerError, InvalidRequest, error_of
 from pydanube.model.policy import (
     AtTime,
     Backoff,
+    CorruptionPolicy,
     DispatchLimits,
     DispatchMode,
     Durability,
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+RANGES_MAX = 32 * 1024
+"""How many ranges one ACK, NACK or MARK_DONE may hold; they always fit into a frame."""
+
 _TYPES = {
     SubscriptionType.EXCLUSIVE: pb.EXCLUSIVE,
     SubscriptionType.SHARED: pb.SHARED,
@@ -64,6 +68,11 @@ _POISON = {
     PoisonPolicy.DROP: pb.POISON_DROP,
 }
 
+_CORRUPTION = {
+    CorruptionPolicy.STOP: pb.CORRUPTION_STOP,
+    CorruptionPolicy.SKIP: pb.CORRUPTION_SKIP,
+}
+
 
 def error_to_wire(error: BrokerError) -> pb.Error:
     """What the peer is told of *error*."""
@@ -83,6 +92,7 @@ def policy_to_wire(policy: TopicPolicy) -> pb.TopicPolicy:
         retention_age_s=policy.retention.age_s or 0,
         retention_bytes_max=policy.retention.bytes_max or 0,
         ttl_s=policy.ttl_s or 0,
+        on_corruption=on_corruption_to_wire(policy.on_corruption),
     )
 
 
@@ -100,7 +110,18 @@ def policy_from_wire(message: pb.TopicPolicy) -> TopicPolicy:
             bytes_max=message.retention_bytes_max or None,
         ),
         ttl_s=seconds_from_wire("time to live", message.ttl_s),
+        on_corruption=on_corruption_from_wire(message.on_corruption),
     )
+
+
+def on_corruption_to_wire(on_corruption: CorruptionPolicy) -> pb.CorruptionPolicy:
+    """A topic's policy about corrupt segments as it is sent."""
+    return _CORRUPTION[on_corruption]
+
+
+def on_corruption_from_wire(number: pb.CorruptionPolicy) -> CorruptionPolicy:
+    """The policy that was sent."""
+    return _known("corruption policy", number, _CORRUPTION)
 
 
 def limits_to_wire(limits: NamespacePolicy) -> pb.NamespacePolicy:
@@ -267,9 +288,43 @@ def ranges_to_wire(ranges: Iterable[Range]) -> pb.OffsetRanges:
     )
 
 
-def ranges_from_wire(message: pb.OffsetRanges) -> list[Range]:
-    """Offset ranges as they were sent; pairs that are not ranges are dropped."""
-    return [(b, e) for b, e in zip(message.base, message.end, strict=False) if b < e]
+def divided_to_wire(ranges: Iterable[Range]) -> list[pb.OffsetRanges]:
+    """Offset ranges as they are sent, ``RANGES_MAX`` to a message; at least one."""
+    pairs = list(ranges)
+    return [
+        ranges_to_wire(pairs[at : at + RANGES_MAX])
+        for at in range(0, max(len(pairs), 1), RANGES_MAX)
+    ]
+
+
+def ranges_from_wire(
+    message: pb.OffsetRanges, count_max: int | None = None
+) -> list[Range]:
+    """
+    Offset ranges as they were sent.
+
+    Raises:
+        InvalidRequest: A base has no end or an end no base, a range is empty or ends
+            before it begins, or there are more than *count_max*.
+    """
+    bases, ends = message.base, message.end
+    if len(bases) != len(ends):
+        raise InvalidRequest(
+            f"offset ranges have {len(bases)} bases and {len(ends)} ends: each range "
+            "needs one of both"
+        )
+    if count_max is not None and len(bases) > count_max:
+        raise InvalidRequest(
+            f"{len(bases)} offset ranges in one message, at most {count_max} are "
+            "allowed: send several messages"
+        )
+    for base, end in zip(bases, ends, strict=True):
+        if base >= end:
+            raise InvalidRequest(
+                f"the offset range {base} to {end} is empty: its end must be greater "
+                "than its base"
+            )
+    return list(zip(bases, ends, strict=True))
 
 
 def subscription_to_wire(
@@ -301,7 +356,10 @@ def subscription_to_wire(
             expired=counts.expired,
             dead_lettered=counts.dead_lettered,
             given_up=counts.given_up,
+            skipped=counts.skipped,
         ),
+        stopped_by=description.stopped_by or "",
+        skipped=ranges_to_wire(description.skipped),
     )
 
 
@@ -328,6 +386,8 @@ def subscription_from_wire(
         blocked=tuple(ranges_from_wire(message.blocked)),
         parked=message.parked,
         dead_letter_error=message.dead_letter_error or None,
+        stopped_by=message.stopped_by or None,
+        skipped=tuple(ranges_from_wire(message.skipped)),
         is_paused=message.is_paused,
         settings=settings_from_wire(message.settings),
         counts=SubscriptionCounts(
@@ -338,6 +398,7 @@ def subscription_from_wire(
             expired=counts.expired,
             dead_lettered=counts.dead_lettered,
             given_up=counts.given_up,
+            skipped=counts.skipped,
         ),
     )
 
@@ -447,6 +508,7 @@ def segments_to_wire(segments: Segments) -> pb.Segments:
                 url=segment.url,
                 object_name=segment.object_name,
                 checksum=segment.checksum,
+                part_checksums=segment.part_checksums,
                 first_publish_time=segment.first_publish_time,
                 last_publish_time=segment.last_publish_time,
                 sealed_at=segment.sealed_at,
@@ -474,6 +536,11 @@ def segments_from_wire(message: pb.Segments) -> Segments:
                 url=segment.url,
                 object_name=segment.object_name,
                 checksum=(segment.checksum if segment.HasField("checksum") else None),
+                part_checksums=(
+                    segment.part_checksums
+                    if segment.HasField("part_checksums")
+                    else None
+                ),
                 first_publish_time=segment.first_publish_time,
                 last_publish_time=segment.last_publish_time,
                 sealed_at=segment.sealed_at,

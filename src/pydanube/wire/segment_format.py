@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -194,6 +195,15 @@ def object_prefix(root: str, topic: str) -> str:
 def object_name(root: str, topic: str, base: int, end: int, epoch: int) -> str:
     """The name of the object with the messages ``base … end`` of *topic*."""
     return f"{object_prefix(root, topic)}{base:020d}-{end:020d}-{epoch}{SUFFIX}"
+
+
+def part_name(object_name: str) -> str:
+    """
+    The name of the file below ``PARTS`` that becomes the object called *object_name*.
+
+    It is short, however long the names of the namespace and the topic are.
+    """
+    return blake2b(object_name.encode(), digest_size=16).hexdigest()
 
 
 def rewritten_name(prefix: str, base: int, end: int, epoch: int, run: Run) -> str:

@@ -1,13 +1,16 @@
 """What the broker promises that a client alone cannot show."""
 
+import msgspec
 import pytest
 
 from pydanube.broker import sessions
-from pydanube.model.errors import MetadataUnavailable
-from pydanube.model.names import TopicName
-from pydanube.model.policy import TopicPolicy
-from support.batches import frame_of
-from support.brokers import A_TOPIC, RELIABLE, Outcome, with_world
+from pydanube.metadata import keys
+from pydanube.metadata.store import ABSENT
+from pydanube.model.errors import InvalidName, MetadataUnavailable, TopicNotFound
+from pydanube.model.names import NamespaceName, TopicName
+from pydanube.model.policy import NamespacePolicy, TopicPolicy
+from support.batches import frame_of, payloads_of
+from support.brokers import A_TOPIC, RELIABLE, Outcome, with_bare_broker, with_world
 from support.running import TOPIC, published, with_broker
 
 
@@ -116,5 +119,45 @@ def test_a_topic_whose_opening_failed_half_way_can_be_opened_again():
             assert await outcome.offset() == 0
             await broker.storage.seal(topic.topic_id)
             await broker.delete_topic(A_TOPIC)
+
+    with_world(test)
+
+
+def test_a_topic_with_a_name_that_is_too_long_is_not_created():
+    async def test(broker):
+        name = TopicName.parse("/default/" + "é" * 128)
+        with pytest.raises(InvalidName, match="256 bytes"):
+            await broker.create_topic(name, RELIABLE)
+        with pytest.raises(InvalidName, match="256 bytes"):
+            await broker.open_producer(name, "p", policy=RELIABLE)
+        with pytest.raises(InvalidName, match="263 bytes"):
+            await broker.create_partitioned_topic(name, 2, RELIABLE)
+        with pytest.raises(InvalidName, match="256 bytes"):
+            await broker.create_namespace(NamespaceName("é" * 128), NamespacePolicy())
+
+    with_bare_broker(test)
+
+
+def test_a_topic_of_an_older_broker_with_such_a_name_can_be_read_and_deleted(caplog):
+    name = TopicName.parse("/default/" + "é" * 255)
+
+    async def test(world):
+        async with world.broker() as broker:
+            await broker.create_topic(A_TOPIC, RELIABLE)
+            record = (await world.store.get(keys.topic(A_TOPIC))).value
+            record = msgspec.structs.replace(record, topic_id=77)
+            await world.store.put(keys.topic(name), record, expected=ABSENT)
+            topic = await broker.topic(name)
+            topic.take(frame_of([b"a"]), stored := Outcome())
+            await stored.offset()
+        async with world.broker() as broker:
+            topic = await broker.topic(name)
+            assert payloads_of(topic.log.read_tail(0, bytes_max=1)) == [b"a"]
+            await broker.delete_topic(name)
+            with pytest.raises(TopicNotFound):
+                await broker.topic(name)
+        said = [each.message for each in caplog.records]
+        assert all("has 510 bytes in UTF-8" in each for each in said)
+        assert len(said) == 2
 
     with_world(test)

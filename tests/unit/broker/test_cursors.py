@@ -186,7 +186,7 @@ def test_what_is_deleted_is_not_written_and_who_waits_is_told():
     told = []
     for topic, name in ((1, "s"), (1, "t"), (2, "s")):
         cursors.save_now(topic, name, Cursor(0), told.append)
-    cursors.forget(1, "s")
+    cursors.forget(1, ["s"])
     loop.run()
     assert [(topic, name) for _, topic, name, _ in saved.entries] == [
         (1, "t"),
@@ -195,6 +195,6 @@ def test_what_is_deleted_is_not_written_and_who_waits_is_told():
     assert [type(error) for error in told] == [SubscriptionNotFound] + [type(None)] * 2
     for name in "st":
         cursors.mark(1, name, Cursor(0))
-    cursors.forget(1)
+    cursors.forget(1, "st")
     loop.run(1)
     assert len(saved.entries) == 2

@@ -19,6 +19,7 @@ from pydanube.model.policy import (
     Start,
     TopicPolicy,
 )
+from pydanube.wire.frames import GROWTH_BYTES_MAX
 from support.batches import A_TIME
 from support.brokers import (
     A_NOW_US,
@@ -426,7 +427,7 @@ def test_a_message_that_cannot_be_read_does_not_keep_the_others():
         subscription.nack([(0, 2)])
         assert [each[0] for each in await dead(broker, 1)] == [b"whole"]
         await until(lambda: subscription.describe(2).parked == 1)
-        assert "cannot be read" in subscription.describe(2).dead_letter_error
+        assert "is missing" in subscription.describe(2).dead_letter_error
 
     with_subscription(test)
 
@@ -490,6 +491,31 @@ def test_history_and_reasons_are_bounded():
     found.address(Of, "broker")
     assert len(json.loads(found.attributes["x-dead-letter-history"])) == HISTORY_MAX
     assert len(found.attributes["x-failure-reason"]) == 1000
+
+
+def test_what_is_added_to_a_dead_letter_takes_less_than_a_batch_may_grow():
+    long = "\N{PILE OF POO}" * 1000
+    entry = {"topic": long, "subscription": long, "reason": long}
+    found = letter(
+        **{
+            "x-original-topic": long,
+            "x-original-subscription": long,
+            "x-failure-reason": long,
+            "x-dead-letter-history": json.dumps([entry] * 100),
+        }
+    )
+    before = found.size
+
+    class Of:
+        topic = TopicName.parse(f"/{'é' * 127}/{'é' * 127}")
+        name = "é" * 127
+
+    found.producer = "é" * 127
+    found.park = Park(1, 2, 3, long)
+    found.address(Of, "http://" + "a" * 253 + ":6650")
+    size = sum(len(k.encode()) + len(v.encode()) for k, v in found.attributes.items())
+    assert before > GROWTH_BYTES_MAX
+    assert size < GROWTH_BYTES_MAX - 2048
 
 
 @pytest.mark.parametrize("noted", ["", "no json", "{}", "[1, null]"])

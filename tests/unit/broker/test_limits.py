@@ -3,11 +3,16 @@ import asyncio
 import pytest
 
 from pydanube.broker.limits import PublishRate, verify
-from pydanube.model.errors import CorruptBatch, MessageTooLarge, QuotaExceeded
+from pydanube.model.errors import (
+    CorruptBatch,
+    InvalidRequest,
+    MessageTooLarge,
+    QuotaExceeded,
+)
 from pydanube.model.names import SubscriptionName, TopicName
 from pydanube.model.policy import NamespacePolicy, Start, SubscriptionType
-from pydanube.wire.batches import Codec
-from support.batches import frame_of
+from pydanube.wire.batches import BATCH_MESSAGES_MAX, Codec
+from support.batches import empty_messages, frame_of
 from support.brokers import (
     A_TOPIC,
     NON_RELIABLE,
@@ -96,6 +101,16 @@ def test_a_damaged_batch_is_found_whatever_the_limit(size_max):
         frame.buffer[-9] ^= 1
         with pytest.raises(CorruptBatch):
             verify(frame, size_max, A_TOPIC)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_batch_of_too_many_messages_is_refused_before_it_is_decoded(codec):
+    verify(empty_messages(BATCH_MESSAGES_MAX, codec), 0, A_TOPIC)
+    frame = empty_messages(BATCH_MESSAGES_MAX + 1, codec)
+    # Whatever else is wrong is not looked for.
+    frame.buffer[-1] ^= 1
+    with pytest.raises(InvalidRequest, match=r"65537 messages .* at most 65536"):
+        verify(frame, 0, A_TOPIC)
 
 
 # In a broker.

@@ -272,3 +272,19 @@ def test_an_error_that_is_raised_again_and_again_does_not_grow(stage):
     while traceback is not None:
         depth, traceback = depth + 1, traceback.tb_next
     assert depth < 10
+
+
+def test_a_remembered_producer_is_idle_whenever_it_has_no_place():
+    places = Places(TOPIC)
+    places.remember("a")
+    place = places.enter(Request(name="b"), 0)
+    places.remember("b")
+    assert places.longest_idle(9) == ["a"]
+    again = places.enter(Request(name="a"), 0)
+    assert places.idle_count == 0
+    places.leave(place)
+    places.leave(again)
+    assert places.longest_idle(9) == ["b", "a"]
+    places.forget("b")
+    places.forget("a")
+    assert places.idle_count == 0

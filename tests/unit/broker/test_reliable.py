@@ -1,14 +1,17 @@
 """A stored topic's subscription at work: time, failures, limits, and what it says."""
 
 import asyncio
+import errno
 import tracemalloc
 from dataclasses import replace
 
 import pytest
 
-from pydanube.model.errors import OffsetDropped
+from pydanube.broker.reliable import SKIP_ATTEMPTS_MIN
+from pydanube.model.errors import CorruptSegment, OffsetDropped
 from pydanube.model.names import SubscriptionName, TopicName
 from pydanube.model.policy import (
+    CorruptionPolicy,
     DispatchLimits,
     FailurePolicy,
     NamespacePolicy,
@@ -18,11 +21,20 @@ from pydanube.model.policy import (
     TopicPolicy,
 )
 from pydanube.wire.batches import Codec
-from support.brokers import A_NOW_US, A_TOPIC, RELIABLE, with_bare_broker, with_world
+from support.brokers import (
+    A_NOW_US,
+    A_TOPIC,
+    RELIABLE,
+    BrokerWorld,
+    with_bare_broker,
+    with_world,
+)
 from support.compacted import compact
+from support.corrupt_objects import CorruptibleObjects
 from support.readers import S, a_while, attach, publish, stored, subscribe
 from support.storages import until
 
+SKIPPING = TopicPolicy(on_corruption=CorruptionPolicy.SKIP)
 NO_DELAY = FailurePolicy(redelivery_delay_s=0.0)
 
 
@@ -255,6 +267,27 @@ def test_a_description_stays_possible_when_retention_was_faster():
         while reader.reason is None:
             await a_while()
         assert isinstance(reader.reason, OffsetDropped)
+
+    with_subscription(test)
+
+
+def test_messages_before_lost_ones_are_delivered_again_and_those_behind_follow():
+    async def test(broker, topic, subscription):
+        for at in range(3):
+            await publish(topic, b"%d" % at)
+            await broker.storage.seal(topic.topic_id)
+        topic.log.segments = (topic.log.segments[0], topic.log.segments[2])
+        assert subscription.describe(3).backlog == 2
+        reader, _ = attach(subscription)
+        while reader.reason is None:
+            await a_while()
+        assert isinstance(reader.reason, OffsetDropped)
+        assert await reader.offsets(1) == [0]
+        again, _ = attach(subscription)
+        assert await again.offsets(2) == [0, 2]
+        assert again.reason is None
+        subscription.ack([(0, 1), (2, 3)], 0)
+        assert subscription.describe(3).cursor == 3
 
     with_subscription(test)
 
@@ -572,3 +605,234 @@ def test_pieces_between_gaps_are_delivered_together():
         assert len(reader.frames) == 2
 
     with_gaps(test, kept=range(1, 200, 2), count=200, rows_max=1000)
+
+
+# Segments that cannot be read.
+
+
+def with_segments(test, policy=RELIABLE, *, sealed=2, row_group_bytes=1):
+    """
+    Run *test* with a topic of segments ``0 … 2`` and so on, each message in a row
+    group of its own, and a message behind them that is not sealed.
+    """
+    objects = CorruptibleObjects()
+
+    async def run(world):
+        async with world.broker() as broker:
+            topic = await broker.create_topic(A_TOPIC, policy)
+            for at in range(sealed):
+                for payload in (b"%d" % (2 * at), b"%d" % (2 * at + 1)):
+                    await publish(topic, payload)
+                await broker.storage.seal(topic.topic_id)
+            await publish(topic, b"%d" % (2 * sealed))
+            subscription = await subscribe(broker)
+            await broker.set_failure_policy(A_TOPIC, S, NO_DELAY)
+            await test(broker, topic, subscription, objects)
+
+    world = BrokerWorld(objects=objects, row_group_bytes=row_group_bytes)
+    with_world(run, world)
+
+
+def name_of(topic, index):
+    return topic.segments[index].object_name
+
+
+def let_it_read_again(topic):
+    """As if the time of the next attempt had come."""
+    cache = topic.log._cache
+    cache._kept.clear()
+    for error in cache._failed.values():
+        error.retry_at = 0.0
+
+
+def test_a_corrupt_segment_stops_a_subscription_with_an_error_that_names_it(caplog):
+    async def test(broker, topic, subscription, objects):
+        objects.damage(name_of(topic, 1))
+        reader, _ = attach(subscription)
+        assert await reader.offsets(2) == [0, 1]
+        subscription.ack([(0, 2)], 0)
+        await until(lambda: reader.reason is not None)
+        assert isinstance(reader.reason, CorruptSegment)
+        assert name_of(topic, 1) in str(reader.reason)
+        assert "offsets 2 to 3" in str(reader.reason)
+        facts = subscription.describe(5)
+        assert facts.stopped_by == str(reader.reason)
+        assert facts.cursor == 2
+        assert subscription.is_stopped
+        assert broker.storage.stats.corrupt_segment_count == 1
+        assert len(reader.got) == 2
+
+    with_segments(test)
+    assert len([each for each in caplog.records if each.levelname == "ERROR"]) == 2
+    assert not any(each.exc_info for each in caplog.records)
+
+
+def test_a_stopped_subscription_gives_each_consumer_the_error_without_reading_again(
+    caplog,
+):
+    async def test(broker, topic, subscription, objects):
+        objects.damage(name_of(topic, 0))
+        reader, _ = attach(subscription)
+        await until(lambda: reader.reason is not None)
+        opened = len(objects.opened)
+        for _ in range(20):
+            again, _ = attach(subscription)
+            await until(lambda reader=again: reader.reason is not None)
+            assert str(again.reason) == str(reader.reason)
+        assert len(objects.opened) == opened
+
+    with_segments(test)
+    assert len([each for each in caplog.records if each.levelname == "ERROR"]) == 2
+
+
+def test_consumers_may_acknowledge_what_they_have_before_they_are_told():
+    async def test(broker, topic, subscription, objects):
+        objects.damage(name_of(topic, 1))
+        reader, _ = attach(subscription)
+        await reader.first(2)
+        await until(lambda: subscription.is_stopped)
+        await a_while()
+        assert reader.reason is None
+        subscription.ack([(0, 1)], 0)
+        await a_while()
+        assert reader.reason is None
+        subscription.ack([(1, 2)], 0)
+        await until(lambda: reader.reason is not None)
+        assert subscription.describe(5).cursor == 2
+
+    with_segments(test)
+
+
+def test_consumers_that_acknowledge_nothing_are_told_after_a_while():
+    async def test(broker, topic, subscription, objects):
+        objects.damage(name_of(topic, 1))
+        reader, _ = attach(subscription)
+        await reader.first(2)
+        await until(lambda: subscription.is_stopped)
+        subscription._close_at = 0.0
+        subscription.on_policy_changed()
+        await until(lambda: reader.reason is not None)
+        assert isinstance(reader.reason, CorruptSegment)
+
+    with_segments(test)
+
+
+@pytest.mark.parametrize("kind", ["damaged", "missing", "unreadable"])
+def test_a_stopped_subscription_goes_on_when_the_segment_is_repaired(kind):
+    async def test(broker, topic, subscription, objects):
+        name = name_of(topic, 0)
+        if kind == "damaged":
+            objects.damage(name)
+        elif kind == "missing":
+            objects.errors[name] = FileNotFoundError(name)
+        else:
+            objects.errors[name] = OSError(errno.EIO, "I/O error")
+        reader, _ = attach(subscription)
+        await until(lambda: reader.reason is not None)
+        assert {"damaged": "damaged", "missing": "is missing"}.get(
+            kind, "I/O error"
+        ) in str(reader.reason)
+        objects.repair(name)
+        let_it_read_again(topic)
+        again, _ = attach(subscription)
+        assert await again.offsets(5) == [0, 1, 2, 3, 4]
+        facts = subscription.describe(5)
+        assert facts.stopped_by is None
+        assert facts.counts.skipped == 0
+        assert broker.storage.stats.corrupt_segment_count == 0
+
+    with_segments(test)
+
+
+def test_a_stopped_subscription_goes_on_behind_the_segment_after_a_seek():
+    async def test(broker, topic, subscription, objects):
+        objects.damage(name_of(topic, 0))
+        reader, _ = attach(subscription)
+        await until(lambda: reader.reason is not None)
+        await broker.seek(topic, subscription, 2)
+        assert subscription.describe(5).stopped_by is None
+        again, _ = attach(subscription)
+        assert await again.offsets(3) == [2, 3, 4]
+
+    with_segments(test)
+
+
+def test_a_subscription_behind_a_corrupt_segment_is_not_disturbed():
+    async def test(broker, topic, subscription, objects):
+        objects.damage(name_of(topic, 0))
+        other = await subscribe(broker, SubscriptionName("other"))
+        await broker.seek(topic, other, 2)
+        reader, _ = attach(other)
+        stopped, _ = attach(subscription)
+        await until(lambda: stopped.reason is not None)
+        assert await reader.offsets(3) == [2, 3, 4]
+        assert reader.reason is None
+
+    with_segments(test)
+
+
+def test_a_corrupt_row_group_is_skipped_and_counted_if_the_policy_says_so(caplog):
+    async def test(broker, topic, subscription, objects):
+        objects.damage(name_of(topic, 0), row_group=1)
+        reader, _ = attach(subscription)
+        assert await reader.offsets(4) == [0, 2, 3, 4]
+        facts = subscription.describe(5)
+        assert facts.skipped == ((1, 2),)
+        assert facts.counts.skipped == 1
+        assert broker.counts.skipped == 1
+        assert facts.stopped_by is None
+        subscription.ack([(0, 1)], 0)
+        assert subscription.describe(5).cursor == 2
+
+    with_segments(test, SKIPPING)
+    (skips,) = [each for each in caplog.records if "skips" in each.message]
+    assert "1 messages from offset 1 to 2" in skips.message
+
+
+def test_a_missing_segment_is_skipped_only_after_some_attempts():
+    async def test(broker, topic, subscription, objects):
+        name = name_of(topic, 0)
+        objects.errors[name] = FileNotFoundError(name)
+        reader, _ = attach(subscription)
+        for attempts in range(1, SKIP_ATTEMPTS_MIN):
+            await until(lambda count=attempts: objects.opened.count(name) == count)
+            await a_while()
+            assert not reader.got
+            let_it_read_again(topic)
+            subscription.on_policy_changed()
+        assert await reader.offsets(3) == [2, 3, 4]
+        assert subscription.describe(5).skipped == ((0, 2),)
+        assert reader.reason is None
+
+    with_segments(test, SKIPPING)
+
+
+def test_a_redelivery_that_cannot_be_read_any_more_is_skipped():
+    async def test(broker, topic, subscription, objects):
+        reader, _ = attach(subscription)
+        await reader.first(5)
+        objects.damage(name_of(topic, 0))
+        topic.log._cache._kept.clear()
+        subscription.nack([(0, 2)])
+        assert (await reader.offsets(6))[-1] == 1
+        subscription.ack([(1, 5)], 0)
+        await until(lambda: subscription.describe(5).cursor == 5)
+        assert subscription.describe(5).skipped == ((0, 1),)
+        assert subscription.describe(5).in_flight == 0
+
+    with_segments(test, SKIPPING)
+
+
+def test_a_changed_policy_lets_a_stopped_subscription_skip():
+    async def test(broker, topic, subscription, objects):
+        objects.damage(name_of(topic, 1))
+        reader, _ = attach(subscription)
+        await reader.first(2)
+        await until(lambda: subscription.is_stopped)
+        await broker.set_on_corruption(A_TOPIC, CorruptionPolicy.SKIP)
+        assert await reader.offsets(4) == [0, 1, 3, 4]
+        assert topic.describe().policy.on_corruption is CorruptionPolicy.SKIP
+        await broker.set_on_corruption(A_TOPIC, CorruptionPolicy.STOP)
+        assert topic.log.policy.on_corruption is CorruptionPolicy.STOP
+
+    with_segments(test)

@@ -196,6 +196,22 @@ async def test_each_message_is_judged_by_the_version_that_it_names(broker):
     await producer.taken(NO_ORDER, version=2)
 
 
+@with_broker
+async def test_a_schema_that_may_take_long_is_validated_in_another_process(broker):
+    # Twice the same reference for the same property: exponential in the depth.
+    twice = [{"properties": {"next": {"$ref": "#"}, "id": {"type": "integer"}}}] * 2
+    definition = json.dumps({"allOf": twice})
+    found, _ = await broker.registry.register("orders", new_schema(definition))
+    await broker.create_topic(A_TOPIC, RELIABLE, strict(validates_payload=True))
+    topic, session = await broker.open_producer(A_TOPIC, "p", policy=None)
+    producer = Publisher(topic, session, found.schema_id)
+    deep = b'{"next":' * 200 + b"%b" + b"}" * 200
+    await producer.taken(deep % b'{"id": 1}')
+    # It is refused later, not at once: publishing itself does not raise.
+    outcome = producer.publish(deep % b'{"id": "one"}')
+    assert isinstance(await outcome.error(), InvalidPayload)
+
+
 AVRO = json.dumps(
     {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
 )

@@ -3,6 +3,7 @@ import errno
 
 import pytest
 
+from pydanube.broker.sessions import IDLE_PRODUCERS_MAX
 from pydanube.model.errors import (
     Closed,
     DiskFull,
@@ -349,3 +350,18 @@ def test_who_took_over_a_sequence_that_was_not_written_has_to_come_again():
         assert await publish(topic, again).offset() == 0
 
     on_full_disk(test)
+
+
+def test_more_producers_than_may_be_idle_continue_their_sessions_after_a_restart():
+    names = [f"p-{number}" for number in range(IDLE_PRODUCERS_MAX + 10)]
+
+    async def test(world):
+        async with world.broker() as broker:
+            before = [(await opened(broker, name))[1] for name in names]
+        async with world.broker() as broker:
+            for name, session in zip(names, before, strict=True):
+                resume = (session.producer_id, session.epoch)
+                _, after = await opened(broker, name, resume=resume)
+                assert (after.producer_id, after.epoch) == resume
+
+    with_world(test)

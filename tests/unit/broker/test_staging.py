@@ -473,10 +473,10 @@ def test_a_commit_whose_topic_cannot_be_opened_does_not_keep_the_broker_from_sta
     class Store(FailingStore):
         failing = ()
 
-        async def scan(self, prefix):
+        async def scan(self, prefix, **page):
             if any(prefix.path.startswith(each) for each in self.failing):
                 raise MetadataUnavailable(f"{prefix}: on purpose")
-            return await super().scan(prefix)
+            return await super().scan(prefix, **page)
 
     with_world(test, BrokerWorld(Store()))
 

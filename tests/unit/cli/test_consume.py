@@ -100,6 +100,22 @@ def test_values_are_printed_where_there_are_some_and_payloads_where_not():
     assert (said["value"], said["schema_id"]) == ({"a": "payload"}, 0)
 
 
+def _nested(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_a_value_that_nests_too_deep_for_json_does_not_end_the_output():
+    message = message_of(b"payload")
+    message.place[0].decode = lambda _: [_nested(5000)]
+    batch = MessageBatch.of(message.topic, [message])
+    assert RENDERERS[Output.TEXT, True](batch) == [b"payload\n"]
+    [line] = RENDERERS[Output.JSON, True](batch)
+    assert "value cannot be shown" in json.loads(line)["value_error"]
+
+
 @pytest.mark.parametrize(
     ("byte_count", "count"), [(0, 0), (1, 0), (2, 1), (3, 1), (5, 2), (6, 3)]
 )

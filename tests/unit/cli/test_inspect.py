@@ -1,12 +1,16 @@
 """A journal file is judged as a whole; a segment is described."""
 
 import json
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from pydanube.cli.main import app
+from pydanube.model.errors import CorruptSegment
 from pydanube.model.ids import Epoch, Offset, TopicId
+from pydanube.servers.errors import exit_code_of
 from pydanube.storage.segments import encode_segment
 from pydanube.wire.journal_format import (
     Batch,
@@ -155,6 +159,17 @@ def test_a_segment_is_described(segment):
     assert TOPIC in result.stdout
     assert "5 \u2026 8" in result.stdout
     assert "payload" in result.stdout
+
+
+def test_a_damaged_segment_has_an_exit_code_of_its_own(segment):
+    content = bytearray(Path(segment).read_bytes())
+    with pq.ParquetFile(segment) as file:
+        chunk = file.metadata.row_group(0).column(3)
+    content[chunk.data_page_offset + chunk.total_compressed_size - 1] ^= 1
+    Path(segment).write_bytes(content)
+    result = CliRunner().invoke(app, ["inspect", "segment", segment])
+    assert result.exit_code == exit_code_of(CorruptSegment)
+    assert "Row group 0 is damaged: column payload" in result.stdout
 
 
 def test_a_segment_is_described_for_machines(segment):

@@ -47,6 +47,20 @@ def test_waiting_ends_at_once_and_what_follows_still_runs(number):
     assert raised.value.number == number
 
 
+def test_what_is_begun_is_cut_off_when_its_grace_is_over():
+    steps = []
+
+    async def work(interruption):
+        with interruption.finishing(grace_s=0.0):
+            await noticed(interruption)
+            steps.append("noticed")
+            await asyncio.Event().wait()
+
+    with pytest.raises(Interrupted):
+        run(work)
+    assert steps == ["noticed"]
+
+
 def test_what_is_begun_is_finished_first():
     steps = []
 

@@ -50,7 +50,7 @@ def test_every_problem_is_a_line_and_the_exit_code_is_2(file):
         assert done.exit_code == 2
         first, second, third = done.stderr.splitlines()
         assert first.startswith(f"error: {file}: line 3: sinks.o.options.x: the env")
-        assert second == f'error: {file}: line 4: sink: unknown; did you mean "sinks"?'
+        assert second == f"error: {file}: line 4: sink: unknown; did you mean 'sinks'?"
         assert "line 5: trigger:" in third
 
 

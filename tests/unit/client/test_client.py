@@ -1,3 +1,5 @@
+import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -5,7 +7,10 @@ import pytest
 import pydanube
 from pydanube.client.client import parse_url
 from pydanube.servers import stream
+from pydanube.wire.frames import Kind
+from pydanube.wire.pb import stream_pb2 as pb
 from support.running import TOPIC, published, with_broker, with_client
+from support.scripted_broker import ScriptedBroker
 
 
 @pytest.mark.parametrize(
@@ -219,3 +224,97 @@ def test_what_an_older_broker_does_not_know_is_said(monkeypatch):
 async def open_and_close(scope):
     async with scope:
         pass
+
+
+# Closing while the broker does not answer.
+
+IMPATIENT = {"close_timeout_s": 0.01}
+
+
+def test_a_producer_says_on_closing_how_much_is_not_acknowledged():
+    async def test():
+        broker = ScriptedBroker()
+        async with broker.connect(**IMPATIENT) as client:
+            with pytest.raises(pydanube.TimedOut) as raised:
+                async with client.producer(TOPIC) as producer:
+                    pending = [producer.send_nowait(b"m") for _ in range(3)]
+            assert "did not acknowledge 3 messages to /default/orders" in str(
+                raised.value
+            )
+            with pytest.raises(pydanube.Closed):
+                await pending[0]
+        assert broker.doors[0].is_closed.is_set()
+
+    asyncio.run(test())
+
+
+def test_a_partitioned_producer_counts_what_is_not_acknowledged_in_all_partitions():
+    async def test():
+        broker = ScriptedBroker()
+        names = [f"{TOPIC}-part-{number}" for number in range(2)]
+        broker.answers[Kind.LIST_PARTITIONS] = lambda _: (
+            Kind.PARTITIONS,
+            pb.Partitions(topics=names, is_partitioned=True),
+        )
+        keys = [f"key-{n}" for n in range(20)]
+        async with broker.connect(**IMPATIENT) as client:
+            with pytest.raises(pydanube.TimedOut, match="acknowledge 20 messages"):
+                async with client.producer(TOPIC) as producer:
+                    _ = [producer.send_nowait(b"m", key=key) for key in keys]
+
+    asyncio.run(test())
+
+
+def test_closing_what_has_nothing_open_ends_without_an_error():
+    async def test():
+        broker = ScriptedBroker()
+        async with (
+            broker.connect(**IMPATIENT) as client,
+            client.producer(TOPIC),
+            client.consumer(TOPIC, subscription="s"),
+        ):
+            pass
+        [door] = broker.doors
+        assert door.is_closed.is_set()
+        assert Kind.CLOSE_CONSUMER in door.received
+        # Once one of them has waited in vain, the others do not.
+        assert Kind.CLOSE_PRODUCER not in door.received
+
+    asyncio.run(test())
+
+
+def test_a_consumer_says_on_closing_that_acknowledgements_may_be_lost():
+    async def test():
+        broker = ScriptedBroker()
+        async with broker.connect(**IMPATIENT) as client:
+            with pytest.raises(pydanube.TimedOut, match="may come again"):
+                async with client.consumer(TOPIC, subscription="s") as consumer:
+                    await consumer.ack(pydanube.MessageId(TOPIC, 0))
+
+    asyncio.run(test())
+
+
+def test_an_interrupted_body_does_not_wait_for_ever():
+    async def test():
+        broker = ScriptedBroker()
+        async with broker.connect(**IMPATIENT) as client:
+            with suppress(ZeroDivisionError):
+                async with (
+                    client.producer(TOPIC) as producer,
+                    client.consumer(TOPIC, subscription="s"),
+                ):
+                    producer.send_nowait(b"m")
+                    raise ZeroDivisionError
+        assert broker.doors[0].is_closed.is_set()
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
+def test_a_close_timeout_that_is_none_is_refused(seconds):
+    async def test():
+        with pytest.raises(pydanube.InvalidRequest, match="close_timeout_s"):
+            async with ScriptedBroker().connect(close_timeout_s=seconds):
+                pass
+
+    asyncio.run(test())

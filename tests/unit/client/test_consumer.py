@@ -1,9 +1,11 @@
+import asyncio
 from itertools import chain
 
 import pytest
 
 import pydanube
 from pydanube.model.policy import FailurePolicy
+from support.corrupt_objects import seal_and_damage
 from support.running import (
     TOPIC,
     nothing_comes,
@@ -468,6 +470,41 @@ def test_the_smallest_prefetch_of_key_sharing_consumers_gets_everything():
     with_client(test)
 
 
+def test_names_decide_which_keys_are_whose():
+    keys = ["alpha", "beta", "gamma", "delta", "epsilon"]
+
+    async def division(client, number):
+        topic, owners = f"{TOPIC}-{number}", {}
+        await client.create_topic(topic)
+        sharing = {"subscription": "s", "type": "key_shared"}
+
+        async def take(consumer):
+            async for message in consumer:
+                owners[message.key] = consumer.name[:3]
+                if len(owners) == len(keys):
+                    return
+
+        async with (
+            client.consumer(topic, **sharing, name=f"one-{number}") as one,
+            client.consumer(topic, **sharing, name=f"two-{number}") as two,
+            client.producer(topic) as producer,
+            asyncio.TaskGroup() as group,
+        ):
+            taking = [group.create_task(take(each)) for each in (one, two)]
+            for key in keys:
+                await producer.send(b"m", key=key)
+            await asyncio.wait(taking, return_when=asyncio.FIRST_COMPLETED)
+            for task in taking:
+                task.cancel()
+        return tuple(map(owners.get, keys))
+
+    async def test(client):
+        # As numbers of consumers are the same everywhere, they must not decide it.
+        assert len({await division(client, number) for number in range(6)}) > 3
+
+    with_client(test)
+
+
 def test_a_consumer_gets_only_keys_that_match_its_filters():
     async def test(client):
         await keyed(client, 100, keys=20)
@@ -537,5 +574,243 @@ def test_what_was_acknowledged_before_a_seek_comes_again_after_it():
                 for door in list(broker.server.doors):
                     door.abort()
                 assert await received(c, 3) == numbers(3)
+
+    with_broker(test)
+
+
+# Acknowledging only one's own messages.
+
+
+async def answers_of(consumer, messages, message):
+    """What *consumer* says to *messages* in every way of answering."""
+    for answer in (
+        lambda: consumer.ack(messages),
+        lambda: consumer.nack(messages),
+        lambda: consumer.ack_cumulative(message),
+    ):
+        with pytest.raises(pydanube.InvalidRequest) as refused:
+            await answer()
+        yield str(refused.value)
+
+
+async def cursor_of(client, topic=TOPIC, subscription="s"):
+    return (await client.describe_subscription(topic, subscription)).cursor
+
+
+def test_an_answer_to_a_message_of_another_topic_is_refused():
+    other = "/default/other"
+
+    async def test(client):
+        await published(client, *numbers(2))
+        await published(client, *numbers(2), topic=other)
+        async with (
+            client.consumer(TOPIC, subscription="s", start="earliest") as mine,
+            client.consumer(other, subscription="t", start="earliest") as theirs,
+        ):
+            own = await mine.receive(timeout_s=5)
+            batch = await theirs.receive_batch(max_messages=2, timeout_s=5)
+            for foreign in (batch, batch[0], [own, batch[0]], iter([own, batch[0]])):
+                if foreign is not batch:
+                    with pytest.raises(pydanube.InvalidRequest):
+                        await mine.ack(foreign)
+                    continue
+                async for said in answers_of(mine, foreign, batch[0]):
+                    assert f"topic {TOPIC}, subscription s" in said
+                    assert f"topic {other}, subscription t" in said
+            with pytest.raises(pydanube.InvalidRequest, match=other):
+                await mine.ack(batch[0].id)
+        assert await cursor_of(client) == 0
+
+    with_client(test)
+
+
+def test_an_answer_to_a_message_of_another_subscription_is_refused():
+    async def test(client):
+        await published(client, *numbers(2))
+        async with (
+            client.consumer(TOPIC, subscription="s", start="earliest") as mine,
+            client.consumer(TOPIC, subscription="t", start="earliest") as theirs,
+        ):
+            message = await theirs.receive(timeout_s=5)
+            async for said in answers_of(mine, [message], message):
+                assert "subscription s" in said
+                assert "subscription t" in said
+        assert await cursor_of(client) == 0
+
+    with_client(test)
+
+
+def test_consumers_of_a_subscription_answer_for_each_other():
+    async def test(client):
+        await published(client, *numbers(2))
+        sharing = {"subscription": "s", "type": "shared", "start": "earliest"}
+        async with (
+            client.consumer(TOPIC, **sharing, prefetch_messages=1) as one,
+            client.consumer(TOPIC, **sharing, prefetch_messages=1) as two,
+        ):
+            await two.ack(await one.receive(timeout_s=5))
+            await one.ack(await two.receive(timeout_s=5))
+        assert await cursor_of(client) == 2
+
+    with_client(test)
+
+
+def test_a_message_that_was_read_is_acknowledged_by_its_id_alone():
+    async def test(client):
+        await published(client, *numbers(2))
+        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+            [batch] = [each async for each in client.read(TOPIC)]
+            async for said in answers_of(c, batch, batch[0]):
+                assert "without a subscription" in said
+            await c.ack(message.id for message in batch)
+        assert await cursor_of(client) == 2
+
+    with_client(test)
+
+
+def test_a_message_from_before_a_seek_is_refused_after_it():
+    async def test(client):
+        await published(client, *numbers(3))
+        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+            batch = await c.receive_batch(timeout_s=5)
+            await c.seek("earliest")
+            async for said in answers_of(c, batch, batch[2]):
+                assert "before a seek" in said
+            await c.ack(await c.receive(timeout_s=5))
+        assert await cursor_of(client) == 1
+
+    with_client(test)
+
+
+def test_what_is_acknowledged_during_a_seek_does_not_count_after_it():
+    async def test(client):
+        await published(client, *numbers(3))
+        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+            batch = await c.receive_batch(timeout_s=5)
+            async with asyncio.TaskGroup() as group:
+                seeking = group.create_task(c.seek("earliest"))
+                await asyncio.sleep(0)
+                assert not seeking.done()
+                await c.ack(batch)
+            await c.flush()
+            assert await cursor_of(client) == 0
+            assert await received(c, 3) == numbers(3)
+
+    with_client(test)
+
+
+def test_what_is_acknowledged_during_a_seek_that_fails_counts():
+    async def test(client):
+        await published(client, *numbers(3))
+        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+            batch = await c.receive_batch(timeout_s=5)
+
+            async def seek_too_far():
+                with pytest.raises(pydanube.InvalidRequest, match="beyond"):
+                    await c.seek(7)
+
+            async with asyncio.TaskGroup() as group:
+                group.create_task(seek_too_far())
+                await asyncio.sleep(0)
+                await c.ack(batch)
+        assert await cursor_of(client) == 3
+
+    with_client(test)
+
+
+def test_a_message_from_before_the_connection_broke_can_be_acknowledged():
+    async def test(broker):
+        async with broker.connect() as client:
+            await published(client, *numbers(2))
+            async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+                batch = await c.receive_batch(timeout_s=5)
+                for door in list(broker.server.doors):
+                    door.abort()
+                await c.receive(timeout_s=5)
+                await c.ack(batch)
+            assert await cursor_of(client) == 2
+
+    with_broker(test)
+
+
+def test_a_closed_consumer_says_so_instead_of_acknowledging():
+    async def test(client):
+        await published(client, *numbers(2))
+        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+            message = await c.receive(timeout_s=5)
+        for answer in (c.ack, c.nack, c.ack_cumulative):
+            with pytest.raises(pydanube.Closed, match="the consumer is closed"):
+                await answer(message)
+        assert await cursor_of(client) == 0
+
+    with_client(test)
+
+
+def test_acknowledging_twice_does_no_harm():
+    async def test(client):
+        await published(client, *numbers(3))
+        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+            batch = await c.receive_batch(timeout_s=5)
+            await c.ack(batch[1])
+            await c.ack([batch[1], batch[1]])
+            await c.flush()
+            await c.ack(batch[1])
+        facts = await client.describe_subscription(TOPIC, "s")
+        assert (facts.cursor, facts.done) == (0, ((1, 2),))
+
+    with_client(test)
+
+
+def test_a_nack_after_an_ack_changes_nothing():
+    async def test(client):
+        await published(client, *numbers(2))
+        await client.set_failure_policy(TOPIC, "s", AT_ONCE)
+        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+            batch = await c.receive_batch(timeout_s=5)
+            await c.ack(batch)
+            await c.nack(batch)
+            assert await nothing_comes(c)
+        facts = await client.describe_subscription(TOPIC, "s")
+        assert (facts.cursor, facts.counts.nacked) == (2, 0)
+
+    with_client(test)
+
+
+def test_a_corrupt_segment_ends_a_consumer_with_an_error_that_names_it():
+    async def test(broker):
+        async with broker.connect() as client:
+            await published(client, b"a", b"b")
+            name = await seal_and_damage(broker, TOPIC)
+            await published(client, b"c")
+            for _ in range(3):
+                async with client.consumer(
+                    TOPIC, subscription="s", start="earliest"
+                ) as consumer:
+                    with pytest.raises(pydanube.CorruptSegment, match=name) as told:
+                        await consumer.receive(timeout_s=10)
+                    assert "offsets 0 to 2" in str(told.value)
+            facts = await client.describe_subscription(TOPIC, "s")
+            assert facts.stopped_by == str(told.value)
+            await client.seek_subscription(TOPIC, "s", 2)
+            async with client.consumer(TOPIC, subscription="s") as consumer:
+                assert await received(consumer, 1) == [b"c"]
+
+    with_broker(test)
+
+
+def test_a_consumer_gets_what_is_behind_a_corrupt_segment_that_is_skipped():
+    async def test(broker):
+        async with broker.connect() as client:
+            await client.create_topic(TOPIC, on_corruption="skip")
+            await published(client, b"a", b"b")
+            await seal_and_damage(broker, TOPIC)
+            await published(client, b"c")
+            async with client.consumer(
+                TOPIC, subscription="s", start="earliest"
+            ) as consumer:
+                assert await received(consumer, 1) == [b"c"]
+                facts = await client.describe_subscription(TOPIC, "s")
+                assert facts.skipped == ((0, 2),)
+                assert facts.counts.skipped == 2
 
     with_broker(test)

@@ -6,7 +6,16 @@ import pyarrow as pa
 import pytest
 
 import pydanube
-from pydanube.client.envelope import Terms, batches_of, has_terms, is_delayed, terms_of
+from pydanube.client.envelope import (
+    Terms,
+    batches_of,
+    cut,
+    has_terms,
+    is_delayed,
+    terms_of,
+)
+from pydanube.model.batch import batch_of
+from pydanube.wire.batches import BATCH_MESSAGES_MAX
 
 NOW = 1_700_000_000_000_000
 
@@ -77,3 +86,10 @@ def test_a_batch_without_terms_says_so():
 
 def test_nothing_is_no_batch():
     assert batches_of([], None) == []
+
+
+def test_a_piece_has_no_more_messages_than_a_batch_may_have():
+    rows = batch_of([b""] * (2 * BATCH_MESSAGES_MAX + 1))
+    pieces = cut(rows, 64 << 20)
+    assert sum(piece.num_rows for piece in pieces) == rows.num_rows
+    assert max(piece.num_rows for piece in pieces) <= BATCH_MESSAGES_MAX

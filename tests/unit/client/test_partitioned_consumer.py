@@ -8,6 +8,7 @@ import pydanube
 from pydanube.client import partitioned_consumer
 from pydanube.client.consumer import Consumer
 from pydanube.client.partitioned_consumer import TURN_MESSAGES, PartitionedConsumer
+from support.corrupt_objects import seal_and_damage
 from support.running import TOPIC, nothing_comes, published, with_broker, with_client
 
 PARTS = [f"{TOPIC}-part-{n}" for n in range(4)]
@@ -127,6 +128,44 @@ def test_a_message_of_another_topic_cannot_be_acknowledged():
             stranger = pydanube.MessageId("/default/other", 0)
             with pytest.raises(pydanube.InvalidRequest, match="not a partition"):
                 await consumer.ack([stranger])
+
+    with_client(test)
+
+
+def test_messages_are_acknowledged_all_or_none_if_one_is_foreign():
+    async def test(client):
+        await spread(client, 8, partitions=2)
+        reading = {"subscription": "other", "start": "earliest"}
+        async with (
+            client.consumer(TOPIC, **EARLIEST) as consumer,
+            client.consumer(TOPIC, **reading) as other,
+        ):
+            own = [await consumer.receive(timeout_s=5) for _ in range(8)]
+            foreign = await other.receive(timeout_s=5)
+            for answer in (consumer.ack, consumer.nack):
+                for mixed in ([*own, foreign], iter([foreign, *own])):
+                    with pytest.raises(pydanube.InvalidRequest, match="subscription o"):
+                        await answer(mixed)
+            with pytest.raises(pydanube.InvalidRequest, match="subscription other"):
+                await consumer.ack_cumulative(foreign)
+            with pytest.raises(pydanube.InvalidRequest, match="subscription other"):
+                await consumer.ack(foreign)
+        for name in await client.partitions(TOPIC):
+            facts = await client.describe_subscription(name, EARLIEST["subscription"])
+            assert facts.cursor == 0
+
+    with_client(test)
+
+
+def test_a_batch_of_several_partitions_is_acknowledged_in_each():
+    async def test(client):
+        await spread(client, 8, partitions=2)
+        async with client.consumer(TOPIC, **EARLIEST) as consumer:
+            messages = [await consumer.receive(timeout_s=5) for _ in range(8)]
+            await consumer.ack(pydanube.MessageBatch.of(TOPIC, messages))
+        for name in await client.partitions(TOPIC):
+            facts = await client.describe_subscription(name, EARLIEST["subscription"])
+            assert facts.backlog == 0
 
     with_client(test)
 
@@ -274,3 +313,15 @@ def test_the_smallest_prefetch_gets_everything_all_the_same():
             assert len(seen) == 60
 
     with_client(test)
+
+
+def test_a_corrupt_segment_of_one_partition_is_an_error_of_the_consumer():
+    async def test(broker):
+        async with broker.connect() as client:
+            await spread(client, 20, partitions=2)
+            name = await seal_and_damage(broker, PARTS[1])
+            async with client.consumer(TOPIC, **EARLIEST) as consumer:
+                with pytest.raises(pydanube.CorruptSegment, match=name):
+                    [message async for message in consumer]
+
+    with_broker(test)

@@ -5,10 +5,13 @@ import pyarrow as pa
 import pytest
 
 import pydanube
-from pydanube.client import producer as producer_module
 from pydanube.model.policy import NamespacePolicy
 from pydanube.servers import stream
+from pydanube.servers.config import ListenConfig
+from pydanube.wire.frames import Kind
+from pydanube.wire.pb import stream_pb2 as pb
 from support.running import TOPIC, with_broker, with_client
+from support.scripted_broker import ScriptedBroker
 
 
 async def payloads_of(client, topic=TOPIC):
@@ -373,7 +376,6 @@ def test_a_producer_learns_that_its_topic_has_been_deleted():
 
 def test_a_broker_may_be_told_to_take_larger_messages():
     async def test(broker):
-        broker.server.frame_bytes_max = 40_000_000
         async with broker.connect() as client:
             async with client.producer(TOPIC) as producer:
                 await producer.send(bytes(30_000_000))
@@ -383,7 +385,7 @@ def test_a_broker_may_be_told_to_take_larger_messages():
                 message = await consumer.receive(timeout_s=10)
                 assert len(message.payload) == 30_000_000
 
-    with_broker(test)
+    with_broker(test, listen=ListenConfig(frame_bytes_max=40_000_000))
 
 
 def test_an_exclusive_producer_is_refused_while_there_is_another():
@@ -602,16 +604,30 @@ def test_who_lost_the_only_place_to_another_is_told_and_does_not_fight():
 
 
 def test_closing_waits_for_a_broker_that_slows_us_down(monkeypatch):
-    monkeypatch.setattr(producer_module, "CLOSE_TIMEOUT_S", 0.15)
     monkeypatch.setattr(stream, "SIGN_INTERVAL_S", 0.01)
 
-    async def test(client):
-        await client.create_topic(TOPIC)
-        await client.set_topic_limits(TOPIC, NamespacePolicy(max_publish_rate=4))
-        async with client.producer(TOPIC) as producer:
-            for _ in range(2):
-                producer.send_nowait(b"m")
-                await asyncio.sleep(0)
-        assert (await client.describe_topic(TOPIC)).end_offset == 2
+    async def test(broker):
+        async with broker.connect(close_timeout_s=0.15) as client:
+            await client.create_topic(TOPIC)
+            await client.set_topic_limits(TOPIC, NamespacePolicy(max_publish_rate=4))
+            async with client.producer(TOPIC) as producer:
+                for _ in range(2):
+                    producer.send_nowait(b"m")
+                    await asyncio.sleep(0)
+            assert (await client.describe_topic(TOPIC)).end_offset == 2
 
-    with_client(test)
+    with_broker(test)
+
+
+def test_a_receipt_with_unequal_lists_breaks_the_connection():
+    async def test():
+        broker = ScriptedBroker()
+        async with broker.connect() as client, client.producer(TOPIC) as producer:
+            pending = producer.send_nowait(b"message")
+            await asyncio.sleep(0)
+            receipt = pb.Receipt(base_sequence=[0, 1], base_offset=[0])
+            broker.doors[0].send(Kind.RECEIPT, receipt, 1)
+            with pytest.raises(pydanube.ProtocolViolation, match="2 sequences and 1"):
+                await pending
+
+    asyncio.run(test())

@@ -6,7 +6,8 @@ import pytest
 
 import pydanube
 from pydanube.client.messages import ARROW_SCHEMA
-from support.running import TOPIC, published, with_client
+from support.corrupt_objects import seal_and_damage
+from support.running import TOPIC, published, with_broker, with_client
 
 
 def test_a_range_is_read_exactly():
@@ -98,3 +99,17 @@ def test_reading_begins_at_a_time():
         assert [b async for b in client.read(TOPIC, start=late)] == []
 
     with_client(test)
+
+
+def test_a_corrupt_segment_is_an_error_that_names_it():
+    async def test(broker):
+        async with broker.connect() as client:
+            await published(client, b"a", b"b")
+            name = await seal_and_damage(broker, TOPIC)
+            await published(client, b"c")
+            with pytest.raises(pydanube.CorruptSegment, match=name):
+                [batch async for batch in client.read(TOPIC)]
+            batches = [batch async for batch in client.read(TOPIC, start=2)]
+            assert [each for batch in batches for each in batch.payloads] == [b"c"]
+
+    with_broker(test)

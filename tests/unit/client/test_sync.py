@@ -9,8 +9,10 @@ import pytest
 
 import pydanube
 import pydanube.sync
+from pydanube.client import sync
 from pydanube.servers.stream import listen
 from pydanube.testing import memory_broker
+from support.scripted_broker import ScriptedBroker
 
 TOPIC = "/default/orders"
 
@@ -99,6 +101,25 @@ def test_messages_are_iterated_and_acknowledged(client):
                 break
     assert got == [str(n).encode() for n in range(2500)]
     assert client.describe_subscription(TOPIC, "s").cursor == 2500
+
+
+def test_a_foreign_message_is_refused_where_it_is_acknowledged(client):
+    for topic in (TOPIC, "/default/other"):
+        with client.producer(topic) as producer:
+            producer.send_batch([b"a", b"b"])
+    with (
+        client.consumer(TOPIC, subscription="s", start="earliest") as mine,
+        client.consumer("/default/other", subscription="t", start="earliest") as other,
+    ):
+        foreign = other.receive(timeout_s=5)
+        for answer in (mine.ack, mine.nack, mine.ack_cumulative):
+            with pytest.raises(pydanube.InvalidRequest, match="use the consumer that"):
+                answer(foreign)
+        mine.ack(iter([mine.receive(timeout_s=5)]))
+    with pytest.raises(pydanube.Closed):
+        mine.ack(foreign)
+    assert client.describe_subscription(TOPIC, "s").cursor == 1
+    assert client.describe_subscription("/default/other", "t").cursor == 0
 
 
 def test_a_batch_takes_up_what_iterating_has_left(client):
@@ -230,6 +251,7 @@ def test_what_is_decided_can_be_decided_without_await(client):
     client.add_partitions(TOPIC, 2)
     assert len(client.partitions(TOPIC)) == 2
     client.set_topic_limits(TOPIC, None)
+    client.set_on_corruption(TOPIC, "skip")
     client.create_subscription(TOPIC, "s")
     client.set_dispatch_limits(TOPIC, "s", pydanube.DispatchLimits())
     client.pause_subscription(TOPIC, "s")
@@ -259,3 +281,16 @@ def test_batches_are_staged_without_await(client):
     staging.abort()
     found = [m.payload for batch in client.read(TOPIC) for m in batch]
     assert found == [b"0", b"1"]
+
+
+def test_closing_ends_although_the_broker_does_not_answer():
+    with (
+        sync._loop_thread() as loop,
+        sync._entered(loop, ScriptedBroker().connect(close_timeout_s=0.01)) as aio,
+    ):
+        client = sync.Client(loop, aio)
+        with (
+            pytest.raises(pydanube.TimedOut, match="did not acknowledge 3 messages"),
+            client.producer(TOPIC) as producer,
+        ):
+            _ = [producer.send_nowait(b"m") for _ in range(3)]

@@ -7,7 +7,7 @@ import pytest
 
 import pydanube
 from pydanube.model.errors import InvalidRequest, TopicNotFound
-from pydanube.model.policy import NamespacePolicy
+from pydanube.model.policy import CorruptionPolicy, NamespacePolicy
 from support.running import TOPIC, published, with_client
 
 PARTS = [f"{TOPIC}-part-{n}" for n in range(3)]
@@ -88,6 +88,26 @@ def test_limits_of_a_partitioned_topic_hold_for_every_partition():
         await client.add_partitions(TOPIC, 3)
         for name in PARTS:
             assert (await client.describe_topic(name)).limits == limits
+
+    with_client(test)
+
+
+def test_what_happens_at_corrupt_segments_is_decided_at_creation_and_later():
+    async def test(client):
+        await client.create_topic(TOPIC, partitions=2)
+        before = (await client.describe_topic(PARTS[0])).policy.on_corruption
+        assert before is CorruptionPolicy.STOP
+        await client.set_on_corruption(TOPIC, "skip")
+        await client.add_partitions(TOPIC, 3)
+        for name in PARTS:
+            policy = (await client.describe_topic(name)).policy
+            assert policy.on_corruption is CorruptionPolicy.SKIP
+        # It may change, so a topic that exists with another one is the same.
+        await client.create_topic(TOPIC, partitions=3, exist_ok=True)
+        with pytest.raises(InvalidRequest, match="on_corruption"):
+            await client.set_on_corruption(TOPIC, "ignore")
+        with pytest.raises(TopicNotFound):
+            await client.set_on_corruption("/default/none", "skip")
 
     with_client(test)
 

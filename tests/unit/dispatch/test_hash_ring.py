@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+from bisect import bisect_left
+
 import pytest
 
-from pydanube.dispatch.hash_ring import HashRing, hash_of
+from pydanube.dispatch.hash_ring import POINTS_PER_OWNER, HashRing, hash_of
 
 KEYS = [f"key-{number}".encode() for number in range(1000)]
 
@@ -30,6 +33,32 @@ def test_no_owner_has_more_than_twice_the_mean(prefix, first):
     counts = [shares.count(owner) for owner in owners]
     assert max(counts) < 2 * len(KEYS) / 8
     assert min(counts) > len(KEYS) / 8 / 2
+
+
+NAMES_OF_TWO = {
+    "numbered": lambda n, chance: (f"worker-{n}", f"worker-{n + 1}"),
+    "anonymous": lambda n, chance: tuple(
+        f"consumer-{chance.getrandbits(48):012x}" for _ in range(2)
+    ),
+    "pods": lambda n, chance: (f"orders-{n}-0", f"orders-{n}-1"),
+}
+
+
+@pytest.mark.parametrize("kind", NAMES_OF_TWO)
+def test_two_owners_share_many_keys_about_equally_and_few_by_chance(kind):
+    chance = random.Random(1)
+    pair_count, one_has_all = 60, 0
+    few = [b"alpha", b"beta", b"gamma", b"delta", b"epsilon"]
+    for n in range(pair_count):
+        ring = HashRing()
+        for owner, name in enumerate(NAMES_OF_TWO[kind](n, chance)):
+            ring.add(owner, name)
+        many = [chance.randbytes(8) for _ in range(1000)]
+        share = sum(ring.owner_of(key) for key in many) / len(many)
+        assert 0.4 < share < 0.6
+        one_has_all += len({ring.owner_of(key) for key in few}) == 1
+    # Chance alone says 1/16 of the pairs.
+    assert one_has_all / pair_count < 2 / 16
 
 
 def test_who_comes_takes_its_share_and_no_other_key_moves():
@@ -67,3 +96,21 @@ def test_nobody_owns_the_keys_of_an_empty_ring():
     ring.remove(1)
     assert ring.owner_of(b"key") is None
     assert ring_of(1).owner_of(b"key", among=()) is None
+
+
+def test_a_large_ring_gives_each_key_to_the_owner_of_the_next_point():
+    owners = range(40)
+    points = sorted(
+        (hash_of(f"consumer-{owner}-{number}".encode()), owner)
+        for owner in owners
+        for number in range(POINTS_PER_OWNER)
+    )
+    expected = {
+        key: points[bisect_left(points, (hash_of(key), 0)) % len(points)][1]
+        for key in KEYS
+    }
+    ring = ring_of(*owners)
+    assert owners_in(ring) == expected
+    for owner in range(3, 40):
+        ring.remove(owner)
+    assert owners_in(ring) == owners_in(ring_of(0, 1, 2))

@@ -22,7 +22,6 @@ def add(owners, consumer, *filters, priority=0):
 
 def test_nobody_owns_what_nobody_accepts(owners):
     assert set(owners.of(KEYS)) == {NOBODY}
-    assert owners.owning == set()
     add(owners, 1, "eu-*")
     assert owners.of([b"eu-1", b"us-1"]) == [1, NOBODY]
 
@@ -35,6 +34,20 @@ def test_all_that_accept_a_key_compete_for_it(owners):
     assert {o for key, o in found.items() if key.startswith(b"eu")} == {1, 2}
 
 
+def test_a_name_decides_which_keys_are_a_consumers(owners):
+    for consumer, name in ((1, "anna"), (2, "ben")):
+        owners.add(consumer, 0, KeyFilters(()), name)
+    before = owners.of(KEYS)
+    # It comes again, with another number.
+    owners.remove(1)
+    owners.add(7, 0, KeyFilters(()), "anna")
+    assert owners.of(KEYS) == [7 if owner == 1 else 2 for owner in before]
+    others = KeyOwners()
+    for consumer, name in ((1, "carla"), (2, "dora")):
+        others.add(consumer, 0, KeyFilters(()), name)
+    assert others.of(KEYS) != before
+
+
 def test_the_lowest_priority_value_that_accepts_a_key_has_it(owners):
     add(owners, 1, priority=5)
     add(owners, 2, priority=7)
@@ -42,8 +55,9 @@ def test_the_lowest_priority_value_that_accepts_a_key_has_it(owners):
     found = dict(zip(KEYS, owners.of(KEYS), strict=True))
     assert all(o == (3 if key.startswith(b"eu") else 1) for key, o in found.items())
     # The second never gets anything as long as the first is there.
-    assert owners.owning == {1, 3}
+    assert owners.priority_max == 5
     owners.remove(1)
+    assert owners.priority_max == 7
     assert set(owners.of(KEYS)) == {2, 3}
 
 

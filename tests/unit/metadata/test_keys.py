@@ -16,7 +16,7 @@ from pydanube.metadata.records import (
     SettingsRecord,
     TopicRecord,
 )
-from pydanube.model.errors import Corrupt
+from pydanube.model.errors import Corrupt, InvalidName
 from pydanube.model.ids import Offset, TopicId
 from pydanube.model.names import NamespaceName, SubscriptionName, TopicName
 from pydanube.model.policy import (
@@ -105,7 +105,8 @@ def test_a_record_is_readable_json() -> None:
     record = TopicRecord(topic_id=1, policy=TopicPolicy(), created_at=2)
     assert key.encode(record) == (
         b'{"topic_id":1,"policy":{"dispatch":"reliable","durability":"durable",'
-        b'"retention":{"age_s":null,"bytes_max":null},"ttl_s":null},"created_at":2,'
+        b'"retention":{"age_s":null,"bytes_max":null},"ttl_s":null,'
+        b'"on_corruption":"stop"},"created_at":2,'
         b'"limits":null,"schema":null}'
     )
 
@@ -177,3 +178,36 @@ def test_what_is_no_record_is_corrupt() -> None:
     for value in (b"", b"{}", b"[1]", b'{"base": "x"}', b"\xff"):
         with pytest.raises(Corrupt, match="no SegmentRecord"):
             key.decode(value)
+
+
+@pytest.mark.parametrize("name", ["", "/", "/orders", "a/b"])
+def test_name_that_no_subject_can_have_is_refused(name):
+    with pytest.raises(InvalidName):
+        keys.subject(name)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        (b'"base":0', b'"base":9'),
+        (b'"count":2', b'"count":3'),
+        (b"a.parquet", b"a\xf2parquet"),
+    ],
+)
+def test_a_damaged_segment_record_is_corrupt_metadata(damage):
+    key = keys.segment(TopicId(1), Offset(0))
+    record = SegmentRecord(
+        base=0,
+        end=2,
+        epoch=1,
+        count=2,
+        byte_count=100,
+        object_name="a.parquet",
+        first_publish_time=0,
+        last_publish_time=0,
+        sealed_at=0,
+    )
+    value = key.encode(record)
+    assert key.decode(value) == record
+    with pytest.raises(Corrupt, match="the metadata store holds what is no"):
+        key.decode(value.replace(*damage))

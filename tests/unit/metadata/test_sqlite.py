@@ -135,6 +135,34 @@ def test_a_full_disk_writes_nothing_and_can_be_read(path: Path) -> None:
     in_store(path, work)
 
 
+def test_a_change_is_tried_again_where_room_can_be_made(path: Path) -> None:
+    made: list[int] = []
+
+    def make_room() -> bool:
+        made.append(1)
+        connection = stores[0]._file._connection
+        connection.execute("PRAGMA max_page_count = 1000")
+        return True
+
+    stores: list[Any] = []
+
+    async def work() -> None:
+        async with open_sqlite(path, make_room=make_room) as store:
+            stores.append(store)
+            await store.put(ONE, 1)
+            await store._run(
+                lambda: store._file._connection.execute("PRAGMA max_page_count = 3")
+            )
+            await store.transaction(
+                [], [Put(THINGS.key(f"{at:05}"), at) for at in range(1000)]
+            )
+            assert len(await store.scan(THINGS)) == 1001
+            assert await store.revision() == 2
+
+    asyncio.run(work())
+    assert made == [1]
+
+
 def test_a_change_cancelled_midway_is_whole_and_watchers_hear_of_it(
     path: Path,
 ) -> None:

@@ -23,7 +23,7 @@ def test_a_function_of_an_installed_module():
     assert load_function(FunctionName("os.path", "join"), None)("a", "b") == "a/b"
     with pytest.raises(NoSuchFunction, match="cannot be imported"):
         load_function(FunctionName("no.such.module", "f"), None)
-    with pytest.raises(NoSuchFunction, match='did you mean "join"'):
+    with pytest.raises(NoSuchFunction, match="did you mean 'join'"):
         load_function(FunctionName("os.path", "joyn"), None)
 
 

@@ -66,7 +66,7 @@ def test_problems_have_their_lines_and_no_secrets(write):
 
 def test_a_missing_secret_is_found_without_spark(write):
     found = problems_of(write(GOOD), environment={"PASSWORT": "x"})
-    assert 'did you mean "PASSWORT"?' in found["parameters.secret"].message
+    assert "did you mean 'PASSWORT'?" in found["parameters.secret"].message
 
 
 def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):

@@ -46,7 +46,7 @@ def test_two_dollars_are_one():
 @pytest.mark.parametrize(
     ("tree", "given", "place", "words"),
     [
-        ({"a": "${tabel}", "parameters": {"table": "x"}}, {}, "a", '"table"'),
+        ({"a": "${tabel}", "parameters": {"table": "x"}}, {}, "a", "'table'"),
         ({"parameters": {"t": None}}, {}, "parameters.t", "--set t=VALUE"),
         ({"parameters": {"n": 1}}, {"n": "x"}, "parameters.n", "a whole number"),
         ({"parameters": {"b": True}}, {"b": "x"}, "parameters.b", "true or false"),

@@ -9,7 +9,6 @@ from pydanube.pipelines.problems import (
     Problems,
     dotted,
     listed,
-    suggestion,
 )
 
 
@@ -47,9 +46,7 @@ def test_a_pipeline_with_problems_is_a_setting_that_is_wrong():
     assert str(error) == "p.yaml: a: x; p.yaml: b: y"
 
 
-def test_near_words_are_suggested_in_any_case():
-    assert suggestion("TOPIK", ["topic", "path"]) == '; did you mean "topic"?'
-    assert suggestion("zzz", ["topic"]) == ""
+def test_listed_joins_names_with_commas_and_and():
     assert listed(["a", "b", "c"]) == "a, b and c"
     assert listed(["a"]) == "a"
     assert listed([]) == "nothing"

@@ -117,11 +117,11 @@ STEPS = [
     ({"sql_file": "none.sql"}, ".sql_file", "there is no file"),
     ({"sql": "x", "inputs": ["a"]}, ".inputs", "only a python step"),
     ({"python": "f.py:g"}, ".inputs", "is missing"),
-    ({"python": "f.py:gg", "inputs": ["a"]}, ".python", 'did you mean "g"'),
+    ({"python": "f.py:gg", "inputs": ["a"]}, ".python", "did you mean 'g'"),
     ({"python": "broken.py:g", "inputs": ["a"]}, ".python", "is not Python"),
     ({"python": "f", "inputs": ["a"]}, ".python", "FILE.py:FUNCTION"),
     ({"python": "f.py:g", "inputs": ["later"]}, ".inputs[0]", "further down"),
-    ({"python": "f.py:g", "inputs": ["aa"]}, ".inputs[0]", 'did you mean "a"'),
+    ({"python": "f.py:g", "inputs": ["aa"]}, ".inputs[0]", "did you mean 'a'"),
 ]
 
 

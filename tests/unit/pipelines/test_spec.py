@@ -29,7 +29,7 @@ def test_a_file_becomes_values():
         spark={"settings": {"spark.x": True}},
         steps_=None,
     )
-    assert problems == {"steps_": 'unknown; did you mean "steps"?'}
+    assert problems == {"steps_": "unknown; did you mean 'steps'?"}
     assert spec.sources["a"].read is Read.TABLE
     assert spec.steps["b"].watermark.column == "c"
     assert spec.sinks["d"].mode is Mode.UPDATE
@@ -60,9 +60,9 @@ def test_all_problems_are_found_each_at_its_place():
         "retries.count",
         "checkpoints",
     }
-    assert problems["sources.a.topik"] == 'unknown; did you mean "topic"?'
+    assert problems["sources.a.topik"] == "unknown; did you mean 'topic'?"
     assert problems["steps.c.watermark"] == "'delay' is missing"
-    assert 'did you mean "update"?' in problems["sinks.e.mode"]
+    assert "did you mean 'update'?" in problems["sinks.e.mode"]
     assert problems["checkpoints"] == "must be settings by name, not a list"
 
 

@@ -30,5 +30,5 @@ def test_nothing_is_replaced_and_then_nothing_is_written(tmp_path):
 
 
 def test_a_template_that_is_not_there_is_told_by_its_neighbour(tmp_path):
-    with pytest.raises(InvalidRequest, match='did you mean "enrich"'):
+    with pytest.raises(InvalidRequest, match="did you mean 'enrich'"):
         write_template("enrick", tmp_path)

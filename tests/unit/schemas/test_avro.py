@@ -15,6 +15,7 @@ from pydanube.model.errors import InvalidPayload, InvalidSchema
 from pydanube.schemas.avro import AvroSchema
 from pydanube.schemas.avro.resolution import STEPS_MAX
 from support.corpora import pairs_of
+from support.hostile_schemas import record_of
 
 PAIRS = pairs_of("avro")
 
@@ -400,3 +401,16 @@ _LOGICAL_VALUES = {
     "timestamp-micros": datetime(2026, 1, 1, tzinfo=UTC),
     "decimal": Decimal("1.25"),
 }
+
+
+def test_a_reason_that_comes_through_many_fields_is_said_once():
+    """Each record refers to the one before it twice, so there are 2 ** 40 ways."""
+
+    def doubled(**leaf):
+        inner = record_of("R0", x="int", **leaf)
+        for number in range(1, 41):
+            inner = record_of(f"R{number}", a=inner, b=f"R{number - 1}")
+        return schema_of(inner)
+
+    [reason] = doubled(y="int").incompatibilities(doubled())
+    assert reason.rule == "reader_field_missing_default"

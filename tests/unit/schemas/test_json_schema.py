@@ -253,3 +253,29 @@ def test_what_unfolds_without_end_is_a_column_of_json():
     assert schema.arrow_type() == pa.string()
     [value] = schema.column_decoder()(pa.array([b'{"a": {"b": {}}}'])).to_pylist()
     assert json.loads(value) == {"a": {"b": {}}}
+
+
+EXPRESSION = json.dumps(
+    {
+        "oneOf": [
+            {"properties": {"left": {"$ref": "#"}, "op": {"const": op}}} for op in "+-"
+        ]
+    }
+)
+
+
+def test_why_a_value_is_bad_is_said_only_where_that_takes_few_steps():
+    """The library collects the errors of all alternatives at all depths: 2 ** 200."""
+    validate = JsonSchema(EXPRESSION).validator_here()
+    payload = b'{"left":' * 200 + b"1" + b',"op":"*"}' * 200
+    [(_, reason)] = validate([payload])
+    assert "too large or too deep" in reason
+    tree = JsonSchema('{"items": {"$ref": "#"}, "type": "array"}').validator_here()
+    [(_, reason)] = tree([b"[[], [1]]"])
+    assert 'is not of type "array"' in reason
+
+
+def test_the_reason_why_a_payload_is_bad_is_short():
+    schema = JsonSchema('{"type": "object"}')
+    [(_, reason)] = schema.validator()([json.dumps("x" * 100_000).encode()])
+    assert len(reason) < 1000

@@ -254,3 +254,32 @@ def test_two_registries_on_one_store_never_give_one_number_twice(tmp_path, seed)
     assert len(shared) == len({version for version, _ in shared})
     assert len(shared) == len({fingerprint for _, fingerprint in shared})
     assert [each.version for each in versions] == list(range(1, len(versions) + 1))
+
+
+def alternatives(least):
+    """A schema of many alternatives, which takes far too long to compare."""
+    branches = [
+        {"properties": {f"p{n}": {"minimum": n + least}}, "required": [f"p{n}"]}
+        for n in range(300)
+    ]
+    text = json.dumps({"anyOf": branches})
+    return NewSchema(type=SchemaType.JSON_SCHEMA, definition=text)
+
+
+@pytest.mark.slow
+@with_registry
+async def test_a_slow_comparison_holds_up_its_own_subject_alone(registry):
+    await registry.register("slow", alternatives(0))
+    await registry.register("orders", record("a"))
+    async with asyncio.TaskGroup() as tasks:
+        slow = tasks.create_task(registry.register("slow", alternatives(1)))
+        same = tasks.create_task(registry.register("slow", alternatives(0)))
+        while not slow.done():
+            await registry.register("orders", record("a"))
+            await registry.register(f"new-{len(await registry.subjects())}", record())
+            if len(await registry.subjects()) > 20:
+                break
+        # All of them were registered meanwhile.
+        assert not slow.done()
+        assert not same.done()
+        slow.cancel()

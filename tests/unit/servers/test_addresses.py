@@ -6,7 +6,8 @@ import socket
 
 import pytest
 
-from pydanube.servers.addresses import addresses_of, url_of
+from pydanube.servers.addresses import addresses_of, http_hosts_of, url_of
+from pydanube.servers.config import ListenConfig
 
 
 @pytest.mark.parametrize(
@@ -43,3 +44,15 @@ def test_behind_a_proxy_the_two_differ():
     assert found.broker_url == "http://127.0.0.1:6650"
     assert found.connect_url == "http://proxy:80"
     assert found.is_behind_proxy
+
+
+def test_http_port_is_known_by_the_names_in_the_settings():
+    listens = ListenConfig(
+        host="broker.example",
+        http_hosts="a.example, b.example",
+        advertised_url="http://outside.example:6650",
+        connect_url="http://proxy.example:6650",
+    )
+    names = {"a.example", "b.example", "broker.example", "outside.example"}
+    names |= {"proxy.example", socket.gethostname()}
+    assert set(http_hosts_of(listens)) == names

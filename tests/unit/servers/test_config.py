@@ -9,8 +9,10 @@ import pytest
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.servers.config import (
+    ORIGINAL_VARIABLES,
     OTHER_VARIABLES,
     BrokerConfig,
+    ignored_variables,
     load_config,
     settings_of,
 )
@@ -199,6 +201,23 @@ def test_a_mistake_in_the_file_is_not_hidden_by_what_stands_over_it(
             "environment: unknown variable 'DANUBE_ULR', did you mean 'DANUBE_URL'?",
         ),
         (
+            "DANUBE_STREM_PORT",
+            "7000",
+            (
+                "environment: unknown variable 'DANUBE_STREM_PORT', "
+                "did you mean 'DANUBE_LISTEN__STREAM_PORT'?"
+            ),
+        ),
+        (
+            "DANUBE_LISTEN_STREAM_PORT",
+            "7000",
+            (
+                "environment: unknown variable 'DANUBE_LISTEN_STREAM_PORT', "
+                "did you mean 'DANUBE_LISTEN__STREAM_PORT'?"
+            ),
+        ),
+        ("DANUBE_QQ", "x", "environment: unknown variable 'DANUBE_QQ'"),
+        (
             "DANUBE_LISTEN__STREAM_PORT",
             "many",
             "DANUBE_LISTEN__STREAM_PORT: expected int, got str",
@@ -219,6 +238,55 @@ def test_a_mistake_in_the_environment_is_named_with_its_variable(
     name: str, value: str, said: str
 ) -> None:
     assert refusal(environ={name: value}) == said
+
+
+KUBERNETES = {
+    "DANUBE_SERVICE_HOST": "10.96.0.7",
+    "DANUBE_SERVICE_PORT": "6650",
+    "DANUBE_SERVICE_PORT_GRPC": "6650",
+    "DANUBE_SERVICE_PORT_STREAM_TLS": "6651",
+    "DANUBE_PORT": "tcp://10.96.0.7:6650",
+    "DANUBE_PORT_6650_TCP": "tcp://10.96.0.7:6650",
+    "DANUBE_PORT_6650_TCP_PROTO": "tcp",
+    "DANUBE_PORT_6650_TCP_PORT": "6650",
+    "DANUBE_PORT_6650_TCP_ADDR": "10.96.0.7",
+    "DANUBE_BROKER_HEADLESS_SERVICE_HOST": "10.96.0.8",
+    "DANUBE_BROKER_HEADLESS_PORT": "udp://[fd00::8]:6651",
+}
+
+
+def test_variables_of_kubernetes_services_are_ignored_and_named() -> None:
+    environ = {"HOME": "/", "DANUBE_DATA_DIR": "here", **KUBERNETES}
+    assert load(environ=environ) == BrokerConfig(data_dir=Path("here"))
+    assert ignored_variables(environ) == sorted(KUBERNETES)
+
+
+def test_variables_of_the_original_danube_are_ignored_and_named() -> None:
+    environ = dict.fromkeys(ORIGINAL_VARIABLES, "x")
+    assert load(environ=environ) == BrokerConfig()
+    assert ignored_variables(environ) == sorted(ORIGINAL_VARIABLES)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DANUBE_PORT", "7000"),
+        ("DANUBE_SERVICE_PORT", "tcp"),
+        ("DANUBE_LISTEN__SERVICE_HOST", "10.0.0.1"),
+        ("DANUBE_PORT_6650_TCP_NAME", "x"),
+    ],
+)
+def test_variables_that_kubernetes_does_not_set_are_refused(
+    name: str, value: str
+) -> None:
+    assert repr(name) in refusal(environ={name: value})
+    assert ignored_variables({name: value}) == []
+
+
+def test_no_setting_is_ignored() -> None:
+    for setting in settings_of():
+        for value in ("1", "tcp://10.0.0.1:1"):
+            assert not ignored_variables({setting.variable: value})
 
 
 def test_a_flag_out_of_range_is_refused() -> None:

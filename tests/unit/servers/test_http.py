@@ -35,6 +35,10 @@ class State:
 
     reason: BrokerError | None = None
     counted: list[Sample] = field(default_factory=list)
+    problems_now: tuple[str, ...] = ()
+
+    def problems(self) -> tuple[str, ...]:
+        return self.problems_now
 
     def why_not_ready(self) -> BrokerError | None:
         return self.reason
@@ -64,6 +68,14 @@ def test_alive_even_when_not_ready() -> None:
 def test_ready_when_there_is_no_reason_against_it() -> None:
     answer = get("/readyz")
     assert (answer.status_code, answer.json()) == (200, {"ready": True})
+
+
+def test_readiness_names_what_is_not_well() -> None:
+    answer = get("/readyz", State(problems_now=("sealing /default/a fails",)))
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {"ready": True, "problems": ["sealing /default/a fails"]},
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import asyncio
 
 from pydanube.broker.gathering import SingleMessage
 from pydanube.model import metrics
+from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.samples import samples_of
 from pydanube.testing import memory_broker
 from support.batches import A_TIME
@@ -27,5 +28,27 @@ def test_what_schemas_refuse_is_counted_by_topic_and_reason():
             judged = (metrics.SCHEMA_VALIDATIONS, (name, "enforce"), 1)
             failed = (metrics.SCHEMA_VALIDATION_FAILURES, (name, "missing"), 1)
             assert {judged, failed} <= set(samples)
+
+    asyncio.run(main())
+
+
+def test_connections_of_each_door_are_counted():
+    async def main():
+        async with memory_broker() as memory:
+            counts = ConnectionCounts(door="grpc", connections_max=2)
+            assert [counts.admit() for _ in range(3)] == [True, True, False]
+            counts.lose()
+            samples = samples_of(
+                memory.broker, memory.server, (), [counts], is_ready=True
+            )
+            found = {
+                sample[0]: sample[2] for sample in samples if sample[1] == ("grpc",)
+            }
+            assert found == {
+                metrics.DOOR_CONNECTIONS: 2,
+                metrics.DOOR_CONNECTIONS_REFUSED: 1,
+                metrics.DOOR_CONNECTIONS_TIMED_OUT: 0,
+                metrics.DOOR_CONNECTIONS_BROKEN: 0,
+            }
 
     asyncio.run(main())

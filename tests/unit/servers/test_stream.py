@@ -1,52 +1,28 @@
 """The native door, spoken to by hand."""
 
 import asyncio
+import struct
 
 import pytest
+from crc32c import crc32c
 
 import pydanube
+from pydanube.model.errors import CorruptBatch, ProtocolViolation
+from pydanube.model.names import TopicName
 from pydanube.model.policy import NamespacePolicy
 from pydanube.servers import stream
 from pydanube.servers.in_process import PipeEnd
-from pydanube.wire.connection import StreamConnection
-from pydanube.wire.frames import Kind, Side, header
+from pydanube.servers.stream import CHECKED_AT_ONCE_BYTES_MAX
+from pydanube.wire.batches import BATCH_MESSAGES_MAX, Codec, decode
+from pydanube.wire.connection import CREDIT_REVISION
+from pydanube.wire.frames import Kind, header
+from pydanube.wire.messages import RANGES_MAX
 from pydanube.wire.pb import stream_pb2 as pb
+from support.batches import empty_messages, frame_of
+from support.brokers import Outcome
 from support.running import TOPIC, published, with_broker
+from support.stream_peer import Peer, connected
 from support.streams import batch_frame, hello
-
-
-class Peer(asyncio.BufferedProtocol):
-    """A client that sends what it is told and notes what comes."""
-
-    def __init__(self):
-        self.machine = StreamConnection(Side.CLIENT)
-        self.received = asyncio.Queue()
-        self.is_closed = asyncio.Event()
-
-    def connection_made(self, transport):
-        self.transport = transport
-
-    def get_buffer(self, sizehint):
-        return self.machine.reader.get_buffer()
-
-    def buffer_updated(self, nbytes):
-        for frame in self.machine.received(nbytes):
-            self.received.put_nowait(frame)
-
-    def connection_lost(self, exc):
-        self.is_closed.set()
-
-    async def ask(self, kind, message, channel=0):
-        self.transport.write(self.machine.request(kind, message, channel)[1])
-        return await self.received.get()
-
-
-async def connected(broker, *, greet=True):
-    peer = Peer()
-    PipeEnd.connect(peer, broker.server.new_door())
-    if greet:
-        await peer.ask(Kind.HELLO, hello())
-    return peer
 
 
 def test_a_version_that_the_broker_does_not_speak_is_refused():
@@ -176,7 +152,7 @@ def test_a_draining_broker_refuses_messages_and_says_so():
 def test_an_unknown_failure_is_one_requests_alone():
     async def test(broker):
         async with broker.connect() as client:
-            broker.broker.topic_names = None
+            broker.broker.topic_page = None
             with pytest.raises(pydanube.BrokerError, match="log says why"):
                 await client.topics()
             await client.create_topic(TOPIC)
@@ -202,6 +178,58 @@ async def kinds_that_come(peer):
     for _ in range(50):
         await asyncio.sleep(0)
     return [peer.received.get_nowait().kind for _ in range(peer.received.qsize())]
+
+
+INVALID_RANGES = [
+    pb.OffsetRanges(base=[0, 1], end=[1]),
+    pb.OffsetRanges(base=[1], end=[0]),
+    pb.OffsetRanges(base=[0] * (RANGES_MAX + 1), end=[1] * (RANGES_MAX + 1)),
+]
+
+
+@pytest.mark.parametrize("ranges", INVALID_RANGES)
+@pytest.mark.parametrize(
+    ("kind", "message"), [(Kind.ACK, pb.Ack), (Kind.NACK, pb.Nack)]
+)
+def test_an_answer_with_invalid_ranges_closes_its_channel(kind, message, ranges):
+    async def test(broker):
+        async with broker.connect() as client:
+            await published(client, b"a", b"b")
+        peer = await connected(broker)
+        await opened_consumer(peer)
+        peer.transport.write(peer.machine.send(kind, message(ranges=ranges), 1))
+        answer = await peer.received.get()
+        assert (answer.kind, answer.channel) == (Kind.ERROR, 1)
+        assert answer.message.code == "invalid_request"
+        async with broker.connect() as client:
+            assert (await client.describe_subscription(TOPIC, "s")).cursor == 0
+
+    with_broker(test)
+
+
+@pytest.mark.parametrize("ranges", INVALID_RANGES)
+def test_a_request_with_invalid_ranges_is_refused(ranges):
+    async def test(broker):
+        async with broker.connect() as client:
+            await published(client, b"a", b"b")
+        peer = await connected(broker)
+        await opened_consumer(peer)
+        for request, channel in (
+            ((Kind.ACK, pb.Ack(ranges=ranges)), 1),
+            (
+                (
+                    Kind.MARK_DONE,
+                    pb.MarkDone(topic=TOPIC, subscription="s", ranges=ranges),
+                ),
+                0,
+            ),
+        ):
+            answer = await peer.ask(*request, channel)
+            assert answer.kind is Kind.ERROR
+            assert answer.message.code == "invalid_request"
+        assert await kinds_that_come(peer) == []
+
+    with_broker(test)
 
 
 def test_a_client_that_does_not_read_is_sent_nothing_more():
@@ -459,5 +487,247 @@ def test_a_producer_that_loses_its_place_is_told_at_once():
         assert (told.kind, told.channel) == (Kind.ERROR, 1)
         assert told.message.code == "producer_fenced"
         assert (await peer.received.get()).kind is Kind.PRODUCER_OPENED
+
+    with_broker(test)
+
+
+# Batches that are much larger than their frames.
+
+LARGE = bytes(CHECKED_AT_ONCE_BYTES_MAX)
+
+
+async def fields_of_producer(peer, channel=1, name="p"):
+    opening = pb.OpenProducer(
+        topic=TOPIC, name=name, policy=pb.TopicPolicy(reliable=True)
+    )
+    opened = (await peer.ask(Kind.OPEN_PRODUCER, opening, channel)).message
+    return {
+        "producer": name,
+        "producer_id": opened.producer_id,
+        "producer_epoch": opened.producer_epoch,
+    }
+
+
+def publish_frame(peer, frame, channel=1):
+    peer.transport.writelines(peer.machine.send_batch(Kind.PUBLISH, frame, channel))
+
+
+def compressed(payload, **fields):
+    return frame_of([payload], codec=Codec.ZSTD, **fields)
+
+
+async def connected_as(broker, revision):
+    peer = Peer()
+    PipeEnd.connect(peer, broker.server.new_door())
+    greeting = hello()
+    greeting.revision = revision
+    await peer.ask(Kind.HELLO, greeting)
+    return peer
+
+
+async def stored(broker, *frames):
+    topic = await broker.broker.topic(TopicName.parse(TOPIC))
+    for frame in frames:
+        topic.take(frame, outcome := Outcome())
+        await outcome.offset()
+
+
+async def created(broker):
+    async with broker.connect() as client:
+        await client.create_topic(TOPIC)
+
+
+def test_a_batch_of_too_many_messages_closes_its_channel_and_says_why():
+    async def test(broker):
+        peer = await connected(broker)
+        fields = await fields_of_producer(peer)
+        publish_frame(
+            peer, empty_messages(BATCH_MESSAGES_MAX + 1, Codec.ZSTD, **fields)
+        )
+        error = (await peer.received.get()).message
+        assert error.code == "invalid_request"
+        assert "65537 messages" in error.message
+        assert "at most 65536" in error.message
+
+    with_broker(test)
+
+
+def test_a_large_batch_holds_up_its_own_producer_only():
+    async def test(broker):
+        peer = await connected(broker)
+        fields = await fields_of_producer(peer)
+        others = await fields_of_producer(peer, channel=2, name="q")
+        publish_frame(peer, compressed(LARGE, **fields))
+        publish_frame(peer, compressed(b"behind", **fields, base_sequence=1))
+        publish_frame(peer, compressed(b"beside", **others), channel=2)
+        told = []
+        while sum(told_of(receipt) for receipt in told) < 3:
+            told.append(await peer.received.get())
+        # The other producer's batch was not behind the large one.
+        assert told[0].channel == 2
+        assert list(told[0].message.base_offset) == [0]
+        behind = [
+            offset
+            for each in told
+            if each.channel == 1
+            for offset in each.message.base_offset
+        ]
+        assert behind == [1, 2]
+
+    with_broker(test)
+
+
+def told_of(receipt):
+    assert receipt.kind is Kind.RECEIPT, receipt.message
+    return len(receipt.message.base_offset)
+
+
+def test_a_large_batch_that_is_damaged_is_refused():
+    async def test(broker):
+        peer = await connected(broker)
+        fields = await fields_of_producer(peer)
+        frame = compressed(LARGE, **fields)
+        frame.buffer[-3] ^= 1
+        publish_frame(peer, frame)
+        publish_frame(peer, compressed(b"behind", **fields, base_sequence=1))
+        error = (await peer.received.get()).message
+        assert (error.code, "checksum" in error.message) == ("invalid_request", True)
+        described = await peer.ask(Kind.DESCRIBE_TOPIC, pb.DescribeTopic(topic=TOPIC))
+        assert described.message.end_offset == 0
+
+    with_broker(test)
+
+
+async def batches_that_come(peer):
+    """Return the batches that are there after some turns of the loop."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+    return [peer.received.get_nowait().batch for _ in range(peer.received.qsize())]
+
+
+async def delivered_of(peer, byte_count):
+    """How many of twenty messages come for so many bytes of credit."""
+    opening = pb.OpenConsumer(
+        topic=TOPIC, subscription="s", name="c", start=pb.EARLIEST
+    )
+    await peer.ask(Kind.OPEN_CONSUMER, opening, 1)
+    credit = pb.Credit(messages=1000, bytes=byte_count)
+    peer.transport.write(peer.machine.send(Kind.CREDIT, credit, 1))
+    return await batches_that_come(peer)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_credit_bounds_what_a_consumer_decodes(codec):
+    async def test(broker):
+        await created(broker)
+        payload = bytes(100_000)
+        frames = [frame_of([payload], codec=codec) for _ in range(20)]
+        await stored(broker, *frames)
+        peer = await connected_as(broker, CREDIT_REVISION)
+        came = await delivered_of(peer, 300_000)
+        assert sum(frame.plain_bytes for frame in came) <= 300_000 + 101_000
+        assert len(came) in (3, 4)
+
+    with_broker(test)
+
+
+def test_a_client_that_counts_compressed_bytes_gets_everything():
+    async def test(broker):
+        await created(broker)
+        frames = [compressed(bytes(100_000)) for _ in range(20)]
+        await stored(broker, *frames)
+        peer = await connected_as(broker, CREDIT_REVISION - 1)
+        came = await delivered_of(peer, frames[0].byte_count * 4)
+        left = 20 - len(came)
+        while left:
+            assert came, f"{left} messages did not come"
+            credit = pb.Credit(
+                messages=len(came), bytes=sum(frame.byte_count for frame in came)
+            )
+            peer.transport.write(peer.machine.send(Kind.CREDIT, credit, 1))
+            came = await batches_that_come(peer)
+            left -= len(came)
+
+    with_broker(test)
+
+
+def test_a_batch_that_an_older_broker_took_is_sent_in_pieces():
+    async def test(broker):
+        await created(broker)
+        await stored(broker, empty_messages(2 * BATCH_MESSAGES_MAX + 1, Codec.ZSTD))
+        async with broker.connect() as client:
+            consumer = client.consumer(
+                TOPIC, subscription="s", start="earliest", prefetch_messages=200_000
+            )
+            async with consumer as messages:
+                count = 0
+                while count < 2 * BATCH_MESSAGES_MAX + 1:
+                    batch = await messages.receive_batch(max_messages=10**6)
+                    count += len(batch)
+            count = 0
+            async for batch in client.read(TOPIC):
+                count += len(batch)
+            assert count == 2 * BATCH_MESSAGES_MAX + 1
+
+    with_broker(test)
+
+
+async def failing_consumer(broker, send, *, count=1, prefetch_messages=10):
+    """Return the last of *count* messages received; *send* is a hostile broker."""
+    await created(broker)
+    async with broker.connect() as client:
+        consumer = client.consumer(
+            TOPIC, subscription="s", prefetch_messages=prefetch_messages
+        )
+        async with consumer as messages:
+            door = list(broker.server.doors)[-1]
+            send(door, messages._channel)
+            for _ in range(count - 1):
+                await messages.receive(timeout_s=10)
+            return await messages.receive(timeout_s=10)
+
+
+def test_a_client_refuses_messages_that_it_did_not_ask_for():
+    def send(door, channel):
+        for offset in range(11):
+            frame = compressed(b"x")
+            frame.stamp(offset, 1)
+            door.deliver(channel, frame, 1)
+
+    async def test(broker):
+        with pytest.raises(ProtocolViolation, match=r"1 messages .* more than"):
+            await failing_consumer(broker, send, count=12)
+
+    with_broker(test)
+
+
+def test_a_client_refuses_a_batch_of_too_many_messages():
+    def send(door, channel):
+        frame = empty_messages(BATCH_MESSAGES_MAX + 1, Codec.ZSTD)
+        data = door._protocol.send_batch(Kind.DELIVERY, frame, channel)
+        door._outbox.writelines(data)
+
+    async def test(broker):
+        with pytest.raises(ProtocolViolation, match="65537 messages"):
+            await failing_consumer(broker, send)
+
+    with_broker(test)
+
+
+def test_a_client_does_not_follow_offsets_that_lie():
+    frame = frame_of([b"abc"] * 300)
+    body = bytearray(frame.buffer)
+    # The end of the first payload lies far behind all of them.
+    at = body.index(struct.pack("<4I", 0, 3, 6, 9))
+    struct.pack_into("<I", body, at + 4, 2**30)
+    struct.pack_into("<I", body, 16, crc32c(memoryview(body)[20:]))
+
+    def send(door, channel):
+        door.deliver(channel, decode(body), 1)
+
+    async def test(broker):
+        message = await failing_consumer(broker, send, prefetch_messages=1000)
+        with pytest.raises(CorruptBatch):
+            assert message.payload
 
     with_broker(test)

@@ -17,6 +17,7 @@ from pydanube.spark.decoding import (
 )
 from pydanube.spark.offsets import ReadAs
 from pydanube.spark.options import OnUndecodable
+from support.hostile_schemas import hostile_schemas
 
 TOPIC = "/default/orders"
 FIRST = {"properties": {"id": {"type": "integer"}}}
@@ -144,3 +145,21 @@ def test_the_good_ones_of_a_group_are_decoded_in_few_steps():
     assert bad == [(777, "no good")]
     assert values.to_pylist() == ["good"] * 777 + [None] + ["good"] * 246
     assert len(asked) == 21
+
+
+HOSTILE = [each for each in hostile_schemas() if not each.is_refused]
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, ids=lambda hostile: hostile.name)
+def test_hostile_payloads_are_values_or_null_and_it_is_said_why(hostile):
+    read_as = ReadAs(subject="orders", schema_id=7, version=1)
+    decoding = Decoding(
+        read_as=read_as,
+        definitions={1: Definition(hostile.type, hostile.definition)},
+        on_undecodable=OnUndecodable.NULL,
+    )
+    messages = batch(*((7, 1, payload) for payload in hostile.payloads * 2))
+    values, errors = ValueDecoder(decoding).decode(messages, TOPIC)
+    assert len(values) == len(errors) == len(messages)
+    for value, error in zip(values, errors, strict=True):
+        assert error.is_valid is not value.is_valid

@@ -42,7 +42,7 @@ def test_names_are_taken_in_any_case_and_sparks_own_are_not_ours():
     ("options", "said"),
     [
         ({"topc": "/default/a"}, "did you mean 'topic'"),
-        ({"mode": "exactly_once"}, "did you mean exactly-once"),
+        ({"mode": "exactly_once"}, "did you mean 'exactly-once'"),
         ({"schemaVersion": "0"}, "schemaVersion: must be a number from 1 up"),
         ({"schemaVersion": "1", "encode": "payload"}, "encode=payload names no schema"),
         ({"url": "danube://a", "danube.url": "danube://b"}, "given twice"),

@@ -1,6 +1,8 @@
 import asyncio
 
+import pyarrow.parquet as pq
 import pytest
+from crc32c import crc32c
 
 from pydanube.model.errors import CorruptJournal, CorruptSegment
 from pydanube.storage.files import DirectoryFiles
@@ -86,6 +88,19 @@ def test_a_segment_is_described(data):
     assert list(described.columns)[:2] == ["offset", "publish_time"]
     (group,) = described.row_groups
     assert (group.base, group.end, group.count) == (0, 2, 2)
+    assert group.problem is None
+
+
+def test_a_damaged_page_of_a_segment_is_named(data):
+    content = bytearray(data[1].read_bytes())
+    with pq.ParquetFile(data[1]) as file:
+        chunk = file.metadata.row_group(0).column(3)
+    content[chunk.data_page_offset + chunk.total_compressed_size - 1] ^= 1
+    data[1].write_bytes(content)
+    described = describe_segment(data[1])
+    assert described.checksum == crc32c(content)
+    (group,) = described.row_groups
+    assert group.problem.startswith("column payload: ")
 
 
 def test_a_file_that_is_no_segment_is_refused(tmp_path):

@@ -4,13 +4,25 @@ import errno
 import pytest
 
 from pydanube.model.errors import Closed, CorruptJournal, DiskFull, JournalFailed
+from pydanube.model.ranges import RangeSet
 from pydanube.storage.config import JournalConfig
 from pydanube.storage.files import DirectoryFiles, MemoryFiles
 from pydanube.storage.journal import open_journal
 from pydanube.storage.recovery import file_name
-from pydanube.wire.journal_format import Batch, FileHeader, Sealed, TopicOpened
+from pydanube.storage.reserve import Reserve
+from pydanube.wire.journal_format import (
+    Batch,
+    CursorSaved,
+    CursorState,
+    FileHeader,
+    Sealed,
+    SubscriptionDeleted,
+    TopicOpened,
+)
 from support.batches import frame_of
 from support.recording_files import RecordingFiles
+from support.small_disk import SmallDisk
+from support.storages import until
 
 CONFIG = JournalConfig(file_bytes_max=1024)
 OPENED = TopicOpened(topic_id=1, name="t", epoch=1, end_offset=0, sealed_offset=0)
@@ -230,6 +242,82 @@ def test_a_full_disk_fails_everything_on_its_way_and_goes_on(code):
             assert told[-1] is None
         async with open_journal(RecordingFiles(files.contents), CONFIG) as journal:
             assert journal.state.topics[1].end_offset == 2
+
+    asyncio.run(run())
+
+
+def test_on_a_full_disk_the_reserve_serves_cursors_and_deletions():
+    async def run():
+        disk = SmallDisk(4096)
+        reserve = Reserve(disk, 2048)
+        disk.occupy(2048)
+        config = JournalConfig()
+        told = {}
+
+        def note(name):
+            return lambda error: told.update({name: error})
+
+        saved = CursorSaved(1, "s", CursorState(1, RangeSet()))
+        async with open_journal(disk.files, config, reserve=reserve) as journal:
+            batches = Batches()
+            journal.append(OPENED, None)
+            journal.append(batches.next(), None)
+            await journal.sync()
+            # A group with a batch that does not fit, and one behind it.
+            journal.append(batches.next(size=2048), note("batch"))
+            journal.append(saved, note("cursor"))
+            await asyncio.sleep(0)
+            journal.append(Batches(1).next(), note("next batch"))
+            journal.append(SubscriptionDeleted(1, "t"), note("deletion"))
+            await until(lambda: len(told) == 4)
+            assert [type(told[name]) for name in ("batch", "next batch")] == [
+                DiskFull,
+                DiskFull,
+            ]
+            assert [told[name] for name in ("cursor", "deletion")] == [None, None]
+            assert (reserve.is_released, disk.occupied) == (True, 0)
+            # Batches would fit now, and are refused all the same.
+            journal.append(Batches(1).next(), note("small batch"))
+            await until(lambda: "small batch" in told)
+            assert isinstance(told["small batch"], DiskFull)
+            assert "delete topics" in str(told["small batch"])
+            journal.append(saved, note("cursor again"))
+            await journal.sync()
+            assert told["cursor again"] is None
+            assert journal.pending_bytes == 0
+            disk.byte_count *= 2
+            assert reserve.refill()
+            journal.append(Batches(1).next(), None)
+            await journal.sync()
+        async with open_journal(RecordingFiles(disk.files.contents), config) as journal:
+            topic = journal.state.topics[1]
+            assert topic.end_offset == 2
+            assert topic.cursors["s"].offset == 1
+
+    asyncio.run(run())
+
+
+def test_an_exhausted_reserve_refuses_cursors_too():
+    async def run():
+        disk = SmallDisk(2048)
+        reserve = Reserve(disk, 1024)
+        disk.occupy(1024)
+        saved = CursorSaved(1, "s", CursorState(1, RangeSet()))
+        async with open_journal(
+            disk.files, JournalConfig(), reserve=reserve
+        ) as journal:
+            journal.append(OPENED, None)
+            await journal.sync()
+            outcomes = []
+            while not any(outcomes):
+                journal.append(saved, outcomes.append)
+                await until(lambda: journal.pending_bytes == 0)
+            assert isinstance(outcomes[-1], DiskFull)
+            assert len(outcomes) > 10
+            disk.byte_count *= 2
+            journal.append(saved, outcomes.append)
+            await journal.sync()
+            assert outcomes[-1] is None
 
     asyncio.run(run())
 

@@ -29,6 +29,26 @@ def test_an_object_that_cannot_be_stored_is_reported(tmp_path):
         asyncio.run(objects.put("a/one", b"abc"))
 
 
+def test_an_object_that_cannot_be_stored_takes_no_room(tmp_path):
+    objects = DirectoryObjects(tmp_path)
+    (tmp_path / "one" / "two").mkdir(parents=True)
+    with pytest.raises(ObjectsUnavailable):
+        asyncio.run(objects.put("one", b"a directory is in its place"))
+    assert list((tmp_path / ".parts").iterdir()) == []
+
+
 def test_the_url_is_that_of_a_file(tmp_path):
     objects = DirectoryObjects(tmp_path)
     assert objects.url("a/one") == (tmp_path / "a/one").as_uri()
+
+
+def test_an_object_that_gets_shorter_while_it_is_read_does_not_end_the_process(
+    tmp_path,
+):
+    objects = DirectoryObjects(tmp_path)
+    asyncio.run(objects.put("a/one", bytes(1 << 20)))
+    with objects.open("a/one") as file:
+        # Of a mapped file, reading what is not there is a signal.
+        (tmp_path / "a" / "one").write_bytes(b"")
+        file.seek(1 << 19)
+        assert file.read(1 << 10) == b""

@@ -15,10 +15,13 @@ from pydanube.model.errors import (
 )
 from pydanube.model.policy import Retention, TopicPolicy
 from pydanube.model.ranges import RangeSet
-from pydanube.storage.replacing import REPLACED_MAX, checksum_of
+from pydanube.storage.replacing import REPLACED_MAX
+from pydanube.wire.segment_checksums import file_checksum
 from support.batches import payloads_of
 from support.compacted import compact, offer
 from support.storages import A_NOW_US, World, open_topic, publish, read_all, until
+
+DAY_US = 24 * 3600 * 1_000_000
 
 
 def run(test, world=None, policy=None, **config):
@@ -146,7 +149,12 @@ def test_a_read_of_a_segment_that_is_replaced_meanwhile_is_made_again():
             return real_open(name)
 
         new = replace(
-            old[0], end=12, count=12, byte_count=offered.byte_count, checksum=None
+            old[0],
+            end=12,
+            count=12,
+            byte_count=offered.byte_count,
+            checksum=offered.checksum,
+            part_checksums=None,
         )
         world.objects.open = open_
         assert payloads_of(await log.read(4, bytes_max=1 << 20))[-1] == b"5"
@@ -194,7 +202,7 @@ def test_what_a_crash_leaves_of_old_objects_goes_when_the_topic_is_opened():
     run(test, world)
 
     async def again():
-        async with world.storage(seal_interval_s=0.001) as storage:
+        async with world.storage(seal_interval_s=0.001, orphan_keep_s=0) as storage:
             log = await open_topic(storage, epoch=2)
             await until(lambda: len(world.objects._objects) == 1)
             assert await world.objects.names("") == names_of(log.segments)
@@ -216,20 +224,24 @@ def test_a_swap_of_objects_that_were_collected_as_orphans_is_refused():
         assert log.segments == old
         assert len(payloads_of(await read_all(log))) == 14
 
-    run(test, seal_interval_s=0.001)
+    run(test, seal_interval_s=0.001, orphan_keep_s=0)
 
 
-def test_orphans_of_runs_that_were_cut_off_long_ago_go_with_the_next_swap():
+def test_orphans_of_runs_are_kept_until_they_are_old():
     async def test(world, storage, log):
         old = await offer(world.objects, log, log.segments, even)
-        world.wall = 1_700_000_000_000_000 + 25 * 3600 * 1_000_000
-        recent = old.object_name.replace("1700000000", str(world.wall // 1_000_000))
+        recent = old.object_name.replace("1700000000", "1700086400")
+        world.objects.now_us += DAY_US
         await world.objects.put(recent, b"of a run at work")
-        await compact(storage, world.objects, log, even)
-        world.now += 61
+        world.wall = A_NOW_US + 7 * DAY_US
+        storage._sealer.on_opened(log)
         await until(lambda: old.object_name not in world.objects._objects)
         left = set(await world.objects.names(""))
-        assert left >= {recent, *names_of(log.segments)}
+        assert left == {recent, *names_of(log.segments)}
+        # The others are searched for again when they are due.
+        world.wall += DAY_US
+        world.now += DAY_US / 1_000_000
+        await until(lambda: recent not in world.objects._objects)
 
     run(test, seal_interval_s=0.001)
 
@@ -383,7 +395,7 @@ def test_an_object_that_is_no_parquet_is_refused():
         offered = await offer(world.objects, log, log.segments, even)
         await world.objects.put(offered.object_name, b"x" * 100)
         with world.objects.open(offered.object_name) as file:
-            checksum, byte_count = checksum_of(file)
+            checksum, byte_count = file_checksum(file)
         damaged = replace(offered, checksum=checksum, byte_count=byte_count)
         with pytest.raises(InvalidRequest, match="cannot be read"):
             await storage.replace_segments(1, names_of(log.segments), [damaged])

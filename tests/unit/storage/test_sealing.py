@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from pydanube.model.errors import ObjectsUnavailable, TopicFenced
+from pydanube.model.errors import ObjectsUnavailable, Overloaded, TopicFenced
 from pydanube.model.policy import Retention, TopicPolicy
 from pydanube.storage.config import JournalConfig, StorageConfig
 from pydanube.storage.sealing import TailLoad, plan_seals
@@ -19,6 +19,7 @@ def plan(*loads, now=0.0, tail_bytes=0, journal_bytes=0):
         [TailLoad(*load) for load in loads],
         now=now,
         tail_bytes=tail_bytes,
+        tail_bytes_max=CONFIG.tail_bytes_max,
         journal_bytes=journal_bytes,
         config=CONFIG,
     )
@@ -98,16 +99,15 @@ def test_an_old_tail_is_sealed_by_itself():
 def test_publishers_wait_where_memory_is_short_until_something_is_sealed():
     async def test(world, storage):
         log = await open_topic(storage)
-        world.objects.failing.add("t1")
-        for _ in range(10):
-            await publish(log, b"x" * 1000)
-        assert not storage.has_room
-        await until(lambda: storage.stats.seal_failure_count)
-        world.objects.failing.clear()
-        world.now += 100
-        storage._memory.due.set()
+        # Sealing is slow.
+        async with log.maintenance:
+            for _ in range(10):
+                await publish(log, b"x" * 1000)
+            assert not storage.has_room
+            assert storage.problems[0].startswith("publishing waits: unsealed messages")
         await storage.room()
         assert storage.has_room
+        assert storage.problems == []
         assert log.end_offset == 10
 
     run(test, tail_bytes_max=5000)
@@ -182,6 +182,94 @@ def test_a_sick_topic_keeps_no_other_from_being_sealed():
     run(test, seal_bytes=2000)
 
 
+async def publish_often(log):
+    for _ in range(1000):
+        await publish(log, b"x" * 1000)
+
+
+def test_a_topic_that_cannot_be_sealed_gets_a_share_of_memory_and_others_go_on():
+    async def test(world, storage):
+        sick = await open_topic(storage)
+        world.objects.failing.add("t1")
+        await publish(sick, b"x" * 6000)
+        await until(lambda: storage.stats.failing_topic_count)
+        with pytest.raises(Overloaded, match=r"/default/t1 .* sealing .* on purpose"):
+            await publish_often(sick)
+        assert storage.has_room
+        # The share is a quarter of tail_bytes_max, and one batch more.
+        assert 25_000 <= sick.tail_memory_bytes <= 27_000
+        healthy = await open_topic(storage, 2)
+        for _ in range(200):
+            await publish(healthy, b"x" * 1000)
+            await storage.room()
+        assert storage.stats.tail_memory_bytes <= 100_000 + 2000
+        assert healthy.sealed_offset > 0
+        assert sick.end_offset * 1000 <= sick.tail_memory_bytes
+
+        world.objects.failing.clear()
+        world.now += 100
+        storage._memory.due.set()
+        await until(lambda: not storage.stats.failing_topic_count)
+        await publish(sick, b"again")
+        assert storage.problems == []
+
+    run(test, seal_bytes=5000, tail_bytes_max=100_000)
+
+
+def test_topics_that_cannot_be_sealed_share_half_of_the_memory():
+    async def test(world, storage):
+        world.objects.failing.add("/t")
+        logs = [await open_topic(storage, number) for number in range(1, 9)]
+        for log in logs:
+            await publish(log, b"x" * 3000)
+        await until(lambda: storage.stats.failing_topic_count == len(logs))
+        for log in logs:
+            with pytest.raises(Overloaded):
+                await publish_often(log)
+        assert storage.stats.tail_memory_bytes <= 50_000 + 2000
+        assert storage.has_room
+
+    run(test, seal_bytes=2000, tail_bytes_max=100_000)
+
+
+def test_problems_name_the_topic_that_cannot_be_sealed_since_when_and_why(caplog):
+    async def test(world, storage):
+        log = await open_topic(storage)
+        assert storage.problems == []
+        world.objects.failing.add("t1")
+        await publish(log, b"x" * 3000)
+        await until(lambda: storage.problems)
+        said = "sealing /default/t1 fails since 2023-11-14T22:13:20+00:00: "
+        assert storage.problems[0].startswith(said)
+        assert storage.stats.failing_topic_count == 1
+        # It is tried again and again, and logged now and then.
+        for _ in range(5):
+            failures = storage.stats.seal_failure_count
+            world.now += 60
+            storage._memory.due.set()
+            await until(lambda f=failures: storage.stats.seal_failure_count > f)
+            for _ in range(3):
+                storage._memory.due.set()
+                await asyncio.sleep(0)
+        world.wall += 10**9
+        assert storage.problems[0].startswith(said)
+        assert len(caplog.records) == storage.stats.seal_failure_count == 6
+
+    run(test, seal_bytes=2000)
+
+
+def test_failures_of_many_topics_are_one_line_of_the_log(caplog):
+    async def test(world, storage):
+        world.objects.failing.add("/t")
+        for number in range(1, 21):
+            await publish(await open_topic(storage, number), b"x" * 3000)
+        await until(lambda: storage.stats.failing_topic_count == 20)
+        assert len(caplog.records) == 1
+        assert len(storage.problems) == 11
+
+    run(test, seal_bytes=2000)
+
+
 def test_a_topic_that_was_fenced_takes_nothing_more():
     async def test(world, storage):
         log = await open_topic(storage)
@@ -251,6 +339,27 @@ def test_orphans_are_deleted_when_the_topic_is_opened():
             "default/t1/notes.txt",
             log.segments[0].object_name,
         }
+
+    run(test, orphan_keep_s=0)
+
+
+def test_orphans_are_kept_for_a_week_and_logged_when_they_are_deleted(caplog):
+    week_us = 7 * 24 * 3600 * 1_000_000
+
+    async def test(world, storage):
+        log = await open_topic(storage, epoch=2)
+        orphan = "default/t1/00000000000000000000-00000000000000000009-1.parquet"
+        await world.objects.put(orphan, b"x")
+        world.wall = A_NOW_US + week_us - 1
+        storage._sealer.on_opened(log)
+        await until(lambda: storage._sealer._searches)
+        assert await world.objects.names("") == [orphan]
+        world.wall += 1
+        world.now += 1
+        storage._memory.due.set()
+        with caplog.at_level("INFO"):
+            await until(lambda: orphan not in world.objects._objects)
+        assert f"deleting the orphan {orphan}" in caplog.text
 
     run(test)
 

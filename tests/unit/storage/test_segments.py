@@ -7,15 +7,17 @@ import pytest
 from pydanube.model.errors import CorruptSegment
 from pydanube.storage.manifest import SegmentEntry
 from pydanube.storage.segments import (
+    ROW_GROUP_MESSAGES_MAX,
     SegmentReader,
     encode_segment,
     publish_times_of,
-    table_of,
+    tables_of,
     topic_id_of,
 )
-from pydanube.wire.batches import Codec
+from pydanube.wire.batches import BATCH_MESSAGES_MAX, Codec
 from pydanube.wire.segment_format import SCHEMA, SegmentIdentity
-from support.batches import A_TIME, frame_of, offsets_of, payloads_of
+from support.arrow_memory import arrow_memory
+from support.batches import A_TIME, empty_messages, frame_of, offsets_of, payloads_of
 
 IDENTITY = SegmentIdentity(topic="/default/a", topic_id=7, epoch=3)
 
@@ -52,7 +54,7 @@ def read_all(reader):
 
 
 def rows(frames):
-    return table_of(frames).to_pylist()
+    return [row for table in tables_of(frames, 8 << 20) for row in table.to_pylist()]
 
 
 def various():
@@ -143,7 +145,7 @@ def test_a_message_is_found_by_its_time(row_group_bytes):
 
 def test_row_groups_are_found_by_offset():
     frames = log_of(*(frame_of([b"x" * 1000] * 10) for _ in range(20)))
-    reader = reader_of(frames, row_group_bytes=3 * frames[0].byte_count)
+    reader = reader_of(frames, row_group_bytes=3 * frames[0].memory_bytes)
     assert reader.row_group_count == 7
     assert reader.row_group_of(0) == 0
     assert reader.row_group_of(29) == 0
@@ -200,3 +202,26 @@ def test_a_damaged_row_group_is_reported():
     reader = SegmentReader(entry, lambda: pa.BufferReader(bytes(data)), frame_bytes=1)
     with pytest.raises(CorruptSegment, match="row group 0"):
         reader.read_row_group(0)
+
+
+def test_sealing_decodes_one_row_group_at_a_time_however_well_frames_compress():
+    # 12 million messages in 3 KiB, 48 MB of offsets; as rows of a segment 1 GB.
+    frames = log_of(*(empty_messages(2_000_000, Codec.ZSTD) for _ in range(6)))
+    assert sum(frame.byte_count for frame in frames) < 4096
+    with arrow_memory() as memory:
+        rows = [table.num_rows for table in tables_of(frames, 8 << 20)]
+    assert sum(rows) == 12_000_000
+    assert max(rows) == ROW_GROUP_MESSAGES_MAX
+    assert memory.peak_bytes < 64 << 20
+
+
+def test_row_groups_are_as_long_as_the_decoded_messages_allow():
+    frames = log_of(*(frame_of([bytes(1000)] * 100, codec=Codec.ZSTD) for _ in "abcd"))
+    assert sum(frame.byte_count for frame in frames) < 4000
+    assert [table.num_rows for table in tables_of(frames, 220_000)] == [200, 200]
+
+
+def test_frames_that_are_read_have_as_many_messages_as_a_batch_may_have():
+    frames = log_of(*(empty_messages(BATCH_MESSAGES_MAX) for _ in "ab"))
+    counts = [frame.count for frame in read_all(reader_of(frames, frame_bytes=1 << 30))]
+    assert counts == [BATCH_MESSAGES_MAX] * 2

@@ -1,18 +1,23 @@
 import asyncio
+from contextlib import suppress
 
 import pytest
 
 from pydanube.model.errors import (
     CorruptJournal,
+    DiskFull,
+    InconsistentDirectory,
     ObjectsUnavailable,
     TopicFenced,
     TopicNotFound,
 )
 from pydanube.model.ranges import RangeSet
-from pydanube.storage.config import JournalConfig
+from pydanube.storage.config import MIB, JournalConfig
+from pydanube.storage.reserve import Reserve
 from pydanube.wire.journal_format import CursorState
 from support.batches import frame_of, payloads_of
-from support.storages import World, open_topic, publish, read_all
+from support.small_disk import SmallDisk
+from support.storages import World, open_topic, publish, read_all, until
 
 
 def test_a_log_goes_on_where_it_was():
@@ -248,5 +253,98 @@ def test_storage_tells_its_numbers():
             assert (stats.sealed_count, stats.sealed_messages) == (1, 2)
             assert stats.segment_bytes == log.segments[0].byte_count
             assert storage.segment_url(log.segments[0]).startswith("memory:///default")
+
+    asyncio.run(run())
+
+
+def test_a_topic_with_later_messages_in_the_object_store_is_refused():
+    world = World()
+
+    async def run():
+        async with world.storage() as storage:
+            await publish(await open_topic(storage), b"a")
+        older = world.copy()
+        async with world.storage() as storage:
+            log = await open_topic(storage, epoch=2)
+            await publish(log, b"b")
+            await storage.seal(1)
+        older.objects = world.objects
+        async with older.storage() as storage:
+            with pytest.raises(InconsistentDirectory, match="up to offset 2"):
+                await open_topic(storage, epoch=2)
+            # The object belongs to a topic of the same name with another number.
+            await open_topic(storage, topic_id=2, name="/default/t1")
+
+    asyncio.run(run())
+
+
+def test_a_topic_whose_journal_files_are_missing_is_opened_at_the_start():
+    world = World()
+
+    async def run():
+        async with world.storage(journal=JournalConfig(file_bytes_max=1024)) as storage:
+            log = await open_topic(storage)
+            for _ in range(20):
+                await publish(log, b"x" * 100)
+        while len(world.files.names()) > 1:
+            world.files.remove(world.files.names()[0])
+        async with world.storage() as storage:
+            assert storage.has_recovered(1)
+            with pytest.raises(CorruptJournal, match="begins with 0000000000000000"):
+                await open_topic(storage, epoch=2)
+
+    asyncio.run(run())
+
+
+def test_the_journal_remembers_the_highest_metadata_revision():
+    world = World()
+
+    async def run():
+        async with world.storage(journal=JournalConfig(file_bytes_max=1024)) as storage:
+            storage.note_metadata_revision(7)
+            storage.note_metadata_revision(5)
+            log = await open_topic(storage)
+            for _ in range(20):
+                await publish(log, b"x" * 100)
+        while len(world.files.names()) > 1:
+            world.files.remove(world.files.names()[0])
+        async with world.storage() as storage:
+            assert storage._journal.state.metadata_revision == 7
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_pinned", [False, True])
+def test_a_full_disk_can_be_emptied_by_deleting_topics(is_pinned):
+    disk = SmallDisk(4 * MIB)
+    reserve = Reserve(disk, MIB)
+    world = World(files=disk.files, reserve=reserve)
+
+    async def run():
+        reserve.open()
+        async with world.storage(seal_interval_s=0.001) as storage:
+            big, small = await open_topic(storage), await open_topic(storage, 2)
+            if is_pinned:
+                # It is in the same file of the journal, and in no segment.
+                await publish(small, b"before")
+            while not reserve.is_released:
+                with suppress(DiskFull):
+                    await publish(big, b"x" * 100_000)
+            for log in (big, small):
+                with pytest.raises(DiskFull, match="delete topics"):
+                    await publish(log, b"refused")
+            told = []
+            for offset in range(20):
+                storage.save_cursor(2, "s", CursorState(offset), told.append)
+                await storage.sync()
+            assert told == [None] * 20
+            await storage.delete_topic(1)
+            await until(lambda: not reserve.is_released)
+            assert disk.occupied == MIB
+            await publish(small, b"after")
+            kept = [b"before", b"after"] if is_pinned else [b"after"]
+            assert payloads_of(await read_all(small)) == kept
+        async with world.storage() as storage:
+            assert [topic for topic, _ in storage.recovered] == [2]
 
     asyncio.run(run())

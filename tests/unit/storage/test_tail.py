@@ -1,5 +1,6 @@
 from pydanube.storage.tail import Tail
-from support.batches import frame_of, offsets_of
+from pydanube.wire.batches import Codec
+from support.batches import empty_messages, frame_of, offsets_of
 
 
 def tail_of(*counts, base=0):
@@ -25,13 +26,26 @@ def test_nothing_is_found_behind_the_end():
 
 def test_as_many_frames_come_as_the_limit_allows_but_at_least_one():
     tail = tail_of(1, 1, 1)
-    size = tail.byte_count // 3
+    size = tail.memory_bytes // 3
     assert [len(tail.frames_from(0, limit)) for limit in (1, size, 2 * size)] == [
         1,
         1,
         2,
     ]
     assert offsets_of(tail.frames_from(1, 10**6)) == [1, 2]
+
+
+def test_frames_count_for_what_they_take_when_they_are_decoded():
+    tail = Tail(0)
+    for _ in "abc":
+        frame = empty_messages(10_000, Codec.ZSTD)
+        frame.stamp(tail.end, 1)
+        size = tail.append(frame, 0.0)
+    assert tail.byte_count < 1000
+    assert tail.memory_bytes == 3 * size > 3 * 10_000 * 20
+    assert len(tail.frames_from(0, 2 * size)) == 2
+    assert tail.drop_below(10_000) == size
+    assert tail.memory_bytes == 2 * size
 
 
 def test_dropping_takes_only_whole_frames():

@@ -180,7 +180,9 @@ def test_a_missing_object_is_reported():
         await publish(log, b"a")
         await storage.seal(1)
         await world.objects.delete(log.segments[0].object_name)
-        with pytest.raises(CorruptSegment, match="cannot be read"):
+        with pytest.raises(
+            CorruptSegment, match="offsets 0 to 1: the object is missing"
+        ):
             await log.read(0, bytes_max=1)
 
     with_log(test, world)
@@ -255,6 +257,8 @@ def test_a_search_for_a_time_survives_that_the_segment_is_dropped():
         await world.objects.delete(log.segments[0].object_name)
         with pytest.raises(CorruptSegment):
             await log.find_time(1)
+        for error in log._cache._failed.values():
+            error.retry_at = 0.0
         searching = asyncio.get_running_loop().create_task(log.find_time(1))
         await asyncio.sleep(0)
         log.on_dropped(1)
@@ -282,3 +286,19 @@ def test_what_is_left_to_read_is_estimated_without_reading():
         assert world.objects.open_count == 0
 
     with_log(test, world)
+
+
+def test_lost_offsets_between_segments_are_told_and_counted():
+    async def test(storage, log):
+        for at in range(4):
+            await publish(log, b"%d" % at)
+            await storage.seal(1)
+        log.segments = (log.segments[0], log.segments[3])
+        assert payloads_of(await log.read(0, bytes_max=10**6)) == [b"0"]
+        for offset in (1, 2):
+            with pytest.raises(OffsetDropped, match="the first that is there is 3"):
+                await log.read(offset, bytes_max=10**6)
+        assert [log.next_kept(offset) for offset in range(5)] == [0, 3, 3, 3, 4]
+        assert [log.missing_from(offset) for offset in range(5)] == [2, 2, 1, 0, 0]
+
+    with_log(test)

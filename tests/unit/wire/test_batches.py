@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
@@ -19,6 +20,7 @@ from pydanube.wire.batches import (
     decode,
     encode,
 )
+from support.arrow_memory import arrow_memory
 
 
 def header_of(**fields):
@@ -182,6 +184,47 @@ def test_a_body_that_is_no_record_batch_is_corrupt(body):
         with_body(frame_of(), body).check()
 
 
+def metadata_numbers(body):
+    """Where the 64-bit numbers of an Arrow message's metadata are."""
+    (length,) = struct.unpack_from("<I", body, 4)
+    return range(8, 8 + length, 8)
+
+
+def test_buffers_that_overlap_are_corrupt():
+    frame = encode(batch_of([b"a" * 1000], keys=[b"b" * 1000]), header_of())
+    body = bytearray(frame.buffer[frame.body_at :])
+    numbers = metadata_numbers(body)
+
+    def places_of(number):
+        return [at for at in numbers if struct.unpack_from("<q", body, at) == (number,)]
+
+    # Each buffer is described by its place and its length; the last one is cut off.
+    key, payload = places_of(1000)
+    body[payload - 8 : payload] = body[key - 8 : key]
+    length = len(body) - numbers.stop
+    [at] = places_of(length)
+    struct.pack_into("<q", body, at, length - 1000)
+    del body[-1000:]
+    with pytest.raises(CorruptBatch, match="buffers overlap"):
+        with_body(frame, body).check()
+
+
+@pytest.mark.parametrize("number", [-1, 2**20, 2**31, 2**40, 2**63 - 1])
+def test_no_number_in_the_metadata_makes_a_check_take_memory(number):
+    rows = batch_of(
+        [b"payload", b""], keys=[b"k", None], attributes=[{"": "", "a": "b"}, None]
+    )
+    frame = encode(rows, header_of())
+    body = bytes(frame.buffer[frame.body_at :])
+    with arrow_memory() as memory:
+        for at in metadata_numbers(body):
+            forged_body = bytearray(body)
+            struct.pack_into("<q", forged_body, at, number)
+            with suppress(CorruptBatch):
+                with_body(frame, forged_body).check()
+    assert memory.peak_bytes < 1 << 20
+
+
 def test_nulls_where_none_may_be_are_corrupt():
     rows = pa.RecordBatch.from_arrays(
         [pa.array([b"a", None], pa.binary())],
@@ -203,6 +246,23 @@ def test_a_time_of_delivery_or_expiry_that_no_calendar_has_is_corrupt(column):
     rows = batch_of([b"a", b"b"], **{column: [None, TIME_MAX + 1]})
     with pytest.raises(CorruptBatch, match="between the years"):
         encode(rows, header_of()).check()
+
+
+def test_a_batch_is_split_into_frames_that_make_it_up():
+    frame = frame_of(*(b"%d" % at for at in range(5)), codec=Codec.ZSTD)
+    frame.stamp(10, 3)
+    parts = list(frame.split(2))
+    assert [(part.base, part.end) for part in parts] == [(10, 12), (12, 14), (14, 15)]
+    assert [part.header.base_sequence for part in parts] == [0, 2, 4]
+    assert [part.header.epoch for part in parts] == [3, 3, 3]
+    payloads = [part.check().column("payload").to_pylist() for part in parts]
+    assert payloads == [[b"0", b"1"], [b"2", b"3"], [b"4"]]
+    assert list(frame.split(5)) == [frame]
+    with_gaps = frame.take([(10, 11), (12, 14)])
+    assert [part.ranges() for part in with_gaps.split(2)] == [
+        [(10, 11), (12, 13)],
+        [(13, 14)],
+    ]
 
 
 def test_a_slice_keeps_what_the_header_says_of_the_rest():

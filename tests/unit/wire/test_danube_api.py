@@ -55,6 +55,19 @@ def test_one_message_has_everything_a_client_looks_at():
     )
 
 
+def test_message_of_a_non_reliable_topic_has_offset_zero():
+    for payloads in ([b"alone"], [b"one", b"two", b"three"]):
+        messages = messages_to_wire(
+            encode_few(payloads, header()),
+            topic=TOPIC,
+            broker_url=URL,
+            producer_id_of=len,
+            is_reliable=False,
+        )
+        ids = [(each.request_id, each.msg_id.topic_offset) for each in messages]
+        assert ids == [(40 + at, 0) for at in range(len(payloads))]
+
+
 def test_what_a_message_does_not_have_is_absent():
     frames = [
         encode_few([b"hello"], header()),

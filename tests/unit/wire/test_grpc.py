@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 
 import pytest
 
 from pydanube.wire.grpc import (
     UNDERSTOOD_MAX,
+    UNREAD_ANSWERS_BYTES_MAX,
     Cancelled,
     Finished,
     GrpcConnection,
@@ -80,6 +82,43 @@ def test_a_message_may_come_in_pieces():
     ]
     assert events == [Message(1, b"hello"), Message(1, b"world")]
     assert grpc.receive(data(1, b"", ends=True)) == [Finished(1)]
+
+
+def test_memory_of_a_message_is_proportional_to_its_bytes():
+    grpc = connection(message_bytes_max=20_000)
+    grpc.receive(request(1) + data(1, struct.pack(">BI", 0, 20_000)))
+    pieces = data(1, b"xy") * 100
+    tracemalloc.start()
+    try:
+        for _ in range(90):
+            assert grpc.receive(pieces) == []
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 2 * 18_000
+
+
+def test_long_headers_are_not_remembered():
+    grpc = connection()
+    for number in range(10):
+        headers = (*REQUEST, (b"x-long", b"%d" % number * 3000))
+        grpc.receive(request(2 * number + 1, headers=headers))
+    assert not grpc._understood
+    assert not grpc.http2._valid
+
+
+def test_answers_that_nobody_reads_are_bounded():
+    grpc = connection(window=0)
+    large = bytes(UNREAD_ANSWERS_BYTES_MAX // 4)
+    streams = (1, 3, 5, 7, 9)
+    grpc.receive(b"".join(request(stream, ends=True) for stream in streams))
+    for stream in streams:
+        grpc.answer(stream, large)
+    assert grpc.http2.pending_bytes <= UNREAD_ANSWERS_BYTES_MAX
+    answered = [each for each in sent(grpc.http2) if each.stream == 9]
+    assert headers_of(answered)["grpc-status"] == str(
+        int(StatusCode.RESOURCE_EXHAUSTED)
+    )
 
 
 def test_a_call_without_a_message_is_told():
@@ -258,8 +297,8 @@ def test_who_streams_requests_may_go_on_when_they_were_dealt_with():
     ("body", "status"),
     [
         (message(b"x", flag=1), StatusCode.UNIMPLEMENTED),
-        (message(b"hello")[:-1], StatusCode.INTERNAL),
-        (b"\x00\x00", StatusCode.INTERNAL),
+        (message(b"hello")[:-1], StatusCode.INVALID_ARGUMENT),
+        (b"\x00\x00", StatusCode.INVALID_ARGUMENT),
     ],
     ids=["compressed", "cut short", "without a length"],
 )

@@ -214,3 +214,20 @@ def test_a_block_means_the_same_to_every_decoder():
     fresh, used = HeaderDecoder(), HeaderDecoder()
     used.decode(literal(b"a", b"1", first=0x40))
     assert fresh.decode(block) == used.decode(block) == headers
+
+
+def test_block_may_change_the_size_of_the_table_twice_only():
+    HeaderDecoder().decode(b"\x20\x30\x82")
+    with pytest.raises(ProtocolViolation, match="too often"):
+        HeaderDecoder().decode(b"\x20\x30\x20\x82")
+
+
+def test_short_block_of_long_headers_is_not_remembered():
+    decoder = HeaderDecoder()
+    value = b"x" * 3000
+    decoder.decode(b"\x40\x01a\x7f" + bytes((0x80 | (3000 - 127) & 0x7F, 22)) + value)
+    headers = decoder.decode(b"\xbe\xbe")
+    assert headers == ((b"a", value),) * 2
+    assert decoder.decode(b"\xbe\xbe") is not headers
+    once = decoder.decode(b"\xbe")
+    assert decoder.decode(b"\xbe") is once

@@ -8,8 +8,10 @@ import pytest
 
 from pydanube.wire.hpack import encode_headers
 from pydanube.wire.http2 import (
+    ALLOWANCE,
+    ALLOWANCE_MAX,
+    ANSWERS_BYTES_MAX,
     CONNECTION_WINDOW,
-    CONTROL_MAX,
     EXPECTED_BYTES_MAX,
     FRAME_BYTES_MAX,
     PREFACE,
@@ -412,21 +414,193 @@ def test_headers_without_an_end_are_refused():
 )
 def test_who_sends_nothing_else_is_refused(often):
     connection = greeted()
-    for number in range(CONTROL_MAX - 1):
+    for number in range(ALLOWANCE - 1):
         connection.receive(often(number))
         connection.take_output()
-    refused(
-        connection, often(CONTROL_MAX - 1) + often(CONTROL_MAX), Code.ENHANCE_YOUR_CALM
-    )
+    refused(connection, often(ALLOWANCE - 1) + often(ALLOWANCE), Code.ENHANCE_YOUR_CALM)
 
 
 def test_who_does_it_now_and_then_is_not():
     connection = greeted()
     for _ in range(3):
-        for _ in range(CONTROL_MAX - 1):
+        for _ in range(ALLOWANCE - 1):
             connection.receive(frame(Frame.PING, 0, 0, bytes(8)))
         connection.relax()
     assert not connection.is_going_away
+
+
+FLOODS = {
+    "unknown": frame(0xAB, 0xFF, 7, b"x"),
+    "priority": frame(Frame.PRIORITY, 0, 9, bytes(5)),
+    "goaway": frame(Frame.GOAWAY, 0, 0, bytes(8)),
+    "ping": frame(Frame.PING, 0, 0, bytes(8)),
+    "answered ping": frame(Frame.PING, ACK, 0, bytes(8)),
+    "settings": settings(),
+    "acknowledged settings": frame(Frame.SETTINGS, ACK),
+    "changed windows": settings(window=10) + settings(window=20),
+    "window of the connection": window(0, 1),
+    "window of a stream": window(1, 1),
+    "window of an ended stream": window(3, 1),
+    "empty data": data(1, b""),
+    "padded data": frame(Frame.DATA, PADDED, 1, bytes([3, 0, 0, 0])),
+    "short data": data(1, b"xy"),
+    "data of an ended stream": data(3, b"xy"),
+    "reset of an ended stream": reset(3),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_flood_of_any_frame_uses_up_the_allowance(flood):
+    connection = greeted()
+    connection.receive(request(1) + request(3, ends=True))
+    connection.send_end(3, END)
+    connection.take_output()
+    refused(connection, FLOODS[flood] * (2 * ALLOWANCE), Code.ENHANCE_YOUR_CALM)
+    assert connection.work <= 2 * ALLOWANCE
+
+
+def test_headers_in_small_pieces_use_up_the_allowance():
+    connection = greeted()
+    connection.receive(frame(Frame.HEADERS, 0, 1, b"x"))
+    pieces = frame(Frame.CONTINUATION, 0, 1, b"x") * (ALLOWANCE + 1)
+    refused(connection, pieces, Code.ENHANCE_YOUR_CALM)
+
+
+def test_long_headers_use_up_the_allowance():
+    connection = greeted()
+    # Each block empties the peer's table and fills it again.
+    block = b"".join(b"\x40\x01%c\x00" % (97 + at % 26) for at in range(900))
+    requests = b"".join(
+        frame(Frame.HEADERS, END_HEADERS, 2 * number + 1, block)
+        for number in range(200)
+    )
+    refused(connection, requests, Code.ENHANCE_YOUR_CALM)
+    assert connection.work <= 2 * ALLOWANCE
+
+
+def test_one_settings_frame_changes_windows_once():
+    connection = greeted()
+    for number in range(STREAMS_MAX):
+        connection.receive(request(2 * number + 1))
+    before = connection.work
+    body = struct.pack(">HIHI", 4, 10, 4, 20) * 1000
+    connection.receive(frame(Frame.SETTINGS, 0, 0, body))
+    assert connection.work - before < 2 * STREAMS_MAX // 8
+
+
+def test_answered_requests_earn_an_allowance():
+    connection = greeted()
+    overhead = window(0, 1) + frame(Frame.PING, 0, 0, bytes(8)) + window(0, 1)
+    overhead *= 10
+    for number in range(ALLOWANCE // 20):
+        stream = 2 * number + 1
+        received = request(stream) + data(stream, b"xy") + data(stream, b"", ends=True)
+        connection.receive(received + overhead)
+        connection.send_headers(stream, OK)
+        connection.send_end(stream, END)
+        connection.take_output()
+    assert not connection.is_going_away
+
+
+def test_sent_messages_earn_an_allowance():
+    connection = greeted()
+    connection.receive(request(1, ends=True))
+    for _ in range(ALLOWANCE // 2):
+        connection.send_data(1, b"message")
+        connection.receive(window(0, 7) + window(1, 7) + data_ping())
+    assert not connection.is_going_away
+
+
+def data_ping() -> bytes:
+    return frame(Frame.PING, 0, 0, bytes(8))
+
+
+def test_allowance_that_was_earned_is_bounded():
+    connection = greeted()
+    connection.receive(request(1, ends=True))
+    for _ in range(ALLOWANCE):
+        connection.send_data(1, b"x")
+    refused(connection, data_ping() * (ALLOWANCE_MAX + 1), Code.ENHANCE_YOUR_CALM)
+
+
+def test_receive_stops_after_the_work_that_is_allowed():
+    connection = greeted()
+    before = connection.work
+    received = data_ping() * 100 + request(1, ends=True)
+    assert connection.receive(received, work_max=10) == []
+    assert (connection.work - before, connection.is_behind) == (10, True)
+    events = []
+    turns = 0
+    while connection.is_behind:
+        assert len(seen(connection.take_output())) == 10
+        events += connection.receive(b"", work_max=10)
+        turns += 1
+    assert events == [Opened(1, REQUEST, is_whole=True)]
+    assert turns == 10
+
+
+def test_long_frames_are_more_work_than_short_ones():
+    connection = greeted()
+    connection.receive(request(1))
+    body = data(1, bytes(FRAME_BYTES_MAX)) * 3
+    before = connection.work
+    connection.receive(body, work_max=20)
+    assert connection.is_behind
+    assert connection.work - before == 2 * (1 + FRAME_BYTES_MAX // 1024)
+
+
+def test_bytes_received_while_behind_are_processed_in_order():
+    connection = greeted()
+    connection.receive(request(1) + data(1, b"a"), work_max=1)
+    events = connection.receive(data(1, b"b") + data(1, b"c", ends=True))
+    assert [each.data for each in events] == [b"a", b"b", b"c"]
+
+
+def test_expectations_of_reset_streams_are_forgotten():
+    connection = greeted()
+    for number in range(1000):
+        stream = 2 * number + 1
+        connection.receive(request(stream))
+        connection.expect(stream, EXPECTED_BYTES_MAX // 2)
+        if number > 2:
+            connection.receive(reset(stream))
+    assert len(connection._expecting) == 1
+
+
+def test_requests_are_refused_while_too_many_answers_wait():
+    connection = greeted(window=0)
+    connection.receive(request(1, ends=True))
+    connection.send_data(1, bytes(ANSWERS_BYTES_MAX + 1))
+    assert connection.pending_bytes == ANSWERS_BYTES_MAX + 1
+    assert connection.receive(request(3, ends=True)) == []
+    [answer] = sent(connection)
+    assert (answer.stream, answer.number) == (3, Code.REFUSED_STREAM)
+    connection.receive(reset(1))
+    assert connection.pending_bytes == 0
+    assert len(connection.receive(request(5, ends=True))) == 1
+
+
+def test_window_of_the_connection_serves_only_streams_that_may_send():
+    connection = greeted(window=0)
+    for number in range(STREAMS_MAX):
+        connection.receive(request(2 * number + 1, ends=True))
+        connection.send_data(2 * number + 1, b"answer")
+    before = connection.work
+    connection.receive(window(0, 1) * 10)
+    assert connection.work - before == 10
+    connection.receive(window(1, 3))
+    assert [each.body for each in sent(connection)] == [b"ans"]
+
+
+def test_empty_data_leaves_the_windows_as_they_are():
+    connection = greeted(window=4)
+    connection.receive(request(1, ends=True))
+    connection.send_data(1, b"1234")
+    connection.receive(settings(window=0))
+    assert connection.send_data(1, b"")
+    assert not connection.send_data(1, b"5678")
+    connection.receive(window(1, 6))
+    assert [each.body for each in sent(connection)] == [b"1234", b"56"]
 
 
 # The end.

@@ -14,6 +14,7 @@ from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import (
     AtTime,
     Backoff,
+    CorruptionPolicy,
     DispatchLimits,
     DispatchMode,
     Durability,
@@ -80,6 +81,7 @@ topic_policies = st.builds(
         bytes_max=st.none() | st.integers(1, 2**63),
     ),
     ttl_s=st.none() | seconds,
+    on_corruption=st.sampled_from(CorruptionPolicy),
 )
 subscriptions = st.builds(
     SubscriptionDescription,
@@ -96,6 +98,8 @@ subscriptions = st.builds(
     blocked=ranges,
     parked=large,
     dead_letter_error=st.none() | names,
+    stopped_by=st.none() | names,
+    skipped=ranges,
     is_paused=st.booleans(),
     settings=settings,
     counts=st.builds(
@@ -107,7 +111,10 @@ subscriptions = st.builds(
 
 @given(topic_policies)
 def test_a_topics_policy_arrives(policy):
-    assert messages.policy_from_wire(messages.policy_to_wire(policy)) == policy
+    arrived = messages.policy_from_wire(messages.policy_to_wire(policy))
+    assert arrived == policy
+    # It does not count when policies are compared.
+    assert arrived.on_corruption is policy.on_corruption
 
 
 @given(settings)
@@ -159,7 +166,12 @@ def test_how_a_producer_wants_access_arrives(access):
 
 @pytest.mark.parametrize(
     "understand",
-    [messages.type_from_wire, messages.start_from_wire, messages.access_from_wire],
+    [
+        messages.type_from_wire,
+        messages.start_from_wire,
+        messages.access_from_wire,
+        messages.on_corruption_from_wire,
+    ],
 )
 def test_a_number_of_a_newer_peer_is_refused_and_not_guessed(understand):
     with pytest.raises(InvalidRequest, match="number 77 is unknown"):
@@ -179,6 +191,31 @@ def test_a_duration_that_is_none_is_refused(field, value):
         messages.policy_from_wire(pb.TopicPolicy(**{field: value}))
 
 
-def test_ranges_that_are_none_are_dropped():
-    sent = pb.OffsetRanges(base=[1, 5, 9], end=[3, 5])
-    assert messages.ranges_from_wire(sent) == [(1, 3)]
+@pytest.mark.parametrize(
+    ("base", "end", "said"),
+    [
+        ([1, 5, 9], [3, 6], "3 bases and 2 ends"),
+        ([], [3], "0 bases and 1 ends"),
+        ([1, 5], [3, 5], "5 to 5 is empty"),
+        ([7], [3], "7 to 3 is empty"),
+        ([0, 2, 4], [1, 3, 5], "3 offset ranges in one message, at most 2"),
+    ],
+)
+def test_ranges_that_are_none_are_refused(base, end, said):
+    sent = pb.OffsetRanges(base=base, end=end)
+    with pytest.raises(InvalidRequest, match=said):
+        messages.ranges_from_wire(sent, count_max=2)
+
+
+def test_ranges_may_be_in_any_order_and_overlap():
+    sent = pb.OffsetRanges(base=[5, 1, 1], end=[9, 3, 7])
+    assert messages.ranges_from_wire(sent) == [(5, 9), (1, 3), (1, 7)]
+
+
+def test_ranges_are_divided_so_that_each_message_may_be_sent():
+    pairs = [(2 * n, 2 * n + 1) for n in range(messages.RANGES_MAX + 1)]
+    divided = messages.divided_to_wire(pairs)
+    assert len(divided) == 2
+    received = [messages.ranges_from_wire(d, messages.RANGES_MAX) for d in divided]
+    assert received[0] + received[1] == pairs
+    assert messages.divided_to_wire([]) == [pb.OffsetRanges()]

@@ -2,12 +2,13 @@
 Avro: parsed and compared by our own code, decoded and encoded by fastavro.
 
 A payload is one datum in binary encoding.  An object-container file that holds
-one datum is read as well, because the original's validator wants that.
+one datum is read as well, because the original's validator wants that.  What a datum
+may cost is in ``bounds.py``.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -17,27 +18,29 @@ import pyarrow as pa
 
 from pydanube.model.errors import InvalidPayload, InvalidSchema
 from pydanube.model.schemas import SchemaType
+from pydanube.schemas.avro.bounds import VALUE_DEPTH_MAX, bounds_of, check_datum
 from pydanube.schemas.avro.canonical import canonical_form
 from pydanube.schemas.avro.columns import arrow_type_of, converter_of
+from pydanube.schemas.avro.container import CONTAINER_MAGIC, open_container
 from pydanube.schemas.avro.resolution import resolve
-from pydanube.schemas.avro.types import parse_avro
+from pydanube.schemas.avro.types import parse_avro, without_wrong_decimals
 from pydanube.schemas.format import (
+    REASON_LENGTH_MAX,
     ColumnDecoder,
     Decoder,
     Encoder,
     Incompatibility,
-    Schema,
-    Validator,
+    Validate,
     definition_text,
     invalid_payload,
+    shown,
 )
+from pydanube.schemas.schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pydanube.schemas.avro.columns import Convert
-
-CONTAINER_MAGIC = b"Obj\x01"
 
 _WIDER = {"int": "long", "float": "double"}
 _NAMED = "__named_schemas"
@@ -54,22 +57,29 @@ class AvroSchema(Schema):
         Parse *definition*.
 
         Raises:
-            InvalidSchema: It is not what the Avro specification allows.
+            InvalidSchema: It is not what the Avro specification allows, or its
+                values could take too much to decode.
         """
         super().__init__(definition_text(definition))
-        self.root = parse_avro(self.text)
+        self.root, records = parse_avro(self.text)
+        self.bounds = bounds_of(self.root, records)
+
+    @property
+    def steps_per_byte(self) -> int:
+        """See the base class."""
+        return self.bounds.steps_per_byte
 
     @cached_property
     def canonical(self) -> bytes:
         """See the base class."""
         return canonical_form(self.root)
 
-    def incompatibilities(self, writer: Schema) -> list[Incompatibility]:
+    def incompatibilities_here(self, writer: Schema) -> list[Incompatibility]:
         """See the base class."""
         assert isinstance(writer, AvroSchema)
         return resolve(self.root, writer.root)
 
-    def validator(self) -> Validator:
+    def validator_here(self) -> Validate:
         """See the base class."""
         read = self._reader()
 
@@ -97,16 +107,20 @@ class AvroSchema(Schema):
         """See the base class."""
         parsed = self._parsed()
         write = fastavro.schemaless_writer
+        is_recursive = self.bounds.is_recursive
 
         def encode(values: Sequence[Any]) -> list[bytes]:
             payloads = []
             for index, value in enumerate(values):
                 sink = BytesIO()
                 try:
+                    # The encoder, too, recurses in C without a limit.
+                    if is_recursive:
+                        _check_depth(value)
                     write(sink, parsed, value, strict_allow_default=True)
                 except Exception as error:
                     raise invalid_payload(
-                        index, f"{value!r:.80} does not fit the schema: {error}"
+                        index, f"{shown(value)} does not fit the schema: {error}"
                     ) from error
                 payloads.append(sink.getvalue())
             return payloads
@@ -145,10 +159,16 @@ class AvroSchema(Schema):
         """
         read_one = self._reader(reader)
         parsed, read = self._parsed(), fastavro.schemaless_reader
+        root, walked_min = self.root, self.bounds.walked_bytes_min
 
         def read_joined(payloads: Sequence[bytes | None]) -> list[Any] | None:
             # One source for all is a quarter faster than one for each.
-            source = BytesIO(b"".join(payload for payload in payloads if payload))
+            joined = b"".join(payload for payload in payloads if payload)
+            if len(joined) >= walked_min:
+                for payload in payloads:
+                    if payload is not None and len(payload) >= walked_min:
+                        check_datum(payload, root)
+            source = BytesIO(joined)
             tell, end = source.tell, 0
             values: list[Any] = []
             for payload in payloads:
@@ -166,7 +186,7 @@ class AvroSchema(Schema):
         ) -> list[Any]:
             try:
                 values = read_joined(payloads)
-            # Whatever it is: the payloads are read one by one, and it is said.
+            # Reading the payloads one by one finds the one that fails.
             except Exception:  # noqa: BLE001
                 values = None
             if values is None:
@@ -184,28 +204,41 @@ class AvroSchema(Schema):
 
     def _reader(self, reader: Any = None) -> Callable[[bytes], Any]:
         """What decodes one payload, or raises InvalidPayload with the reason."""
-        parsed, read = self._parsed(), fastavro.schemaless_reader
+        read_datum = self._datum_reader(reader)
 
         def read_one(payload: bytes) -> Any:
+            try:
+                value, end = read_datum(payload)
+            except InvalidPayload:
+                if payload.startswith(CONTAINER_MAGIC):
+                    return _read_container(payload, reader or self._parsed())
+                raise
+            if end != len(payload):
+                if payload.startswith(CONTAINER_MAGIC):
+                    return _read_container(payload, reader or self._parsed())
+                _refuse_rest(payload, end)
+            return value
+
+        return read_one
+
+    def _datum_reader(self, reader: Any) -> Callable[[bytes], tuple[Any, int]]:
+        """What returns the datum that a payload begins with, and where it ends."""
+        parsed, read = self._parsed(), fastavro.schemaless_reader
+        root, walked_min = self.root, self.bounds.walked_bytes_min
+
+        def read_datum(payload: bytes) -> tuple[Any, int]:
+            if len(payload) >= walked_min:
+                check_datum(payload, root)
             source = BytesIO(payload)
             try:
                 value = read(source, parsed, reader)
             # fastavro raises whatever its reading runs into.
             except Exception as error:
-                if payload.startswith(CONTAINER_MAGIC):
-                    return _read_container(payload, reader or parsed)
                 reason = f"no datum of the Avro schema: {_said(error)}"
                 raise InvalidPayload(reason) from error
-            left = len(payload) - source.tell()
-            if left and payload.startswith(CONTAINER_MAGIC):
-                return _read_container(payload, reader or parsed)
-            if left:
-                raise InvalidPayload(
-                    f"no datum of the Avro schema: {left} bytes are left over"
-                )
-            return value
+            return value, source.tell()
 
-        return read_one
+        return read_datum
 
     def _parsed(self) -> Any:
         try:
@@ -213,7 +246,8 @@ class AvroSchema(Schema):
         except msgspec.DecodeError:
             document = self.text.strip()
         try:
-            return fastavro.parse_schema(document)
+            # fastavro would read such decimals all the same.
+            return fastavro.parse_schema(without_wrong_decimals(document))
         except Exception as error:
             raise InvalidSchema(
                 f"fastavro cannot use the Avro schema: {error}"
@@ -242,18 +276,46 @@ def _lenient(part: Any) -> Any:
     return wide
 
 
-def _read_container(payload: bytes, parsed: Any) -> Any:
+def _read_container(payload: bytes, reader: Any) -> Any:
+    """The only datum of a container file, as the parsed schema *reader*."""
+    definition, datum = open_container(payload)
     try:
-        values = list(fastavro.reader(BytesIO(payload), parsed))
-    except Exception as error:
+        writer = _written_in_containers(definition)
+        value, end = writer._datum_reader(reader)(datum)  # noqa: SLF001
+    except InvalidSchema as error:
+        raise InvalidPayload(f"the container file's schema: {error}") from error
+    _refuse_rest(datum, end)
+    return value
+
+
+@lru_cache(maxsize=64)
+def _written_in_containers(definition: str) -> AvroSchema:
+    return AvroSchema(definition)
+
+
+def _refuse_rest(payload: bytes, end: int) -> None:
+    if end != len(payload):
         raise InvalidPayload(
-            f"no container file of the Avro schema: {_said(error)}"
-        ) from error
-    if len(values) != 1:
-        raise InvalidPayload(f"the container file holds {len(values)} data, not one")
-    return values[0]
+            f"no datum of the Avro schema: {len(payload) - end} bytes are left over"
+        )
+
+
+def _check_depth(value: Any) -> None:
+    """Raise ValueError if *value* nests deeper than a datum may."""
+    pending: list[tuple[Any, int]] = [(value, 0)]
+    while pending:
+        found, depth = pending.pop()
+        if isinstance(found, dict):
+            inner: Any = found.values()
+        elif isinstance(found, list | tuple):
+            inner = found
+        else:
+            continue
+        if depth >= VALUE_DEPTH_MAX:
+            raise ValueError(f"it nests deeper than {VALUE_DEPTH_MAX} values")
+        pending += [(each, depth + 1) for each in inner]
 
 
 def _said(error: Exception) -> str:
     """The error's own words, or its name where it has none."""
-    return str(error) or type(error).__name__
+    return str(error)[:REASON_LENGTH_MAX] or type(error).__name__

@@ -22,7 +22,7 @@ from pydanube.schemas.avro.types import (
     Record,
     Union,
 )
-from pydanube.schemas.format import PARTS_MAX
+from pydanube.schemas.format import DEPTH_MAX, PARTS_MAX
 
 Convert = Callable[[Any], Any]
 
@@ -55,7 +55,8 @@ def arrow_type_of(avro_type: AvroType, inside: tuple[Record, ...] = ()) -> pa.Da
     The Arrow type of a column of such values.
 
     A union of null and one type is that type; any other union, a record inside
-    itself, and one that unfolds to more than ``PARTS_MAX`` parts, become JSON text.
+    itself, and one that unfolds to more than ``PARTS_MAX`` parts or ``DEPTH_MAX``
+    records inside each other, become JSON text.
     """
     match avro_type:
         case Primitive(name, logical):
@@ -113,23 +114,26 @@ def converter_of(
 
 def _is_endless(record: Record, inside: tuple[Record, ...]) -> bool:
     """Whether *record*, one of the outermost, has too many parts for a column."""
-    return not inside and _unfolded(record, {}) > PARTS_MAX
-
-
-def _unfolded(avro_type: AvroType, known: dict[int, int]) -> int:
-    """How many parts a type has when every name is what it stands for."""
-    match avro_type:
-        case Array(inner) | Map(inner):
-            return 1 + _unfolded(inner, known)
-        case Union(branches):
-            return 1 + sum(_unfolded(each, known) for each in branches)
-        case Record(fields=fields):
-            if id(avro_type) not in known:
-                known[id(avro_type)] = 1
-                parts = (_unfolded(each.type, known) for each in fields)
-                known[id(avro_type)] = 1 + sum(parts)
-            return known[id(avro_type)]
-    return 1
+    if inside:
+        return False
+    parts = 0
+    pending: list[tuple[AvroType, tuple[Record, ...]]] = [(record, ())]
+    while pending:
+        avro_type, around = pending.pop()
+        parts += 1
+        match avro_type:
+            case Array(inner) | Map(inner):
+                pending.append((inner, around))
+            case Union():
+                alone = _only_branch(avro_type)
+                if alone is not None:
+                    pending.append((alone, around))
+            case Record(fields=fields) if avro_type not in around:
+                around = (*around, avro_type)
+                pending += [(each.type, around) for each in fields]
+        if parts > PARTS_MAX or len(around) > DEPTH_MAX:
+            return True
+    return False
 
 
 def _scalar(logical: Logical | None, plain: pa.DataType) -> pa.DataType:

@@ -24,7 +24,7 @@ from pydanube.schemas.avro.types import (
     Union,
     kind_of,
 )
-from pydanube.schemas.format import Incompatibility
+from pydanube.schemas.format import INCOMPATIBILITIES_MAX, Incompatibility
 
 if TYPE_CHECKING:
     from pydanube.schemas.avro.types import Logical
@@ -40,6 +40,8 @@ PROMOTIONS = {
 
 STEPS_MAX = 100_000
 """No comparison takes more steps; schemas for which it would are not compared."""
+
+SYMBOLS_PER_STEP = 16
 
 _TOO_COMPLEX = Incompatibility(
     path="/",
@@ -61,6 +63,9 @@ class _Resolution:
         # A record that contains itself is compared once: while that is not
         # finished, it counts as readable, and what hinders is found on the way.
         self._compared: dict[tuple[int, int], list[Incompatibility]] = {}
+        self._order: list[tuple[int, int]] = []
+        """The same pairs, in the order in which they were begun."""
+        self._fields: dict[int, dict[str, Field]] = {}
         self._steps = 0
 
     def compare(
@@ -77,6 +82,8 @@ class _Resolution:
             case Record(), Record():
                 return self._records(reader, writer, path)
             case Enum(), Enum():
+                symbols = len(reader.symbols) + len(writer.symbols)
+                self._steps += symbols // SYMBOLS_PER_STEP
                 return _names(reader, writer, path) or _enums(reader, writer, path)
             case Fixed(), Fixed():
                 return _names(reader, writer, path) or _fixed(reader, writer, path)
@@ -133,10 +140,13 @@ class _Resolution:
         if pair in self._compared:
             return self._compared[pair]
         self._compared[pair] = []
-        found = []
+        self._order.append(pair)
+        later = len(self._order)
+        found: list[Incompatibility] = []
+        fields = self._fields_of(writer)
         for part in reader.fields:
             where = f"{path}/fields/{part.name}"
-            written = _field_for(part, writer)
+            written = _field_for(part, fields)
             if written is not None:
                 found += self.compare(part.type, written.type, where)
             elif not part.has_default:
@@ -148,22 +158,30 @@ class _Resolution:
                         "has no default for it",
                     )
                 )
+        # Through several fields the same reasons may come together.
+        found = list(dict.fromkeys(found))[:INCOMPATIBILITIES_MAX]
         if found:
             # What was judged meanwhile was judged on the assumption that this
             # pair is readable.
-            judged = list(self._compared)
-            for later in judged[judged.index(pair) + 1 :]:
-                del self._compared[later]
+            for judged in self._order[later:]:
+                del self._compared[judged]
+            del self._order[later:]
         self._compared[pair] = found
         return found
 
+    def _fields_of(self, record: Record) -> dict[str, Field]:
+        fields = self._fields.get(id(record))
+        if fields is None:
+            fields = {each.name: each for each in record.fields}
+            self._fields[id(record)] = fields
+        return fields
 
-def _field_for(part: Field, writer: Record) -> Field | None:
-    """The writer's field that the reader's field *part* is read from."""
-    by_name = {each.name: each for each in writer.fields}
+
+def _field_for(part: Field, written: dict[str, Field]) -> Field | None:
+    """The one of the fields *written* that the reader's field *part* is read from."""
     for name in (part.name, *part.aliases):
-        if name in by_name:
-            return by_name[name]
+        if name in written:
+            return written[name]
     return None
 
 
@@ -182,7 +200,10 @@ def _names(reader: Named, writer: Named, path: str) -> list[Incompatibility]:
 
 
 def _enums(reader: Enum, writer: Enum, path: str) -> list[Incompatibility]:
-    missing = [symbol for symbol in writer.symbols if symbol not in reader.symbols]
+    if reader.symbols == writer.symbols:
+        return []
+    known = frozenset(reader.symbols)
+    missing = [symbol for symbol in writer.symbols if symbol not in known]
     if not missing or reader.default is not None:
         return []
     return [

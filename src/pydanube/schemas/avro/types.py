@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 
+NAME_LENGTH_MAX = 256
+"""The maximum length of each part of a name; names are in error messages."""
+DEFAULT_STEPS_MAX = 100_000
+"""The maximum number of comparisons to check one default value."""
+DECIMAL_BYTES_MAX = 1024
+"""The maximum size of one decimal; converting it takes quadratic time."""
+DECIMAL_DIGITS_MAX = 1000
+"""The maximum precision of a decimal."""
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MISSING = object()
 
@@ -134,9 +143,11 @@ def kind_of(avro_type: AvroType) -> str:
             return "fixed"
 
 
-def parse_avro(text: str) -> AvroType:
+def parse_avro(text: str) -> tuple[AvroType, list[Record]]:
     """
-    The schema that *text*, JSON, declares.
+    Return the schema that *text*, JSON, declares, and its records.
+
+    Each record comes after those that it contains.
 
     Raises:
         InvalidSchema: It breaks a rule of the specification, which is named.
@@ -146,15 +157,21 @@ def parse_avro(text: str) -> AvroType:
     except (msgspec.DecodeError, RecursionError) as error:
         # A name alone is a schema too: people leave its quotes out.
         if text.strip() in PRIMITIVES:
-            return Primitive(text.strip())
+            return Primitive(text.strip()), []
         raise InvalidSchema(f"the Avro schema is not JSON: {error}") from error
-    return _Parser().parse(document, "", "", 0)
+    parser = _Parser()
+    try:
+        return parser.parse(document, "", "", 0), parser.records
+    except RecursionError as error:
+        raise InvalidSchema("a default in the Avro schema nests too deep") from error
 
 
 class _Parser:
     """Reads one document; keeps the names that it has declared so far."""
 
     def __init__(self) -> None:
+        self.records: list[Record] = []
+        """The records that are parsed, each after those that it contains."""
         self._names: dict[str, Named] = {}
         self._parts = 0
 
@@ -244,7 +261,7 @@ class _Parser:
                 raise InvalidSchema(
                     f"{path}/fields: a field of {name} is no object with a name"
                 )
-            where = f"{path}/fields/{each['name']}"
+            where = f"{path}/fields/{each['name']:.{NAME_LENGTH_MAX}}"
             _check_name(each["name"], where)
             if each["name"] in seen:
                 raise InvalidSchema(f"{where}: the field stands there twice")
@@ -252,6 +269,7 @@ class _Parser:
             if "type" not in each:
                 raise InvalidSchema(f"{where}: the field has no type")
             record.fields.append(self._field(each, space, where, depth))
+        self.records.append(record)
         return record
 
     def _field(
@@ -264,7 +282,7 @@ class _Parser:
         parsed = Field(value["name"], avro_type, tuple(aliases))
         if "default" in value:
             parsed.default = value["default"]
-            reason = _why_no_default(parsed.default, avro_type)
+            reason = _DefaultCheck(path).why_not(parsed.default, avro_type)
             if reason is not None:
                 raise InvalidSchema(f"{path}: the default is no value of it: {reason}")
         return parsed
@@ -330,6 +348,11 @@ class _Parser:
 
 
 def _check_name(name: str, path: str) -> None:
+    if len(name) > NAME_LENGTH_MAX:
+        raise InvalidSchema(
+            f"{path[-200:] or '/'}: the name {name!r:.50} has {len(name)} characters; "
+            f"at most {NAME_LENGTH_MAX} are allowed"
+        )
     if not _NAME.fullmatch(name):
         raise InvalidSchema(
             f"{path or '/'}: {name!r:.50} is no name (letters, digits and '_', not "
@@ -375,6 +398,7 @@ def _logical_of(value: dict[str, Any], kind: str, size: int | None) -> Logical |
         return None
     if name == "decimal":
         precision: Any = value.get("precision")
+        _check_decimal(precision, size)
         scale: Any = value.get("scale", 0)
         if not _is_count(precision) or not _is_count(scale) or scale > precision:
             return None
@@ -384,6 +408,41 @@ def _logical_of(value: dict[str, Any], kind: str, size: int | None) -> Logical |
     if size is not None and size != {"duration": 12, "uuid": 16}[name]:
         return None
     return Logical(name)
+
+
+_TYPES_UNDER = ("type", "items", "values", "fields")
+
+
+def without_wrong_decimals(document: Any) -> Any:
+    """Return *document* without the decimals that a schema ignores, being wrong."""
+    if isinstance(document, list):
+        return [without_wrong_decimals(each) for each in document]
+    if not isinstance(document, dict):
+        return document
+    right = {
+        name: without_wrong_decimals(each) if name in _TYPES_UNDER else each
+        for name, each in document.items()
+    }
+    if document.get("logicalType") == "decimal":
+        kind, size = document.get("type"), document.get("size")
+        is_fixed = kind == "fixed"
+        if _logical_of(document, str(kind), size if is_fixed else None) is None:
+            del right["logicalType"]
+    return right
+
+
+def _check_decimal(precision: Any, size: int | None) -> None:
+    """Refuse decimals whose conversion would take long, also where they are ignored."""
+    if isinstance(precision, int) and precision > DECIMAL_DIGITS_MAX:
+        raise InvalidSchema(
+            f"a decimal has the precision {precision}; at most {DECIMAL_DIGITS_MAX} is "
+            "allowed"
+        )
+    if size is not None and size > DECIMAL_BYTES_MAX:
+        raise InvalidSchema(
+            f"a decimal is a fixed of {size} bytes; at most {DECIMAL_BYTES_MAX} are "
+            "allowed"
+        )
 
 
 def _is_count(value: Any) -> bool:
@@ -396,45 +455,63 @@ def _digits_of(size: int) -> int:
     return (8 * size - 1) * 30102 // 100000 if size else 0
 
 
-def _why_no_default(value: Any, avro_type: AvroType) -> str | None:
-    """Why *value*, JSON, is no default for *avro_type*; None if it is one."""
-    match avro_type:
-        case Union(branches):
-            reasons = [_why_no_default(value, branch) for branch in branches]
-            if None in reasons:
-                return None
-            return "it fits no branch of the union"
-        case Array(items):
-            if not isinstance(value, list):
-                return f"{value!r:.50} is no list"
-            return _first(_why_no_default(each, items) for each in value)
-        case Map(values):
-            if not isinstance(value, dict):
-                return f"{value!r:.50} is no object"
-            return _first(_why_no_default(each, values) for each in value.values())
-        case Record():
-            return _why_no_record(value, avro_type)
-        case Enum():
-            is_symbol = isinstance(value, str) and value in avro_type.symbols
-            return None if is_symbol else f"{value!r:.50} is no symbol"
-        case Fixed(size=size):
-            is_bytes = _are_bytes(value) and len(value) == size
-            return None if is_bytes else f"{value!r:.50} is not {size} bytes"
-        case Primitive(name):
-            return None if _is_primitive(value, name) else f"{value!r:.50} is no {name}"
+class _DefaultCheck:
+    """Checks one default value; a union is tried branch by branch."""
 
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._steps = 0
 
-def _why_no_record(value: Any, record: Record) -> str | None:
-    if not isinstance(value, dict):
-        return f"{value!r:.50} is no object"
-    for part in record.fields:
-        if part.name in value:
-            reason = _why_no_default(value[part.name], part.type)
-            if reason is not None:
-                return f"{part.name}: {reason}"
-        elif not part.has_default:
-            return f"the field {part.name} is missing"
-    return None
+    def why_not(self, value: Any, avro_type: AvroType) -> str | None:
+        """
+        Why *value*, JSON, is no default for *avro_type*; None if it is one.
+
+        Raises:
+            InvalidSchema: The check takes more than ``DEFAULT_STEPS_MAX`` steps.
+        """
+        self._steps += 1
+        if self._steps > DEFAULT_STEPS_MAX:
+            raise InvalidSchema(
+                f"{self._path}: to check the default takes more than "
+                f"{DEFAULT_STEPS_MAX} steps"
+            )
+        match avro_type:
+            case Union(branches):
+                reasons = (self.why_not(value, branch) for branch in branches)
+                if None in reasons:
+                    return None
+                return "it fits no branch of the union"
+            case Array(items):
+                if not isinstance(value, list):
+                    return f"{value!r:.50} is no list"
+                return _first(self.why_not(each, items) for each in value)
+            case Map(values):
+                if not isinstance(value, dict):
+                    return f"{value!r:.50} is no object"
+                return _first(self.why_not(each, values) for each in value.values())
+            case Record():
+                return self._why_no_record(value, avro_type)
+            case Enum():
+                is_symbol = isinstance(value, str) and value in avro_type.symbols
+                return None if is_symbol else f"{value!r:.50} is no symbol"
+            case Fixed(size=size):
+                is_bytes = _are_bytes(value) and len(value) == size
+                return None if is_bytes else f"{value!r:.50} is not {size} bytes"
+            case Primitive(name):
+                is_one = _is_primitive(value, name)
+                return None if is_one else f"{value!r:.50} is no {name}"
+
+    def _why_no_record(self, value: Any, record: Record) -> str | None:
+        if not isinstance(value, dict):
+            return f"{value!r:.50} is no object"
+        for part in record.fields:
+            if part.name in value:
+                reason = self.why_not(value[part.name], part.type)
+                if reason is not None:
+                    return f"{part.name}: {reason}"
+            elif not part.has_default:
+                return f"the field {part.name} is missing"
+        return None
 
 
 def _is_primitive(value: Any, name: str) -> bool:

@@ -7,6 +7,7 @@ as constraints.  References stay inside the document.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +18,12 @@ import pyarrow as pa
 from pydanube.model.errors import InvalidPayload, InvalidSchema
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.format import (
+    REASON_LENGTH_MAX,
     ColumnDecoder,
     Decoder,
     Encoder,
     Incompatibility,
-    Schema,
-    Validator,
+    Validate,
     definition_text,
     invalid_payload,
 )
@@ -31,14 +32,25 @@ from pydanube.schemas.json_schema.columns import (
     converter_of,
     is_plain_object,
 )
-from pydanube.schemas.json_schema.containment import contain
-from pydanube.schemas.json_schema.document import REGEX, check_document
+from pydanube.schemas.json_schema.containment import contain, is_quick_to_contain
+from pydanube.schemas.json_schema.document import (
+    LINEAR_PATTERNS_MAX,
+    LINEAR_REGEX,
+    check_document,
+    patterns_in,
+)
 from pydanube.schemas.json_schema.objects import read_objects
+from pydanube.schemas.json_schema.weight import UNBOUNDED, Weight
+from pydanube.schemas.schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ERRORS_SAID_MAX = 3
+EXPLAINED_STEPS_MAX = 16 * 1024
+"""If there may be more errors in a value, it is not said what they are."""
+EXPLAINED_TEXT_BYTES_MAX = 1024
+"""Errors in a longer payload count accordingly more: each has its text."""
 
 _NOT_JSON = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 AT_ONCE_MIN = 16
@@ -63,22 +75,40 @@ class JsonSchema(Schema):
         except _NOT_JSON as error:
             raise InvalidSchema(f"the JSON Schema is not JSON: {error}") from error
         check_document(self.document)
-        try:
-            self._rules = jsonschema_rs.validator_for(
-                self.document,
-                validate_formats=True,
-                pattern_options=REGEX,
-                offline=True,
-            )
-        except (jsonschema_rs.ValidationError, ValueError) as error:
-            raise InvalidSchema(f"no JSON Schema: {_said(error)}") from error
+        self._weight = Weight(self.document)
+        patterns = patterns_in(self.document)
+        rules = None
+        if patterns and patterns <= LINEAR_PATTERNS_MAX:
+            with suppress(jsonschema_rs.ValidationError, ValueError):
+                rules = self._make_rules(LINEAR_REGEX)
+        self._is_linear = rules is not None or not patterns
+        if rules is None:
+            try:
+                rules = self._make_rules(_regex_for(patterns))
+            except (jsonschema_rs.ValidationError, ValueError) as error:
+                raise InvalidSchema(f"no JSON Schema: {_said(error)}") from error
+        if self._is_linear:
+            # Any others are made where they are needed, which is not in a broker.
+            self._rules = rules
+
+    @property
+    def steps_per_byte(self) -> int:
+        """See the base class; patterns that can backtrack have no bound."""
+        return self._weight.steps if self._is_linear else UNBOUNDED
 
     @cached_property
     def canonical(self) -> bytes:
         """See the base class."""
         return msgspec.json.encode(self.document, order="deterministic")
 
-    def incompatibilities(self, writer: Schema) -> list[Incompatibility]:
+    def is_quick_to_compare(self, writer: Schema) -> bool:
+        """See the base class."""
+        assert isinstance(writer, JsonSchema)
+        if self.canonical == writer.canonical:
+            return True
+        return is_quick_to_contain(self.document, writer.document)
+
+    def incompatibilities_here(self, writer: Schema) -> list[Incompatibility]:
         """
         See the base class.
 
@@ -90,7 +120,7 @@ class JsonSchema(Schema):
             return []
         return contain(self.document, writer.document)
 
-    def validator(self) -> Validator:
+    def validator_here(self) -> Validate:
         """See the base class."""
         decode, is_valid = msgspec.json.decode, self._rules.is_valid
 
@@ -99,11 +129,15 @@ class JsonSchema(Schema):
             for index, payload in enumerate(payloads):
                 try:
                     value = decode(payload)
+                    if is_valid(value):
+                        continue
+                    reason = self._why(value, payload)
                 except _NOT_JSON as error:
-                    bad.append((index, f"not JSON: {error}"))
-                    continue
-                if not is_valid(value):
-                    bad.append((index, self._why(value)))
+                    reason = f"not JSON: {error}"
+                except ValueError as error:
+                    # The library takes no value that nests deeper than 255.
+                    reason = f"cannot be validated: {_said(error)}"
+                bad.append((index, reason))
             return bad
 
         return validate
@@ -132,7 +166,7 @@ class JsonSchema(Schema):
             try:
                 for value in values:
                     payloads.append(encode_one(value))  # noqa: PERF401
-            except (TypeError, ValueError, RecursionError) as error:
+            except (TypeError, ValueError, OverflowError, RecursionError) as error:
                 reason = f"cannot be written as JSON: {error}"
                 raise invalid_payload(len(payloads), reason) from error
             for index, reason in validate(payloads):
@@ -175,16 +209,53 @@ class JsonSchema(Schema):
 
         return decode
 
-    def _why(self, value: Any) -> str:
+    @cached_property
+    def _rules(self) -> Any:
+        return self._make_rules(_regex_for(patterns_in(self.document)))
+
+    def _make_rules(self, regex: Any) -> Any:
+        return jsonschema_rs.validator_for(
+            self.document, validate_formats=True, pattern_options=regex, offline=True
+        )
+
+    def _why(self, value: Any, payload: bytes) -> str:
+        """Why *value*, which *payload* is, is not valid."""
+        if self._steps_to_explain(payload) > EXPLAINED_STEPS_MAX:
+            return "the value is not valid; it is too large or too deep to say where"
         said = []
         for error in self._rules.iter_errors(value):
             where = (
                 "".join(f"[{part!r}]" for part in error.instance_path) or "the value"
             )
-            said.append(f"{where}: {error.message}")
+            said.append(f"{where:.100}: {error.message:.{REASON_LENGTH_MAX}}")
             if len(said) == ERRORS_SAID_MAX:
                 break
         return "; ".join(said)
+
+    def _steps_to_explain(self, payload: bytes) -> int:
+        """
+        How many errors there may be, at most.
+
+        The library collects the errors of all alternatives at every depth, which
+        are exponentially many if the schema refers to itself.  Each has the text of
+        its value.
+        """
+        depth = payload.count(b"{") + payload.count(b"[")
+        weight = self._weight.steps
+        if weight > EXPLAINED_STEPS_MAX:
+            return weight
+        if self._weight.is_recursive:
+            weight **= min(depth, 16)
+        steps = weight * (payload.count(b",") + depth + 1)
+        return max(steps, steps * len(payload) // EXPLAINED_TEXT_BYTES_MAX)
+
+
+def _regex_for(patterns: int) -> Any:
+    """The options for so many patterns: all together they take little memory."""
+    size = min(1024 * 1024, 64 * 1024 * 1024 // max(1, patterns))
+    return jsonschema_rs.FancyRegexOptions(
+        backtrack_limit=100_000, size_limit=size, dfa_size_limit=4 * size
+    )
 
 
 def _said(error: Exception) -> str:

@@ -20,11 +20,15 @@ from typing import Any
 import jsonschema_rs
 import msgspec
 
-from pydanube.schemas.format import Incompatibility
+from pydanube.schemas.format import INCOMPATIBILITIES_MAX, Incompatibility
 from pydanube.schemas.json_schema.document import REGEX, find_target
 
 STEPS_MAX = 20_000
 """No comparison takes more steps; schemas for which it would are not compared."""
+
+QUICK_PARTS_MAX = 500
+QUICK_ALTERNATIVES_MAX = 24
+"""Smaller schemas with fewer alternatives are compared in this process."""
 
 _READER = "urn:danube:reader"
 _WRITER = "urn:danube:writer"
@@ -46,6 +50,18 @@ _ANNOTATIONS = {
     "examples",
     "readOnly",
     "writeOnly",
+}
+# They multiply what has to be compared.
+_SLOW = {
+    "$dynamicRef",
+    "$recursiveRef",
+    "dependencies",
+    "dependentSchemas",
+    "if",
+    "not",
+    "patternProperties",
+    "unevaluatedItems",
+    "unevaluatedProperties",
 }
 # Keywords whose meaning depends on others of the same object stay together.
 _TOGETHER = {
@@ -113,12 +129,32 @@ _APPLICATORS = {
 }
 
 
+def is_quick_to_contain(reader: Any, writer: Any) -> bool:
+    """Whether comparing the documents surely takes few steps."""
+    parts = alternatives = 0
+    pending = [reader, writer]
+    while pending:
+        value = pending.pop()
+        parts += 1
+        if parts > QUICK_PARTS_MAX:
+            return False
+        if isinstance(value, dict):
+            if not _SLOW.isdisjoint(value):
+                return False
+            for keyword in ("anyOf", "oneOf", "enum", "type"):
+                choices = value.get(keyword)
+                alternatives += len(choices) if isinstance(choices, list) else 0
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+    return alternatives <= QUICK_ALTERNATIVES_MAX
+
+
 def contain(reader: Any, writer: Any) -> list[Incompatibility]:
     """Why some value that *writer* allows is not allowed by *reader*; documents."""
-    found = _Containment(reader, writer).compare(
+    return _Containment(reader, writer).compare(
         _absolute(reader, _READER), _absolute(writer, _WRITER), "$"
     )
-    return list(dict.fromkeys(found))
 
 
 class _Containment:
@@ -137,6 +173,8 @@ class _Containment:
         # Pairs that are being compared, or were: a schema inside itself counts as
         # covered meanwhile, and what hinders is found on the way.
         self._compared: dict[bytes, list[Incompatibility]] = {}
+        self._order: list[bytes] = []
+        """The same pairs, in the order in which they were begun."""
         self._steps = 0
 
     def compare(self, reader: Any, writer: Any, path: str) -> list[Incompatibility]:
@@ -147,11 +185,14 @@ class _Containment:
         if pair in self._compared:
             return self._compared[pair]
         self._compared[pair] = []
-        found = self._take_apart(reader, writer, path)
+        self._order.append(pair)
+        later = len(self._order)
+        found = list(dict.fromkeys(self._take_apart(reader, writer, path)))
+        found = found[:INCOMPATIBILITIES_MAX]
         if found:
-            judged = list(self._compared)
-            for later in judged[judged.index(pair) + 1 :]:
-                del self._compared[later]
+            for judged in self._order[later:]:
+                del self._compared[judged]
+            del self._order[later:]
         self._compared[pair] = found
         return found
 
@@ -214,7 +255,7 @@ class _Containment:
         if writer.get("patternProperties"):
             others = True
         for name, expected in reader["properties"].items():
-            where = f"{path}.properties.{name}"
+            where = f"{path}.properties.{name:.100}"
             if name in written:
                 found += self.compare(expected, written[name], where)
             elif others is not False:
@@ -229,7 +270,7 @@ class _Containment:
         for name in written:
             if name in reader["properties"]:
                 continue
-            where = f"{path}.properties.{name}"
+            where = f"{path}.properties.{name:.100}"
             if allowed is False:
                 text = f"the writer may have written {name}, which the reader forbids"
                 found.append(
@@ -383,9 +424,8 @@ def _not_covered(
 
 
 def _short(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    text = msgspec.json.encode(value).decode()
+    is_text = isinstance(value, str)
+    text = value if is_text else msgspec.json.encode(value).decode()
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 

@@ -14,6 +14,17 @@ REGEX = jsonschema_rs.FancyRegexOptions(
     backtrack_limit=100_000, size_limit=1024 * 1024, dfa_size_limit=4 * 1024 * 1024
 )
 """A pattern that would take longer on some payload counts as not matching."""
+LINEAR_REGEX = jsonschema_rs.RegexOptions(
+    size_limit=16 * 1024, dfa_size_limit=64 * 1024
+)
+"""Takes fewer patterns, and matches a text in steps in proportion to its length."""
+LINEAR_PATTERNS_MAX = 256
+"""A document with more patterns is not validated in this process: they take memory."""
+ANCHORS_MAX = 100
+"""The most anchors that a document may refer to; each is searched for."""
+
+PATH_LENGTH_MAX = 200
+"""The most characters of a path in error messages."""
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
@@ -30,18 +41,22 @@ def check_document(document: Any) -> None:
             f"a JSON Schema is an object, true or false, not {document!r:.50}"
         )
     parts = 0
+    anchors: set[str] = set()
     pending: list[tuple[Any, str, int]] = [(document, "$", 0)]
     while pending:
         value, path, depth = pending.pop()
         parts += 1
         if depth > DEPTH_MAX:
-            raise InvalidSchema(f"{path:.200}: nested deeper than {DEPTH_MAX}")
+            raise InvalidSchema(f"{path}: nested deeper than {DEPTH_MAX}")
         if parts > PARTS_MAX:
             raise InvalidSchema(f"the schema has more than {PARTS_MAX} parts")
+        # The end of a path will do: names may be long, and there are many.
+        path = path[-PATH_LENGTH_MAX:]
         if isinstance(value, dict):
-            _check_references(value, path)
+            _check_references(value, path, anchors)
             pending += [
-                (inner, f"{path}.{name}", depth + 1) for name, inner in value.items()
+                (inner, f"{path}.{name:.50}", depth + 1)
+                for name, inner in value.items()
             ]
         elif isinstance(value, list):
             pending += [
@@ -50,10 +65,35 @@ def check_document(document: Any) -> None:
             ]
 
 
-def _check_references(value: dict[str, Any], path: str) -> None:
+def patterns_in(document: Any) -> int:
+    """Return the number of regular expressions in *document*."""
+    count = 0
+    pending = [document]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            count += isinstance(value.get("pattern"), str)
+            named = value.get("patternProperties")
+            count += len(named) if isinstance(named, dict) else 0
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+    return count
+
+
+def _check_references(value: dict[str, Any], path: str, anchors: set[str]) -> None:
     for keyword in _REFERENCES:
         target = value.get(keyword)
-        if isinstance(target, str) and not target.startswith("#"):
+        if not isinstance(target, str):
+            continue
+        if target.startswith("#") and target[1:2] not in ("", "/"):
+            anchors.add(target)
+            if len(anchors) > ANCHORS_MAX:
+                raise InvalidSchema(
+                    f"{path}: the schema refers to more than {ANCHORS_MAX} anchors; "
+                    "refer to places instead, for example #/$defs/Name"
+                )
+        if not target.startswith("#"):
             raise InvalidSchema(
                 f"{path}: {keyword} {target!r:.100} is outside of the document; put "
                 "what it refers to under $defs"

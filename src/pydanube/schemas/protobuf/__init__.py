@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from google.protobuf import descriptor_pool, message_factory
+from google.protobuf import descriptor_pool, json_format, message_factory
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError, Message
 
@@ -23,18 +23,20 @@ from pydanube.model.errors import (
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.format import (
     PARTS_MAX,
+    REASON_LENGTH_MAX,
     ColumnDecoder,
     Decoder,
     Encoder,
     Incompatibility,
-    Schema,
-    Validator,
+    Validate,
     definition_text,
     invalid_payload,
+    shown,
 )
 from pydanube.schemas.protobuf.columns import arrow_type_of, extractor_of
 from pydanube.schemas.protobuf.comparison import compare
 from pydanube.schemas.protobuf.compiler import compile_proto
+from pydanube.schemas.schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,6 +67,11 @@ class ProtobufSchema(Schema):
         self.message: Descriptor = _find_message(pool, self._files[-1], message)
         """The descriptor of what a payload is."""
 
+    @property
+    def definition(self) -> tuple[str, str, str | None]:
+        """See the base class."""
+        return self.type.value, self.text, self.message.full_name
+
     @cached_property
     def canonical(self) -> bytes:
         """See the base class: the descriptor of the file, and the message's name."""
@@ -74,12 +81,12 @@ class ProtobufSchema(Schema):
         name = self.message.full_name.encode()
         return name + b"\0" + file.SerializeToString(deterministic=True)
 
-    def incompatibilities(self, writer: Schema) -> list[Incompatibility]:
+    def incompatibilities_here(self, writer: Schema) -> list[Incompatibility]:
         """See the base class."""
         assert isinstance(writer, ProtobufSchema)
         return compare(self.message, writer.message)
 
-    def validator(self) -> Validator:
+    def validator_here(self) -> Validate:
         """See the base class."""
         read = self._reader()
 
@@ -124,7 +131,7 @@ class ProtobufSchema(Schema):
             # The runtime raises whatever it runs into in a user's values.
             except Exception as error:
                 index = len(payloads)
-                reason = f"{values[index]!r:.80} does not fit the schema: {error}"
+                reason = f"{shown(values[index])} does not fit the schema: {error}"
                 raise invalid_payload(index, reason) from error
             return payloads
 
@@ -165,6 +172,18 @@ class ProtobufSchema(Schema):
         return read
 
 
+# What values may be that no Python value stands for: texts that are not UTF-8, times
+# out of range, an Any of a type that is not known, a Struct with an infinite number.
+_REFUSALS = (
+    InvalidPayload,
+    ValueError,
+    TypeError,
+    OverflowError,
+    RecursionError,
+    json_format.Error,
+)
+
+
 def _read_all(
     payloads: Sequence[bytes | None],
     read: Callable[[bytes], Any],
@@ -175,8 +194,9 @@ def _read_all(
         for payload in payloads:
             value = None if payload is None else extract(read(payload))
             values.append(value)
-    except (InvalidPayload, OverflowError) as error:
-        raise invalid_payload(len(values), str(error)) from error
+    except _REFUSALS as error:
+        reason = str(error)[:REASON_LENGTH_MAX] or type(error).__name__
+        raise invalid_payload(len(values), reason) from error
     return values
 
 

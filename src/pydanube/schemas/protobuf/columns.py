@@ -12,7 +12,7 @@ import pyarrow as pa
 from google.protobuf import json_format
 from google.protobuf.descriptor import FieldDescriptor as Type
 
-from pydanube.schemas.format import PARTS_MAX
+from pydanube.schemas.format import DEPTH_MAX, PARTS_MAX
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -58,8 +58,9 @@ def arrow_type_of(message: Descriptor, inside: tuple[str, ...] = ()) -> pa.DataT
     """
     The Arrow type of a column of *message*.
 
-    A message inside itself, one that unfolds to more than ``PARTS_MAX`` parts, and
-    the JSON types become JSON text; an enum becomes the names of its values.
+    A message inside itself, one that unfolds to more than ``PARTS_MAX`` parts or
+    ``DEPTH_MAX`` messages inside each other, and the JSON types become JSON text; an
+    enum becomes the names of its values.
     """
     name = message.full_name
     if name == _TIMESTAMP:
@@ -78,19 +79,24 @@ def arrow_type_of(message: Descriptor, inside: tuple[str, ...] = ()) -> pa.DataT
 
 def _is_endless(message: Descriptor, inside: tuple[str, ...]) -> bool:
     """Whether *message*, the outermost, has too many parts for a column."""
-    return not inside and _unfolded(message, {}) > PARTS_MAX
-
-
-def _unfolded(message: Descriptor, known: dict[str, int]) -> int:
-    """How many parts a message has when every name is what it stands for."""
-    name = message.full_name
-    if name not in known:
-        known[name] = 1
-        known[name] = sum(
-            1 if field.message_type is None else _unfolded(field.message_type, known)
-            for field in message.fields
-        )
-    return known[name]
+    if inside:
+        return False
+    parts = 0
+    pending: list[tuple[Descriptor, tuple[str, ...]]] = [(message, ())]
+    while pending:
+        found, around = pending.pop()
+        parts += len(found.fields)
+        if found.full_name in around or found.full_name in _JSON:
+            continue
+        around = (*around, found.full_name)
+        if parts > PARTS_MAX or len(around) > DEPTH_MAX:
+            return True
+        pending += [
+            (field.message_type, around)
+            for field in found.fields
+            if field.message_type is not None
+        ]
+    return False
 
 
 def _field_type(field: FieldDescriptor, inside: tuple[str, ...]) -> pa.DataType:
@@ -123,43 +129,87 @@ def extractor_of(
     With *is_column* the values are those of ``arrow_type_of``.  A field that
     *written*, the message as its writer knew it, does not have is None.
     """
+    if not is_column:
+        return partial(_PlainValues().extract, message)
     name = message.full_name
-    if name == _TIMESTAMP:
-        return _to_datetime
-    if name in _JSON:
-        return _to_json_text if is_column else json_format.MessageToDict
-    if name in _WRAPPERS:
-        return _unwrap
-    if is_column and (name in inside or _is_endless(message, inside)):
+    known = _well_known(name, is_column=True)
+    if known is not None:
+        return known
+    if name in inside or _is_endless(message, inside):
         return _to_json_text
-    if name in inside:
-        # Made when it is needed: the type has no end.
-        return partial(_extract_later, message)
     extracts = tuple(
         (
             field.name,
             field.has_presence and not field.is_repeated,
-            _field_extractor(
-                field, is_column=is_column, inside=(*inside, name), written=written
-            ),
+            _field_extractor(field, inside=(*inside, name), written=written),
         )
         for field in message.fields
     )
     return partial(_to_dict, extracts)
 
 
-def _extract_later(message: Descriptor, value: Any) -> Any:
-    return extractor_of(message, is_column=False)(value)
+class _PlainValues:
+    """
+    Makes plain values of messages.
+
+    What a type of message needs is prepared when the first one is met, and once: the
+    types that a schema refers to may be endless when they are unfolded.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, Extract] = {}
+
+    def extract(self, message: Descriptor, value: Any) -> Any:
+        """The plain value of *value*, which is a *message*."""
+        name = message.full_name
+        extract = self._known.get(name)
+        if extract is None:
+            extract = self._known[name] = self._prepare(message)
+        return extract(value)
+
+    def _prepare(self, message: Descriptor) -> Extract:
+        known = _well_known(message.full_name, is_column=False)
+        if known is not None:
+            return known
+        return partial(
+            _to_dict,
+            tuple(
+                (
+                    field.name,
+                    field.has_presence and not field.is_repeated,
+                    self._of_field(field),
+                )
+                for field in message.fields
+            ),
+        )
+
+    def _of_field(self, field: FieldDescriptor) -> Extract | None:
+        if _is_map(field):
+            assert field.message_type is not None
+            value = field.message_type.fields_by_name["value"]
+            return partial(_to_map, self._of_single(value))
+        extract = self._of_single(field)
+        return partial(_to_list, extract) if field.is_repeated else extract
+
+    def _of_single(self, field: FieldDescriptor) -> Extract | None:
+        if field.message_type is not None:
+            return partial(self.extract, field.message_type)
+        return _enum_extractor(field)
+
+
+def _well_known(name: str, *, is_column: bool) -> Extract | None:
+    """What extracts a message that has a meaning of its own; None if it has none."""
+    if name == _TIMESTAMP:
+        return _to_datetime
+    if name in _JSON:
+        return _to_json_text if is_column else json_format.MessageToDict
+    return _unwrap if name in _WRAPPERS else None
 
 
 def _field_extractor(
-    field: FieldDescriptor,
-    *,
-    is_column: bool,
-    inside: tuple[str, ...],
-    written: Descriptor | None,
+    field: FieldDescriptor, *, inside: tuple[str, ...], written: Descriptor | None
 ) -> Extract | None:
-    """What a field's value goes through; None: it is plain already."""
+    """What a field's value goes through in a column; None: it is plain already."""
     inner = _written_as(field, written)
     if written is not None and inner is None:
         return _to_nothing
@@ -167,9 +217,8 @@ def _field_extractor(
         assert field.message_type is not None
         value = field.message_type.fields_by_name["value"]
         inner = _written_as(value, None if inner is None else inner.message_type)
-        extract = _single_extractor(value, inner, is_column=is_column, inside=inside)
-        return partial(_to_pairs if is_column else _to_map, extract)
-    extract = _single_extractor(field, inner, is_column=is_column, inside=inside)
+        return partial(_to_pairs, _single_extractor(value, inner, inside=inside))
+    extract = _single_extractor(field, inner, inside=inside)
     return partial(_to_list, extract) if field.is_repeated else extract
 
 
@@ -183,20 +232,23 @@ def _single_extractor(
     field: FieldDescriptor,
     written: FieldDescriptor | None,
     *,
-    is_column: bool,
     inside: tuple[str, ...],
 ) -> Extract | None:
     if field.message_type is not None:
         return extractor_of(
             field.message_type,
-            is_column=is_column,
+            is_column=True,
             inside=inside,
             written=None if written is None else written.message_type,
         )
-    if field.enum_type is not None:
-        names = {value.number: value.name for value in field.enum_type.values}
-        return lambda number: names.get(number, str(number))
-    return None
+    return _enum_extractor(field)
+
+
+def _enum_extractor(field: FieldDescriptor) -> Extract | None:
+    if field.enum_type is None:
+        return None
+    names = {value.number: value.name for value in field.enum_type.values}
+    return lambda number: names.get(number, str(number))
 
 
 def _to_dict(extracts: Any, message: Any) -> dict[str, Any]:

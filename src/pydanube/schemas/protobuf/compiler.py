@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import tempfile
 from functools import lru_cache
 from importlib.resources import as_file, files
@@ -18,15 +17,14 @@ from pathlib import Path
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from pydanube.model.errors import InvalidSchema
+from pydanube.schemas.confinement import SECONDS_MAX, confined_command
 
-COMPILE_SECONDS_MAX = 10
-MEMORY_KIB_MAX = 1024 * 1024
 FILE_NAME = "schema.proto"
 
 _IMPORT = re.compile(r'^\s*import\s+(?:public\s+|weak\s+)?"([^"]*)"', re.MULTILINE)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def compile_proto(text: str) -> tuple[FileDescriptorProto, ...]:
     """
     The file that *text* is, the last one, and the files that it imports.
@@ -52,12 +50,11 @@ def compile_proto(text: str) -> tuple[FileDescriptorProto, ...]:
 
 
 def _run_compiler(directory: str, well_known: str, result: Path) -> None:
-    command = [
-        *("/bin/sh", "-c", f'ulimit -v {MEMORY_KIB_MAX}; exec "$@"', "sh"),
-        *(sys.executable, "-m", "grpc_tools.protoc"),
+    command = confined_command(
+        *("-m", "grpc_tools.protoc"),
         *(f"-I{directory}", f"-I{well_known}", "--include_imports"),
         *(f"--descriptor_set_out={result}", FILE_NAME),
-    ]
+    )
     try:
         # Our own interpreter, and no word of the client's on the command line.
         done = subprocess.run(  # noqa: S603
@@ -67,11 +64,11 @@ def _run_compiler(directory: str, well_known: str, result: Path) -> None:
             text=True,
             errors="replace",
             check=False,
-            timeout=COMPILE_SECONDS_MAX,
+            timeout=SECONDS_MAX,
         )
     except subprocess.TimeoutExpired as error:
         raise InvalidSchema(
-            f"the Protobuf compiler took more than {COMPILE_SECONDS_MAX} s"
+            f"the Protobuf compiler took more than {SECONDS_MAX} s"
         ) from error
     if done.returncode:
         raise InvalidSchema(f"the Protobuf schema is refused: {_said(done.stderr)}")

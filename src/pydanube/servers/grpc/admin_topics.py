@@ -8,7 +8,7 @@ what the original's tools are told; what may succeed later is UNAVAILABLE.
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from pydanube.model.errors import (
     BrokerError,
@@ -39,6 +39,12 @@ if TYPE_CHECKING:
     from pydanube.model.names import SubscriptionName
     from pydanube.model.policy import TopicPolicy
     from pydanube.servers.grpc.services import Context
+
+
+ANSWER_BYTES_MAX = 4 * 1024 * 1024
+"""The longest message that gRPC clients take unless they are told otherwise."""
+
+A = TypeVar("A", pb.TopicInfoListResponse, pb.SubscriptionListResponse)
 
 
 class TopicAdmin:
@@ -136,7 +142,10 @@ class TopicAdmin:
     ) -> pb.SubscriptionListResponse:
         """Each subscription once, and nothing else."""
         names = await self._broker.subscription_names(TopicName.parse(request.name))
-        return pb.SubscriptionListResponse(subscriptions=names)
+        return _bounded(
+            pb.SubscriptionListResponse(subscriptions=names),
+            f"{len(names)} subscriptions",
+        )
 
     async def unsubscribe(
         self, request: pb.SubscriptionRequest, _: Context
@@ -209,15 +218,18 @@ class TopicAdmin:
     def _listed(
         self, policies: Mapping[TopicName, TopicPolicy]
     ) -> pb.TopicInfoListResponse:
-        return pb.TopicInfoListResponse(
-            topics=[
-                pb.TopicInfo(
-                    name=str(name),
-                    broker_id=self._broker_id,
-                    delivery=delivery(policy),
-                )
-                for name, policy in policies.items()
-            ]
+        return _bounded(
+            pb.TopicInfoListResponse(
+                topics=[
+                    pb.TopicInfo(
+                        name=str(name),
+                        broker_id=self._broker_id,
+                        delivery=delivery(policy),
+                    )
+                    for name, policy in policies.items()
+                ]
+            ),
+            f"{len(policies)} topics",
         )
 
     async def _check_reliable(self, name: TopicName, what: str) -> None:
@@ -227,6 +239,22 @@ class TopicAdmin:
                 StatusCode.FAILED_PRECONDITION,
                 f"subscription {what} can only be configured for reliable topics",
             )
+
+
+def _bounded(answer: A, what: str) -> A:
+    """
+    Return *answer* if gRPC clients take it, which by default take 4 MiB.
+
+    Raises:
+        StatusError: It is longer; this interface has no pages.
+    """
+    if answer.ByteSize() > ANSWER_BYTES_MAX:
+        raise StatusError(
+            StatusCode.RESOURCE_EXHAUSTED,
+            f"{what} are more than one answer holds ({ANSWER_BYTES_MAX} bytes); use "
+            "the HTTP API or the danube command",
+        )
+    return answer
 
 
 def _subscription_of(

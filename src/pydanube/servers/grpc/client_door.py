@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydanube.servers.addresses import addresses_of
 from pydanube.servers.grpc.auth import AuthService
@@ -51,9 +51,10 @@ async def open_client_door(
     advertised_url: str = "",
     connect_url: str = "",
     refusal_pause_s: float = REFUSAL_PAUSE_S,
+    **limits: Any,
 ) -> AsyncIterator[ClientDoor]:
     """
-    Serve the clients of Danube for the body.
+    Serve the clients of Danube for the body; see ``GrpcServer`` for *limits*.
 
     On leaving, their streams end with UNAVAILABLE, after which they look for the
     broker again.
@@ -62,7 +63,7 @@ async def open_client_door(
         InvalidConfig: Nobody can listen there.
     """
     async with open_listener(
-        host, port, name="clients of Danube", flag="--grpc-port"
+        host, port, name="clients of Danube", flag="--grpc-port", **limits
     ) as listener:
         addresses = addresses_of(
             host, listener.port, advertised_url=advertised_url, connect_url=connect_url

@@ -20,6 +20,7 @@ from pydanube.model.errors import (
     BrokerError,
     ConsumerBusy,
     ConsumerReplaced,
+    Corrupt,
     Draining,
     InvalidRequest,
     NotFound,
@@ -183,7 +184,7 @@ class Seat:
         self._queue.append(frame)
         self._delivered += frame.count
         self._unwritten += frame.count
-        self._unwritten_bytes += frame.byte_count
+        self._unwritten_bytes += frame.plain_bytes
         self._wake.set()
 
     def set_active(self, *, is_active: bool) -> None:
@@ -208,7 +209,7 @@ class Seat:
         Send what comes, until the seat is lost or the client ends it.
 
         Raises:
-            StatusError, Unavailable: Why it is lost, as the client is told.
+            StatusError, Unavailable, Corrupt: Why it is lost, as the client is told.
         """
         topic = str(self.topic.name)
         self.grant()
@@ -223,13 +224,17 @@ class Seat:
                 topic=topic,
                 broker_url=self._broker_url,
                 producer_id_of=partial(producer_id_of, topic),
+                is_reliable=isinstance(self.topic, ReliableTopic),
             ):
                 await context.write(message)
                 self._unwritten -= 1
                 if self.reason is not None:
                     break
-            self._unwritten_bytes -= frame.byte_count
+            self._unwritten_bytes -= frame.plain_bytes
             self.grant()
+        if isinstance(self.reason, Corrupt):
+            # Not UNAVAILABLE, after which clients come back at once.
+            raise self.reason
         if not isinstance(self.reason, ConsumerReplaced):
             raise Unavailable(f"The stream ended: {self.reason}") from self.reason
         if self.successor != self.peer:
@@ -550,7 +555,12 @@ class Consumers:
     async def _message_of(
         self, request: pb.AckRequest | pb.NackRequest, doing: str
     ) -> tuple[Subscription, int | None]:
-        """The subscription and offset of a message; None if there is no such."""
+        """
+        The subscription and offset of a message; None if there is no such.
+
+        Messages of non-reliable topics are done when they are sent, so there is nothing
+        to acknowledge.
+        """
         if not request.HasField("msg_id"):
             raise InvalidRequest(f"Error {doing} message: it has no msg_id")
         msg_id = request.msg_id
@@ -562,7 +572,8 @@ class Consumers:
         except NotFound as error:
             raise type(error)(f"Error {doing} message: {error}") from error
         offset = msg_id.topic_offset
-        return subscription, offset if offset < topic.end_offset else None
+        is_known = isinstance(topic, ReliableTopic) and offset < topic.end_offset
+        return subscription, offset if is_known else None
 
     def _grant_soon(self, subscription: Subscription) -> None:
         """At the end of this turn, fill the windows of who got room in it."""

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     from pydanube.broker.broker import Broker
     from pydanube.broker.places import Place
-    from pydanube.broker.topic import Topic
+    from pydanube.broker.topic import Published, Topic
     from pydanube.model.policy import ProducerAccess
     from pydanube.model.schemas import SchemaReference
-    from pydanube.servers.grpc.services import Context
+    from pydanube.servers.grpc.services import Answered, Context
 
 GONE_AFTER_S = 30.0
 """A producer that neither sends nor checks its health for so long is gone: it counts
@@ -149,27 +149,30 @@ class Producers:
 
         Cancellation: The message may or may not have been stored.
         """
-        if not request.HasField("msg_id"):
-            raise InvalidRequest("Unable to publish the message: it has no msg_id")
-        msg_id = request.msg_id
-        producer = self._known.get(msg_id.producer_id)
-        if producer is None:
-            # Clients heal it by creating the producer again.
-            raise Unavailable(
-                f"The producer with id {msg_id.producer_id} does not exist"
-            )
-        if msg_id.topic_name != producer.key[0]:
-            raise InvalidRequest(
-                f"Unable to publish the message: the producer {producer.name} belongs "
-                f"to {producer.key[0]}, not to {msg_id.topic_name}"
-            )
+        producer = self._producer_of(request)
         try:
             await self._publish(producer, request)
         except BrokerError as error:
-            raise StatusError(
-                grpc_status_of_publish(error), f"Unable to publish the message: {error}"
-            ) from error
+            raise _refusal(error) from error
         return pb.MessageResponse(request_id=request.request_id)
+
+    def send_message_nowait(
+        self, request: pb.StreamMessage, answered: Answered
+    ) -> bool:
+        """Publish one message if nothing has to be waited for first."""
+        producer = self._producer_of(request)
+        now = self._clock()
+        place, topic = producer.place, producer.topic
+        if place is None or not self._broker.has_room or topic.publish_delay_s(now) > 0:
+            return False
+        producer.last_seen = now
+        try:
+            place.check()
+            published = partial(_answer, answered, request.request_id)
+            self._gather(producer, place, request, published)
+        except BrokerError as error:
+            raise _refusal(error) from error
+        return True
 
     # What others ask.
 
@@ -230,11 +233,40 @@ class Producers:
             now = self._clock()
         if not self._broker.has_room:
             await self._broker.room()
-        schema_id = request.schema_id
-        chosen = producer.place.schema
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._gather(producer, producer.place, request, partial(_settle, done))
+        await done
+
+    def _producer_of(self, request: pb.StreamMessage) -> Producer:
+        """The producer that sends *request*."""
+        if not request.HasField("msg_id"):
+            raise InvalidRequest("Unable to publish the message: it has no msg_id")
+        msg_id = request.msg_id
+        producer = self._known.get(msg_id.producer_id)
+        if producer is None:
+            # Clients heal it by creating the producer again.
+            raise Unavailable(
+                f"The producer with id {msg_id.producer_id} does not exist"
+            )
+        if msg_id.topic_name != producer.key[0]:
+            raise InvalidRequest(
+                f"Unable to publish the message: the producer {producer.name} belongs "
+                f"to {producer.key[0]}, not to {msg_id.topic_name}"
+            )
+        return producer
+
+    def _gather(
+        self,
+        producer: Producer,
+        place: Place,
+        request: pb.StreamMessage,
+        published: Published,
+    ) -> None:
+        """Publish the message with others; *published* is told the outcome."""
+        topic, schema_id = producer.topic, request.schema_id
+        chosen = place.schema
         if chosen is not None and topic.gate is not None:
             topic.gate.check_choice(chosen, schema_id, request.schema_version)
-        done: asyncio.Future[None] = self._loop.create_future()
         self._gathering.publish(
             topic,
             SingleMessage(
@@ -246,9 +278,8 @@ class Producers:
                 schema_id,
                 request.schema_version if schema_id else 0,
             ),
-            partial(_settle, done),
+            published,
         )
-        await done
 
     async def _attach_again(self, producer: Producer) -> Place:
         topic, place = await self._broker.attach_producer(
@@ -266,6 +297,21 @@ class Producers:
         if producer.place is not None:
             self._broker.detach_producer(producer.topic, producer.place)
             producer.place = None
+
+
+def _refusal(error: BrokerError) -> StatusError:
+    """What a client is told whose message is not published."""
+    return StatusError(
+        grpc_status_of_publish(error), f"Unable to publish the message: {error}"
+    )
+
+
+def _answer(
+    answered: Answered, request_id: int, offset: int, error: BrokerError | None
+) -> None:
+    answered(
+        pb.MessageResponse(request_id=request_id) if error is None else _refusal(error)
+    )
 
 
 def _settle(done: asyncio.Future[None], offset: int, error: BrokerError | None) -> None:

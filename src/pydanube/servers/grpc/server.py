@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.servers.grpc.connection import GrpcServer
@@ -43,8 +43,10 @@ async def open_door(
 class Listener:
     """A port that is ours; it is served when it is known what there is to serve."""
 
-    def __init__(self) -> None:
+    def __init__(self, **limits: Any) -> None:
+        """Serve within *limits*, arguments of ``GrpcServer``."""
         self.port = 0
+        self._limits = limits
         self._listening: asyncio.Server
         self._server: GrpcServer
 
@@ -70,7 +72,7 @@ class Listener:
         failure: BaseException | None = None
         health, standard = standard_services([service.name for service in services])
         async with asyncio.TaskGroup() as tasks:
-            self._server = GrpcServer([*services, *standard], tasks)
+            self._server = GrpcServer([*services, *standard], tasks, **self._limits)
             await self._listening.start_serving()
             try:
                 yield self._server
@@ -90,15 +92,15 @@ class Listener:
 
 @asynccontextmanager
 async def open_listener(
-    host: str, port: int, *, name: str, flag: str
+    host: str, port: int, *, name: str, flag: str, **limits: Any
 ) -> AsyncIterator[Listener]:
     """
-    Take a port for the body; see ``open_door``.
+    Take a port for the body; see ``open_door``, and ``GrpcServer`` for *limits*.
 
     Raises:
         InvalidConfig: Nobody can listen there.
     """
-    listener = Listener()
+    listener = Listener(**limits)
     try:
         await listener.open(host, port)
     except OSError as error:

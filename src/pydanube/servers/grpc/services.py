@@ -11,6 +11,9 @@ each method of its descriptor, named like the method in lower case::
 
 A method that streams its answer is a coroutine too; it writes to the *context*.  One
 to which requests are streamed is given an iterator of them.
+
+A task for each call costs more than some calls do.  Next to such a coroutine an object
+may have a method with the suffix ``_nowait``, which is tried first; see ``CallNowait``.
 """
 
 from __future__ import annotations
@@ -57,6 +60,18 @@ class Context(Protocol):
 
 Call = Callable[[Any, Context], Awaitable[Any]]
 
+Answered = Callable[[Any], None]
+"""Called once with the answer to a call, or with the exception that it failed with."""
+
+CallNowait = Callable[[Any, Answered], bool]
+"""
+Begins to answer a request, without a task; says whether it did.
+
+If it returns true, it calls ``Answered`` at once or later.  If it returns false or
+raises, it does not: then the coroutine answers, or the caller is told of the exception.
+It cannot be cancelled.
+"""
+
 
 class StatusError(Exception):
     """Answers with a status that the table of errors does not give."""
@@ -71,6 +86,7 @@ class Method:
     """One method, ready to be called."""
 
     call: Call
+    call_nowait: CallNowait | None
     parse: Callable[[bytes], Message]
     streams_requests: bool
     streams_answers: bool
@@ -103,9 +119,7 @@ class Service:
         self.errors: Counter[str] = Counter()
         """How many requests failed, by the code of the error."""
         self.methods: dict[str, Method] = {
-            f"/{self.name}/{method.name}": self._method(
-                method, getattr(implementation, _snake_case(method.name))
-            )
+            f"/{self.name}/{method.name}": self._method(method, implementation)
             for method in descriptor.methods
         }
         """By the path of a request."""
@@ -123,10 +137,12 @@ class Service:
         self.errors[BrokerError.code] += 1
         return StatusCode.INTERNAL, f"the broker failed: {error!r}"
 
-    def _method(self, method: MethodDescriptor, call: Call) -> Method:
+    def _method(self, method: MethodDescriptor, implementation: object) -> Method:
+        name = _snake_case(method.name)
         request: type[Message] = GetMessageClass(method.input_type)
         return Method(
-            call=call,
+            call=getattr(implementation, name),
+            call_nowait=getattr(implementation, f"{name}_nowait", None),
             parse=request.FromString,
             streams_requests=method.client_streaming,
             streams_answers=method.server_streaming,

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import msgspec
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from pydanube.client.positions import position_of
@@ -54,6 +55,8 @@ def answering(
             answer = await call(request)
         except BrokerError as error:
             return problem(error)
+        except ClientDisconnect:
+            return problem(InvalidRequest("the request ended before its body"))
         except Exception as error:
             # One request breaks; the door must not.  It is ours to mend.
             log.exception("%s %s failed", request.method, request.url.path)
@@ -80,7 +83,12 @@ def done() -> Response:
 
 def problem(error: BrokerError) -> Response:
     """What went wrong, with the code that stands for it in every other door."""
-    return document({"code": error.code, "message": str(error)}, http_status_of(error))
+    return Response(json_of(error), http_status_of(error), media_type=_JSON)
+
+
+def json_of(error: BrokerError) -> bytes:
+    """Return the body that tells a client of *error*."""
+    return msgspec.json.encode({"code": error.code, "message": str(error)})
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
@@ -114,7 +122,7 @@ async def body_of(request: Request, kind: type[T]) -> T:
         value = msgspec.json.decode(bytes(body))
         _refuse_unknown(value, kind, "request")
         return msgspec.convert(value, kind)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         said = str(error).replace("`", "").replace("$", "request")
         raise InvalidRequest(said) from None
 

@@ -6,15 +6,19 @@ from html import escape
 from typing import TYPE_CHECKING, Protocol
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from pydanube.model.version import __version__
 from pydanube.servers.errors import http_status_of
+from pydanube.servers.http.answers import on_http_error
 from pydanube.servers.http.api import api
+from pydanube.servers.http.guard import Guard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from starlette.requests import Request
 
@@ -28,6 +32,9 @@ class BrokerState(Protocol):
 
     def why_not_ready(self) -> BrokerError | None:
         """Why no topics are served at the moment, or None if they are."""
+
+    def problems(self) -> Sequence[str]:
+        """What is not well although topics are served."""
 
     def samples(self) -> Iterable[Sample]:
         """What the broker counts, at this moment and without waiting."""
@@ -43,14 +50,20 @@ class BrokerState(Protocol):
 
 PLACES = {
     "/healthz": "Whether the process is alive: always 200 while it answers.",
-    "/readyz": "Whether topics are served: 200, or 503 with the reason.",
+    "/readyz": (
+        "Whether topics are served: 200 with what is not well, or 503 with the reason."
+    ),
     "/metrics": "What is counted, for Prometheus.",
 }
 """What is here, as the page at ``/`` says it."""
 
 
-def make_app(state: BrokerState) -> Starlette:
-    """The application of the HTTP door over a broker's *state*."""
+def make_app(state: BrokerState, hosts: Iterable[str] = ()) -> Starlette:
+    """
+    The application of the HTTP door over a broker's *state*.
+
+    *hosts* are the names with dots under which it is reached; see ``guard``.
+    """
 
     async def healthz(_: Request) -> Response:
         return JSONResponse({"alive": True})
@@ -58,7 +71,10 @@ def make_app(state: BrokerState) -> Starlette:
     async def readyz(_: Request) -> Response:
         reason = state.why_not_ready()
         if reason is None:
-            return JSONResponse({"ready": True})
+            problems = list(state.problems())
+            return JSONResponse(
+                {"ready": True, "problems": problems} if problems else {"ready": True}
+            )
         return JSONResponse(
             {"ready": False, "code": reason.code, "message": str(reason)},
             status_code=http_status_of(reason),
@@ -82,7 +98,9 @@ def make_app(state: BrokerState) -> Starlette:
             Route("/readyz", readyz),
             Route("/metrics", metrics),
             api(state.broker),
-        ]
+        ],
+        middleware=[Middleware(Guard, hosts=hosts)],
+        exception_handlers={HTTPException: on_http_error},
     )
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from starlette.routing import Route
 
+from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName, parse_namespace
-from pydanube.model.policy import NamespacePolicy, TopicPolicy
+from pydanube.model.policy import CorruptionPolicy, NamespacePolicy, TopicPolicy
 from pydanube.model.schemas import TopicSchema
 from pydanube.servers.http.answers import (
     all_topics,
@@ -30,6 +31,15 @@ if TYPE_CHECKING:
 TOPIC = "/topics/{namespace}/{topic}"
 
 RELIABLE = TopicPolicy()
+PAGE_MAX = 5000
+"""The most topics in one answer."""
+
+
+def _limit_of(request: Request) -> int:
+    text = request.query_params.get("limit", str(PAGE_MAX))
+    if not (text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text)):
+        raise InvalidRequest(f"limit is {text!r}; it must be a number of at least 1")
+    return min(int(text), PAGE_MAX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +51,13 @@ class NewTopic:
     policy: TopicPolicy = RELIABLE
     limits: NamespacePolicy | None = None
     schema: TopicSchema | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnCorruption:
+    """What ``PUT …/on-corruption`` takes."""
+
+    on_corruption: CorruptionPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,25 +85,36 @@ class TopicApi:
             (f"{TOPIC}/limits", "GET", self.limits),
             (f"{TOPIC}/limits", "PUT", self.set_limits),
             (f"{TOPIC}/limits", "DELETE", self.clear_limits),
+            (f"{TOPIC}/on-corruption", "PUT", self.set_on_corruption),
         ):
             yield Route(path, answering(call), methods=[method])
 
     async def list(self, request: Request) -> object:
-        """Every topic, or those of ``?namespace=``, partitions among them."""
+        """
+        Topics, or those of ``?namespace=``, partitions among them.
+
+        At most ``?limit=`` of them, by name, that come after ``?after=``.  If there are
+        more, ``next`` is what to ask for ``after`` to get them.
+        """
         broker = self._broker()
         text = request.query_params.get("namespace")
         namespace = None if text is None else parse_namespace(text)
         if namespace is not None:
             await broker.namespace_policy(namespace)
-        policies = await broker.topic_policies(namespace)
-        partitioned = await broker.partitioned_topics(namespace)
-        return {
-            "topics": [{"name": str(n), "policy": p} for n, p in policies.items()],
-            "partitioned_topics": [
+        after, limit = request.query_params.get("after"), _limit_of(request)
+        behind = None if after is None else TopicName.parse(after)
+        policies = await broker.topic_page(namespace, behind, limit + 1)
+        topics = [{"name": str(n), "policy": p} for n, p in policies.items()]
+        answer: dict[str, object] = {"topics": topics[:limit]}
+        if len(topics) > limit:
+            answer["next"] = topics[limit - 1]["name"]
+        if behind is None:
+            partitioned = await broker.partitioned_topics(namespace)
+            answer["partitioned_topics"] = [
                 {"name": str(name), "partitions": count}
                 for name, count in partitioned.items()
-            ],
-        }
+            ]
+        return answer
 
     async def create(self, request: Request) -> object:
         """The names of the new topic, or of its partitions."""
@@ -142,6 +170,13 @@ class TopicApi:
         name = topic_of(request)
         await self._broker().set_topic_limits(name, None)
         return await self._limits(name)
+
+    async def set_on_corruption(self, request: Request) -> object:
+        """What the topic's subscriptions do from now on at a corrupt segment."""
+        name = topic_of(request)
+        body = await body_of(request, OnCorruption)
+        await self._broker().set_on_corruption(name, body.on_corruption)
+        return body
 
     async def _partitions(self, name: TopicName) -> object:
         broker = self._broker()

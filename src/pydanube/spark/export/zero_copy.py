@@ -20,9 +20,10 @@ from pydanube.spark.export.exporter import CONFLICTS_MAX, PROPERTY, Progress, Re
 from pydanube.spark.lake.options import PartitionField, WriteOptions
 from pydanube.spark.options import ReadOptions
 from pydanube.spark.planning import SegmentFile, TopicRange
+from pydanube.spark.segments import corrupt_segment, open_segment, reading_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pydanube.client.sync import Client
     from pydanube.spark.lake.iceberg_table import IcebergLakeTable
@@ -100,6 +101,7 @@ class ZeroCopyExporter:
 
         Raises:
             Conflict: Others wrote to the table, again and again.
+            CorruptSegment: A segment's footer is damaged, or the segment is missing.
             BrokerError: As for ``plan``.
         """
         for _ in range(CONFLICTS_MAX - 1):
@@ -123,6 +125,7 @@ class ZeroCopyExporter:
         stood = self._table.marks(planning.APP + name for name in names)
         files = []
         if ranges:
+            _check_footers(ranges)
             columns = Columns(Shape.ZERO_COPY, self._is_partitioned(names))
             files = self._table.foreign_files(
                 columns.table_schema(),
@@ -199,6 +202,28 @@ class ZeroCopyExporter:
             TopicRange(topic, head.topic_id, base, end, segments),
             sum(each.row_count for each in segments),
         )
+
+
+def _check_footers(ranges: Sequence[TopicRange]) -> None:
+    """
+    Compare the footers of segments, whose statistics the table takes over.
+
+    Raises:
+        CorruptSegment: One is damaged, missing or unreadable.
+    """
+    for each in ranges:
+        for segment in each.segments:
+            offsets = segment.base, segment.end
+            try:
+                with (
+                    reading_segment(each.topic, segment.url, offsets),
+                    open_segment(segment.url, segment.facts),
+                ):
+                    pass
+            except FileNotFoundError as error:
+                raise corrupt_segment(
+                    each.topic, segment.url, offsets, "it is missing"
+                ) from error
 
 
 def following(base: int, by_base: Mapping[int, SegmentFile]) -> tuple[SegmentFile, ...]:

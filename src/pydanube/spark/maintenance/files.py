@@ -12,18 +12,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from crc32c import crc32c
 from pyarrow import fs
 
 from pydanube.model.errors import Unavailable
-from pydanube.wire.segment_format import PARTS
+from pydanube.wire.segment_checksums import file_checksum
+from pydanube.wire.segment_format import PARTS, part_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pydanube.model.descriptions import Segment
-
-_CHUNK_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +53,8 @@ def open_file(url: str) -> Any:
     Raises:
         FileNotFoundError: There is none.
     """
+    # Not mapped: an error of the disk would be a signal that ends the process.
     filesystem, path = fs.FileSystem.from_uri(url)
-    if isinstance(filesystem, fs.LocalFileSystem):
-        # Files are not changed once they are there, so they may be mapped.
-        import pyarrow as pa  # noqa: PLC0415
-
-        return pa.memory_map(path)
     return filesystem.open_input_file(path)
 
 
@@ -80,7 +74,7 @@ def new_file(root: ObjectRoot, name: str) -> Iterator[Any]:
         with filesystem.open_output_stream(path) as stream:
             yield stream
         return
-    part = f"{path[: -len(name)]}{PARTS}/{name.replace('/', ',')}"
+    part = f"{path[: -len(name)]}{PARTS}/{part_name(name)}"
     try:
         with open(part, "wb") as file:  # noqa: PTH123  # Arrow needs its kind.
             yield file
@@ -109,7 +103,13 @@ def open_scratch(url: str) -> Any:
         Unavailable: A broker has cleared it away meanwhile.
     """
     try:
-        return open_file(url)
+        filesystem, path = fs.FileSystem.from_uri(url)
+        if isinstance(filesystem, fs.LocalFileSystem):
+            # Files are not changed once they are there, so they may be mapped.
+            import pyarrow as pa  # noqa: PLC0415
+
+            return pa.memory_map(path)
+        return filesystem.open_input_file(path)
     except FileNotFoundError as error:
         raise _cleared(url) from error
 
@@ -130,9 +130,5 @@ def delete_file(url: str) -> None:
 
 def checksum_of(url: str) -> tuple[int, int]:
     """The CRC-32C of the file at *url*, and how long it is."""
-    checksum = byte_count = 0
     with open_file(url) as file:
-        while chunk := file.read_buffer(_CHUNK_BYTES):
-            checksum = crc32c(chunk, checksum)
-            byte_count += chunk.size
-    return checksum, byte_count
+        return file_checksum(file)

@@ -2,47 +2,54 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pydanube.model.errors import CorruptSegment
-from pydanube.spark.maintenance.files import open_file
+from pydanube.spark.segments import (
+    corrupt_segment,
+    facts_of,
+    open_segment,
+    reading_segment,
+)
 from pydanube.wire.segment_format import FIRST_SCHEMA, SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import pyarrow.parquet as pq
+
     from pydanube.model.descriptions import Segment
 
 
-def opened(
-    topic: str, segment: Segment, *, is_verifying: bool = False
-) -> pq.ParquetFile:
+@contextmanager
+def opened(topic: str, segment: Segment) -> Iterator[pq.ParquetFile]:
     """
-    The file of *segment*, for reading; *is_verifying* has pages checked as well.
+    The file of *segment*, for reading; what is read is compared with its checksums.
 
     Raises:
         CorruptSegment: It cannot be opened, or is another one.
     """
-    try:
-        file = pq.ParquetFile(
-            open_file(segment.url), page_checksum_verification=is_verifying
-        )
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise corrupt(topic, segment, error) from error
-    schema = file.schema_arrow
-    if not (schema.equals(SCHEMA) or schema.equals(FIRST_SCHEMA)) or (
-        file.metadata.num_rows != segment.count
-    ):
-        file.close()
-        raise corrupt(
-            topic,
-            segment,
-            f"expected {segment.count} messages, it has {file.metadata.num_rows}",
-        )
-    return file
+    url, offsets = segment.url, (segment.base, segment.end)
+    with ExitStack() as stack:
+        try:
+            with reading_segment(topic, url, offsets):
+                file = stack.enter_context(open_segment(url, facts_of(segment)))
+        except FileNotFoundError as error:
+            raise corrupt_segment(topic, url, offsets, "it is missing") from error
+        schema, count = file.schema_arrow, file.metadata.num_rows
+        if count != segment.count or not (
+            schema.equals(SCHEMA) or schema.equals(FIRST_SCHEMA)
+        ):
+            raise corrupt_segment(
+                topic,
+                url,
+                offsets,
+                f"expected {segment.count} messages with the columns of a segment, it "
+                f"has {count}",
+            )
+        yield file
 
 
 def row_groups_of(
@@ -51,17 +58,16 @@ def row_groups_of(
     file: pq.ParquetFile,
     names: list[str] | None = None,
 ) -> Iterator[pa.Table]:
-    """The row groups with the columns *names*, or with all that segments have now."""
+    """
+    The row groups with the columns *names*, or with all that segments have now.
+
+    Raises:
+        CorruptSegment: One of them is damaged, or cannot be read.
+    """
     for index in range(file.num_row_groups):
-        try:
+        with reading_segment(topic, segment.url, (segment.base, segment.end)):
             table = file.read_row_group(index, names, use_threads=False)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise corrupt(topic, segment, error) from error
         if names is None and table.num_columns < len(SCHEMA):
             for field in list(SCHEMA)[table.num_columns :]:
                 table = table.append_column(field, pa.nulls(table.num_rows, field.type))
         yield table
-
-
-def corrupt(topic: str, segment: Segment, why: object) -> CorruptSegment:
-    return CorruptSegment(f"{topic}: the segment {segment.url} cannot be read: {why}")

@@ -48,7 +48,7 @@ def verify(job: Verify) -> Verified:
         checksum, byte_count = checksum_of(segment.url)
         problem = _problem_of_bytes(segment, checksum, byte_count)
         if problem is None:
-            with opened(job.topic, segment, is_verifying=True) as file:
+            with opened(job.topic, segment) as file:
                 problem = _problem_of_rows(job, file)
     except (CorruptSegment, OSError) as error:
         problem = str(error)

@@ -4,7 +4,6 @@ The columns of a DataFrame as a sink sees them: Arrow types, and who is missing.
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pydanube.model.errors import InvalidConfig
+from pydanube.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,8 +55,4 @@ def missing_columns(option: str, wanted: Iterable[str], there: pa.Schema) -> lis
 
 def near(name: str, names: Iterable[str]) -> str:
     """A suggestion for a wrong *name*, or else what there is."""
-    by_key = {each.lower(): each for each in names}
-    found = difflib.get_close_matches(name.lower(), by_key, n=1)
-    if found:
-        return f"; did you mean {by_key[found[0]]!r}?"
-    return f"; it has {', '.join(by_key.values())}"
+    return did_you_mean(name, names) or f"; it has {', '.join(names)}"

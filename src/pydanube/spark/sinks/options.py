@@ -8,11 +8,11 @@ names in lower case, and a pipeline as they were written; both are taken.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pydanube.model.errors import InvalidConfig
+from pydanube.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -78,7 +78,8 @@ def parse_given(
         if key not in by_key and not any(
             key.startswith(prefix) and key != prefix for prefix in prefixes
         ):
-            raise InvalidConfig(f"unknown option {name!r}{_suggestion(key, by_key)}")
+            names = [option.name for option in declared]
+            raise InvalidConfig(f"unknown option {name!r}{did_you_mean(name, names)}")
         # The value may be a secret, so it is not shown.
         if values.setdefault(key, str(value).strip()) != str(value).strip():
             raise InvalidConfig(f"{name}: given twice with different values")
@@ -97,11 +98,6 @@ def options_table(declared: Sequence[SinkOption]) -> str:
         for option in declared
     ]
     return "\n".join(["| Option | Default | Meaning |", "|---|---|---|", *rows])
-
-
-def _suggestion(key: str, by_key: Mapping[str, SinkOption]) -> str:
-    near = difflib.get_close_matches(key, by_key, n=1)
-    return f"; did you mean {by_key[near[0]].name!r}?" if near else ""
 
 
 class GivenOptions:
@@ -187,11 +183,9 @@ class GivenOptions:
         for each in choices:
             if text.lower() == each.lower():
                 return each
-        by_key = {each.lower(): each for each in choices}
-        near = difflib.get_close_matches(text.lower(), by_key, n=1)
-        hint = f"; did you mean {by_key[near[0]]}?" if near else ""
         raise InvalidConfig(
-            f"{name}: must be {' or '.join(choices)}, not {text!r}{hint}"
+            f"{name}: must be {' or '.join(choices)}, not {text!r}"
+            + did_you_mean(text, choices)
         )
 
     def family(self, prefix: str) -> dict[str, str]:

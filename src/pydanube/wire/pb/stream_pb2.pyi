@@ -7,6 +7,11 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class CorruptionPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CORRUPTION_STOP: _ClassVar[CorruptionPolicy]
+    CORRUPTION_SKIP: _ClassVar[CorruptionPolicy]
+
 class ProducerAccess(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ACCESS_SHARED: _ClassVar[ProducerAccess]
@@ -36,6 +41,8 @@ class PoisonPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     POISON_BLOCK: _ClassVar[PoisonPolicy]
     POISON_DEAD_LETTER: _ClassVar[PoisonPolicy]
     POISON_DROP: _ClassVar[PoisonPolicy]
+CORRUPTION_STOP: CorruptionPolicy
+CORRUPTION_SKIP: CorruptionPolicy
 ACCESS_SHARED: ProducerAccess
 ACCESS_EXCLUSIVE: ProducerAccess
 ACCESS_EXCLUSIVE_WAIT: ProducerAccess
@@ -69,18 +76,20 @@ class Hello(_message.Message):
     def __init__(self, version_min: _Optional[int] = ..., version_max: _Optional[int] = ..., client: _Optional[str] = ..., token: _Optional[str] = ..., frame_bytes_max: _Optional[int] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("version", "broker", "broker_id", "frame_bytes_max", "revision")
+    __slots__ = ("version", "broker", "broker_id", "frame_bytes_max", "revision", "idle_timeout_s")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     FRAME_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
+    IDLE_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     version: int
     broker: str
     broker_id: str
     frame_bytes_max: int
     revision: int
-    def __init__(self, version: _Optional[int] = ..., broker: _Optional[str] = ..., broker_id: _Optional[str] = ..., frame_bytes_max: _Optional[int] = ..., revision: _Optional[int] = ...) -> None: ...
+    idle_timeout_s: float
+    def __init__(self, version: _Optional[int] = ..., broker: _Optional[str] = ..., broker_id: _Optional[str] = ..., frame_bytes_max: _Optional[int] = ..., revision: _Optional[int] = ..., idle_timeout_s: _Optional[float] = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("code", "message")
@@ -121,18 +130,28 @@ class Location(_message.Message):
     def __init__(self, url: _Optional[str] = ...) -> None: ...
 
 class TopicPolicy(_message.Message):
-    __slots__ = ("reliable", "written_is_enough", "retention_age_s", "retention_bytes_max", "ttl_s")
+    __slots__ = ("reliable", "written_is_enough", "retention_age_s", "retention_bytes_max", "ttl_s", "on_corruption")
     RELIABLE_FIELD_NUMBER: _ClassVar[int]
     WRITTEN_IS_ENOUGH_FIELD_NUMBER: _ClassVar[int]
     RETENTION_AGE_S_FIELD_NUMBER: _ClassVar[int]
     RETENTION_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     TTL_S_FIELD_NUMBER: _ClassVar[int]
+    ON_CORRUPTION_FIELD_NUMBER: _ClassVar[int]
     reliable: bool
     written_is_enough: bool
     retention_age_s: float
     retention_bytes_max: int
     ttl_s: float
-    def __init__(self, reliable: bool = ..., written_is_enough: bool = ..., retention_age_s: _Optional[float] = ..., retention_bytes_max: _Optional[int] = ..., ttl_s: _Optional[float] = ...) -> None: ...
+    on_corruption: CorruptionPolicy
+    def __init__(self, reliable: bool = ..., written_is_enough: bool = ..., retention_age_s: _Optional[float] = ..., retention_bytes_max: _Optional[int] = ..., ttl_s: _Optional[float] = ..., on_corruption: _Optional[_Union[CorruptionPolicy, str]] = ...) -> None: ...
+
+class SetOnCorruption(_message.Message):
+    __slots__ = ("topic", "on_corruption")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    ON_CORRUPTION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    on_corruption: CorruptionPolicy
+    def __init__(self, topic: _Optional[str] = ..., on_corruption: _Optional[_Union[CorruptionPolicy, str]] = ...) -> None: ...
 
 class NamespacePolicy(_message.Message):
     __slots__ = ("max_producers_per_topic", "max_subscriptions_per_topic", "max_consumers_per_topic", "max_consumers_per_subscription", "max_publish_rate", "max_subscription_dispatch_rate", "max_message_size")
@@ -173,25 +192,35 @@ class DeleteTopic(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., force: bool = ...) -> None: ...
 
 class ListTopics(_message.Message):
-    __slots__ = ("namespace",)
+    __slots__ = ("namespace", "after", "limit")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
     namespace: str
-    def __init__(self, namespace: _Optional[str] = ...) -> None: ...
+    after: str
+    limit: int
+    def __init__(self, namespace: _Optional[str] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class Topics(_message.Message):
-    __slots__ = ("topics",)
+    __slots__ = ("topics", "has_more")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+    has_more: bool
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., has_more: bool = ...) -> None: ...
 
 class DescribeTopic(_message.Message):
-    __slots__ = ("topic",)
+    __slots__ = ("topic", "limit", "first")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
     topic: str
-    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+    limit: int
+    first: int
+    def __init__(self, topic: _Optional[str] = ..., limit: _Optional[int] = ..., first: _Optional[int] = ...) -> None: ...
 
 class TopicDescription(_message.Message):
-    __slots__ = ("topic", "topic_id", "policy", "epoch", "base_offset", "end_offset", "sealed_offset", "tail_bytes", "segment_bytes", "segment_count", "producers", "subscriptions", "dropped", "limits", "own_limits", "schema", "message_count", "holds")
+    __slots__ = ("topic", "topic_id", "policy", "epoch", "base_offset", "end_offset", "sealed_offset", "tail_bytes", "segment_bytes", "segment_count", "producers", "subscriptions", "dropped", "limits", "own_limits", "schema", "message_count", "holds", "has_more")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
@@ -210,6 +239,7 @@ class TopicDescription(_message.Message):
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
     HOLDS_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: int
     policy: TopicPolicy
@@ -228,7 +258,8 @@ class TopicDescription(_message.Message):
     schema: TopicSchema
     message_count: int
     holds: _containers.RepeatedCompositeFieldContainer[Hold]
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., policy: _Optional[_Union[TopicPolicy, _Mapping]] = ..., epoch: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., sealed_offset: _Optional[int] = ..., tail_bytes: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., producers: _Optional[_Iterable[str]] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionDescription, _Mapping]]] = ..., dropped: _Optional[int] = ..., limits: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., own_limits: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., schema: _Optional[_Union[TopicSchema, _Mapping]] = ..., message_count: _Optional[int] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ...) -> None: ...
+    has_more: bool
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., policy: _Optional[_Union[TopicPolicy, _Mapping]] = ..., epoch: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., sealed_offset: _Optional[int] = ..., tail_bytes: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., producers: _Optional[_Iterable[str]] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionDescription, _Mapping]]] = ..., dropped: _Optional[int] = ..., limits: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., own_limits: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., schema: _Optional[_Union[TopicSchema, _Mapping]] = ..., message_count: _Optional[int] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., has_more: bool = ...) -> None: ...
 
 class Hold(_message.Message):
     __slots__ = ("name", "reason", "created_at")
@@ -281,7 +312,7 @@ class ListSegments(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
 
 class Segment(_message.Message):
-    __slots__ = ("base_offset", "end_offset", "epoch", "byte_count", "url", "count", "object_name", "checksum", "first_publish_time", "last_publish_time", "sealed_at")
+    __slots__ = ("base_offset", "end_offset", "epoch", "byte_count", "url", "count", "object_name", "checksum", "first_publish_time", "last_publish_time", "sealed_at", "part_checksums")
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -293,6 +324,7 @@ class Segment(_message.Message):
     FIRST_PUBLISH_TIME_FIELD_NUMBER: _ClassVar[int]
     LAST_PUBLISH_TIME_FIELD_NUMBER: _ClassVar[int]
     SEALED_AT_FIELD_NUMBER: _ClassVar[int]
+    PART_CHECKSUMS_FIELD_NUMBER: _ClassVar[int]
     base_offset: int
     end_offset: int
     epoch: int
@@ -304,7 +336,8 @@ class Segment(_message.Message):
     first_publish_time: int
     last_publish_time: int
     sealed_at: int
-    def __init__(self, base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., epoch: _Optional[int] = ..., byte_count: _Optional[int] = ..., url: _Optional[str] = ..., count: _Optional[int] = ..., object_name: _Optional[str] = ..., checksum: _Optional[int] = ..., first_publish_time: _Optional[int] = ..., last_publish_time: _Optional[int] = ..., sealed_at: _Optional[int] = ...) -> None: ...
+    part_checksums: bytes
+    def __init__(self, base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., epoch: _Optional[int] = ..., byte_count: _Optional[int] = ..., url: _Optional[str] = ..., count: _Optional[int] = ..., object_name: _Optional[str] = ..., checksum: _Optional[int] = ..., first_publish_time: _Optional[int] = ..., last_publish_time: _Optional[int] = ..., sealed_at: _Optional[int] = ..., part_checksums: _Optional[bytes] = ...) -> None: ...
 
 class Segments(_message.Message):
     __slots__ = ("topic_id", "segments", "base_offset", "sealed_offset", "end_offset", "epoch")
@@ -807,7 +840,7 @@ class DescribeSubscription(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ...) -> None: ...
 
 class SubscriptionDescription(_message.Message):
-    __slots__ = ("subscription", "type", "cursor", "backlog", "in_flight", "consumers", "done", "backlog_bytes", "oldest_publish_time", "delayed", "blocked", "parked", "dead_letter_error", "is_paused", "settings", "counts")
+    __slots__ = ("subscription", "type", "cursor", "backlog", "in_flight", "consumers", "done", "backlog_bytes", "oldest_publish_time", "delayed", "blocked", "parked", "dead_letter_error", "is_paused", "settings", "counts", "stopped_by", "skipped")
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     CURSOR_FIELD_NUMBER: _ClassVar[int]
@@ -824,6 +857,8 @@ class SubscriptionDescription(_message.Message):
     IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
+    STOPPED_BY_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
     subscription: str
     type: SubscriptionType
     cursor: int
@@ -840,10 +875,12 @@ class SubscriptionDescription(_message.Message):
     is_paused: bool
     settings: Settings
     counts: SubscriptionCounts
-    def __init__(self, subscription: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., cursor: _Optional[int] = ..., backlog: _Optional[int] = ..., in_flight: _Optional[int] = ..., consumers: _Optional[_Iterable[str]] = ..., done: _Optional[_Union[OffsetRanges, _Mapping]] = ..., backlog_bytes: _Optional[int] = ..., oldest_publish_time: _Optional[int] = ..., delayed: _Optional[int] = ..., blocked: _Optional[_Union[OffsetRanges, _Mapping]] = ..., parked: _Optional[int] = ..., dead_letter_error: _Optional[str] = ..., is_paused: bool = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., counts: _Optional[_Union[SubscriptionCounts, _Mapping]] = ...) -> None: ...
+    stopped_by: str
+    skipped: OffsetRanges
+    def __init__(self, subscription: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., cursor: _Optional[int] = ..., backlog: _Optional[int] = ..., in_flight: _Optional[int] = ..., consumers: _Optional[_Iterable[str]] = ..., done: _Optional[_Union[OffsetRanges, _Mapping]] = ..., backlog_bytes: _Optional[int] = ..., oldest_publish_time: _Optional[int] = ..., delayed: _Optional[int] = ..., blocked: _Optional[_Union[OffsetRanges, _Mapping]] = ..., parked: _Optional[int] = ..., dead_letter_error: _Optional[str] = ..., is_paused: bool = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., counts: _Optional[_Union[SubscriptionCounts, _Mapping]] = ..., stopped_by: _Optional[str] = ..., skipped: _Optional[_Union[OffsetRanges, _Mapping]] = ...) -> None: ...
 
 class SubscriptionCounts(_message.Message):
-    __slots__ = ("delivered", "redelivered", "nacked", "timed_out", "expired", "dead_lettered", "given_up")
+    __slots__ = ("delivered", "redelivered", "nacked", "timed_out", "expired", "dead_lettered", "given_up", "skipped")
     DELIVERED_FIELD_NUMBER: _ClassVar[int]
     REDELIVERED_FIELD_NUMBER: _ClassVar[int]
     NACKED_FIELD_NUMBER: _ClassVar[int]
@@ -851,6 +888,7 @@ class SubscriptionCounts(_message.Message):
     EXPIRED_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERED_FIELD_NUMBER: _ClassVar[int]
     GIVEN_UP_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
     delivered: int
     redelivered: int
     nacked: int
@@ -858,7 +896,8 @@ class SubscriptionCounts(_message.Message):
     expired: int
     dead_lettered: int
     given_up: int
-    def __init__(self, delivered: _Optional[int] = ..., redelivered: _Optional[int] = ..., nacked: _Optional[int] = ..., timed_out: _Optional[int] = ..., expired: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., given_up: _Optional[int] = ...) -> None: ...
+    skipped: int
+    def __init__(self, delivered: _Optional[int] = ..., redelivered: _Optional[int] = ..., nacked: _Optional[int] = ..., timed_out: _Optional[int] = ..., expired: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., given_up: _Optional[int] = ..., skipped: _Optional[int] = ...) -> None: ...
 
 class FailurePolicy(_message.Message):
     __slots__ = ("redeliveries_max", "ack_timeout_s", "redelivery_delay_s", "redelivery_delay_s_max", "backoff", "poison", "dead_letter_topic", "dead_letter_expired")

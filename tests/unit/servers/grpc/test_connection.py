@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from contextlib import suppress
+from functools import partial
 
 import grpc
 import pytest
 
-from pydanube.servers.grpc.connection import WRITE_BUFFER_BYTES, GrpcServer
+from pydanube.model.errors import InvalidRequest
+from pydanube.servers.connections import ConnectionCounts
+from pydanube.servers.grpc.connection import (
+    WORK_PER_TURN,
+    WRITE_BUFFER_BYTES,
+    GrpcProtocol,
+    GrpcServer,
+)
 from pydanube.servers.grpc.services import Service
 from pydanube.wire.http2 import Frame
 from pydanube.wire.pb import danube_api_pb2 as pb
@@ -20,8 +30,10 @@ from support.http2_frames import (
     greeting,
     headers_of,
     request,
+    reset,
     seen,
 )
+from support.transports import RecordingTransport
 
 CONSUMER = pb.DESCRIPTOR.services_by_name["ConsumerService"]
 RECEIVE = "danube.ConsumerService/ReceiveMessages"
@@ -248,8 +260,10 @@ def test_who_reads_no_answers_is_not_read_from():
 def test_who_gives_no_sign_of_life_is_gone():
     async def test(world, call):
         reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
-        writer.write(greeting())
-        await world.until(lambda: world.server.connections)
+        writer.write(greeting() + frame(Frame.SETTINGS, 1))
+        await world.until(
+            lambda: any(each.has_settled for each in world.server.connections)
+        )
         [connection] = world.server.connections
         received = await reader.read(1000)
         # The greeting may come in pieces; when nothing comes any more, it is asked.
@@ -314,3 +328,406 @@ def test_a_method_takes_one_request_and_not_two():
         writer.close()
 
     with_world(test)
+
+
+# One connection beside others.
+
+
+PING = frame(Frame.PING, 0, 0, bytes(8))
+HEADERS_OF_ACK = [
+    (b":method", b"POST"),
+    (b":scheme", b"http"),
+    (b":path", f"/{ACK}".encode()),
+    (b"content-type", b"application/grpc"),
+]
+
+
+def connected_by_hand(server) -> tuple[GrpcProtocol, RecordingTransport]:
+    """A connection that has greeted, and its transport."""
+    connection, transport = server.new_connection(), RecordingTransport()
+    connection.connection_made(transport)
+    connection.data_received(greeting() + frame(Frame.SETTINGS, 1))
+    return connection, transport
+
+
+def by_hand(test, service=None, **options):
+    """Run *test* with a server and without sockets."""
+
+    async def run():
+        async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+            services = [Service(CONSUMER, service or Consumers())]
+            server = GrpcServer(services, tasks, **options)
+            await test(server)
+            for each in list(server.connections):
+                each.connection_lost(None)
+
+    asyncio.run(run())
+
+
+def call_of(stream: int, method: str, message: pb.AckRequest) -> bytes:
+    headers = [(b":method", b"POST"), (b":scheme", b"http")]
+    headers += [
+        (b":path", f"/{method}".encode()),
+        (b"content-type", b"application/grpc"),
+    ]
+    body = message.SerializeToString()
+    body = b"\0" + len(body).to_bytes(4) + body
+    return request(stream, headers=headers) + data(stream, body, ends=True)
+
+
+def test_connection_has_a_bounded_share_of_a_turn():
+    async def test(server):
+        connection, transport = connected_by_hand(server)
+        await asyncio.sleep(0)
+        http2 = connection._grpc.http2
+        before = http2.work
+        connection.data_received(PING * (10 * WORK_PER_TURN))
+        turns = 0
+        while http2.is_behind:
+            assert http2.work - before <= WORK_PER_TURN * (turns // 2 + 1)
+            assert not transport.is_reading_now
+            await asyncio.sleep(0)
+            turns += 1
+        assert transport.is_reading_now
+        assert http2.work - before == 10 * WORK_PER_TURN
+
+    by_hand(test)
+
+
+def test_other_connections_are_served_between_the_turns_of_one():
+    async def test(server):
+        hostile, _ = connected_by_hand(server)
+        good, transport = connected_by_hand(server)
+        await asyncio.sleep(0)
+        before = hostile._grpc.http2.work
+        hostile.data_received(PING * (30 * WORK_PER_TURN))
+        nack = call_of(1, "danube.ConsumerService/Nack", pb.NackRequest())
+        good.data_received(nack)
+        await turns_until(lambda: "grpc-status" in answer_in(transport))
+        assert hostile._grpc.http2.is_behind
+        assert hostile._grpc.http2.work - before <= 4 * WORK_PER_TURN
+
+    by_hand(test)
+
+
+def answer_in(transport) -> dict[str, str]:
+    """The headers and trailers that were sent."""
+    return headers_of(each for each in seen([bytes(transport.written)]) if each.stream)
+
+
+async def turns_until(condition) -> None:
+    """Let the loop turn until *condition* holds."""
+    for _ in range(10_000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it did not come about")
+
+
+def test_connection_that_is_not_read_from_processes_nothing():
+    async def test(server):
+        connection, _ = connected_by_hand(server)
+        await asyncio.sleep(0)
+        http2 = connection._grpc.http2
+        connection.data_received(PING * (3 * WORK_PER_TURN))
+        connection.pause_writing()
+        before = http2.work
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert http2.work == before
+        connection.resume_writing()
+        await turns_until(lambda: not http2.is_behind)
+        assert http2.work > before
+
+    by_hand(test)
+
+
+def test_flood_closes_its_connection():
+    async def test(server):
+        connection, transport = connected_by_hand(server)
+        while not transport.is_closed:
+            connection.data_received(PING * 1000)
+            await asyncio.sleep(0)
+        *_, last = seen([bytes(transport.written)])
+        assert last.kind is Frame.GOAWAY
+        # What comes after that does not matter.
+        connection.data_received(PING)
+
+    by_hand(test)
+
+
+def test_connections_beyond_the_maximum_are_closed():
+    async def test(server):
+        connected_by_hand(server)
+        refused, transport = server.new_connection(), RecordingTransport()
+        refused.connection_made(transport)
+        assert transport.is_aborted
+        refused.data_received(greeting())
+        refused.connection_lost(None)
+        assert (server.counts.refused_total, server.counts.open_count) == (1, 1)
+        assert len(server.connections) == 1
+
+    by_hand(test, counts=ConnectionCounts(door="grpc", connections_max=1))
+
+
+def test_connection_that_holds_most_is_closed_when_memory_runs_out():
+    async def test(server):
+        small, transport = connected_by_hand(server)
+        small.data_received(half_a_call(1, 1000))
+        hog, hogs_transport = connected_by_hand(server)
+        for stream in range(1, 25, 2):
+            hog.data_received(half_a_call(stream, 10_000))
+            await asyncio.sleep(0)
+        assert hogs_transport.is_closed
+        assert not transport.is_closed
+        assert server.counts.abusive_total == 1
+        *_, last = seen([bytes(hogs_transport.written)])
+        assert last.kind is Frame.GOAWAY
+        assert server.held_bytes == small.held_bytes == 1005
+
+    by_hand(test, receive_bytes_max=100_000)
+
+
+def half_a_call(stream: int, byte_count: int) -> bytes:
+    """A request of which *byte_count* bytes have come, and the end has not."""
+    return (
+        request(stream, headers=HEADERS_OF_ACK)
+        + data(stream, b"\0" + (60_000).to_bytes(4))
+        + data(stream, bytes(byte_count))
+    )
+
+
+def test_answered_requests_hold_no_memory():
+    async def test(server):
+        connection, transport = connected_by_hand(server)
+        nack = pb.NackRequest(reason="x" * 5000)
+        connection.data_received(call_of(1, "danube.ConsumerService/Nack", nack))
+        connection._flush()
+        assert server.held_bytes > 5000
+        await turns_until(lambda: "grpc-status" in answer_in(transport))
+        await asyncio.sleep(0)
+        assert server.held_bytes == 0
+
+    by_hand(test)
+
+
+def test_call_that_is_reset_before_it_begins_is_forgotten():
+    async def test(server):
+        connection, _ = connected_by_hand(server)
+        nack = call_of(1, "danube.ConsumerService/Nack", pb.NackRequest())
+        connection.data_received(nack + reset(1))
+        assert not connection.calls
+
+    by_hand(test)
+
+
+def test_closed_connection_is_freed_without_the_garbage_collector():
+    async def use(server):
+        connection, transport = connected_by_hand(server)
+        ack = call_of(1, ACK, pb.AckRequest())
+        nack = call_of(3, "danube.ConsumerService/Nack", pb.NackRequest())
+        stream = call_of(5, RECEIVE, pb.ReceiveRequest(request_id=1, consumer_id=2))
+        connection.data_received(ack + nack + stream + half_a_call(7, 100))
+        await turns_until(lambda: "grpc-status" in answer_in(transport))
+        connection.connection_lost(None)
+        return weakref.ref(connection)
+
+    async def test(server):
+        gc.disable()
+        try:
+            found = await use(server)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert found() is None
+        finally:
+            gc.enable()
+
+    by_hand(test)
+
+
+# Connections that nobody uses.
+
+
+def test_greeting_that_does_not_come_closes_the_connection():
+    async def test(server):
+        connection, transport = server.new_connection(), RecordingTransport()
+        connection.connection_made(transport)
+        connection.data_received(greeting()[:20])
+        connection._look_for_life()
+        assert transport.is_aborted
+
+    by_hand(test)
+
+
+def test_settings_that_are_not_acknowledged_close_the_connection():
+    async def test(server):
+        connection, transport = server.new_connection(), RecordingTransport()
+        connection.connection_made(transport)
+        connection.data_received(greeting())
+        connection._look_for_life()
+        assert not transport.is_aborted
+        connection.data_received(PING)
+        connection._look_for_life()
+        assert transport.is_aborted
+
+    by_hand(test)
+
+
+def test_client_that_takes_nothing_of_what_waits_is_gone():
+    async def test(server):
+        connection, transport = connected_by_hand(server)
+        connection._look_for_life()
+        connection.pause_writing()
+        transport.unsent_bytes = len(transport.written)
+        connection._look_for_life()
+        assert not transport.is_aborted
+        connection._look_for_life()
+        assert transport.is_aborted
+
+    by_hand(test)
+
+
+def test_client_that_reads_slowly_stays():
+    async def test(server):
+        connection, transport = connected_by_hand(server)
+        connection._look_for_life()
+        connection.pause_writing()
+        transport.unsent_bytes = len(transport.written)
+        for _ in range(5):
+            transport.unsent_bytes -= 1
+            connection._look_for_life()
+        assert not transport.is_aborted
+
+    by_hand(test)
+
+
+# Answers without a task.
+
+
+class Nowait(Consumers):
+    """Answers ``Nack`` without a task, as the request's reason says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = []
+        self.waited = 0
+
+    async def nack(self, request, context):
+        self.waited += 1
+        return await super().nack(request, context)
+
+    def nack_nowait(self, request, answered):
+        if request.reason == "cannot":
+            return False
+        if request.reason == "refused":
+            raise InvalidRequest("refused")
+        answer = partial(answered, pb.NackResponse(request_id=request.request_id))
+        if request.reason == "later":
+            self.answers.append(answer)
+        else:
+            answer()
+        return True
+
+
+NACK = "danube.ConsumerService/Nack"
+
+
+def nack_of(stream, reason=""):
+    return call_of(stream, NACK, pb.NackRequest(request_id=stream, reason=reason))
+
+
+async def turn():
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def statuses_of(transport):
+    """The kinds of frames that were written since the last look, by stream."""
+    written = [each for each in seen([bytes(transport.written)]) if each.stream]
+    transport.written.clear()
+    return [(each.stream, each.kind) for each in written]
+
+
+WHOLE = [Frame.HEADERS, Frame.DATA, Frame.HEADERS]
+
+
+def test_a_call_that_need_not_wait_is_answered_without_a_task():
+    async def test(server):
+        connection, transport = connected_by_hand(server)
+        service = server.methods[f"/{NACK}"].call.__self__
+        await turn()
+        transport.written.clear()
+        connection.data_received(nack_of(1) + nack_of(3, "cannot"))
+        assert len(connection.calls) == 1
+        await turn()
+        assert service.waited == 1
+        assert statuses_of(transport) == [(s, kind) for s in (1, 3) for kind in WHOLE]
+
+    by_hand(test, service=Nowait())
+
+
+def test_a_refusal_without_a_task_reaches_the_caller_and_is_counted():
+    async def test(server):
+        connection, transport = connected_by_hand(server)
+        await turn()
+        transport.written.clear()
+        connection.data_received(nack_of(1, "refused"))
+        await turn()
+        assert statuses_of(transport) == [(1, Frame.HEADERS)]
+        errors = server.methods[f"/{NACK}"].service.errors
+        assert errors == {InvalidRequest.code: 1}
+
+    by_hand(test, service=Nowait())
+
+
+def test_a_call_that_was_taken_back_is_not_answered_without_a_task_either():
+    async def test(server):
+        connection, transport = connected_by_hand(server)
+        service = server.methods[f"/{NACK}"].call.__self__
+        await turn()
+        transport.written.clear()
+        connection.data_received(nack_of(1, "later"))
+        assert connection.is_answering
+        connection.data_received(frame(Frame.RST_STREAM, 0, 1, bytes(4)))
+        assert not connection.is_answering
+        service.answers[0]()
+        await turn()
+        assert statuses_of(transport) == []
+
+    by_hand(test, service=Nowait())
+
+
+def test_the_end_of_a_server_waits_for_answers_without_tasks():
+    async def test(server):
+        connection, transport = connected_by_hand(server)
+        service = server.methods[f"/{NACK}"].call.__self__
+        connection.data_received(nack_of(1, "later"))
+        await turn()
+        transport.written.clear()
+        ending = server.run(server.close(30.0))
+        await turn()
+        assert not ending.done()
+        service.answers[0]()
+        await ending
+        assert statuses_of(transport) == [(1, kind) for kind in WHOLE]
+
+    by_hand(test, service=Nowait())
+
+
+def test_the_answer_to_a_ping_leaves_in_one_write_with_the_answer_to_a_call():
+    async def test(server):
+        connection, transport = connected_by_hand(server)
+        service = server.methods[f"/{NACK}"].call.__self__
+        await turn()
+        transport.written.clear()
+        connection.data_received(PING + nack_of(1, "later"))
+        await turn()
+        assert not transport.written
+        before = transport.write_count
+        service.answers[0]()
+        await turn()
+        assert transport.write_count == before + 1
+        frames = seen([bytes(transport.written)])
+        assert [each.kind for each in frames] == [Frame.PING, *WHOLE]
+
+    by_hand(test, service=Nowait())

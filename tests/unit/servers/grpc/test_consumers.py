@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from pydanube.model.errors import BrokerError, Draining, Unavailable
+from pydanube.model.errors import BrokerError, CorruptSegment, Draining, Unavailable
 from pydanube.model.names import SubscriptionName, TopicName
 from pydanube.servers.grpc.consumers import (
     DIRECT_WINDOW,
@@ -18,7 +18,10 @@ from pydanube.servers.grpc.consumers import (
 )
 from pydanube.servers.grpc.pace import WINDOW_FIRST
 from pydanube.testing import memory_broker
+from pydanube.wire.batches import BATCH_MESSAGES_MAX, Codec
 from pydanube.wire.pb import danube_api_pb2 as pb
+from support.batches import empty_messages, frame_of
+from support.corrupt_objects import seal_and_damage
 from support.grpc_contexts import CallContext, Clock
 from support.running import published
 
@@ -30,8 +33,9 @@ SUBSCRIPTION = SubscriptionName("s")
 class World:
     """The service over a broker, with a clock of its own."""
 
-    def __init__(self, broker, client, tasks) -> None:
-        self.broker = broker
+    def __init__(self, memory, client, tasks) -> None:
+        self.memory = memory
+        self.broker = memory.broker
         self.client = client
         self.clock = Clock()
         self.consumers = self.new_consumers()
@@ -94,7 +98,7 @@ def with_world(test, *, reliable=True):
             asyncio.TaskGroup() as tasks,
         ):
             await client.create_topic(TOPIC, reliable=reliable)
-            world = World(memory.broker, client, tasks)
+            world = World(memory, client, tasks)
             yield world
             world.consumers.close()
 
@@ -220,6 +224,43 @@ def test_acks_through_another_door_make_room_as_well():
     with_world(test)
 
 
+def test_compressed_batches_fill_a_window_with_what_they_decode_to():
+    async def test(world):
+        slow = CallContext("slow", reads=False)
+        number = await world.subscribe("slow")
+        world.stream(number, slow)
+        await slow.has_metadata.wait()
+        topic = world.broker.topics[NAME]
+        size = WINDOW_BYTES // 4
+        for _ in range(40):
+            # Natively published: a few hundred bytes each.
+            topic.take(frame_of([bytes(size)], codec=Codec.ZSTD), lambda *_: None)
+        await slow.until_written(1)
+        in_flight = world.subscription.describe(topic.end_offset).in_flight
+        assert 1 <= in_flight <= 5
+        slow.read()
+        for count in range(1, 41):
+            await slow.until_written(count)
+            await world.ack(slow.written[count - 1].msg_id.topic_offset)
+        assert all(message.payload == bytes(size) for message in slow.written)
+
+    with_world(test)
+
+
+def test_a_batch_of_many_empty_messages_is_sent_as_far_as_the_window_goes():
+    async def test(world):
+        context = CallContext()
+        world.stream(await world.subscribe(), context)
+        await context.has_metadata.wait()
+        topic = world.broker.topics[NAME]
+        topic.take(empty_messages(BATCH_MESSAGES_MAX, Codec.ZSTD), lambda *_: None)
+        await context.until_written(WINDOW_FIRST)
+        in_flight = world.subscription.describe(topic.end_offset).in_flight
+        assert in_flight == WINDOW_FIRST
+
+    with_world(test)
+
+
 def test_a_slow_reader_holds_little_and_stops_nobody():
     async def test(world):
         size = WINDOW_BYTES // 4
@@ -237,6 +278,26 @@ def test_a_slow_reader_holds_little_and_stops_nobody():
         slow.read()
 
     with_world(test)
+
+
+def test_messages_of_a_non_reliable_topic_have_no_offset_and_need_no_acknowledgement():
+    async def test(world):
+        number = await world.subscribe()
+        context = CallContext()
+        world.stream(number, context)
+        await context.has_metadata.wait()
+        async with world.client.producer(TOPIC, reliable=False) as producer:
+            await producer.send_batch([b"one", b"two", b"three"])
+        await context.until_written(3)
+        assert [each.msg_id.topic_offset for each in context.written] == [0, 0, 0]
+        for _ in context.written:
+            await world.ack(0)
+        nack = pb.NackRequest(msg_id=pb.MsgID(topic_name=TOPIC), subscription_name="s")
+        await world.consumers.nack(nack, CallContext())
+        await asyncio.sleep(0)
+        assert len(context.written) == 3
+
+    with_world(test, reliable=False)
 
 
 def test_what_waits_for_a_stream_of_a_non_reliable_topic_is_bounded():
@@ -275,5 +336,19 @@ def test_after_the_end_there_are_no_streams():
             )
         with pytest.raises(Draining):
             await world.subscribe("other")
+
+    with_world(test)
+
+
+def test_a_stream_ends_with_the_error_of_a_corrupt_segment():
+    async def test(world):
+        number = await world.subscribe()
+        await published(world.client, b"a", b"b")
+        name = await seal_and_damage(world.memory, TOPIC)
+        for _ in range(2):
+            told = await world.stream(number, CallContext())
+            assert isinstance(told, CorruptSegment)
+            assert name in str(told)
+            number = await world.subscribe()
 
     with_world(test)

@@ -20,6 +20,23 @@ NO_LIMITS = {
 }
 
 
+def test_topics_are_listed_by_pages():
+    async def test(api):
+        names = [f"/default/{each}" for each in "abc"]
+        for name in names:
+            await api.post("/topics", {"name": name})
+        first = await api.get("/topics?limit=2")
+        assert [each["name"] for each in first["topics"]] == names[:2]
+        assert first["next"] == names[1]
+        last = await api.get(f"/topics?limit=2&after={first['next']}")
+        assert [each["name"] for each in last["topics"]] == names[2:]
+        assert "next" not in last
+        for limit in ("0", "-1", "x"):
+            await api.get(f"/topics?limit={limit}", 400)
+
+    with_api(test)
+
+
 # Namespaces.
 
 
@@ -77,6 +94,7 @@ def test_a_topic_is_created_as_it_is_wanted():
             "durability": "written",
             "retention": {"age_s": 60, "bytes_max": None},
             "ttl_s": 5.5,
+            "on_corruption": "skip",
         }
         created = await api.post(
             "/topics",
@@ -153,6 +171,24 @@ def test_limits_of_a_topic_go_before_those_of_its_namespace():
         assert cleared == {"limits": small, "own": None}
         await api.put(path, {"max_publish_rate": -7}, 400)
         await api.put("/topics/default/nothing/limits", {}, 404)
+
+    with_api(test)
+
+
+def test_what_happens_at_corrupt_segments_is_set_and_described():
+    async def test(api):
+        policy = {"on_corruption": "skip"}
+        await api.post("/topics", {"name": "/default/a", "policy": policy})
+        described = await api.get("/topics/default/a")
+        assert described["policy"]["on_corruption"] == "skip"
+        path = "/topics/default/a/on-corruption"
+        assert await api.put(path, {"on_corruption": "stop"}) == {
+            "on_corruption": "stop"
+        }
+        described = await api.get("/topics/default/a")
+        assert described["policy"]["on_corruption"] == "stop"
+        await api.put(path, {"on_corruption": "ignore"}, 400)
+        await api.put("/topics/default/none/on-corruption", policy, 404)
 
     with_api(test)
 
@@ -312,7 +348,10 @@ def test_a_request_that_makes_no_sense_is_refused_with_the_place(path, body, sai
     with_api(test)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"\xff", b'{"name": "\xc3("}', b'{"name": "\\ud800"}', b"[" * 100_000],
+)
 def test_what_is_no_json_is_refused(content):
     async def test(api):
         headers = {"content-type": "application/json; charset=utf-8"}

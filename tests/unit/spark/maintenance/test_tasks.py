@@ -61,7 +61,8 @@ def test_tombstones_of_older_segments_are_looked_for(tmp_path):
     rows = [Row(b"a", b"", A_TIME + 5), Row(b"b", b"x"), Row(None, b"")]
     found = write_topic(tmp_path, [[*rows, *[Row(b"c", b"x")] * 7]])
     (newer,) = found.segments
-    for segment in (newer, older(tmp_path, newer)):
+    for make in (lambda: newer, lambda: older(tmp_path, newer)):
+        segment = make()
         job = TakeKeys(
             topic=TOPIC,
             segments=(segment,),

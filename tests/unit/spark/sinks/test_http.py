@@ -17,7 +17,7 @@ def options(**given):
     [
         ({"url": "ftp://host"}, "must begin with http"),
         ({"method": "GET"}, "must be POST or PUT or PATCH"),
-        ({"format": "jsonl"}, "did you mean json"),
+        ({"format": "jsonl"}, "did you mean 'json'"),
         ({"header.X": "a\r\nY: b"}, "header.x: must be of printable ASCII"),
         ({"deadLetterUrl": "danube://host:1"}, "only with deadLetterTopic"),
     ],

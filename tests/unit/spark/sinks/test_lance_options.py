@@ -27,7 +27,7 @@ def test_rows_that_are_added_say_of_which_batch_they_are():
         ({"keyColumns": "id", "batchColumn": "b"}, "only without keyColumns"),
         ({"dimension": "3"}, "only with vectorColumn"),
         ({"index": "IvfPq"}, "only with vectorColumn"),
-        ({"vectorColumn": "v", "index": "ivf_pq"}, "did you mean IvfPq"),
+        ({"vectorColumn": "v", "index": "ivf_pq"}, "did you mean 'IvfPq'"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(given, message):

@@ -68,7 +68,7 @@ def test_a_choice_has_a_suggestion():
     assert given(batchRows="NDJSON").choice(
         "batchRows", ("json", "ndjson"), "json"
     ) == ("ndjson")
-    with pytest.raises(InvalidConfig, match="did you mean ndjson"):
+    with pytest.raises(InvalidConfig, match="did you mean 'ndjson'"):
         given(batchRows="nd-json").choice("batchRows", ("ndjson", "arrow"), "arrow")
 
 

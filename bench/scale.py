@@ -1,0 +1,260 @@
+"""
+What very many topics, subscriptions, producers and connections cost a broker.
+
+``python -m bench.scale`` starts a broker of this checkout for each part, makes so many
+things of one kind, lists them, scrapes ``/metrics``, restarts the broker, and prints
+rates, times and memory as a Markdown table.  It ends everything that it has started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pydanube
+from pydanube.bench.machine import measure_machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+TOPIC = "/default/scale"
+PRODUCERS_PER_CLIENT = 50_000
+AT_ONCE = 64
+"""The most requests under way at a time."""
+
+
+class Broker:
+    """A broker in a process of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._process: subprocess.Popen[str] | None = None
+        self.url = self.http_url = ""
+
+    def start(self) -> float:
+        """Start it; how many seconds it took to be ready."""
+        before = time.perf_counter()
+        options = ["--data-dir", str(self._directory / "data")]
+        for port in ("stream", "grpc", "admin", "http"):
+            options += [f"--{port}-port", "0"]
+        with (self._directory / "log").open("a") as log:
+            self._process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-m", "pydanube.cli.main", "broker", *options],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if found := re.search(r"stream +(danube://\S+)", line):
+                self.url = found[1]
+            if found := re.search(r"http +(http://\S+)", line):
+                self.http_url = found[1]
+                return time.perf_counter() - before
+        raise SystemExit(f"the broker ended; see {self._directory / 'log'}")
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> float:
+        """Stop it; how many seconds that took."""
+        if self._process is None:
+            return 0.0
+        before = time.perf_counter()
+        process, self._process = self._process, None
+        process.send_signal(number)
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+        return time.perf_counter() - before
+
+    def memory_mb(self) -> float:
+        """How much of its memory is in use."""
+        assert self._process is not None
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert found is not None
+        return int(found[1]) / 1024
+
+    def get(self, path: str) -> tuple[float, int]:
+        """Ask the HTTP door; how many seconds and bytes the answer took."""
+        before = time.perf_counter()
+        url = self.http_url + path
+        with urllib.request.urlopen(url) as answer:  # noqa: S310
+            size = len(answer.read())
+        return time.perf_counter() - before, size
+
+
+def tell(line: str) -> None:
+    """Print *line* at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+class Table:
+    """The figures, as they come."""
+
+    def __init__(self) -> None:
+        tell("| what | figure |\n|---|---|")
+
+    def row(self, what: str, figure: str) -> None:
+        """One more."""
+        tell(f"| {what} | {figure} |")
+
+
+async def for_each(
+    items: Iterable[int], work: Callable[[int], Awaitable[None]]
+) -> None:
+    """Do *work* for all *items*, ``AT_ONCE`` at a time."""
+    left = iter(items)
+
+    async def some() -> None:
+        for item in left:
+            await work(item)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(AT_ONCE):
+            tasks.create_task(some())
+
+
+async def measured(work: Awaitable[object]) -> float:
+    """How many seconds *work* takes."""
+    before = time.perf_counter()
+    await work
+    return time.perf_counter() - before
+
+
+def tell_state(
+    broker: Broker, table: Table, what: str, before_mb: float, n: int
+) -> None:
+    """Memory, and what a scrape of the metrics takes."""
+    seconds, size = broker.get("/metrics")
+    table.row("`/metrics`", f"{seconds * 1000:.0f} ms, {size / 1000:.0f} kB")
+    memory = broker.memory_mb()
+    each = (memory - before_mb) * 1024 / n
+    table.row("memory", f"{memory:.0f} MB, {each:.1f} KiB per {what}")
+
+
+async def topics(broker: Broker, table: Table, count: int) -> None:
+    """Create *count* topics, list them, and find them again after a restart."""
+    before_mb = broker.memory_mb()
+    async with pydanube.connect(broker.url) as client:
+        seconds = await measured(
+            for_each(range(count), lambda n: client.create_topic(f"/default/t-{n:06}"))
+        )
+        table.row(f"create {count:,} topics", f"{count / seconds:,.0f}/s")
+        seconds = await measured(client.topics())
+        table.row("list them, natively", f"{seconds * 1000:.0f} ms")
+    seconds, size = broker.get("/api/v1/topics")
+    table.row("list them, HTTP", f"{seconds * 1000:.0f} ms, {size / 1000:.0f} kB")
+    tell_state(broker, table, "open topic", before_mb, count)
+    restart(broker, table)
+
+
+async def subscriptions(broker: Broker, table: Table, count: int) -> None:
+    """Create *count* subscriptions of one topic and describe it."""
+    async with pydanube.connect(broker.url) as client:
+        await client.create_topic(TOPIC)
+        before_mb = broker.memory_mb()
+        seconds = await measured(
+            for_each(
+                range(count), lambda n: client.create_subscription(TOPIC, f"s-{n:06}")
+            )
+        )
+        table.row(f"create {count:,} subscriptions", f"{count / seconds:,.0f}/s")
+        seconds = await measured(client.describe_topic(TOPIC))
+        table.row("describe the topic with them", f"{seconds:.1f} s")
+        async with client.producer(TOPIC) as producer:
+            seconds = await measured(producer.send(b"x"))
+        table.row("publish a message to the topic", f"{seconds * 1000:.1f} ms")
+    tell_state(broker, table, "subscription", before_mb, count)
+    restart(broker, table)
+    async with pydanube.connect(broker.url) as client:
+        seconds = await measured(client.describe_topic(TOPIC))
+        table.row("open and describe the topic again", f"{seconds:.1f} s")
+
+
+async def producers(broker: Broker, table: Table, count: int) -> None:
+    """Open *count* producers on one topic, over as few connections as possible."""
+    async with AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(pydanube.connect(broker.url))
+            for _ in range(-(-count // PRODUCERS_PER_CLIENT))
+        ]
+        await clients[0].create_topic(TOPIC)
+        before_mb = broker.memory_mb()
+
+        async def open_one(number: int) -> None:
+            client = clients[number % len(clients)]
+            producer = client.producer(TOPIC, name=f"p-{number:06}")
+            await stack.enter_async_context(producer)
+
+        seconds = await measured(for_each(range(count), open_one))
+        table.row(f"open {count:,} producers of a topic", f"{count / seconds:,.0f}/s")
+        tell_state(broker, table, "producer", before_mb, count)
+        seconds = await measured(stack.aclose())
+        table.row("close them", f"{count / seconds:,.0f}/s")
+
+
+async def connections(broker: Broker, table: Table, count: int) -> None:
+    """Open *count* connections."""
+    before_mb = broker.memory_mb()
+    async with AsyncExitStack() as stack:
+
+        async def open_one(_: int) -> None:
+            await stack.enter_async_context(
+                pydanube.connect(broker.url, connect_timeout_s=60.0)
+            )
+
+        seconds = await measured(for_each(range(count), open_one))
+        table.row(f"open {count:,} connections", f"{count / seconds:,.0f}/s")
+        tell_state(broker, table, "connection", before_mb, count)
+
+
+def restart(broker: Broker, table: Table) -> None:
+    """Stop the broker and start it again."""
+    table.row("stop", f"{broker.stop():.1f} s")
+    table.row("start again, until ready", f"{broker.start():.1f} s")
+    table.row("memory after that", f"{broker.memory_mb():.0f} MB")
+
+
+PARTS = {
+    "topics": topics,
+    "subscriptions": subscriptions,
+    "producers": producers,
+    "connections": connections,
+}
+
+
+def main() -> None:
+    """Measure the parts that the arguments name."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=100_000)
+    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--data-dir", type=Path, default=None)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=asked.data_dir) as place:
+        machine = measure_machine(Path(place))
+        tell(f"{machine.cores} cores, fdatasync {machine.fdatasync_us:.0f} µs\n")
+        for name in asked.parts.split(","):
+            directory = Path(place) / name
+            directory.mkdir()
+            broker = Broker(directory)
+            broker.start()
+            try:
+                asyncio.run(PARTS[name](broker, Table(), asked.count))
+            finally:
+                broker.stop()
+            tell("")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""The program ``danube``, which says what to install if packages are missing."""
+
+from __future__ import annotations
+
+import sys
+
+from pydanube.model.extras import MissingExtra, require
+
+
+def main() -> None:
+    """Run the command that the arguments of the process name."""
+    try:
+        if sys.argv[1:2] == ["broker"]:
+            # First: this extra includes those of the command line.
+            require("broker", "a broker")
+        from pydanube.cli.main import main as run  # noqa: PLC0415  # It may be missing.
+    except MissingExtra as missing:
+        sys.exit(f"error: {missing}")
+    run()
+
+
+if __name__ == "__main__":
+    main()

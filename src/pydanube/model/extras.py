@@ -1,0 +1,38 @@
+"""The extras of the distribution, and which packages each of them brings."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+
+EXTRAS = {
+    "schemas": ("fastavro", "grpc_tools", "jsonschema_rs", "msgspec"),
+    "cli": ("rich", "typer", "yaml"),
+    "broker": ("prometheus_client", "starlette", "structlog", "uvicorn"),
+}
+"""The packages that have to be importable, by the extra that ``pip`` is told."""
+
+
+class MissingExtra(ModuleNotFoundError):
+    """A feature needs packages that are not installed; the message names the extra."""
+
+
+@cache
+def require(extra: str, feature: str) -> None:
+    """
+    Check that the packages of *extra* are installed, without importing them.
+
+    Args:
+        extra: A key of ``EXTRAS``.
+        feature: What needs them, for the message: "the command line".
+
+    Raises:
+        MissingExtra: At least one of the packages is missing.
+    """
+    missing = [package for package in EXTRAS[extra] if find_spec(package) is None]
+    if missing:
+        raise MissingExtra(
+            f"{feature} needs packages that are not installed ({', '.join(missing)}): "
+            f"pip install 'pydanube[{extra}]'",
+            name=missing[0],
+        )

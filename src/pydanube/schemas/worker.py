@@ -1,0 +1,58 @@
+"""
+The process that validates payloads and compares schemas for another one.
+
+It answers the requests on its standard input until that ends.  A piece of work that
+takes too long ends the process: its alarm has no handler.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from functools import lru_cache
+from typing import Any
+
+from pydanube.model.schemas import SchemaType
+from pydanube.schemas.confinement import read_message, write_message
+from pydanube.schemas.parsing import parse_schema
+
+SCHEMAS_KEPT_MAX = 16
+
+
+def main(seconds_max: float) -> None:
+    """Answer requests until there are no more."""
+    while True:
+        try:
+            kind, *arguments = read_message(sys.stdin.buffer)
+        except EOFError:
+            return
+        signal.setitimer(signal.ITIMER_REAL, seconds_max)
+        answer = _WORK[kind](*arguments)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        write_message(sys.stdout.buffer, answer)
+
+
+def _validate(definition: list[Any], payloads: list[bytes]) -> Any:
+    return _validator_of(*definition)(payloads)
+
+
+def _compare(reader: list[Any], writer: list[Any]) -> Any:
+    found = _schema_of(*reader).incompatibilities_here(_schema_of(*writer))
+    return [(each.path, each.rule, each.text) for each in found]
+
+
+_WORK = {"validate": _validate, "compare": _compare}
+
+
+@lru_cache(maxsize=SCHEMAS_KEPT_MAX)
+def _schema_of(type_: str, text: str, message: str | None) -> Any:
+    return parse_schema(SchemaType(type_), text, message=message)
+
+
+@lru_cache(maxsize=SCHEMAS_KEPT_MAX)
+def _validator_of(type_: str, text: str, message: str | None) -> Any:
+    return _schema_of(type_, text, message).validator_here()
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]))

@@ -1,0 +1,126 @@
+"""
+One connection of the HTTP door: uvicorn's, within limits of time, size and work.
+
+uvicorn bounds how long a connection may idle between requests.  Here it is bounded how
+long one may take for a request, from the first byte to the end of the answer, and how
+many bytes are parsed in one turn of the event loop.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from pydanube.model.errors import InvalidRequest
+from pydanube.servers.http.answers import json_of
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from pydanube.servers.connections import ConnectionCounts
+
+REQUEST_TIMEOUT_S = 30.0
+"""A connection that completes no request in this time is closed."""
+KEEP_ALIVE_S = 5
+"""A connection is closed when it is idle for this time after an answer."""
+HEAD_BYTES_MAX = 32 * 1024
+"""The longest request line with headers."""
+PARSED_BYTES_PER_TURN = 4 * 1024
+"""How much of what one connection sent is parsed in one turn of the loop.  A request in
+chunks of one byte takes about 3 µs for each byte."""
+
+
+class HttpConnection(H11Protocol):
+    """See the module."""
+
+    def __init__(self, counts: ConnectionCounts, **options: Any) -> None:
+        super().__init__(**options)
+        self._counts = counts
+        self._is_lost = False
+        # Received bytes that are not parsed yet.
+        self._received = bytearray()
+        self._is_scheduled = False
+        self._answers = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """See asyncio.BaseProtocol."""
+        super().connection_made(transport)
+        if not self._counts.admit():
+            transport.abort()
+            return
+        self._timer = self.loop.call_later(REQUEST_TIMEOUT_S, self.expect_answer)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        if not self._received and len(data) <= PARSED_BYTES_PER_TURN:
+            super().data_received(data)
+            return
+        self._received += data
+        self.transport.pause_reading()
+        self._schedule()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.BaseProtocol."""
+        self._is_lost = True
+        self._counts.lose()
+        self._received.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+
+    def on_response_complete(self) -> None:
+        """See H11Protocol."""
+        self._answers += 1
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is not HTTP with an error in JSON, and close the connection."""
+        self._counts.abusive_total += 1
+        body = json_of(InvalidRequest("the request is not valid HTTP/1.1"))
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        # An answer may have begun already; then the client sees that it ends.
+        with suppress(h11.LocalProtocolError):
+            events = (
+                h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+                h11.Data(data=body),
+                h11.EndOfMessage(),
+            )
+            for event in events:
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def expect_answer(self) -> None:
+        """Close the connection if no request was answered since the last time."""
+        if self._answers:
+            self._answers = 0
+            self._timer = self.loop.call_later(REQUEST_TIMEOUT_S, self.expect_answer)
+            return
+        self._counts.silent_total += 1
+        self.transport.abort()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self.loop.call_soon(self._parse_more)
+
+    def _parse_more(self) -> None:
+        self._is_scheduled = False
+        if self._is_lost or self.transport.is_closing():
+            return
+        part = bytes(self._received[:PARSED_BYTES_PER_TURN])
+        del self._received[:PARSED_BYTES_PER_TURN]
+        super().data_received(part)
+        if self._received:
+            self._schedule()
+        elif not self.flow.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()

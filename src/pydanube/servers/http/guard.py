@@ -1,0 +1,110 @@
+"""
+Refuses requests that a web page of another site caused.
+
+A broker has no passwords, so every page that a browser shows on the broker's machine
+could administer it.  Three checks prevent that:
+
+- The Host header must be an address or a known name.  A page whose own name an
+  attacker lets point to this machine (DNS rebinding) has an unknown one.
+- The Origin header, which browsers send with whatever changes something, must be the
+  broker's own.
+- ``Sec-Fetch-Site`` must not be ``cross-site``, unless a link is followed.
+
+Programs send neither of the last two, and use an address or a configured name.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from pydanube.model.errors import InvalidRequest, PermissionDenied
+from pydanube.servers.http.answers import problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from pydanube.model.errors import BrokerError
+
+ANY_HOST = "*"
+_SHOWN_MAX = 100
+
+
+class Guard:
+    """The application behind the checks."""
+
+    def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
+        """Accept the names *hosts*, besides addresses and names without a dot."""
+        self._app = app
+        self._hosts = frozenset(host.lower().rstrip(".") for host in hosts if host)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        error = self._refusal(scope["method"], scope["headers"])
+        if error is None:
+            await self._app(scope, receive, send)
+        else:
+            await problem(error)(scope, receive, send)
+
+    def _refusal(
+        self, method: str, headers: Iterable[tuple[bytes, bytes]]
+    ) -> BrokerError | None:
+        """Why a request is refused, or None if it is not."""
+        fields: dict[bytes, str] = {}
+        for name, value in headers:
+            if name in (b"host", b"origin") and name in fields:
+                return InvalidRequest(
+                    f"the request has several {name.decode()} headers"
+                )
+            fields[name] = value.decode("latin-1")
+        host = fields.get(b"host", "")
+        # Only HTTP/1.0 allows a request without Host, and no browser speaks it.
+        if host and not self._is_known(host):
+            return PermissionDenied(
+                f"the Host header names {host[:_SHOWN_MAX]!r}, which is not a known "
+                "name of this broker: use its address, or add the name to "
+                "listen.http_hosts"
+            )
+        origin = fields.get(b"origin")
+        if origin is not None and origin.lower() != f"http://{host}".lower():
+            return PermissionDenied(
+                f"the Origin header is {origin[:_SHOWN_MAX]!r}: requests from web "
+                "pages of other sites are not allowed"
+            )
+        if fields.get(b"sec-fetch-site") == "cross-site" and not (
+            method == "GET"
+            and fields.get(b"sec-fetch-mode") == "navigate"
+            and fields.get(b"sec-fetch-dest") == "document"
+        ):
+            return PermissionDenied(
+                "the Sec-Fetch-Site header is 'cross-site': requests from web pages of "
+                "other sites are not allowed"
+            )
+        return None
+
+    def _is_known(self, host: str) -> bool:
+        name = _name_of(host)
+        # A name without a dot is not in the public DNS, so no attacker owns one.
+        return (
+            _is_address(name)
+            or "." not in name
+            or name in self._hosts
+            or ANY_HOST in self._hosts
+        )
+
+
+def _name_of(host: str) -> str:
+    """The host in a Host header, without its port, brackets and last dot."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].lower().rstrip(".")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,288 @@
+"""
+Checksums of the parts of a segment, and reading that verifies them.
+
+A segment's footer and each of its column chunks have a CRC-32C of their own.  They
+are not in the file but in the manifest entry of the segment.  A reader
+verifies the footer when it opens the file, and each column chunk when it reads it, so
+every byte that Arrow parses has been compared, and nothing else is read.
+
+Parquet's own page checksums do not suffice: they cover neither the footer nor the
+headers of the pages.  ``docs/format/segment.md`` is the normative description.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from crc32c import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_READ_BYTES = 4 * 1024 * 1024
+_MAGIC = b"PAR1"
+# At the end of the file: the length of the footer, and the magic number.
+_TRAILER = struct.Struct("<I4s")
+
+UNREADABLE = (
+    pa.ArrowException,
+    OSError,
+    ValueError,
+    KeyError,
+    IndexError,
+    OverflowError,
+)
+"""What reading a damaged file may raise."""
+
+
+def is_refused_by_system(error: Exception) -> bool:
+    """Whether the operating system did not let a file be read."""
+    # For bytes that it cannot parse, Arrow raises OSError itself, without a number.
+    return isinstance(error, OSError) and (
+        type(error) is not OSError or error.errno is not None
+    )
+
+
+class SegmentDamaged(ValueError):
+    """A file is not the segment that the manifest describes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentFacts:
+    """What the manifest says of a segment's file; None: nothing."""
+
+    byte_count: int | None = None
+    checksum: int | None = None
+    """CRC-32C of the whole file."""
+    part_checksums: bytes | None = None
+    """See ``part_checksums_of``."""
+
+
+NOTHING_KNOWN = SegmentFacts()
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """One column chunk: its column, its length, and its checksum."""
+
+    column: str
+    byte_count: int
+    checksum: int
+
+
+class SegmentIndex:
+    """A segment's footer, verified, and how to verify the rest of its file."""
+
+    def __init__(self, file: Any, facts: SegmentFacts) -> None:
+        """
+        Read the footer of *file*, which is open for reading at random.
+
+        If the manifest has no checksums of parts but one of the whole file, the whole
+        file is read.
+
+        Raises:
+            SegmentDamaged: The file does not match its checksums.
+            pyarrow.ArrowException, OSError, ValueError: It cannot be read.
+        """
+        byte_count = file.size()
+        if facts.byte_count is not None and byte_count != facts.byte_count:
+            raise SegmentDamaged(
+                f"the file has {byte_count} bytes, the manifest says {facts.byte_count}"
+            )
+        parts = facts.part_checksums
+        if parts is None and facts.checksum is not None:
+            found = file_checksum(file)[0]
+            if found != facts.checksum:
+                raise SegmentDamaged(
+                    f"the file has the checksum {found:#010x}, the manifest says "
+                    f"{facts.checksum:#010x}"
+                )
+            parts = part_checksums_of(file)
+        footer = _read_footer(file, byte_count)
+        if parts is not None:
+            _compare("the footer", footer, _unpack(parts)[0])
+        self._byte_count = byte_count
+        self.metadata: pq.FileMetaData = pq.read_metadata(pa.BufferReader(footer))
+        self._chunks = None if parts is None else _index(self.metadata, parts)
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether there are checksums to compare with."""
+        return self._chunks is not None
+
+    def open(self, file: Any) -> pq.ParquetFile:
+        """
+        *file*, of which this is the index, for reading messages; it stays open.
+
+        Reading raises SegmentDamaged if the bytes do not match their checksum.
+        """
+        source = file
+        if self._chunks is not None:
+            source = pa.PythonFile(_VerifiedFile(file, self._chunks), mode="r")
+        # Without buffering ahead, each column chunk is read with one call.
+        return pq.ParquetFile(
+            source,
+            metadata=self.metadata,
+            pre_buffer=False,
+            page_checksum_verification=self._chunks is None,
+        )
+
+    def open_row_group(self, file: Any, index: int) -> pq.ParquetFile:
+        """
+        One row group of *file*, verified, for reading; *file* is not used afterwards.
+
+        It is read at once, so that Arrow decodes it without calling Python, which
+        would wait for the interpreter lock at each column.
+
+        Raises:
+            SegmentDamaged: The row group does not match its checksums.
+        """
+        if self._chunks is None:
+            return self.open(file)
+        group = self.metadata.row_group(index)
+        begins = [_begin_of(group.column(at)) for at in range(group.num_columns)]
+        end = max(begin + self._chunks[begin].byte_count for begin in begins)
+        # Positions are those of the file; pages that are not written take no memory.
+        memory = mmap.mmap(-1, self._byte_count)
+        view = memoryview(memory)
+        file.seek(min(begins))
+        file.readinto(view[min(begins) : end])
+        for begin in begins:
+            chunk = self._chunks[begin]
+            _compare_chunk(chunk, begin, view[begin : begin + chunk.byte_count])
+        source = pa.BufferReader(pa.py_buffer(view))
+        return pq.ParquetFile(source, metadata=self.metadata, pre_buffer=False)
+
+
+class _VerifiedFile:
+    """A file that is read by whole column chunks, which match their checksums."""
+
+    def __init__(self, file: Any, chunks: dict[int, _Chunk]) -> None:
+        self._file = file
+        self._chunks = chunks
+        self._position = 0
+        self.closed = False
+
+    def read_buffer(self, byte_count: int) -> pa.Buffer:
+        position = self._position
+        chunk = self._chunks.get(position)
+        if chunk is None or chunk.byte_count != byte_count:
+            raise SegmentDamaged(
+                f"no column chunk has {byte_count} bytes at position {position}"
+            )
+        self._file.seek(position)
+        data = self._file.read_buffer(byte_count)
+        self._position += data.size
+        _compare_chunk(chunk, position, data)
+        return data
+
+    def seek(self, position: int, whence: int = io.SEEK_SET) -> int:
+        # Arrow goes to the end to find out how long the file is.
+        begin = self._file.size() if whence == io.SEEK_END else 0
+        self._position = begin + position
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+
+def part_checksums_of(file: Any) -> bytes:
+    """
+    The checksums of the parts of *file*, as the manifest keeps them.
+
+    The CRC-32C of the footer with the eight bytes behind it, then of each column
+    chunk, by row group and column; four bytes each, little-endian.
+
+    Raises:
+        pyarrow.ArrowException, OSError, ValueError: It is not a Parquet file.
+    """
+    footer = _read_footer(file, file.size())
+    metadata = pq.read_metadata(pa.BufferReader(footer))
+    found = [crc32c(footer)]
+    for _, begin, byte_count in _chunks_of(metadata):
+        file.seek(begin)
+        found.append(crc32c(file.read_buffer(byte_count)))
+    return struct.pack(f"<{len(found)}I", *found)
+
+
+def file_checksum(file: Any) -> tuple[int, int]:
+    """The CRC-32C of *file*, an Arrow file that is open, and its length in bytes."""
+    file.seek(0)
+    checksum = byte_count = 0
+    while (data := file.read_buffer(_READ_BYTES)).size:
+        checksum = crc32c(data, checksum)
+        byte_count += data.size
+    return checksum, byte_count
+
+
+def _read_footer(file: Any, byte_count: int) -> pa.Buffer:
+    """The end of *file*, from where its footer begins."""
+    if byte_count < len(_MAGIC) + _TRAILER.size:
+        raise SegmentDamaged(f"{byte_count} bytes are too few for a Parquet file")
+    file.seek(byte_count - _TRAILER.size)
+    footer_bytes, magic = _TRAILER.unpack(file.read(_TRAILER.size))
+    begin = byte_count - _TRAILER.size - footer_bytes
+    if magic != _MAGIC or begin < len(_MAGIC):
+        raise SegmentDamaged("the file does not end with a Parquet footer")
+    file.seek(begin)
+    return file.read_buffer(byte_count - begin)
+
+
+def _unpack(part_checksums: bytes) -> tuple[int, ...]:
+    if not part_checksums or len(part_checksums) % 4:
+        raise SegmentDamaged(
+            f"the manifest has {len(part_checksums)} bytes of checksums; expected a "
+            "multiple of 4"
+        )
+    return struct.unpack(f"<{len(part_checksums) // 4}I", part_checksums)
+
+
+def _chunks_of(metadata: pq.FileMetaData) -> Iterator[tuple[str, int, int]]:
+    """For each column chunk its column, the position where it begins, its length."""
+    for at in range(metadata.num_row_groups):
+        group = metadata.row_group(at)
+        for column in range(group.num_columns):
+            chunk = group.column(column)
+            yield chunk.path_in_schema, _begin_of(chunk), chunk.total_compressed_size
+
+
+def _begin_of(chunk: pq.ColumnChunkMetaData) -> int:
+    """The position where a column chunk begins."""
+    begin: int = chunk.data_page_offset
+    if chunk.has_dictionary_page:
+        begin = min(begin, chunk.dictionary_page_offset)
+    return begin
+
+
+def _index(metadata: pq.FileMetaData, part_checksums: bytes) -> dict[int, _Chunk]:
+    """The column chunks by the position where they begin."""
+    checksums = _unpack(part_checksums)[1:]
+    chunks = list(_chunks_of(metadata))
+    if len(checksums) != len(chunks):
+        raise SegmentDamaged(
+            f"the file has {len(chunks)} column chunks, the manifest has checksums of "
+            f"{len(checksums)}"
+        )
+    return {
+        begin: _Chunk(column, byte_count, checksum)
+        for (column, begin, byte_count), checksum in zip(chunks, checksums, strict=True)
+    }
+
+
+def _compare_chunk(chunk: _Chunk, begin: int, data: pa.Buffer | memoryview) -> None:
+    what = f"the column {chunk.column}, {chunk.byte_count} bytes at position {begin}"
+    _compare(what, data, chunk.checksum)
+
+
+def _compare(what: str, data: pa.Buffer | memoryview, expected: int) -> None:
+    found = crc32c(data)
+    if found != expected:
+        raise SegmentDamaged(
+            f"{what}: expected the checksum {expected:#010x}, found {found:#010x}"
+        )

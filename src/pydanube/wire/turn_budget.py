@@ -1,0 +1,48 @@
+"""
+How much work one connection may cause in one turn of the event loop.
+
+Every connection has its own budget, in units of about 10 µs of work.  A connection
+that has spent it is not read from until the event loop comes round again, so one
+busy connection delays the others by at most its budget.
+"""
+
+from __future__ import annotations
+
+UNITS_PER_TURN = 128
+"""About a millisecond."""
+BYTES_PER_UNIT = 16 * 1024
+"""Received bytes that cost as much as one small frame."""
+
+
+class TurnBudget:
+    """
+    Deficit round robin for one connection.
+
+    A unit of work that costs more than is left is done all the same; the connection
+    then pays off its debt over the turns that follow.
+    """
+
+    __slots__ = ("_left", "_units_per_turn")
+
+    def __init__(self, units_per_turn: int = UNITS_PER_TURN) -> None:
+        assert units_per_turn > 0
+        self._units_per_turn = units_per_turn
+        self._left = units_per_turn
+
+    @property
+    def left(self) -> int:
+        """How many units the connection may spend in this turn."""
+        return max(0, self._left)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the connection must wait for its next turn."""
+        return self._left <= 0
+
+    def spend(self, units: int) -> None:
+        """Subtract the cost of work that was done."""
+        self._left -= units
+
+    def refill(self) -> None:
+        """Begin a new turn; what was not spent in the last one is lost."""
+        self._left = min(self._units_per_turn, self._left + self._units_per_turn)

@@ -1,0 +1,166 @@
+"""
+Malformed requests on the HTTP door: bytes, paths, headers and JSON.
+
+Every answer is a success or says what the caller did wrong; none has status 500.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from attack.target import Target
+
+TEST_ROUNDS = 4
+REQUESTS = 80
+READ_TIMEOUT_S = 10.0
+METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "G\x01T")
+NAMES = (
+    *("fuzz", "a", "", "%00", "%2F", "..", "%FF", "x" * 300, "%E2%98%83", "1", "-1"),
+    *("latest", "9" * 30, "fuzz-part-1", "a%20b"),
+)
+PATHS = (
+    *("/", "/healthz", "/readyz", "/metrics", "/nothing"),
+    *("/api/v1/namespaces", "/api/v1/namespaces/{}", "/api/v1/namespaces/{}/policy"),
+    *("/api/v1/topics", "/api/v1/topics/default/{}", "/api/v1/topics/{}/{}"),
+    "/api/v1/topics/default/{}/partitions",
+    "/api/v1/topics/default/{}/limits",
+    "/api/v1/topics/default/{}/schema",
+    "/api/v1/topics/default/{}/subscriptions",
+    *(
+        f"/api/v1/topics/default/{{}}/subscriptions/{{}}{action}"
+        for action in ("", "/settings", "/pause", "/resume", "/seek", "/skip")
+    ),
+    *("/api/v1/schemas", "/api/v1/schemas/{}", "/api/v1/schemas/{}/versions"),
+    "/api/v1/schemas/{}/versions/{}",
+    "/api/v1/schemas/{}/check",
+    "/api/v1/schemas/{}/compatibility",
+    "/api/v1/schema-ids/{}",
+)
+QUERIES = ("", "?force=true", "?version=1", "?version=x", "?namespace=", "?%ff=%ff")
+FIELDS = (
+    *("name", "policy", "partitions", "limits", "schema", "type", "start", "to"),
+    *("count", "definition", "message", "compatibility", "subject", "version", "tags"),
+    *("dispatch", "unknown", "max_message_bytes", "failure_policy", "description"),
+)
+VALUES = (
+    *(
+        None,
+        True,
+        0,
+        1,
+        -1,
+        2**31,
+        2**63,
+        2**70,
+        1.5,
+        1e308,
+        "",
+        "fuzz",
+        "/default/fuzz",
+    ),
+    *("/default/fuzz-b", "/fuzz/fuzz", "exclusive", "shared", "latest", "earliest"),
+    *(
+        "2025-03-01T09:30:00Z",
+        "0000",
+        "9999-99-99",
+        "\0",
+        "\ud800",
+        "avro",
+        "json_schema",
+    ),
+    *("protobuf", "string", '"int"', "{}", "backward", "enforce", "x" * 300),
+)
+HEADERS = (
+    *("Host: 127.0.0.1", "Host: evil.example", "Host:", "Host: [::1", "Host: \xff"),
+    *("Origin: null", "Origin: http://evil.example", "Sec-Fetch-Site: cross-site"),
+    *(
+        "Expect: 100-continue",
+        "Connection: upgrade",
+        "Upgrade: websocket",
+        "X: " + "y" * 99,
+    ),
+    *(
+        "Transfer-Encoding: chunked",
+        "Content-Length: x",
+        "Accept: \x7f",
+        "Upgrade: h2c",
+    ),
+)
+KINDS = (
+    "application/json",
+    "application/json; charset=utf-8",
+    "text/plain",
+    "",
+    "\xff",
+)
+
+
+async def attack(target: Target, chance: Random) -> None:
+    """Send requests, each on a connection of its own."""
+    port = target.broker.http_port
+    for _ in range(REQUESTS):
+        sent = _request(chance)
+        if chance.random() < 0.2:
+            sent = _mutated(sent, chance)
+        received = await _ask(port, sent)
+        for answer in received.split(b"HTTP/1.1 ")[1:]:
+            status = int(answer[:3])
+            assert status < 500 or status == 503, (sent, received)
+            if status >= 400 and b"application/json" not in answer[:500]:
+                assert b"HEAD" in sent, (sent, received)
+
+
+def _request(chance: Random) -> bytes:
+    path = chance.choice(PATHS)
+    while "{}" in path:
+        path = path.replace("{}", chance.choice(NAMES), 1)
+    method = chance.choice(METHODS[:4] * 3 + METHODS)
+    body = json.dumps(_object(chance)).encode()
+    if chance.random() < 0.2:
+        body = _mutated(body, chance)
+    headers = ["Connection: close", f"Content-Length: {len(body)}"]
+    headers.append(f"Content-Type: {chance.choice(KINDS[:1] * 6 + KINDS)}")
+    headers.append("Host: 127.0.0.1")
+    if chance.random() < 0.3:
+        headers.append(chance.choice(HEADERS))
+    head = f"{method} {path}{chance.choice(QUERIES)} HTTP/1.1\r\n"
+    head += "".join(f"{header}\r\n" for header in headers) + "\r\n"
+    return head.encode("latin-1") + body
+
+
+def _object(chance: Random, depth: int = 0) -> Any:
+    found: dict[str, Any] = {"name": "/default/fuzz"} if chance.random() < 0.3 else {}
+    for _ in range(chance.randrange(4)):
+        is_leaf = depth > 2 or chance.random() < 0.7
+        value = chance.choice(VALUES) if is_leaf else _object(chance, depth + 1)
+        found[chance.choice(FIELDS)] = [value] if chance.random() < 0.1 else value
+    return found
+
+
+def _mutated(sent: bytes, chance: Random) -> bytes:
+    mutated = bytearray(sent)
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(mutated) + 1)
+        mutated[at : at + chance.randrange(4)] = chance.randbytes(chance.randrange(4))
+    return bytes(mutated)
+
+
+async def _ask(port: int, sent: bytes) -> bytes:
+    """Everything that the broker answers until it closes the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    received = b""
+    try:
+        writer.write(sent)
+        writer.write_eof()
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            received = await reader.read()
+    except (ConnectionError, TimeoutError):
+        pass
+    finally:
+        writer.transport.abort()
+    return received

@@ -1,0 +1,561 @@
+"""
+Damaged conversations of the native protocol, in both directions.
+
+The campaign records what a real client and the broker say to each other.  It replays
+these conversations with a few mutations each: to the broker, and, from the broker's
+side, to a client.  The broker has to go on serving others; a client has to fail with
+an error of its own, in bounded time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from crc32c import crc32c
+
+import pydanube
+from pydanube.model.errors import CorruptBatch
+from pydanube.model.policy import FailurePolicy, NamespacePolicy
+from pydanube.wire.batches import decode as decode_batch
+from pydanube.wire.batches import restamp_producer
+from pydanube.wire.frames import (
+    KINDS,
+    FrameReader,
+    Kind,
+    RawFrame,
+    Side,
+    header,
+)
+from pydanube.wire.pb import stream_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from random import Random
+
+    from google.protobuf.message import Message
+
+    from attack.target import Target
+
+NAMESPACE = "fuzz"
+TOPIC = f"/{NAMESPACE}/topic"
+CONVERSATIONS_PER_ROUND = 12
+HOSTILE_BROKERS_PER_ROUND = 2
+MUTATIONS_MAX = 4
+ANSWER_TIMEOUT_S = 0.1
+"""How long a replayed conversation waits for an answer."""
+CLIENT_TIMEOUT_S = 20.0
+"""How long a client may take to fail against a broker that answers nonsense."""
+TEST_ROUNDS = 2
+FRAME_BYTES_MAX = 1 << 26
+MUTATIONS = (
+    *("flip", "length", "cut", "splice", "double", "swap", "drop", "flood"),
+    *("channel", "correlation", "kind", "body", "body", "body", "body"),
+)
+CHECKSUM_AT = 16
+CHECKED_FROM = 20
+"""The layout of a batch, see docs/format/batch.md."""
+NUMBERS = (0, 1, 2, 255, 2**15, 2**16 - 1, 2**31 - 1, 2**32 - 1, 2**63, 2**64 - 1)
+TEXTS = ("", "/", TOPIC, f"/{NAMESPACE}/x", "\0", "a" * 5000, "\U0001f4a3", "-part-0")
+
+
+@dataclass(slots=True)
+class Frame:
+    """One recorded frame."""
+
+    kind: int
+    channel: int
+    correlation: int
+    body: bytes
+
+    @property
+    def data(self) -> bytes:
+        """The frame as it is sent."""
+        head = header(
+            self.kind,  # type: ignore[arg-type]
+            self.channel & 0xFFFF,
+            self.correlation & 0xFFFF_FFFF,
+            len(self.body),
+        )
+        return head + self.body
+
+
+@dataclass(slots=True)
+class Conversation:
+    """What both sides of one connection said."""
+
+    from_client: list[Frame] = field(default_factory=list)
+    from_broker: list[Frame] = field(default_factory=list)
+
+
+_recorded: dict[str, list[Conversation]] = {}
+"""By the URL of the broker, because ids in conversations are its own."""
+
+
+async def attack(target: Target, chance: Random) -> None:
+    """Replay damaged conversations to the broker and to clients."""
+    url = target.broker.url
+    if url not in _recorded:
+        _recorded[url] = await record(target.broker.stream_port)
+    conversations = _recorded[url]
+    for _ in range(CONVERSATIONS_PER_ROUND):
+        frames = list(chance.choice(conversations).from_client)
+        others = chance.choice(conversations).from_client
+        pieces = damaged(frames, others, chance)
+        await replay_to_broker(target.broker.stream_port, pieces, chance)
+    for _ in range(HOSTILE_BROKERS_PER_ROUND):
+        conversation = chance.choice(conversations)
+        await replay_to_client(conversation, chance)
+    await clean_up(url)
+
+
+async def clean_up(url: str) -> None:
+    """Delete the topics that damaged requests have created."""
+    async with pydanube.connect(url) as client:
+        for topic in await client.topics():
+            if topic.startswith(f"/{NAMESPACE}/"):
+                with suppress(pydanube.BrokerError):
+                    await client.delete_topic(topic, force=True)
+
+
+# Recording.
+
+
+async def record(port: int) -> list[Conversation]:
+    """Let clients do all that they can do, and note what passes."""
+    conversations: list[Conversation] = []
+    async with pydanube.connect(f"danube://127.0.0.1:{port}") as client:
+        with suppress(pydanube.BrokerError):
+            await client.create_namespace(NAMESPACE)
+    for use in (publish, consume, fetch, administrate, register_schemas, stage):
+        async with recording_proxy(port) as (proxy_port, recorded):
+            url = f"danube://127.0.0.1:{proxy_port}"
+            async with pydanube.connect(url) as client:
+                await use(client)
+        conversations += recorded
+    conversations += [Conversation(_requests_of_every_kind(conversations))]
+    kinds = {f.kind for c in conversations for f in c.from_client}
+    missing = {k for k, rule in KINDS.items() if rule.sender is not Side.BROKER} - kinds
+    assert not missing, f"no conversation has {missing}"
+    return conversations
+
+
+def _requests_of_every_kind(conversations: list[Conversation]) -> list[Frame]:
+    """One conversation with a request of each kind that the others do not have."""
+    seen = {f.kind for c in conversations for f in c.from_client}
+    frames = conversations[0].from_client[:1]
+    for number, (kind, rule) in enumerate(KINDS.items()):
+        if rule.sender is Side.BROKER or rule.body is None or kind in seen:
+            continue
+        message: Any = rule.body()
+        for name, value in (("topic", TOPIC), ("subscription", "s"), ("query", "q")):
+            if name in message.DESCRIPTOR.fields_by_name:
+                setattr(message, name, value)
+        correlation = 1000 + number if rule.answer else 0
+        body = message.SerializeToString()
+        frames.append(Frame(kind, int(rule.on_channel), correlation, body))
+    return frames
+
+
+class recording_proxy:  # noqa: N801  # Used as a function is.
+    """Passes bytes on between clients and the broker, and notes the frames."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._conversations: list[Conversation] = []
+        self._tasks = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> tuple[int, list[Conversation]]:
+        await self._tasks.__aenter__()
+        self._server = await asyncio.start_server(self._pass_on, "127.0.0.1", 0)
+        return self._server.sockets[0].getsockname()[1], self._conversations
+
+    async def __aexit__(self, *error: Any) -> None:
+        self._server.close()
+        await self._tasks.__aexit__(*error)
+
+    async def _pass_on(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        conversation = Conversation()
+        self._conversations.append(conversation)
+        to_broker = await asyncio.open_connection("127.0.0.1", self._port)
+        self._tasks.create_task(_copy(reader, to_broker[1], conversation.from_client))
+        self._tasks.create_task(_copy(to_broker[0], writer, conversation.from_broker))
+
+
+async def _copy(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, frames: list[Frame]
+) -> None:
+    cutter = FrameReader(FRAME_BYTES_MAX)
+    with suppress(ConnectionError):
+        while data := await reader.read(65536):
+            if not writer.transport.is_closing():
+                writer.write(data)
+            frames += map(_frame_of, cutter.feed(data))
+    writer.close()
+
+
+def _frame_of(raw: RawFrame) -> Frame:
+    return Frame(raw.kind, raw.channel, raw.correlation, bytes(raw.body))
+
+
+# What the recorded clients do.
+
+
+async def publish(client: pydanube.Client) -> None:
+    """Publish in all the ways that there are."""
+    for compression in (None, "lz4", "zstd"):
+        async with client.producer(
+            TOPIC, name=f"recorded-{compression}", compression=compression
+        ) as producer:
+            await producer.send(b"one", key="k", attributes={"a": "b"})
+            await producer.send_batch([b"m" * 100] * 50)
+    async with client.producer(f"{TOPIC}-fast", reliable=False) as producer:
+        await producer.send(b"m")
+    async with client.producer(f"{TOPIC}-parts", partitions=2) as producer:
+        await producer.send(b"m", key="k")
+
+
+async def consume(client: pydanube.Client) -> None:
+    """Receive, acknowledge, give back and seek."""
+    await publish(client)
+    for type_ in ("exclusive", "failover", "shared", "key_shared"):
+        async with client.consumer(
+            TOPIC, subscription=type_, type=type_, start="earliest"
+        ) as consumer:
+            batch = await consumer.receive_batch(max_messages=20)
+            await consumer.ack(batch)
+            await consumer.flush()
+            message = await consumer.receive()
+            await consumer.nack(message, reason="because", delay_s=0.01)
+            if type_ == "exclusive":
+                await consumer.seek("earliest")
+
+
+async def fetch(client: pydanube.Client) -> None:
+    """Read without a subscription."""
+    await publish(client)
+    async for _ in client.read(TOPIC):
+        pass
+    await client.find_offsets(TOPIC, [0, 1_000_000])
+
+
+async def administrate(client: pydanube.Client) -> None:
+    """Ask for what administrators need."""
+    await publish(client)
+    await client.topics()
+    await client.describe_topic(TOPIC)
+    await client.segments(TOPIC)
+    await client.set_topic_limits(TOPIC, NamespacePolicy(max_consumers_per_topic=9))
+    await client.set_topic_limits(TOPIC, None)
+    await client.add_partitions(f"{TOPIC}-parts", 3)
+    await client.create_subscription(TOPIC, "admin")
+    await client.describe_subscription(TOPIC, "admin")
+    await client.set_failure_policy(TOPIC, "admin", FailurePolicy())
+    await client.pause_subscription(TOPIC, "admin")
+    await client.resume_subscription(TOPIC, "admin")
+    await client.seek_subscription(TOPIC, "admin", "earliest")
+    await client.skip(TOPIC, "admin", 3)
+    await client.delete_subscription(TOPIC, "admin")
+    await client.hold_topic(TOPIC, "holder", "why")
+    await client.release_topic(TOPIC, "holder")
+    await client.namespaces()
+    await client.describe_namespace(NAMESPACE)
+
+
+async def register_schemas(client: pydanube.Client) -> None:
+    """Register, check and use schemas."""
+    subject = f"{NAMESPACE}-subject"
+    await client.schemas.register(subject, pydanube.Schema.of(int))
+    await client.schemas.subjects()
+    await client.schemas.versions(subject)
+    await client.schemas.describe(subject)
+    async with client.producer(f"{TOPIC}-typed", schema=str) as producer:
+        await producer.send("value")
+    async with client.consumer(
+        f"{TOPIC}-typed", subscription="s", start="earliest"
+    ) as consumer:
+        await consumer.receive()
+
+
+async def stage(client: pydanube.Client) -> None:
+    """Stage a version and commit it."""
+    await publish(client)
+    staging = client.staging(f"{NAMESPACE}-query", 1)
+    part = staging.part("0")
+    await part.write(TOPIC, pa.table({"payload": [b"m"] * 10}))
+    await staging.commit([await part.finish()])
+
+
+# Damage.
+
+
+def damaged(frames: list[Frame], others: list[Frame], chance: Random) -> list[Any]:
+    """Frames, or bytes in the place of frames, of a damaged conversation."""
+    pieces: list[Any] = list(frames)
+    for _ in range(chance.randint(1, MUTATIONS_MAX)):
+        if not pieces:
+            break
+        at = chance.randrange(len(pieces))
+        piece = pieces[at]
+        match chance.choice(MUTATIONS):
+            case "flip":
+                pieces[at] = _flipped(_data_of(piece), chance)
+            case "length":
+                length = chance.choice(NUMBERS) & 0xFFFF_FFFF
+                pieces[at] = length.to_bytes(4, "little") + _data_of(piece)[4:]
+            case "cut":
+                data = _data_of(piece)
+                pieces[at] = data[: chance.randrange(len(data) + 1)]
+            case "splice":
+                begin = chance.randrange(len(others))
+                pieces[at:at] = others[begin : begin + chance.randint(1, 5)]
+            case "double":
+                pieces.insert(chance.randrange(len(pieces)), piece)
+            case "swap":
+                other = chance.randrange(len(pieces))
+                pieces[at], pieces[other] = pieces[other], pieces[at]
+            case "drop":
+                del pieces[at]
+            case "flood":
+                pieces[at:at] = [piece] * chance.choice((10, 1000))
+            case part if isinstance(piece, Frame):
+                pieces[at] = _changed(piece, part, chance)
+    return pieces
+
+
+def _data_of(piece: Any) -> bytes:
+    return piece.data if isinstance(piece, Frame) else piece
+
+
+def _flipped(data: bytes, chance: Random) -> bytes:
+    flipped = bytearray(data)
+    for _ in range(chance.randint(1, 8) if data else 0):
+        flipped[chance.randrange(len(flipped))] ^= 1 << chance.randrange(8)
+    return bytes(flipped)
+
+
+def _changed(frame: Frame, part: str, chance: Random) -> Frame:
+    kind, channel = frame.kind, frame.channel
+    correlation, body = frame.correlation, frame.body
+    match part:
+        case "channel":
+            channel = chance.choice((0, 1, 2, 3, 0xFFFF, chance.randrange(65536)))
+        case "correlation":
+            correlation = chance.choice((0, 1, 2, 3, 0xFFFF_FFFF))
+        case "kind":
+            kind = chance.choice(list(KINDS))
+        case "body":
+            body = _changed_body(frame, chance)
+    return Frame(kind, channel, correlation, body)
+
+
+def _changed_body(frame: Frame, chance: Random) -> bytes:
+    rule = KINDS.get(frame.kind)  # type: ignore[call-overload]
+    if rule is None or rule.body is None:
+        return _changed_batch(frame.body, chance)
+    message = rule.body()
+    try:
+        message.ParseFromString(frame.body)
+        _change_message(message, chance)
+        return bytes(message.SerializeToString())
+    except (ValueError, TypeError, OverflowError):
+        return _flipped(frame.body, chance)
+
+
+def _change_message(message: Message, chance: Random) -> None:
+    """Set one field to something extreme."""
+    fields = list(message.DESCRIPTOR.fields)
+    if not fields:
+        return
+    changed = chance.choice(fields)
+    if changed.message_type is not None:
+        if changed.is_repeated:
+            for _ in range(chance.choice((1, 2, 500))):
+                _change_message(getattr(message, changed.name).add(), chance)
+        else:
+            inner = getattr(message, changed.name)
+            inner.SetInParent()
+            _change_message(inner, chance)
+        return
+    if changed.is_repeated:
+        many = getattr(message, changed.name)
+        many.extend([_value_for(changed, chance)] * chance.choice((1, 7, 50_000)))
+        return
+    setattr(message, changed.name, _value_for(changed, chance))
+
+
+def _value_for(described: Any, chance: Random) -> Any:
+    kind = described.cpp_type
+    if kind == described.CPPTYPE_STRING:
+        if described.type == described.TYPE_BYTES:
+            return chance.randbytes(chance.choice((0, 1, 100, 5000)))
+        return chance.choice(TEXTS)
+    values: tuple[Any, ...] = NUMBERS
+    if kind in (described.CPPTYPE_DOUBLE, described.CPPTYPE_FLOAT):
+        values = (0.0, -1.0, 1e308, float("inf"), float("nan"), 1e-300)
+    elif kind == described.CPPTYPE_BOOL:
+        values = (False, True)
+    elif kind == described.CPPTYPE_UINT32:
+        values = tuple(number & 0xFFFF_FFFF for number in NUMBERS)
+    elif kind != described.CPPTYPE_UINT64:
+        # Signed numbers and enumerations.
+        values = (0, 1, 2, 3, 99, -1, 2**31 - 1, -(2**31))
+    return chance.choice(values)
+
+
+def _changed_batch(body: bytes, chance: Random) -> bytes:
+    """A batch with other bytes, whose checksum matches them in most cases."""
+    try:
+        batch = decode_batch(bytearray(body))
+    except CorruptBatch:
+        return _flipped(body, chance)
+    changed = bytearray(batch.buffer)
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(changed))
+        if chance.random() < 0.5:
+            # Most fields of the header are at multiples of four.
+            at = 4 * chance.randrange(24)
+            value = chance.choice(NUMBERS) & 0xFFFF_FFFF
+            changed[at : at + 4] = value.to_bytes(4, "little")
+        else:
+            changed[at] ^= 1 << chance.randrange(8)
+    if chance.random() < 0.9:
+        _restore_checksum(changed)
+    return bytes(changed)
+
+
+def _restore_checksum(batch: bytearray) -> None:
+    checksum = crc32c(memoryview(batch)[CHECKED_FROM:])
+    batch[CHECKSUM_AT : CHECKSUM_AT + 4] = checksum.to_bytes(4, "little")
+
+
+# Replaying to the broker.
+
+
+async def replay_to_broker(port: int, pieces: list[Any], chance: Random) -> None:
+    """Send *pieces*, with the ids that the broker gives this time, and leave."""
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    except ConnectionError:
+        raise AssertionError("the broker takes no connections") from None
+    opened: dict[int, Any] = {}
+    cutter = FrameReader(FRAME_BYTES_MAX)
+    try:
+        for piece in pieces:
+            if writer.transport.is_closing():
+                break
+            if isinstance(piece, Frame):
+                writer.write(_with_ids(piece, opened).data)
+                if piece.kind in _AWAITED:
+                    await _read_answer(reader, cutter, opened, piece.correlation)
+            else:
+                writer.write(piece)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                await writer.drain()
+        await _read_answer(reader, cutter, opened, correlation=0)
+    except (ConnectionError, pydanube.BrokerError):
+        pass
+    finally:
+        if chance.random() < 0.5:
+            writer.transport.abort()
+        writer.close()
+        with suppress(ConnectionError, TimeoutError):
+            async with asyncio.timeout(1):
+                await writer.wait_closed()
+
+
+_AWAITED = (Kind.HELLO, Kind.OPEN_PRODUCER, Kind.OPEN_CONSUMER, Kind.OPEN_STAGE)
+
+
+async def _read_answer(
+    reader: asyncio.StreamReader,
+    cutter: FrameReader,
+    opened: dict[int, Any],
+    correlation: int,
+) -> None:
+    """Read until the answer comes, or for a while; note which producers are open."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            while data := await reader.read(1 << 20):
+                frames = cutter.feed(data)
+                for raw in frames:
+                    if raw.kind is Kind.PRODUCER_OPENED:
+                        message = pb.ProducerOpened()
+                        message.ParseFromString(bytes(raw.body))
+                        opened[raw.channel] = message
+                if correlation in [raw.correlation for raw in frames]:
+                    return
+
+
+def _with_ids(frame: Frame, opened: dict[int, Any]) -> Frame:
+    """A batch as the producer that is open would send it."""
+    ids = opened.get(frame.channel)
+    if frame.kind != Kind.PUBLISH or ids is None:
+        return frame
+    try:
+        batch = decode_batch(bytearray(frame.body))
+    except CorruptBatch:
+        return frame
+    restamp_producer(
+        batch, ids.producer_id, ids.producer_epoch, batch.header.base_sequence
+    )
+    return Frame(frame.kind, frame.channel, frame.correlation, bytes(batch.buffer))
+
+
+# Replaying to a client.
+
+
+async def replay_to_client(conversation: Conversation, chance: Random) -> None:
+    """A client of a broker that answers nonsense fails with an error of its own."""
+    pieces = damaged(conversation.from_broker, conversation.from_broker, chance)
+    if chance.random() < 0.7 and conversation.from_broker:
+        # Let the greeting pass, so that what follows is looked at.
+        pieces = [conversation.from_broker[0], *pieces[1:]]
+
+    async def answer(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        with suppress(ConnectionError):
+            for piece in pieces:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.01):
+                        await reader.read(65536)
+                if writer.transport.is_closing():
+                    break
+                writer.write(_data_of(piece))
+            await writer.drain()
+        writer.close()
+
+    uses: list[Callable[[pydanube.Client], Awaitable[None]]] = [publish, consume, fetch]
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, family=socket.AF_INET)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        async with asyncio.timeout(CLIENT_TIMEOUT_S):
+            await _use_until_it_fails(port, chance.choice(uses), chance)
+    except TimeoutError:
+        raise AssertionError(
+            "a client hangs on a broker that answers nonsense"
+        ) from None
+    finally:
+        server.close()
+
+
+async def _use_until_it_fails(
+    port: int, use: Callable[[pydanube.Client], Awaitable[None]], chance: Random
+) -> None:
+    try:
+        url = f"danube://127.0.0.1:{port}"
+        async with pydanube.connect(url, connect_timeout_s=1.0) as client:
+            # Retries are right, and longer than a round may be.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.3 + chance.random() / 2):
+                    await use(client)
+    except pydanube.BrokerError:
+        pass

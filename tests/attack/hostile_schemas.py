@@ -1,0 +1,207 @@
+"""
+Hostile schemas and payloads, and mutations of both, through the native client and gRPC.
+
+Each round registers some schemas, compares mutations of them with what is there, binds
+topics to those that are registered, publishes payloads, and decodes what comes back.
+It also decodes mutated payloads in this process: a decoder may raise InvalidPayload
+and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pyarrow as pa
+
+import pydanube
+from pydanube import Schema
+from pydanube.client.typed_producer import TypedProducer
+from pydanube.model.schemas import SchemaType
+from pydanube.schemas.parsing import parse_schema
+from pydanube.spark.decoding import decode_each
+from pydanube.wire.pb import danube_api_pb2 as pb
+from support.danube_calls import DanubeCalls
+from support.grpc_calls import connected
+from support.hostile_schemas import Hostile, hostile_schemas
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from random import Random
+
+    from attack.target import Target
+
+TEST_ROUNDS = 2
+SCHEMAS_PER_ROUND = 4
+MUTATIONS_PER_PAYLOAD = 20
+PAYLOAD_BYTES_MAX = 100_000
+RECEIVE_TIMEOUT_S = 60.0
+VALUES: tuple[Any, ...] = (None, True, -1, 2**63, 1e308, "", "#", "$ref", [], {}, [{}])
+
+
+async def attack(target: Target, chance: Random) -> None:
+    """Register a few hostile schemas, publish with them and decode the messages."""
+    for number in range(SCHEMAS_PER_ROUND):
+        hostile = chance.choice(hostile_schemas())
+        _decode_mutations(hostile, chance)
+        name = f"hostile-{chance.getrandbits(48):x}-{number}"
+        definition = hostile.definition
+        if chance.random() < 0.7:
+            definition = _mutated_definition(hostile, chance)
+        async with pydanube.connect(target.broker.url) as client:
+            schema = Schema(hostile.type, definition)
+            if not await _register(client, name, schema):
+                continue
+            for _ in range(2):
+                again = Schema(hostile.type, _mutated_definition(hostile, chance))
+                await _register(client, name, again)
+            await _publish(client, target, name, hostile, chance)
+
+
+async def _register(client: Any, subject: str, schema: Schema[Any]) -> bool:
+    """Register a version; whether it is there then."""
+    try:
+        await client.schemas.register(subject, schema)
+    except (pydanube.InvalidSchema, pydanube.IncompatibleSchema):
+        return False
+    return True
+
+
+async def _publish(
+    client: Any, target: Target, name: str, hostile: Hostile, chance: Random
+) -> None:
+    topic = f"/default/{name}"
+    await client.create_topic(topic)
+    await client.schemas.bind(
+        topic,
+        name,
+        policy=chance.choice(("enforce", "warn")),
+        validates_payload=True,
+    )
+    found = await client.schemas.latest(name)
+    payloads = [*hostile.payloads, *_mutations(hostile, chance, 3)]
+    for payload in payloads:
+        try:
+            async with client.producer(topic, subject=name) as typed:
+                raw = TypedProducer(typed._producer, list, typed.schema)
+                await raw.send_batch([payload, payload])
+        except pydanube.InvalidPayload:
+            pass
+        except pydanube.InvalidSchema:
+            # The schema is registered, but its library cannot encode with it.
+            break
+    async with connected(target.broker.grpc_port) as call:
+        calls = DanubeCalls(call)
+        await calls.create_producer("grpc", topic)
+        for payload in payloads[-2:]:
+            message = calls.message(
+                payload,
+                name="grpc",
+                topic=topic,
+                schema_id=found.schema_id,
+                schema_version=found.version,
+            )
+            await _send(calls, message)
+    # Receive and decode the messages that the broker took, up to an end marker.
+    await client.schemas.bind(topic, name, policy="none")
+    async with client.producer(topic) as producer:
+        await producer.send(b"end")
+    async with client.consumer(topic, subscription="s", start="earliest") as consumer:
+        while True:
+            message = await consumer.receive(timeout_s=RECEIVE_TIMEOUT_S)
+            if message.payload == b"end" and not message.schema_id:
+                break
+            with suppress(pydanube.InvalidPayload, pydanube.InvalidSchema):
+                _ = message.value
+            await consumer.ack(message)
+
+
+async def _send(calls: DanubeCalls, message: pb.StreamMessage) -> None:
+    try:
+        await calls.call("danube.ProducerService/SendMessage", message)
+    except grpc.aio.AioRpcError as error:
+        if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
+            raise AssertionError(f"a message is refused with {error!r}") from error
+
+
+def _decode_mutations(hostile: Hostile, chance: Random) -> None:
+    """Decode mutated payloads in this process, alone, in a batch and as a column."""
+    try:
+        schema = parse_schema(hostile.type, hostile.definition)
+        decode = schema.decoder()
+        column = schema.column_decoder()
+    except pydanube.InvalidSchema:
+        return
+    payloads = list(_mutations(hostile, chance, MUTATIONS_PER_PAYLOAD))
+    for some in ([payload] for payload in payloads):
+        with suppress(pydanube.InvalidPayload):
+            decode(some)
+    with suppress(pydanube.InvalidPayload):
+        decode(payloads)
+    array = pa.array(payloads, pa.binary())
+    values, _ = decode_each(column, array, schema.arrow_type(), is_first_enough=False)
+    assert len(values) == len(payloads)
+
+
+def _mutations(hostile: Hostile, chance: Random, count: int) -> Iterator[bytes]:
+    for payload in hostile.payloads:
+        for _ in range(count):
+            yield _mutated(payload, chance)
+
+
+def _mutated(payload: bytes, chance: Random) -> bytes:
+    data = bytearray(payload[:PAYLOAD_BYTES_MAX])
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(data) + 1)
+        end = min(len(data), at + chance.randint(0, 16))
+        match chance.randrange(5):
+            case 0:
+                data[at:end] = chance.randbytes(chance.randint(0, 16))
+            case 1:
+                data[at:at] = data[at:end] * chance.choice((1, 10, 300))
+            case 2:
+                del data[at:end]
+            case 3:
+                data[at:end] = bytes(len(data[at:end]))
+            case _:
+                data[at:end] = b"\xff" * chance.randint(1, 10)
+    return bytes(data[:PAYLOAD_BYTES_MAX])
+
+
+def _mutated_definition(hostile: Hostile, chance: Random) -> str:
+    text = hostile.definition
+    if hostile.type is SchemaType.PROTOBUF or chance.random() < 0.2:
+        at = chance.randrange(len(text))
+        end = at + chance.randint(0, 8)
+        other = chance.randrange(len(text))
+        return text[:at] + text[other : other + chance.randint(0, 40)] + text[end:]
+    document = json.loads(text)
+    for _ in range(chance.randint(1, 3)):
+        document = _mutated_part(document, chance)
+    return json.dumps(document)
+
+
+def _mutated_part(document: Any, chance: Random) -> Any:
+    """The document with one of its parts changed, removed or moved."""
+    parts: list[Any] = []
+    pending = [document]
+    while pending and len(parts) < 2000:
+        part = pending.pop()
+        if part and isinstance(part, dict | list):
+            parts.append(part)
+            pending += part.values() if isinstance(part, dict) else part
+    if not parts:
+        return chance.choice(VALUES)
+    part, other = chance.choice(parts), chance.choice(parts)
+    key = chance.choice(list(part) if isinstance(part, dict) else range(len(part)))
+    match chance.randrange(3):
+        case 0:
+            part[key] = chance.choice(VALUES)
+        case 1:
+            # A copy: what contains itself is no JSON.
+            part[key] = json.loads(json.dumps(other))
+        case _:
+            del part[key]
+    return document

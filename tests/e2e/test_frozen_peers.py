@@ -1,0 +1,108 @@
+"""A process that is suspended holds nothing for ever."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import pydanube
+from pydanube.model.errors import ConsumerBusy
+from support.processes import BrokerProcess
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+DRIVER = Path(__file__).parents[1] / "support" / "frozen_driver.py"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("broker")
+    settings = directory / "broker.yaml"
+    settings.write_text("listen: {idle_timeout_s: 1.0}\n")
+    with BrokerProcess(directory / "data", "--config", str(settings)) as broker:
+        yield broker
+
+
+@contextmanager
+def frozen_consumer(broker, topic, subscription_type):
+    """A consumer in a process of its own, which has a message and is suspended."""
+    process = subprocess.Popen(
+        [sys.executable, str(DRIVER), broker.url, topic, subscription_type],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "m\n"
+        process.send_signal(signal.SIGSTOP)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+async def publish(broker, topic):
+    async with (
+        pydanube.connect(broker.url) as client,
+        client.producer(topic) as producer,
+    ):
+        await producer.send(b"m")
+
+
+async def consume(broker, topic, subscription_type):
+    """Receive the message, as soon as the subscription lets this consumer."""
+    async with asyncio.timeout(60), pydanube.connect(broker.url) as client:
+        while True:
+            try:
+                async with client.consumer(
+                    topic, subscription="s", type=subscription_type
+                ) as consumer:
+                    return (await consumer.receive()).payload
+            except ConsumerBusy:
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("subscription_type", ["failover", "exclusive"])
+def test_a_frozen_consumer_loses_its_subscription_to_another(broker, subscription_type):
+    topic = f"/default/{subscription_type}"
+    asyncio.run(publish(broker, topic))
+    with frozen_consumer(broker, topic, subscription_type):
+        assert asyncio.run(consume(broker, topic, subscription_type)) == b"m"
+
+
+def test_an_idle_client_keeps_its_connection(broker):
+    async def run():
+        async with pydanube.connect(broker.url) as client:
+            before = await client.connection()
+            # As many pings as fit into several timeouts.
+            for _ in range(1000):
+                if before.pings >= 6:
+                    break
+                await asyncio.sleep(0.05)
+            assert await client.connection() is before
+
+    asyncio.run(run())
+
+
+def test_a_client_gives_up_on_a_frozen_broker_and_comes_back_to_it(broker):
+    async def run():
+        async with (
+            pydanube.connect(broker.url) as client,
+            client.producer("/default/publish") as producer,
+        ):
+            await producer.send(b"before")
+            connection = await client.connection()
+            os.kill(broker.pid, signal.SIGSTOP)
+            sending = producer.send_nowait(b"meanwhile")
+            async with asyncio.timeout(60):
+                await connection._is_lost.wait()
+            os.kill(broker.pid, signal.SIGCONT)
+            assert (await sending).offset == 1
+
+    asyncio.run(run())

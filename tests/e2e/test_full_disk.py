@@ -1,0 +1,74 @@
+"""A broker on a disk that really is full."""
+
+import asyncio
+import os
+import subprocess
+
+import pytest
+
+import pydanube
+from support.processes import BrokerProcess
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+BIG, KEPT = "/default/big", "/default/kept"
+MESSAGE_BYTES = 200_000
+CONFIG = "storage: {reserve_bytes: 4194304, journal: {file_bytes_max: 8388608}}"
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of its own with 32 MiB."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(path)]
+    if os.geteuid() or subprocess.run(mount, check=False).returncode:
+        pytest.skip("mounting a file system is not allowed here")
+    yield path
+    subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+def test_a_full_disk_is_emptied_by_deleting_a_topic(tmp_path, small_disk):
+    config = tmp_path / "danube.yaml"
+    config.write_text(CONFIG)
+    reserve = small_disk / "reserve"
+
+    async def fill(client):
+        async with client.producer(BIG) as producer:
+            while reserve.exists():
+                try:
+                    async with asyncio.timeout(1):
+                        await producer.send_batch([os.urandom(MESSAGE_BYTES)])
+                except TimeoutError:
+                    # The client tries again, as long as the disk is full.
+                    assert not reserve.exists()
+            producer.abandon()
+
+    async def acknowledge(client, count):
+        async with client.consumer(BIG, subscription="s", start="earliest") as c:
+            for _ in range(count):
+                await c.ack(await c.receive(timeout_s=20))
+            await c.flush()
+        return (await client.describe_subscription(BIG, "s")).cursor
+
+    async def run(broker):
+        async with pydanube.connect(broker.url) as client:
+            async with client.producer(KEPT) as producer:
+                await producer.send(b"before")
+            await fill(client)
+            assert await acknowledge(client, 10) == 10
+        # A restart must not need more room than there is.
+        assert broker.stop() == 0
+        broker.start()
+        async with pydanube.connect(broker.url) as client:
+            assert await acknowledge(client, 10) == 20
+            await client.delete_topic(BIG)
+            async with client.producer(KEPT) as producer, asyncio.timeout(30):
+                await producer.send(b"after")
+            assert reserve.stat().st_size == 4 * 1024 * 1024
+            batches = [batch async for batch in client.read(KEPT)]
+            assert [p for b in batches for p in b.payloads] == [b"before", b"after"]
+
+    with BrokerProcess(small_disk, "--config", str(config)) as broker:
+        asyncio.run(run(broker))
+        assert broker.stop() == 0

@@ -1,0 +1,81 @@
+"""What was accepted can be delivered, dead-lettered, sealed and read again."""
+
+import asyncio
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pydanube
+from pydanube.model.errors import MessageTooLarge
+from pydanube.model.names import TopicName
+from pydanube.model.policy import PoisonPolicy
+from pydanube.servers.config import ListenConfig
+from pydanube.testing import memory_broker
+from pydanube.wire.frames import batch_bytes_max
+from support.running import received
+
+FRAME_BYTES_MAX = 64 * 1024
+LIMIT = batch_bytes_max(FRAME_BYTES_MAX)
+TOPIC, LETTERS = "/default/orders", "/default/letters"
+TEST_TIMEOUT_S = 30
+
+messages = st.fixed_dictionaries(
+    {
+        "size": st.integers(LIMIT - 3000, LIMIT),
+        "key": st.sampled_from([None, "k", "k" * 1000]),
+        "attributes": st.sampled_from([None, {}, {"": ""}, {"a": "é" * 500}]),
+        "name": st.sampled_from([None, "é" * 127]),
+        "compression": st.sampled_from([None, "lz4", "zstd"]),
+        "reason": st.sampled_from(["", "\N{PILE OF POO}" * 1000]),
+    }
+)
+
+
+@settings(max_examples=15, deadline=None)
+@given(messages)
+def test_a_message_that_was_accepted_fits_into_frames_whatever_becomes_of_it(message):
+    asyncio.run(_publish_and_follow(**message))
+
+
+async def _publish_and_follow(*, size, key, attributes, name, compression, reason):
+    listen = ListenConfig(frame_bytes_max=FRAME_BYTES_MAX)
+    async with (
+        asyncio.timeout(TEST_TIMEOUT_S),
+        memory_broker(listen=listen) as broker,
+        broker.connect() as client,
+    ):
+        payload = bytes(size)
+        options = {"name": name, "compression": compression}
+        async with client.producer(TOPIC, **options) as producer:
+            try:
+                await producer.send(payload, key=key, attributes=attributes)
+            except MessageTooLarge:
+                return
+        policy = pydanube.FailurePolicy(
+            redeliveries_max=0,
+            poison=PoisonPolicy.DEAD_LETTER,
+            dead_letter_topic=LETTERS,
+        )
+        for kind in ("shared", "key_shared"):
+            await client.create_subscription(TOPIC, kind, type=kind, start="earliest")
+            await client.set_failure_policy(TOPIC, kind, policy)
+            async with client.consumer(TOPIC, subscription=kind, type=kind) as consumer:
+                given_back = await consumer.receive(timeout_s=10)
+                assert given_back.payload == payload
+                await consumer.nack(given_back, reason=reason)
+                # Closing waits until the broker knows it.
+                async with client.consumer(
+                    LETTERS, subscription=kind, start="earliest"
+                ) as letters:
+                    [letter] = await received(letters, 1)
+                    assert letter == payload
+        for topic in (TOPIC, LETTERS):
+            found = await broker.broker.topic(TopicName.parse(topic))
+            await broker.broker.storage.seal(found.topic_id)
+            payloads = [
+                payload
+                async for batch in client.read(topic)
+                for payload in batch.payloads
+            ]
+            assert payloads == [payload] * len(payloads)
+            assert payloads

@@ -1,0 +1,197 @@
+"""What is closed is gone at once, without Python's garbage collector."""
+
+import asyncio
+import gc
+import logging
+from contextlib import asynccontextmanager
+
+import pyarrow as pa
+import pytest
+
+import pydanube
+from pydanube import sync
+from pydanube.broker.reliable import ReliableSubscription
+from pydanube.broker.topic import ReliableTopic
+from pydanube.client.client import Client
+from pydanube.client.connection import BrokerConnection
+from pydanube.client.consumer import Consumer
+from pydanube.client.partitioned_consumer import PartitionedConsumer
+from pydanube.client.partitioned_producer import PartitionedProducer
+from pydanube.client.producer import Producer
+from pydanube.client.staging import PartWriter
+from pydanube.client.typed_producer import TypedProducer
+from pydanube.servers.stream import (
+    ConsumerChannel,
+    ProducerChannel,
+    StreamDoor,
+    listen,
+)
+from pydanube.storage.topic_log import TopicLog
+from pydanube.wire.connection import StreamConnection
+from pydanube.wire.frames import RECEIVE_BUFFER_BYTES, Kind, header
+from support.running import TOPIC, published, with_broker
+
+TURNS_MAX = 1000
+
+
+async def until(is_so):
+    """Let the loop run until *is_so*, or for long enough to doubt it."""
+    for _ in range(TURNS_MAX):
+        if is_so():
+            return True
+        await asyncio.sleep(0.001)
+    return False
+
+
+@asynccontextmanager
+async def without_collector():
+    gc.collect()
+    gc.disable()
+    # pytest keeps the records, with exceptions that refer to what is closed.
+    logging.disable()
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+        gc.enable()
+
+
+def instances(*types):
+    return [each for each in gc.get_objects() if type(each) in types]
+
+
+async def are_gone(*types):
+    return await until(lambda: not instances(*types))
+
+
+async def connected(broker, port):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    assert await until(lambda: broker.server.doors)
+    return reader, writer
+
+
+async def check_health(broker, port):
+    """Connect and close, as load balancers do."""
+    _, writer = await connected(broker, port)
+    writer.close()
+
+
+async def send_half_a_frame(broker, port):
+    _, writer = await connected(broker, port)
+    writer.write(header(Kind.HELLO, 0, 1, 60_000) + bytes(RECEIVE_BUFFER_BYTES))
+    await writer.drain()
+    [door] = broker.server.doors
+    assert await until(lambda: door._protocol.reader.has_partial_frame)
+    writer.close()
+
+
+async def break_the_protocol(broker, port):
+    reader, writer = await connected(broker, port)
+    writer.write(b"GET / HTTP/1.1\r\n\r\n")
+    await reader.read()
+    writer.close()
+
+
+async def connect_a_client(broker, port):
+    async with pydanube.connect(f"danube://127.0.0.1:{port}") as client:
+        await client.describe_broker()
+
+
+async def publish(client):
+    async with client.producer(TOPIC) as producer:
+        await producer.send(b"m")
+
+
+async def publish_values(client):
+    async with client.producer(TOPIC, schema=str) as producer:
+        await producer.send("m")
+
+
+async def publish_to_partitions(client):
+    async with client.producer(TOPIC, partitions=2) as producer:
+        await producer.send(b"m", key="k")
+
+
+async def consume(client):
+    await published(client, b"m")
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
+        await consumer.ack(await consumer.receive())
+        await consumer.flush()
+
+
+async def consume_partitions(client):
+    await publish_to_partitions(client)
+    await consume(client)
+
+
+async def stage(client):
+    await client.create_topic(TOPIC)
+    part = client.staging("q", 1).part("0")
+    await part.write(TOPIC, pa.table({"payload": [b"m"]}))
+    await part.finish()
+
+
+async def delete_a_subscription(client):
+    await consume(client)
+    await client.delete_subscription(TOPIC, "s")
+
+
+async def delete_a_topic(client):
+    await consume(client)
+    await client.delete_topic(TOPIC, force=True)
+
+
+@pytest.mark.parametrize(
+    "use", [check_health, send_half_a_frame, break_the_protocol, connect_a_client]
+)
+def test_a_closed_connection_leaves_nothing_for_the_garbage_collector(use):
+    async def test(broker):
+        async with listen(broker.server, "127.0.0.1", 0) as port, without_collector():
+            await use(broker, port)
+            assert await until(lambda: not broker.server.doors)
+            assert await are_gone(
+                StreamDoor, StreamConnection, BrokerConnection, Client
+            )
+
+    with_broker(test)
+
+
+@pytest.mark.parametrize(
+    ("use", "types"),
+    [
+        (publish, [Producer, ProducerChannel]),
+        (publish_values, [TypedProducer, Producer]),
+        (publish_to_partitions, [PartitionedProducer, Producer, ProducerChannel]),
+        (consume, [Consumer, ConsumerChannel]),
+        (consume_partitions, [PartitionedConsumer, Consumer, ConsumerChannel]),
+        (stage, [PartWriter]),
+        (delete_a_subscription, [ReliableSubscription]),
+        (delete_a_topic, [ReliableTopic, ReliableSubscription, TopicLog]),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_a_client_closes_leaves_nothing_for_the_garbage_collector(use, types):
+    async def test(broker):
+        async with broker.connect() as client, without_collector():
+            await use(client)
+            assert await are_gone(*types)
+
+    with_broker(test)
+
+
+def test_a_closed_sync_client_leaves_nothing_for_the_garbage_collector():
+    def use(url):
+        with sync.connect(url) as client:
+            with client.producer(TOPIC) as producer:
+                producer.send(b"m")
+            with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
+                consumer.ack(consumer.receive())
+
+    async def test(broker):
+        async with listen(broker.server, "127.0.0.1", 0) as port, without_collector():
+            await asyncio.to_thread(use, f"danube://127.0.0.1:{port}")
+            assert await are_gone(
+                Client, sync.Client, sync.Producer, sync.Consumer, StreamDoor
+            )
+
+    with_broker(test)

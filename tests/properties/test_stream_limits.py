@@ -1,0 +1,553 @@
+"""What one connection of the native door may take of the broker, and for how long."""
+
+import asyncio
+
+import pytest
+
+from pydanube.servers import stream
+from pydanube.servers.config import MIB, ListenConfig
+from pydanube.wire.connection import REVISION
+from pydanube.wire.frames import RECEIVE_BUFFER_BYTES, Kind, header
+from pydanube.wire.pb import stream_pb2 as pb
+from pydanube.wire.turn_budget import UNITS_PER_TURN
+from support.running import TOPIC, published, with_broker
+from support.stream_peer import connected
+from support.streams import batch_frame, hello
+
+SWEEPS_MAX = 4
+TURNS = 20
+
+
+async def turns(count=TURNS):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def greeted(broker, revision=REVISION):
+    """A client of some revision, and the broker's side of its connection."""
+    peer = await connected(broker, greet=False)
+    greeting = hello()
+    greeting.revision = revision
+    await peer.ask(Kind.HELLO, greeting)
+    return peer, list(broker.server.doors)[-1]
+
+
+def sweep(broker, count=1):
+    for _ in range(count):
+        broker.server.sweep(SWEEPS_MAX)
+
+
+# Silence.
+
+
+def test_welcome_tells_the_idle_timeout():
+    async def test(broker):
+        peer = await connected(broker, greet=False)
+        welcome = await peer.ask(Kind.HELLO, hello())
+        assert welcome.message.idle_timeout_s == 7.5
+
+    with_broker(test, listen=ListenConfig(idle_timeout_s=7.5))
+
+
+def test_the_connection_of_a_silent_client_is_closed_with_a_reason():
+    async def test(broker):
+        peer, _ = await greeted(broker)
+        sweep(broker, 1 + SWEEPS_MAX)
+        assert not peer.is_closed.is_set()
+        sweep(broker)
+        answer = await peer.received.get()
+        assert (answer.kind, answer.message.code) == (Kind.ERROR, "timed_out")
+        await peer.is_closed.wait()
+        assert broker.server.timed_out_total == 1
+
+    with_broker(test)
+
+
+def test_a_client_that_pings_keeps_its_connection():
+    async def test(broker):
+        peer, _ = await greeted(broker)
+        for _ in range(5):
+            sweep(broker, SWEEPS_MAX)
+            assert (await peer.ask(Kind.PING, pb.Ping())).kind is Kind.PONG
+        assert not peer.is_closed.is_set()
+
+    with_broker(test)
+
+
+def test_a_client_of_an_older_revision_may_be_silent():
+    async def test(broker):
+        peer, _ = await greeted(broker, revision=3)
+        sweep(broker, 10 * SWEEPS_MAX)
+        assert (await peer.ask(Kind.PING, pb.Ping())).kind is Kind.PONG
+
+    with_broker(test)
+
+
+@pytest.mark.parametrize("revision", [3, REVISION])
+def test_half_a_frame_that_makes_no_progress_closes_its_connection(revision):
+    async def test(broker):
+        peer, _ = await greeted(broker, revision)
+        peer.transport.write(header(Kind.LIST_TOPICS, 0, 9, 1000))
+        for _ in range(2 + SWEEPS_MAX):
+            # A byte now and then is no progress.
+            peer.transport.write(b"x")
+            await turns()
+            sweep(broker)
+        await peer.is_closed.wait()
+
+    with_broker(test)
+
+
+def test_a_long_frame_that_arrives_slowly_keeps_its_connection():
+    async def test(broker):
+        peer, _ = await greeted(broker)
+        peer.transport.write(header(Kind.PUBLISH, 1, 0, MIB))
+        for _ in range(10):
+            peer.transport.write(bytes(stream.PROGRESS_BYTES_MIN))
+            await turns()
+            sweep(broker, SWEEPS_MAX)
+        assert not peer.is_closed.is_set()
+
+    with_broker(test)
+
+
+def test_a_client_that_the_broker_does_not_read_from_is_not_silent():
+    async def test(broker):
+        peer, door = await greeted(broker)
+        door._pause("room")
+        sweep(broker, 3 * SWEEPS_MAX)
+        await turns()
+        assert not peer.is_closed.is_set()
+        # And it learns that the broker is there, which does not see its PING.
+        assert {peer.received.get_nowait().kind for _ in range(5)} == {Kind.PONG}
+        door._unpause("room")
+        assert (await peer.ask(Kind.PING, pb.Ping())).kind is Kind.PONG
+
+    with_broker(test)
+
+
+def test_a_client_that_takes_what_it_is_sent_is_not_silent():
+    async def test(broker):
+        peer, door = await greeted(broker)
+        unsent = iter(range(100, 0, -1))
+        door._transport.get_write_buffer_size = lambda: next(unsent)
+        door.pause_writing()
+        sweep(broker, 3 * SWEEPS_MAX)
+        assert not peer.is_closed.is_set()
+        door._transport.get_write_buffer_size = lambda: 1
+        sweep(broker, 3 + SWEEPS_MAX)
+        await peer.is_closed.wait()
+
+    with_broker(test)
+
+
+def test_a_standby_takes_over_from_a_silent_consumer():
+    async def test(broker):
+        async with broker.connect() as client:
+            await published(client, b"m")
+            frozen, _ = await greeted(broker)
+            await frozen.ask(
+                Kind.OPEN_CONSUMER,
+                pb.OpenConsumer(
+                    topic=TOPIC,
+                    subscription="s",
+                    name="frozen",
+                    type=pb.FAILOVER,
+                    start=pb.EARLIEST,
+                ),
+                1,
+            )
+            async with client.consumer(
+                TOPIC, subscription="s", type="failover", name="standby"
+            ) as standby:
+                for _ in range(3 + SWEEPS_MAX):
+                    await client.describe_broker()
+                    await client.describe_topic(TOPIC)
+                    sweep(broker)
+                assert (await standby.receive(timeout_s=10)).payload == b"m"
+
+    with_broker(test)
+
+
+# How many connections.
+
+
+def test_a_connection_beyond_the_maximum_is_told_why_and_closed():
+    async def test(broker):
+        first = await connected(broker)
+        await connected(broker)
+        third = await connected(broker, greet=False)
+        answer = await third.ask(Kind.HELLO, hello())
+        assert (answer.kind, answer.message.code) == (Kind.ERROR, "quota_exceeded")
+        assert "connections_max" in answer.message.message
+        await third.is_closed.wait()
+        first.transport.close()
+        await turns()
+        await connected(broker)
+        assert broker.server.refused_total == 1
+
+    with_broker(test, listen=ListenConfig(connections_max=2))
+
+
+@pytest.mark.slow
+def test_connections_that_say_nothing_do_not_keep_others_out():
+    async def test(broker):
+        silent = [
+            await connected(broker, greet=False)
+            for _ in range(stream.UNGREETED_MAX + 1)
+        ]
+        await turns()
+        assert silent[0].is_closed.is_set()
+        assert not silent[1].is_closed.is_set()
+        await connected(broker)
+
+    with_broker(test, listen=ListenConfig(connections_max=1))
+
+
+# How much memory.
+
+
+def test_an_idle_connection_has_no_receive_buffer():
+    async def test(broker):
+        peer, door = await greeted(broker)
+        await peer.ask(Kind.PING, pb.Ping())
+        assert door._protocol.reader._view is None
+
+    with_broker(test)
+
+
+def test_long_frames_wait_for_memory_in_the_order_of_their_arrival():
+    async def test(broker):
+        peers = [(await greeted(broker))[0] for _ in range(3)]
+        memory = broker.server.receive_memory
+        frame = header(Kind.LIST_TOPICS, 0, 9, 700_000) + bytes(RECEIVE_BUFFER_BYTES)
+        for peer in peers:
+            peer.transport.write(frame)
+            await turns()
+        assert memory.reserved_bytes == 700_000
+        assert len(memory._waiting) == 2
+        peers[0].transport.close()
+        await turns()
+        doors = list(broker.server.doors)
+        assert memory.holds(doors[0])
+        assert not memory.holds(doors[1])
+
+    limits = ListenConfig(receive_bytes_max=MIB, frame_bytes_max=MIB)
+    with_broker(test, listen=limits)
+
+
+def test_a_frame_without_progress_gives_its_memory_to_those_that_wait():
+    async def test(broker):
+        idle, _ = await greeted(broker)
+        active, door = await greeted(broker)
+        frame = header(Kind.LIST_TOPICS, 0, 9, 700_000)
+        idle.transport.write(frame + bytes(RECEIVE_BUFFER_BYTES))
+        await turns()
+        active.transport.write(frame + bytes(RECEIVE_BUFFER_BYTES))
+        await turns()
+        sweep(broker, 2)
+        await idle.is_closed.wait()
+        await turns()
+        assert broker.server.receive_memory.holds(door)
+
+    limits = ListenConfig(receive_bytes_max=MIB, frame_bytes_max=MIB)
+    with_broker(test, listen=limits)
+
+
+# How much of the event loop.
+
+
+def note_frames(door, notes, note):
+    """Add *note* to *notes* for each frame that *door* acts on."""
+    take = door._take
+
+    def note_and_take(frame):
+        notes.append(note)
+        take(frame)
+
+    door._take = note_and_take
+
+
+async def open_channels(peer):
+    await peer.ask(
+        Kind.OPEN_PRODUCER,
+        pb.OpenProducer(topic=TOPIC, name="p", policy=pb.TopicPolicy(reliable=True)),
+        1,
+    )
+    await peer.ask(
+        Kind.OPEN_CONSUMER, pb.OpenConsumer(topic=TOPIC, subscription="s", name="c"), 2
+    )
+
+
+CHANNEL_FRAMES = {
+    Kind.CREDIT: (pb.Credit(messages=1), 2),
+    Kind.ACK: (pb.Ack(through=1), 2),
+    Kind.NACK: (pb.Nack(), 2),
+}
+REQUESTS = {
+    Kind.PING: (pb.Ping(), 0),
+    Kind.LOOKUP: (pb.Lookup(topic=TOPIC), 0),
+    Kind.LIST_TOPICS: (pb.ListTopics(), 0),
+    Kind.FETCH: (pb.Fetch(topic=TOPIC, bytes_max=1), 0),
+    Kind.SEEK: (pb.Seek(offset=0), 2),
+}
+
+
+def frames_of(kind, peer, count):
+    """The bytes of *count* frames of one kind."""
+    machine = peer.machine
+    if kind is Kind.PUBLISH:
+        batch = batch_frame(b"", producer="p", producer_id=77)
+        return b"".join(machine.send_batch(kind, batch, 1)) * count
+    if kind is Kind.OPEN_PRODUCER:
+        return b"".join(
+            machine.request(
+                kind,
+                pb.OpenProducer(
+                    topic=f"{TOPIC}-{n}",
+                    name="x",
+                    policy=pb.TopicPolicy(reliable=True),
+                ),
+                n,
+            )[1]
+            for n in range(10, 10 + count)
+        )
+    if kind in CHANNEL_FRAMES:
+        return machine.send(kind, *CHANNEL_FRAMES[kind]) * count
+    return b"".join(machine.request(kind, *REQUESTS[kind])[1] for _ in range(count))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Kind.PING,
+        Kind.LOOKUP,
+        Kind.LIST_TOPICS,
+        Kind.FETCH,
+        Kind.CREDIT,
+        Kind.ACK,
+        Kind.NACK,
+        Kind.SEEK,
+        Kind.PUBLISH,
+        Kind.OPEN_PRODUCER,
+    ],
+)
+def test_a_flood_is_acted_on_in_parts_and_others_come_in_between(kind):
+    async def test(broker):
+        flood = await connected(broker)
+        await open_channels(flood)
+        other = await connected(broker)
+        acted_on = []
+        flood_door, other_door = broker.server.doors
+        note_frames(flood_door, acted_on, "flood")
+        note_frames(other_door, acted_on, "other")
+        flood.transport.write(frames_of(kind, flood, 1000))
+        other.transport.write(other.machine.request(Kind.PING, pb.Ping())[1])
+        assert (await other.received.get()).kind is Kind.PONG
+        units = stream._UNITS.get(kind, stream._REQUEST_UNITS)
+        assert acted_on.index("other") <= UNITS_PER_TURN // units + 1
+
+    with_broker(test)
+
+
+def test_frames_that_are_dropped_count_as_work():
+    async def test(broker):
+        flood = await connected(broker)
+        await open_channels(flood)
+        [door] = broker.server.doors
+        batch = batch_frame(b"", producer="p", producer_id=77)
+        frame = b"".join(flood.machine.send_batch(Kind.PUBLISH, batch, 1))
+        # The first one closes the channel.
+        flood.transport.write(frame * 1000)
+        assert (await flood.received.get()).message.code == "producer_fenced"
+        assert door._protocol.reader.has_partial_frame
+        assert door._pauses == {"turn"}
+
+    with_broker(test)
+
+
+def test_an_acknowledgement_of_many_ranges_is_applied_in_parts():
+    async def test(broker):
+        async with broker.connect() as client:
+            await published(client, *[b"m"] * 10)
+        peer = await connected(broker)
+        await peer.ask(
+            Kind.OPEN_CONSUMER,
+            pb.OpenConsumer(topic=TOPIC, subscription="s", name="c", start=pb.EARLIEST),
+            1,
+        )
+        [door] = broker.server.doors
+        subscription = door._consumers[1].subscription
+        sizes, ack = [], subscription.ack
+
+        def count(ranges, through):
+            sizes.append(len(ranges))
+            ack(ranges, through)
+
+        subscription.ack = count
+        many = 3 * stream.RANGES_PER_TURN
+        ranges = pb.OffsetRanges(base=[0] * many, end=[5] * many)
+        answer = await peer.ask(Kind.ACK, pb.Ack(ranges=ranges), 1)
+        assert answer.kind is Kind.OK
+        assert sizes == [stream.RANGES_PER_TURN] * 3 + [0]
+        described = await peer.ask(
+            Kind.DESCRIBE_SUBSCRIPTION,
+            pb.DescribeSubscription(topic=TOPIC, subscription="s"),
+        )
+        assert described.message.cursor == 5
+
+    with_broker(test)
+
+
+def test_openings_of_one_connection_are_carried_out_a_few_at_a_time():
+    async def test(broker):
+        peer, door = await greeted(broker)
+        running = []
+        begin = door._begin_opening
+
+        def count(frame):
+            begin(frame)
+            running.append(door._openings_running)
+
+        door._begin_opening = count
+        peer.transport.write(frames_of(Kind.OPEN_PRODUCER, peer, 30))
+        answers = [await peer.received.get() for _ in range(30)]
+        assert {each.kind for each in answers} == {Kind.PRODUCER_OPENED}
+        assert len(running) == 30
+        assert max(running) == stream.OPENINGS_MAX
+
+    with_broker(test)
+
+
+def test_an_opening_that_is_closed_before_its_turn_is_given_up():
+    async def test(broker):
+        peer, door = await greeted(broker)
+        count = stream.OPENINGS_MAX + 1
+        opening = frames_of(Kind.OPEN_PRODUCER, peer, count)
+        last = 9 + count
+        _, closing = peer.machine.request(Kind.CLOSE_PRODUCER, pb.CloseProducer(), last)
+        peer.transport.write(opening + closing)
+        answers = [await peer.received.get() for _ in range(count + 1)]
+        [closed] = [each for each in answers if each.kind is Kind.OK]
+        [given_up] = [each for each in answers if each.kind is Kind.ERROR]
+        assert closed.channel == given_up.channel == last
+        assert given_up.message.code == "closed"
+        assert door._requests == 0
+
+    with_broker(test)
+
+
+def test_large_requests_that_are_not_answered_pause_the_connection():
+    async def test(broker):
+        peer, door = await greeted(broker)
+        async with broker.connect() as client:
+            await client.create_topic(TOPIC)
+        for _ in range(4):
+            fetch = pb.Fetch(topic=TOPIC, bytes_max=1, wait_s=30)
+            body = fetch.SerializeToString()
+            # An unknown field of 5 MiB.
+            body += b"\xfa\x7f" + b"\x80\x80\xc0\x02" + bytes(5 * MIB)
+            peer.machine._asked[peer.machine._free_correlation()] = None
+            correlation = peer.machine._correlation
+            peer.transport.write(header(Kind.FETCH, 0, correlation, len(body)) + body)
+        await turns(5000)
+        assert "requests" in door._pauses
+        assert door._request_bytes <= stream.REQUEST_BYTES_MAX + 6 * MIB
+
+    with_broker(test)
+
+
+def test_a_client_that_does_not_read_its_answers_is_not_asked_for_more():
+    async def test(broker):
+        peer, door = await greeted(broker)
+        door.pause_writing()
+        peer.transport.write(frames_of(Kind.PING, peer, 10))
+        await turns()
+        assert peer.received.empty()
+        door.resume_writing()
+        for _ in range(10):
+            assert (await peer.received.get()).kind is Kind.PONG
+
+    with_broker(test)
+
+
+def test_what_a_client_sent_before_it_closed_is_acted_on():
+    async def test(broker):
+        peer, door = await greeted(broker)
+        acted_on = []
+        note_frames(door, acted_on, "frame")
+        peer.transport.write(frames_of(Kind.PING, peer, 1000))
+        peer.transport.close()
+        await turns(500)
+        assert not broker.server.doors
+        assert len(acted_on) == 1000
+
+    with_broker(test)
+
+
+def test_fetches_end_with_their_connection():
+    async def test(broker):
+        async with broker.connect() as client:
+            await client.create_topic(TOPIC)
+        peer, door = await greeted(broker)
+        fetch = pb.Fetch(topic=TOPIC, bytes_max=1, wait_s=30)
+        peer.transport.write(peer.machine.request(Kind.FETCH, fetch)[1])
+        await turns()
+        assert door._fetching
+        peer.transport.close()
+        await turns()
+        assert not door._fetching
+
+    with_broker(test)
+
+
+def test_a_channel_may_be_opened_again_as_soon_as_its_opening_has_failed():
+    async def test(broker):
+        peer, door = await greeted(broker)
+        opening = pb.OpenProducer(topic="/default/missing", name="p")
+        _, first = peer.machine.request(Kind.OPEN_PRODUCER, opening, 1)
+        peer.transport.write(first)
+        answered = asyncio.Event()
+        answer = door._answer
+
+        def answer_and_open_again(frame, kind, message):
+            answer(frame, kind, message)
+            if not answered.is_set():
+                answered.set()
+                again = peer.machine.request(Kind.OPEN_PRODUCER, opening, 1)[1]
+                reader = door._protocol.reader
+                reader.get_buffer()[: len(again)] = again
+                door.buffer_updated(len(again))
+
+        door._answer = answer_and_open_again
+        failures = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: failures.append(context)
+        )
+        for _ in range(2):
+            assert (await peer.received.get()).kind is Kind.ERROR
+        await turns()
+        assert not failures
+        assert not door._opening
+
+    with_broker(test)
+
+
+def test_a_connection_that_is_closing_takes_no_more_turns():
+    async def test(broker):
+        _, door = await greeted(broker)
+        door._pause("room")
+        door._transport._is_closing = True
+        begun = []
+        begin = door._begin_turn
+
+        def count():
+            begun.append(None)
+            begin()
+
+        door._begin_turn = count
+        door._unpause("room")
+        await turns()
+        assert len(begun) == 1
+
+    with_broker(test)

@@ -1,0 +1,347 @@
+"""
+What one operation costs does not depend on how many things there are.
+
+Each test counts executed lines for a few operations with *n* things and again with
+four times as many.  A scan over all things would make the second count four times as
+large.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pydanube.broker.cursors import CursorSaver
+from pydanube.dispatch import machine_for
+from pydanube.dispatch.cursor import Cursor
+from pydanube.metadata.key import prefix_of
+from pydanube.metadata.memory import MemoryStore
+from pydanube.model import metrics
+from pydanube.model.ids import TopicId
+from pydanube.model.names import SubscriptionName, TopicName
+from pydanube.model.policy import (
+    NamespacePolicy,
+    Start,
+    SubscriptionType,
+)
+from pydanube.servers.samples import _of_topics
+from pydanube.wire.frames import Kind
+from pydanube.wire.pb import stream_pb2 as pb
+from support.batches import frame_of
+from support.brokers import (
+    A_TOPIC,
+    NON_RELIABLE,
+    RELIABLE,
+    BrokerWorld,
+    Outcome,
+    Port,
+    with_bare_broker,
+    with_world,
+)
+from support.running import TOPIC, with_broker
+from support.steps import assert_constant, assert_linear, counting_steps
+from support.storages import World, open_topic, publish, until
+
+SMALL, LARGE = 100, 400
+PROBES = 10
+CREDIT = 1 << 20
+
+
+def run(test, **options):
+    """The results of *test* with few and with four times as many things."""
+    found = []
+
+    async def measure(broker, count):
+        found.append(await test(broker, count))
+
+    for count in (SMALL, LARGE):
+        with_bare_broker(lambda broker, count=count: measure(broker, count), **options)
+    return found
+
+
+async def open_producers(broker, first, count, *, topic=A_TOPIC, policy=RELIABLE):
+    return [
+        await broker.open_producer(topic, f"p-{number}", policy=policy)
+        for number in range(first, first + count)
+    ]
+
+
+@pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE], ids=["stored", "direct"])
+def test_opening_a_producer_costs_the_same_with_any_number_of_connected_ones(policy):
+    async def test(broker, count):
+        await open_producers(broker, 0, count, policy=policy)
+        with counting_steps() as steps:
+            await open_producers(broker, count, PROBES, policy=policy)
+        return steps.count
+
+    assert_constant(*run(test))
+
+
+def test_opening_a_producer_costs_the_same_with_any_number_of_idle_ones():
+    async def test(broker, count):
+        for topic, session in await open_producers(broker, 0, count):
+            broker.close_producer(topic, session, forget=False)
+        with counting_steps() as steps:
+            await open_producers(broker, count, PROBES)
+        return steps.count
+
+    assert_constant(*run(test))
+
+
+def test_closing_a_producer_costs_the_same_with_any_number_of_others():
+    async def test(broker, count):
+        opened = await open_producers(broker, 0, count)
+        with counting_steps() as steps:
+            for topic, session in opened[:PROBES]:
+                broker.close_producer(topic, session, forget=True)
+        return steps.count
+
+    assert_constant(*run(test))
+
+
+def test_creating_a_topic_costs_the_same_with_any_number_of_topics():
+    async def create(broker, first, count):
+        for number in range(first, first + count):
+            name = TopicName.parse(f"/default/t-{number}")
+            await broker.create_topic(name, RELIABLE)
+
+    async def test(broker, count):
+        await create(broker, 0, count)
+        with counting_steps() as steps:
+            await create(broker, count, PROBES)
+        return steps.count
+
+    assert_constant(*run(test))
+
+
+def test_creating_a_subscription_costs_the_same_with_any_number_of_subscriptions():
+    async def create(broker, first, count):
+        for number in range(first, first + count):
+            await broker.create_subscription(
+                *(A_TOPIC, SubscriptionName(f"s-{number}")),
+                *(SubscriptionType.SHARED, Start.LATEST),
+            )
+
+    async def test(broker, count):
+        await broker.create_topic(A_TOPIC, RELIABLE)
+        await create(broker, 0, count)
+        with counting_steps() as steps:
+            await create(broker, count, PROBES)
+            for number in range(PROBES):
+                await broker.delete_subscription(
+                    A_TOPIC, SubscriptionName(f"s-{number}")
+                )
+        return steps.count
+
+    assert_constant(*run(test))
+
+
+@pytest.mark.parametrize(
+    "type_", [t for t in SubscriptionType if t is not SubscriptionType.EXCLUSIVE]
+)
+def test_a_consumer_comes_and_goes_at_the_same_cost_beside_any_number_of_others(type_):
+    async def attach(broker, first, count):
+        _, subscription = await broker.open_subscription(
+            A_TOPIC, SubscriptionName("s"), type_, Start.EARLIEST
+        )
+        consumers = []
+        for number in range(first, first + count):
+            consumer = subscription.attach(f"c-{number}", Port())
+            subscription.credit(consumer, 10, CREDIT)
+            consumers.append(consumer)
+        await asyncio.sleep(0)
+        return subscription, consumers
+
+    async def test(broker, count):
+        topic = await broker.create_topic(A_TOPIC, RELIABLE)
+        topic.set_limits(
+            NamespacePolicy(
+                max_consumers_per_topic=10**6, max_consumers_per_subscription=10**6
+            ),
+            are_own=True,
+        )
+        _, others = await attach(broker, 0, count)
+        with counting_steps() as steps:
+            subscription, consumers = await attach(broker, count, PROBES)
+            # Also the one that came first, whom another follows as the active one.
+            for consumer in (*consumers, *others[:PROBES]):
+                subscription.detach(consumer)
+                await asyncio.sleep(0)
+        return steps.count
+
+    assert_constant(*run(test))
+
+
+@pytest.mark.parametrize(
+    "type_", [SubscriptionType.SHARED, SubscriptionType.KEY_SHARED]
+)
+def test_what_may_be_delivered_is_known_without_asking_every_consumer(type_):
+    def test(count):
+        machine = machine_for(type_, Cursor(0))
+        for consumer in range(count):
+            machine.on_consumer_came(consumer, 0.0)
+            machine.on_credit(consumer, 7, CREDIT, 0.0)
+        assert machine.wanted() == 7 * count
+        with counting_steps() as steps:
+            machine.on_credit(1, 1, CREDIT, 0.0)
+            assert machine.wanted() == 7 * count + 1
+        return steps.count
+
+    assert_constant(test(SMALL), test(LARGE))
+
+
+def test_a_store_in_memory_scans_one_prefix_without_looking_at_others():
+    things = prefix_of("/things/", int)
+
+    async def measure(count):
+        store = MemoryStore()
+        for number in range(count):
+            await store.put(things.within(str(number)).key("one"), number)
+        with counting_steps() as steps:
+            for number in range(PROBES):
+                assert len(await store.scan(things.within(str(number)))) == 1
+                await store.put(things.within(str(number)).key("two"), number)
+        return steps.count
+
+    assert_constant(*(asyncio.run(measure(count)) for count in (SMALL, LARGE)))
+
+
+class NoStorage:
+    """A storage that is never asked to write."""
+
+
+def test_forgetting_one_cursor_costs_the_same_with_any_number_of_others():
+    async def measure(count):
+        cursors = CursorSaver(NoStorage(), asyncio.get_running_loop())
+        for number in range(count):
+            cursors.mark(TopicId(1), SubscriptionName(f"s-{number}"), Cursor(0))
+        with counting_steps() as steps:
+            cursors.forget(TopicId(1), [SubscriptionName("s-0")])
+        return steps.count
+
+    assert_constant(*(asyncio.run(measure(count)) for count in (SMALL, LARGE)))
+
+
+def test_sealing_looks_only_at_topics_that_have_something_in_memory():
+    async def measure(count):
+        world = World()
+        async with world.storage(seal_interval_s=0.001, seal_age_s=1e9) as storage:
+            for topic_id in range(1, count + 1):
+                await open_topic(storage, topic_id)
+            await until(lambda: not storage._sealer._opened)
+            with counting_steps() as steps:
+                for _ in range(PROBES):
+                    await storage._sealer._seal_next()
+            return steps.count
+
+    assert_constant(*(asyncio.run(measure(count)) for count in (SMALL, LARGE)))
+
+
+def test_sealing_many_topics_costs_the_same_for_each():
+    async def measure(count):
+        world = World()
+        async with world.storage(seal_age_s=10.0, seal_pace=0.0) as storage:
+            logs = [await open_topic(storage, number + 1) for number in range(count)]
+            for log in logs:
+                await publish(log, b"x")
+            world.now = 20.0
+            with counting_steps() as steps:
+                while await storage._sealer._seal_next():
+                    pass
+            assert all(len(log.segments) == 1 for log in logs)
+            return steps.count
+
+    assert_linear(*(asyncio.run(measure(count)) for count in (25, 100)))
+
+
+def test_a_restart_costs_the_same_for_each_topic():
+    async def fill(world, count):
+        async with world.broker() as broker:
+            for number in range(count):
+                name = TopicName.parse(f"/default/t-{number}")
+                topic, session = await broker.open_producer(name, "p", policy=RELIABLE)
+                outcome = Outcome()
+                frame = frame_of(
+                    [b"x"],
+                    producer="p",
+                    producer_id=session.producer_id,
+                    producer_epoch=session.epoch,
+                )
+                topic.publish(session, frame, outcome)
+                await outcome.offset()
+
+    async def measure(world, count, found):
+        await fill(world, count)
+        with counting_steps() as steps:
+            async with world.broker() as broker:
+                assert len(broker.topics) == count
+        found.append(steps.count)
+
+    found = []
+    for count in (25, 100):
+        with_world(lambda world, n=count: measure(world, n, found), BrokerWorld())
+    assert_linear(*found)
+
+
+# Answers to questions about very many things.
+
+
+async def three_topics(broker):
+    for name in ("a", "b", "c"):
+        await broker.create_topic(TopicName.parse(f"/default/{name}"), RELIABLE)
+
+
+def test_topics_are_listed_by_pages():
+    async def test(broker):
+        async with broker.connect() as client:
+            await three_topics(broker.broker)
+            first = await client.request(Kind.LIST_TOPICS, pb.ListTopics(limit=2))
+            after = first.topics[-1]
+            last = await client.request(
+                Kind.LIST_TOPICS, pb.ListTopics(limit=2, after=after)
+            )
+            assert (list(first.topics), first.has_more) == (
+                ["/default/a", "/default/b"],
+                True,
+            )
+            assert (list(last.topics), last.has_more) == (["/default/c"], False)
+            assert await client.topics() == [*first.topics, *last.topics]
+
+    with_broker(test)
+
+
+def test_a_topic_is_described_by_pages():
+    async def test(broker):
+        async with broker.connect() as client:
+            await client.create_topic(TOPIC)
+            for name in ("a", "b", "c"):
+                await client.create_subscription(TOPIC, name)
+            asked = [
+                pb.DescribeTopic(topic=TOPIC, limit=2, first=first) for first in (0, 2)
+            ]
+            told = [await client.request(Kind.DESCRIBE_TOPIC, each) for each in asked]
+            names = [[s.subscription for s in each.subscriptions] for each in told]
+            assert names == [["a", "b"], ["c"]]
+            assert [each.has_more for each in told] == [True, False]
+
+    with_broker(test)
+
+
+def test_metrics_of_one_topic_are_reported_for_a_bounded_number_of_topics():
+    class Topics:
+        """A broker's topics, each of them the same one."""
+
+        def __init__(self, broker, topic, count):
+            self.counts, self.topics = broker.counts, dict.fromkeys(range(count), topic)
+
+    async def test(broker):
+        topic = await broker.create_topic(A_TOPIC, RELIABLE)
+        topic.counts.publish(1, 10)
+        count = 3 * metrics.SERIES_MAX
+        samples = list(_of_topics(Topics(broker, topic, count)))
+        assert len(samples) < 5 * metrics.SERIES_MAX
+        published = [v for m, _, v in samples if m is metrics.TOPIC_MESSAGES_IN]
+        assert sum(published) == count
+
+    with_bare_broker(test)

@@ -1,0 +1,82 @@
+"""The examples of a page of documentation, run as they stand."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from contextlib import chdir
+
+from support.commands import danube
+from support.processes import BrokerProcess
+from support.project import ROOT
+
+BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+URL = "danube://127.0.0.1:6651"
+TIMEOUT_S = 180
+
+# The broker of the test stands for the one that the page starts, and the tests
+# do not run themselves.
+NOT_RUN = ("danube broker", "make ", "pip ", "DANUBE_LISTEN")
+
+CURL = ["curl", "--fail-with-body", "--silent", "--show-error"]
+
+
+def run_page(page, directory):
+    """Run every example of *page*, top to bottom, with a broker in *directory*."""
+    blocks = BLOCK.findall((ROOT / page).read_text())
+    assert blocks
+    with BrokerProcess(directory / "data") as broker:
+        for language, code in blocks:
+            run = run_python if language == "python" else run_bash
+            run(at(broker, code), broker.url, directory)
+
+
+def at(broker, text):
+    """*text* with the addresses of *broker* in it, instead of the usual ones."""
+    addresses = {
+        "http://127.0.0.1:6650": broker.grpc_url,
+        "http://127.0.0.1:8080": broker.http_url,
+    }
+    for usual, own in addresses.items():
+        text = text.replace(usual, own)
+    return text
+
+
+def run_python(code, url, directory):
+    assert URL in code or "connect()" in code or "memory_broker" in code
+    here = (
+        code.replace(URL, url)
+        .replace("pydanube.connect()", f"pydanube.connect({url!r})")
+        .replace("sync.connect()", f"sync.connect({url!r})")
+    )
+    execute([sys.executable, "-c", here], directory, url)
+
+
+def run_bash(code, url, directory):
+    for line in code.splitlines():
+        if line and not line.startswith(NOT_RUN):
+            program, *arguments = shlex.split(line, comments=True)
+            if program == "danube":
+                with chdir(directory):
+                    check(danube(*arguments, url=url))
+            else:
+                assert program == "curl"
+                execute([*CURL, *arguments], directory, url)
+
+
+def execute(command, directory, url):
+    done = subprocess.run(
+        command,
+        cwd=directory,
+        env=os.environ | {"DANUBE_URL": url, "PYTHONWARNINGS": "default"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    check(done)
+
+
+def check(done):
+    assert done.returncode == 0, f"{done.args}\n{done.stdout}\n{done.stderr}"

@@ -1,0 +1,42 @@
+"""A client of the native door that sends what it is told and notes what comes."""
+
+import asyncio
+
+from pydanube.servers.in_process import PipeEnd
+from pydanube.wire.connection import StreamConnection
+from pydanube.wire.frames import Kind, Side
+from support.streams import hello
+
+
+class Peer(asyncio.BufferedProtocol):
+    """A client that sends what it is told and notes what comes."""
+
+    def __init__(self):
+        self.machine = StreamConnection(Side.CLIENT)
+        self.received = asyncio.Queue()
+        self.is_closed = asyncio.Event()
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def get_buffer(self, sizehint):
+        return self.machine.reader.get_buffer()
+
+    def buffer_updated(self, nbytes):
+        for frame in self.machine.received(nbytes):
+            self.received.put_nowait(frame)
+
+    def connection_lost(self, exc):
+        self.is_closed.set()
+
+    async def ask(self, kind, message, channel=0):
+        self.transport.write(self.machine.request(kind, message, channel)[1])
+        return await self.received.get()
+
+
+async def connected(broker, *, greet=True):
+    peer = Peer()
+    PipeEnd.connect(peer, broker.server.new_door())
+    if greet:
+        await peer.ask(Kind.HELLO, hello())
+    return peer

@@ -1,0 +1,104 @@
+"""One connection of a client: how it notices that its broker is gone."""
+
+import asyncio
+
+import pytest
+
+from pydanube.client.connection import CHECKS_PER_PING, CHECKS_PER_TIMEOUT
+from pydanube.model.errors import ConnectionLost
+from pydanube.servers.config import ListenConfig
+from pydanube.wire.frames import Kind
+from pydanube.wire.pb import stream_pb2 as pb
+from support.running import with_broker
+
+TURNS = 20
+
+
+async def turns():
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+def test_a_client_pings_when_it_has_nothing_else_to_send():
+    async def test(broker):
+        async with broker.connect() as client:
+            connection = await client.connection()
+            for _ in range(3 * CHECKS_PER_PING):
+                connection._check_alive()
+                await turns()
+            assert connection.pings == 3
+            assert not connection.is_lost
+
+    with_broker(test)
+
+
+def test_a_client_gives_up_on_a_broker_that_answers_nothing():
+    async def test(broker):
+        async with broker.connect() as client:
+            connection = await client.connection()
+            connection._check_alive()
+            await turns()
+            [door] = broker.server.doors
+            door._transport.pause_reading()
+            for _ in range(CHECKS_PER_TIMEOUT - 1):
+                connection._check_alive()
+                await turns()
+            assert not connection.is_lost
+            # What was heard before the first check may have counted for it.
+            for _ in range(2):
+                if not connection.is_lost:
+                    connection._check_alive()
+            with pytest.raises(ConnectionLost, match="silent for 3 s"):
+                await connection.request(Kind.PING, pb.Ping())
+            # And connects again.
+            assert await client.connection() is not connection
+
+    with_broker(test, listen=ListenConfig(idle_timeout_s=3.0))
+
+
+def test_a_client_ignores_a_pong_that_it_did_not_ask_for():
+    async def test(broker):
+        async with broker.connect() as client:
+            connection = await client.connection()
+            [door] = broker.server.doors
+            door._write(door._protocol.send(Kind.PONG, pb.Pong()))
+            await turns()
+            assert not connection.is_lost
+
+    with_broker(test)
+
+
+@pytest.mark.parametrize("idle_timeout_s", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_client_takes_no_impossible_idle_timeout(idle_timeout_s):
+    async def test(broker):
+        async with broker.connect() as client:
+            connection = await client.connection()
+            connection._take_idle_timeout(idle_timeout_s)
+            assert connection._idle_timeout_s == 30.0
+
+    with_broker(test)
+
+
+class FailingChannel:
+    def on_frame(self, frame):
+        raise RuntimeError("a mistake of our own")
+
+    def on_closed(self, reason):
+        self.reason = reason
+
+
+def test_a_failure_of_a_channel_ends_only_its_connection():
+    async def test(broker):
+        async with broker.connect() as client:
+            connection = await client.connection()
+            failing = FailingChannel()
+            channel = connection.new_channel(failing)
+            [door] = broker.server.doors
+            receipt = pb.Receipt(base_sequence=[5], base_offset=[5])
+            door._write(door._protocol.send(Kind.RECEIPT, receipt, channel))
+            await turns()
+            assert connection.is_lost
+            assert isinstance(failing.reason, ConnectionLost)
+            await client.describe_broker()
+
+    with_broker(test)

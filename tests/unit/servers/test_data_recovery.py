@@ -1,0 +1,212 @@
+import asyncio
+import shutil
+
+import pytest
+
+from pydanube.model.errors import InconsistentDirectory, OffsetDropped
+from pydanube.servers.data_recovery import SKIPPED_OFFSETS, recover_directory
+from pydanube.servers.directory import hold_directory
+from pydanube.storage.config import StorageConfig
+from support.directories import contents_of, copied, publish, serving
+
+pytestmark = pytest.mark.slow
+
+TOPIC = "/default/t"
+PARTITION = "/shop/orders-part-2"
+SEALED = {"storage__seal_bytes": 1, "storage__seal_interval_s": 0.001}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """``new`` has ten messages of a topic, the first five in segments."""
+    base = tmp_path_factory.mktemp("directories")
+
+    async def make():
+        data = base / "data"
+        async with serving(data, **SEALED) as client:
+            await client.create_namespace("shop")
+            await publish(client, TOPIC, *(b"%d" % n for n in range(5)))
+            await client.create_topic(PARTITION)
+            await publish(client, PARTITION, b"p")
+            for topic, end in ((TOPIC, 5), (PARTITION, 1)):
+                # Sealing is announced to nobody.
+                while (await client.describe_topic(topic)).sealed_offset != end:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            async with client.consumer(
+                TOPIC, subscription="billing", start="earliest"
+            ) as consumer:
+                for _ in range(3):
+                    await consumer.ack(await consumer.receive(timeout_s=10))
+                await consumer.flush()
+        copied(data, "old")
+        async with serving(data) as client:
+            await publish(client, TOPIC, *(b"%d" % n for n in range(5, 10)))
+        data.rename(base / "new")
+
+    asyncio.run(make())
+    return base
+
+
+@pytest.fixture
+def data(made, tmp_path):
+    return shutil.copytree(made / "new", tmp_path / "data")
+
+
+def recover(path, *, write=True, **flags):
+    allowed = {"from_segments": False, "accept_loss": False, **flags}
+
+    async def run():
+        with hold_directory(path) as directory:
+            return await recover_directory(
+                directory, StorageConfig(), write=write, **allowed
+            )
+
+    return asyncio.run(run())
+
+
+def read(path, topic=TOPIC, subscription="all"):
+    """All payloads by offset, and the offset of the next message."""
+
+    async def run():
+        async with serving(path) as client:
+            (offset,) = await publish(client, topic, b"next")
+            found, dropped = {}, 0
+            while offset not in found:
+                try:
+                    async with client.consumer(
+                        topic, subscription=subscription, start="earliest"
+                    ) as consumer:
+                        while offset not in found:
+                            message = await consumer.receive(timeout_s=20)
+                            found[message.id.offset] = message.payload
+                            await consumer.ack(message)
+                except OffsetDropped:
+                    dropped += 1
+            del found[offset]
+            return found, offset, dropped
+
+    return asyncio.run(run())
+
+
+TRUTH = {n: b"%d" % n for n in range(10)}
+
+
+def test_a_whole_directory_needs_no_recovery(data):
+    findings = recover(data, from_segments=True, accept_loss=True)
+    assert (findings.metadata, findings.journal, findings.objects) == ("whole",) * 3
+    assert not findings.written
+    assert read(data) == (TRUTH, 10, 0)
+
+
+def test_a_dry_run_changes_nothing(data):
+    (data / "metadata.sqlite").unlink()
+    before = contents_of(data)
+    findings = recover(data, write=False)
+    assert findings.needs_from_segments
+    assert not findings.needs_accept_loss
+    assert contents_of(data) == before
+    with pytest.raises(InconsistentDirectory, match="without --from-segments"):
+        recover(data)
+    assert contents_of(data) == before
+
+
+def test_lost_metadata_is_rebuilt_from_segments_and_journal(data):
+    (data / "metadata.sqlite").unlink()
+    findings = recover(data, from_segments=True)
+    by_name = {topic.topic: topic for topic in findings.topics}
+    topic = by_name[TOPIC]
+    assert (topic.segments, topic.base, topic.end, topic.next_offset) == (5, 0, 10, 10)
+    assert topic.subscriptions == {"billing": 3}
+    assert findings.written
+    assert read(data) == (TRUTH, 10, 0)
+    billing, _, _ = read(data, subscription="billing")
+    assert min(billing) == 3
+    assert read(data, PARTITION) == ({0: b"p"}, 1, 0)
+
+    async def partitions():
+        async with serving(data) as client:
+            return await client.existing_partitions("/shop/orders")
+
+    assert asyncio.run(partitions()) == [PARTITION]
+    assert not recover(data, write=False).needs_from_segments
+
+
+def test_metadata_that_was_rolled_back_is_completed(made, data):
+    for path in data.glob("metadata*"):
+        path.unlink()
+    shutil.copy(made / "old" / "metadata.sqlite", data)
+    findings = recover(data, from_segments=True)
+    assert findings.metadata == "older than the journal"
+    assert read(data) == (TRUTH, 10, 0)
+    assert list((data / "replaced").iterdir())
+
+
+def test_a_lost_journal_is_replaced_and_readers_are_told(data):
+    shutil.rmtree(data / "journal")
+    with pytest.raises(InconsistentDirectory, match="without --accept-loss"):
+        recover(data)
+    findings = recover(data, accept_loss=True)
+    (topic,) = (each for each in findings.topics if each.topic == TOPIC)
+    assert (topic.end, topic.next_offset) == (5, 5 + SKIPPED_OFFSETS)
+    found, offset, dropped = read(data)
+    assert found == {n: TRUTH[n] for n in range(5)}
+    assert offset == 5 + SKIPPED_OFFSETS
+    assert dropped == 1
+
+
+def test_what_an_older_journal_has_is_salvaged(made, data):
+    shutil.rmtree(data / "journal")
+    shutil.copytree(made / "old" / "journal", data / "journal")
+    assert recover(data, accept_loss=True).journal.startswith("older than the metadata")
+    found, offset, dropped = read(data)
+    assert found == {n: TRUTH[n] for n in range(5)}
+    assert (offset, dropped) == (5 + SKIPPED_OFFSETS, 1)
+
+
+def test_what_can_be_read_of_a_damaged_journal_is_salvaged(data):
+    (file,) = (data / "journal").iterdir()
+    content = bytearray(file.read_bytes())
+    at = content.rindex(b"DjE1", 0, content.rindex(b"DjE1", 0, len(content) - 200))
+    content[content.rindex(b"8", 0, at)] ^= 1
+    file.write_bytes(content)
+    findings = recover(data, accept_loss=True)
+    assert findings.journal.startswith("damaged")
+    found, offset, dropped = read(data)
+    assert found.items() <= TRUTH.items()
+    assert len(found) >= 8
+    assert offset > SKIPPED_OFFSETS
+    assert dropped >= 1
+    assert not recover(data, write=False).needs_accept_loss
+
+
+def test_metadata_and_journal_may_both_be_lost(data):
+    (data / "metadata.sqlite").unlink()
+    shutil.rmtree(data / "journal")
+    recover(data, from_segments=True, accept_loss=True)
+    found, offset, dropped = read(data)
+    assert found == {n: TRUTH[n] for n in range(5)}
+    assert (offset, dropped) == (5 + SKIPPED_OFFSETS, 1)
+
+
+def test_a_run_that_was_cut_short_is_finished(data):
+    (data / "metadata.sqlite").unlink()
+    shutil.copytree(data, data.with_name("interrupted"))
+    interrupted = data.with_name("interrupted")
+    recover(data, from_segments=True)
+    # Between the two renames:
+    (data / "metadata.sqlite").rename(interrupted / "metadata.sqlite.recovered")
+    recover(interrupted, from_segments=True)
+    assert read(interrupted) == (TRUTH, 10, 0)
+
+
+def test_an_emptied_object_store_is_accepted_and_its_segments_are_missed(data):
+    shutil.rmtree(data / "objects")
+    findings = recover(data, accept_loss=True)
+    assert findings.objects.startswith("missing or emptied")
+    assert findings.journal == "whole"
+
+    async def run():
+        async with serving(data) as client:
+            return (await client.describe_topic(TOPIC)).end_offset
+
+    assert asyncio.run(run()) == 10

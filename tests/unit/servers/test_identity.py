@@ -1,0 +1,211 @@
+import asyncio
+import shutil
+
+import pytest
+
+from pydanube.model.errors import InconsistentDirectory
+from support.directories import (
+    change_metadata,
+    contents_of,
+    copied,
+    first_error,
+    publish,
+    serving,
+)
+
+pytestmark = pytest.mark.slow
+
+TOPIC = "/default/t"
+
+
+@pytest.fixture(scope="module")
+def old_and_new(tmp_path_factory):
+    """
+    A data directory at two moments, and after a crash.
+
+    ``old`` has three messages, ``new`` five more and one more topic.
+    """
+    base = tmp_path_factory.mktemp("directories")
+
+    async def make():
+        data = base / "data"
+        async with serving(data) as client:
+            await publish(client, TOPIC, b"0", b"1", b"2")
+        copied(data, "old")
+        async with serving(data) as client:
+            await publish(client, TOPIC, b"3", b"4", b"5", b"6", b"7")
+            await publish(client, "/default/later", b"0")
+            copied(data, "crashed")
+        data.rename(base / "new")
+
+    asyncio.run(make())
+    return base
+
+
+@pytest.fixture
+def directories(old_and_new, tmp_path):
+    """A copy of them for one test."""
+    return shutil.copytree(old_and_new, tmp_path / "copy")
+
+
+def start(path, **settings):
+    """Start a broker and return how many messages of the topic it has."""
+
+    async def run():
+        async with serving(path, **settings) as client:
+            return (await client.describe_topic(TOPIC)).end_offset
+
+    return asyncio.run(run())
+
+
+def refused(path):
+    """Start a broker, which has to refuse; return the reason."""
+    before = contents_of(path)
+    with pytest.raises((BaseExceptionGroup, InconsistentDirectory)) as caught:
+        start(path)
+    error = first_error(caught.value)
+    assert isinstance(error, InconsistentDirectory), error
+    after = contents_of(path)
+    # A journal file may end in room that was reserved, and notes may be added to it.
+    for name in before:
+        if not name.startswith("metadata"):
+            assert after[name].startswith(before[name].rstrip(b"\0")), name
+    return str(error)
+
+
+def put(part, source, target):
+    """Put *part* of the directory *source* in the place of that of *target*."""
+    for path in target.glob(f"{part}*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in source.glob(f"{part}*"):
+        copy = shutil.copytree if path.is_dir() else shutil.copy
+        copy(path, target / path.name)
+
+
+def test_whole_directories_are_served(directories):
+    assert start(directories / "old") == 3
+    assert start(directories / "new") == 8
+    assert start(directories / "crashed") == 8
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_directory_without_its_metadata_store_is_refused(directories, is_empty):
+    new = directories / "new"
+    (new / "metadata.sqlite").unlink()
+    if is_empty:
+        (new / "metadata.sqlite").touch()
+    reason = refused(new)
+    assert "metadata.sqlite is missing or empty" in reason
+    assert "danube recover" in reason
+    assert "--from-segments" in reason
+
+
+def test_a_metadata_store_without_its_wal_is_refused(directories):
+    crashed = directories / "crashed"
+    (crashed / "metadata.sqlite-wal").unlink()
+    (crashed / "metadata.sqlite-shm").unlink()
+    reason = refused(crashed)
+    assert "is older than the journal" in reason
+    assert "WAL" in reason
+
+
+def test_an_older_metadata_store_is_refused(directories):
+    put("metadata", directories / "old", directories / "new")
+    assert "is older than the journal" in refused(directories / "new")
+
+
+def test_a_directory_without_its_journal_is_refused(directories):
+    new = directories / "new"
+    shutil.rmtree(new / "journal")
+    reason = refused(new)
+    assert "there is no journal file" in reason
+    assert "--accept-loss" in reason
+
+
+def test_an_empty_journal_file_is_refused(directories):
+    new = directories / "new"
+    (new / "journal" / "00000000000000000001.journal").write_bytes(b"")
+    assert "there is no journal file" in refused(new)
+
+
+def test_an_older_journal_is_refused_with_file_and_position(directories):
+    put("journal", directories / "old", directories / "new")
+    reason = refused(directories / "new")
+    assert "00000000000000000001.journal, position" in reason
+
+
+def test_a_journal_that_was_cut_off_is_refused(directories):
+    (file,) = (directories / "new" / "journal").iterdir()
+    file.write_bytes(file.read_bytes()[:-1])
+    assert "written up to file 00000000000000000001" in refused(directories / "new")
+
+
+def test_an_object_store_that_is_missing_is_refused(directories):
+    shutil.rmtree(directories / "new" / "objects")
+    assert "has no object .cluster.json" in refused(directories / "new")
+
+
+def test_a_damaged_cluster_id_is_refused(directories):
+    (directories / "new" / "objects" / ".cluster.json").write_bytes(b"")
+    assert ".cluster.json is damaged" in refused(directories / "new")
+
+
+@pytest.mark.parametrize("part", ["journal", "objects"])
+def test_parts_of_another_cluster_are_refused(directories, tmp_path, part):
+    assert refuses_foreign(directories, tmp_path, part)
+
+
+def refuses_foreign(directories, tmp_path, part):
+    async def make():
+        async with serving(tmp_path / "other") as client:
+            await publish(client, TOPIC, *[b"x"] * 20)
+
+    asyncio.run(make())
+    put(part, tmp_path / "other", directories / "new")
+    return "belongs to cluster" in refused(directories / "new")
+
+
+def test_a_topic_that_is_missing_in_the_metadata_is_not_taken_for_deleted(directories):
+    new = directories / "new"
+    change_metadata(new, "DELETE FROM entries WHERE path = '/topics/default/t'")
+    assert "the journal has the topic /default/t" in refused(new)
+
+
+def test_a_directory_of_version_0_1_is_adopted_once(directories, caplog):
+    new = directories / "new"
+    make_0_1(new)
+    with caplog.at_level("INFO"):
+        assert start(new) == 8
+        assert start(new) == 8
+    assert caplog.text.count("written by version 0.1") == 1
+
+
+def test_a_directory_of_version_0_1_with_older_metadata_is_refused(directories):
+    put("metadata", directories / "old", directories / "new")
+    make_0_1(directories / "new")
+    assert "is older than the journal" in refused(directories / "new")
+
+
+def test_a_directory_of_version_0_1_without_its_journal_is_refused(directories):
+    make_0_1(directories / "new")
+    shutil.rmtree(directories / "new" / "journal")
+    assert "there is no journal file" in refused(directories / "new")
+
+
+def make_0_1(path):
+    change_metadata(path, "DELETE FROM entries WHERE path IN ('/cluster', '/journal')")
+    (path / "objects" / ".cluster.json").unlink()
+
+
+def test_a_first_start_that_was_cut_short_goes_on(directories):
+    new = directories / "new"
+    shutil.rmtree(new / "journal")
+    shutil.rmtree(new / "objects")
+    change_metadata(new, "DELETE FROM entries WHERE path != '/cluster'")
+
+    async def run():
+        async with serving(new) as client:
+            assert await publish(client, TOPIC, b"0") == [0]
+
+    asyncio.run(run())
+    assert start(new) == 1
