@@ -9,7 +9,7 @@ import pytest
 
 from pydanube.model.errors import Conflict, InvalidRequest, NotFound
 from pydanube.spark.lake.files import write_files
-from pydanube.spark.lake.table import Mark
+from pydanube.spark.lake.table import AppTransaction
 from support.lake_tables import (
     KINDS,
     data_files,
@@ -79,9 +79,9 @@ def rows(*numbers, **columns):
     return pa.table({"n": pa.array(numbers, pa.int64()), **columns})
 
 
-def add(table, these, marks=(), **how):
+def add(table, these, transactions=(), **how):
     _, files = stage(table, these, **how)
-    return table.commit(files, marks)
+    return table.commit(files, transactions)
 
 
 def numbers(table):
@@ -106,32 +106,32 @@ def test_nothing_of_what_is_written_shows_before_the_commit(table):
 
 def test_a_table_that_is_missing_is_said_to_be_missing(table):
     assert table.schema() is None
-    assert table.marks(["app"]) == {"app": None}
+    assert table.app_versions(["app"]) == {"app": None}
     with pytest.raises(NotFound):
         table.compact(file_bytes=1)
 
 
 def test_a_commit_that_is_repeated_changes_nothing(table):
-    assert add(table, rows(1), [Mark("app", 7)])
-    assert table.marks(["app"]) == {"app": 7}
-    assert not add(table, rows(1), [Mark("app", 7)])
-    assert not add(table, rows(1), [Mark("app", 3)])
-    assert add(table, rows(1), [Mark("other", 3)])
+    assert add(table, rows(1), [AppTransaction("app", 7)])
+    assert table.app_versions(["app"]) == {"app": 7}
+    assert not add(table, rows(1), [AppTransaction("app", 7)])
+    assert not add(table, rows(1), [AppTransaction("app", 3)])
+    assert add(table, rows(1), [AppTransaction("other", 3)])
     assert numbers(table) == [1, 1]
 
 
 def test_a_mark_may_move_without_any_file(table):
     add(table, rows(1))
-    assert table.commit([], [Mark("app", 5, after=-1)])
-    assert table.commit([], [Mark("app", 9, after=5)])
-    assert table.marks(["app"]) == {"app": 9}
+    assert table.commit([], [AppTransaction("app", 5, after=-1)])
+    assert table.commit([], [AppTransaction("app", 9, after=5)])
+    assert table.app_versions(["app"]) == {"app": 9}
 
 
 def test_a_mark_that_somebody_else_has_moved_is_a_conflict(table):
-    add(table, rows(1), [Mark("app", 5, after=-1)])
+    add(table, rows(1), [AppTransaction("app", 5, after=-1)])
     for after in (-1, 4, 6):
         with pytest.raises(Conflict, match="app is at 5"):
-            add(table, rows(2), [Mark("app", 9, after=after)])
+            add(table, rows(2), [AppTransaction("app", 9, after=after)])
     assert numbers(table) == [1]
 
 
@@ -140,13 +140,13 @@ def test_of_two_who_commit_the_same_at_once_one_has_effect(table):
     _, mine = stage(table, rows(1))
     _, others = stage(table, rows(1))
 
-    class Overtaken(Mark):
+    class Overtaken(AppTransaction):
         """Somebody else is faster, after it was looked at and before the commit."""
 
         def is_reached(self, now):
             found = super().is_reached(now)
             if now is None:
-                assert table.commit(others, [Mark("app", 0)])
+                assert table.commit(others, [AppTransaction("app", 0)])
             return found
 
     assert not table.commit(mine, [Overtaken("app", 0)])
@@ -156,12 +156,12 @@ def test_of_two_who_commit_the_same_at_once_one_has_effect(table):
 def test_replacing_leaves_only_what_is_new(table):
     add(table, rows(1, 2))
     _, files = stage(table, rows(3))
-    assert table.commit(files, [Mark("app", 1)], replace=True)
+    assert table.commit(files, [AppTransaction("app", 1)], replace=True)
     assert numbers(table) == [3]
     _, files = stage(table, rows(4))
-    assert not table.commit(files, [Mark("app", 1)], replace=True)
+    assert not table.commit(files, [AppTransaction("app", 1)], replace=True)
     assert numbers(table) == [3]
-    assert table.commit([], [Mark("app", 2)], replace=True)
+    assert table.commit([], [AppTransaction("app", 2)], replace=True)
     assert numbers(table) == []
 
 
@@ -253,7 +253,7 @@ def test_a_place_travels_to_the_tasks(table):
 def test_compaction_joins_small_files_and_keeps_every_row(table):
     add(table, EVERYTHING)
     for _ in range(3):
-        add(table, EVERYTHING, [Mark("app", 3)] if _ == 0 else ())
+        add(table, EVERYTHING, [AppTransaction("app", 3)] if _ == 0 else ())
     before = read_with_polars(table)
     planned = table.compact(file_bytes=1 << 20, plan_only=True)
     assert (planned.files_before, planned.files_after) == (4, 1)
@@ -262,7 +262,7 @@ def test_compaction_joins_small_files_and_keeps_every_row(table):
     assert (done.files_before, done.files_after) == (4, 1)
     after = read_with_polars(table)
     assert sorted(map(str, after.to_pylist())) == sorted(map(str, before.to_pylist()))
-    assert table.marks(["app"]) == {"app": 3}
+    assert table.app_versions(["app"]) == {"app": 3}
     assert table.compact(file_bytes=1 << 20).files_before == 0
 
 

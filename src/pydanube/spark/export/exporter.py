@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pydanube.spark.catalog import Catalog
     from pydanube.spark.decoding import Decoding
     from pydanube.spark.export.planning import Round
-    from pydanube.spark.lake.files import Place, WrittenFile
+    from pydanube.spark.lake.files import DataFile, TableLocation
     from pydanube.spark.lake.options import PartitionField
     from pydanube.spark.lake.table import LakeTable
     from pydanube.spark.offsets import Head
@@ -259,8 +259,8 @@ class Exporter:
     def _commit(
         self,
         plan: Plan,
-        files: Sequence[WrittenFile],
-        dead: Sequence[WrittenFile],
+        files: Sequence[DataFile],
+        dead: Sequence[DataFile],
         dead_stood: Mapping[str, int | None],
     ) -> None:
         """The dead letters first: where the other table stands says what is done."""
@@ -268,16 +268,20 @@ class Exporter:
         if not ranges:
             return
         note = {planning.APP + each.topic: f"{each.base}-{each.end}" for each in ranges}
-        marks = planning.marks(ranges, dead_stood) if dead_stood else []
-        if self._dead_letters is not None and marks:
-            self._dead_letters.commit(dead, marks, note=note)
-        self._table.commit(files, planning.marks(ranges, plan.stood), note=note)
+        transactions = (
+            planning.app_transactions(ranges, dead_stood) if dead_stood else []
+        )
+        if self._dead_letters is not None and transactions:
+            self._dead_letters.commit(dead, transactions, note=note)
+        self._table.commit(
+            files, planning.app_transactions(ranges, plan.stood), note=note
+        )
 
     def _jobs(
         self,
         plan: Plan,
-        place: Place,
-        dead_place: Place | None,
+        place: TableLocation,
+        dead_place: TableLocation | None,
         dead_stood: Mapping[str, int | None],
     ) -> list[ExportJob]:
         scans = planning.scans(
@@ -349,7 +353,7 @@ class Exporter:
     def _stood(self, heads: Mapping[str, Head]) -> dict[str, int | None]:
         """Where each topic stands in the table."""
         apps = [prefix + topic for topic in heads for prefix in PREFIXES]
-        found = self._table.marks(apps)
+        found = self._table.app_versions(apps)
         for topic, head in heads.items():
             if found[planning.TOPIC_ID + topic] not in (None, head.topic_id):
                 raise InvalidRequest(
@@ -375,14 +379,14 @@ class Exporter:
 
     def _prepare_dead_letters(
         self, plan: Plan
-    ) -> tuple[Place | None, dict[str, int | None]]:
+    ) -> tuple[TableLocation | None, dict[str, int | None]]:
         if self._dead_letters is None:
             return None, {}
         place = self._dead_letters.prepare(
             plan.how.dead_schema(), WriteOptions(merge_schema=True)
         )
         apps = {planning.APP + topic: topic for topic in plan.heads}
-        found = self._dead_letters.marks(apps)
+        found = self._dead_letters.app_versions(apps)
         return place, {topic: found[app] for app, topic in apps.items()}
 
     def _write_options(self) -> WriteOptions:
@@ -400,7 +404,7 @@ def _raise_first(answers: Sequence[Answer]) -> None:
 
 
 def _discard(
-    table: LakeTable | None, place: Place | None, files: Sequence[WrittenFile]
+    table: LakeTable | None, place: TableLocation | None, files: Sequence[DataFile]
 ) -> None:
     if table is None or place is None or not files:
         return

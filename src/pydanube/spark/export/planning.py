@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pydanube.spark.lake.table import Mark
+from pydanube.spark.lake.table import AppTransaction
 from pydanube.spark.planning import plan_scans
 
 if TYPE_CHECKING:
@@ -72,7 +72,9 @@ def scans(planned: Round, *, cores: int, scan_bytes_max: int) -> list[Scan]:
     return plan_scans(planned.ranges, scan_bytes_max=share)
 
 
-def marks(ranges: Sequence[TopicRange], stood: Mapping[str, int | None]) -> list[Mark]:
+def app_transactions(
+    ranges: Sequence[TopicRange], stood: Mapping[str, int | None]
+) -> list[AppTransaction]:
     """
     What the table has to remember of a round over *ranges*, with the rows.
 
@@ -83,8 +85,10 @@ def marks(ranges: Sequence[TopicRange], stood: Mapping[str, int | None]) -> list
         at = stood[each.topic]
         if at is None or at < each.end:
             found.append(
-                Mark(APP + each.topic, each.end, after=-1 if at is None else at)
+                AppTransaction(
+                    APP + each.topic, each.end, after=-1 if at is None else at
+                )
             )
         if at is None:
-            found.append(Mark(TOPIC_ID + each.topic, each.topic_id, after=-1))
+            found.append(AppTransaction(TOPIC_ID + each.topic, each.topic_id, after=-1))
     return found

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from pydanube.model.errors import BrokerError
 from pydanube.spark.catalog import broker_catalog
-from pydanube.spark.lake.files import FileWriter, WrittenFile
+from pydanube.spark.lake.files import DataFile, FileWriter
 from pydanube.spark.read import read_scan
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pydanube.spark.catalog import Catalog
     from pydanube.spark.decoding import Decoding
     from pydanube.spark.export.columns import Columns
-    from pydanube.spark.lake.files import Place
+    from pydanube.spark.lake.files import TableLocation
     from pydanube.spark.options import ReadOptions
     from pydanube.spark.planning import Scan
 
@@ -38,11 +38,11 @@ class ExportJob:
     read: ReadOptions
     columns: Columns
     decoding: Decoding | None
-    place: Place
+    place: TableLocation
     file_bytes_max: int
     name: str
     """What the names of its files begin with."""
-    dead_place: Place | None = None
+    dead_place: TableLocation | None = None
     dead_from: int = 0
     """Dead letters before this offset are in their table already."""
 
@@ -51,8 +51,8 @@ class ExportJob:
 class Exported:
     """What a task has done."""
 
-    files: tuple[WrittenFile, ...]
-    dead_files: tuple[WrittenFile, ...]
+    files: tuple[DataFile, ...]
+    dead_files: tuple[DataFile, ...]
     message_count: int
     byte_count: int
     """Of the messages, as they are in memory."""
@@ -128,7 +128,7 @@ def _read(job: ExportJob, catalog: Catalog) -> Iterator[pa.RecordBatch]:
     )
 
 
-def _writer(job: ExportJob, place: Place | None) -> FileWriter:
+def _writer(job: ExportJob, place: TableLocation | None) -> FileWriter:
     # Without a place of its own nothing is ever written to it.
     return FileWriter(place or job.place, job.name, file_bytes_max=job.file_bytes_max)
 

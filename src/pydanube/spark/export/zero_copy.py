@@ -89,7 +89,7 @@ class ZeroCopyExporter:
                 f"{self._table.name} is a {has} table of a topic; its files are its own"
             )
         names = self._names()
-        stood = self._table.marks(planning.APP + name for name in names)
+        stood = self._table.app_versions(planning.APP + name for name in names)
         return [self._find(name, stood[planning.APP + name]) for name in names]
 
     def export_round(self) -> Report:
@@ -122,12 +122,12 @@ class ZeroCopyExporter:
         names = self._names()
         planned = self.plan()
         ranges = [each.found for each in planned if each.found.segments]
-        stood = self._table.marks(planning.APP + name for name in names)
+        stood = self._table.app_versions(planning.APP + name for name in names)
         files = []
         if ranges:
             _check_footers(ranges)
             columns = Columns(Shape.ZERO_COPY, self._is_partitioned(names))
-            files = self._table.foreign_files(
+            files = self._table.describe_external_files(
                 columns.table_schema(),
                 WriteOptions(
                     partition_by=(PartitionField(PARTITION),)
@@ -146,7 +146,7 @@ class ZeroCopyExporter:
             )
             self._table.commit(
                 files,
-                planning.marks(
+                planning.app_transactions(
                     ranges, {name: stood[planning.APP + name] for name in names}
                 ),
                 note={
@@ -188,7 +188,7 @@ class ZeroCopyExporter:
 
     def _find(self, topic: str, stood: int | None) -> Registration:
         head = self._catalog.head(topic)
-        known = self._table.marks([planning.TOPIC_ID + topic])
+        known = self._table.app_versions([planning.TOPIC_ID + topic])
         if known[planning.TOPIC_ID + topic] not in (None, head.topic_id):
             raise InvalidRequest(
                 f"{self._table.name} holds segments of an earlier {topic}, which was "

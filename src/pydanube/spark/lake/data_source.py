@@ -26,7 +26,7 @@ class LakeDataSource(SinkDataSource):
     """What reads such a table."""
 
     @staticmethod
-    def described_by(
+    def parse_options(
         options: Mapping[str, str],
     ) -> tuple[LakeTable, WriteOptions, Identity]:
         """
@@ -41,7 +41,7 @@ class LakeDataSource(SinkDataSource):
     def check(cls, options: Mapping[str, str], schema: StructType) -> list[str]:
         """What would keep rows of *schema* from being written; empty if nothing."""
         try:
-            table, write, _ = cls.described_by(options)
+            table, write, _ = cls.parse_options(options)
             table.check(columns_of(schema), write)
         except BrokerError as error:
             return [str(error)]
@@ -53,11 +53,11 @@ class LakeDataSource(SinkDataSource):
         )
 
     def sink(self, schema: StructType) -> tuple[LakeSink, Identity]:
-        table, write, identity = self.described_by(self.options)
-        place = table.prepare(columns_of(schema), write)
+        table, write, identity = self.parse_options(self.options)
+        location = table.prepare(columns_of(schema), write)
         sink = LakeSink(
             table,
-            place,
+            location,
             file_bytes_max=write.file_bytes_max,
             is_named=identity.app is not None,
         )

@@ -29,7 +29,7 @@ class DeltaDataSource(LakeDataSource):
         return "danube-delta"
 
     @staticmethod
-    def described_by(
+    def parse_options(
         options: Mapping[str, str],
     ) -> tuple[DeltaLakeTable, WriteOptions, Identity]:
         """See the base class."""

@@ -13,7 +13,7 @@ TEXT_MAX = 64
 """Longer texts have no extremes in the log."""
 
 
-def of(metadata: Any) -> dict[str, Any]:
+def collect(metadata: Any) -> dict[str, Any]:
     """The statistics of a Parquet file, from its *metadata*; of flat columns only."""
     rows = metadata.num_rows
     found: dict[str, Any] = {"nullCount": {}, "minValues": {}, "maxValues": {}}
@@ -40,13 +40,13 @@ def of(metadata: Any) -> dict[str, Any]:
 def _add_extremes(found: dict[str, Any], name: str, chunks: list[Any]) -> None:
     if not chunks:
         return
-    low = _said(min(each.min for each in chunks))
-    high = _said(max(each.max for each in chunks))
+    low = _log_value(min(each.min for each in chunks))
+    high = _log_value(max(each.max for each in chunks))
     if low is not None and high is not None:
         found["minValues"][name], found["maxValues"][name] = low, high
 
 
-def _said(value: Any) -> Any:
+def _log_value(value: Any) -> Any:
     """*value* in the words of the log; None if it has no exact ones there."""
     match value:
         case datetime.datetime() if value.tzinfo is not None:

@@ -24,21 +24,21 @@ from pyarrow import fs
 from pydanube.model.errors import Conflict, InvalidRequest, NotFound
 from pydanube.spark.lake import delta_statistics
 from pydanube.spark.lake.evolution import added_columns, plain_schema, rows_schema
-from pydanube.spark.lake.files import PREFIX, WrittenFile
+from pydanube.spark.lake.files import PREFIX, DataFile
 from pydanube.spark.lake.partitions import check_transform, delta_text
 from pydanube.spark.lake.table import (
     COMMIT_ATTEMPTS_MAX,
-    NOTHING,
+    NO_COMPACTION,
     RETRY_WAIT_S,
-    Compacted,
+    CompactionResult,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pydanube.spark.lake.options import WriteOptions
-    from pydanube.spark.lake.partitions import Values
-    from pydanube.spark.lake.table import Mark
+    from pydanube.spark.lake.partitions import PartitionValues
+    from pydanube.spark.lake.table import AppTransaction
 
 HOUR_S = 3600
 
@@ -61,7 +61,7 @@ _DEMANDS = ("delta.invariants", "delta.generationExpression", "delta.identity.st
 
 
 @dataclass(frozen=True)
-class DeltaPlace:
+class DeltaLocation:
     """The files of a Delta table, in its directory."""
 
     uri: str
@@ -78,16 +78,18 @@ class DeltaPlace:
     def create(self, name: str) -> tuple[str, Any]:
         return name, self._files.open_output_stream(name)
 
-    def describe(self, path: str, partition: Values, metadata: Any) -> WrittenFile:
+    def describe(
+        self, path: str, partition: PartitionValues, metadata: Any
+    ) -> DataFile:
         info = self._files.get_file_info(path)
-        return WrittenFile(
+        return DataFile(
             path=path,
             byte_count=info.size,
             row_count=metadata.num_rows,
             partition=partition,
             details=(
                 info.mtime_ns // 1_000_000,
-                json.dumps(delta_statistics.of(metadata)),
+                json.dumps(delta_statistics.collect(metadata)),
             ),
         )
 
@@ -121,7 +123,7 @@ class DeltaLakeTable:
         table = self._load()
         return {} if table is None else dict(table.metadata().configuration)
 
-    def marks(self, apps: Iterable[str]) -> dict[str, int | None]:
+    def app_versions(self, apps: Iterable[str]) -> dict[str, int | None]:
         table = self._load()
         if table is None:
             return dict.fromkeys(apps)
@@ -135,7 +137,7 @@ class DeltaLakeTable:
         schema: pa.Schema,
         options: WriteOptions,
         properties: Mapping[str, str] | None = None,
-    ) -> DeltaPlace:
+    ) -> DeltaLocation:
         schema = rows_schema(schema)
         table = self._load()
         _check(table, schema, options)
@@ -146,7 +148,7 @@ class DeltaLakeTable:
             table.alter.add_columns(list(_delta_schema(added).fields))
             table = self._require()
         is_required = {field.name: not field.nullable for field in _schema_of(table)}
-        return DeltaPlace(
+        return DeltaLocation(
             self.uri,
             self.storage,
             pa.schema(
@@ -157,8 +159,8 @@ class DeltaLakeTable:
 
     def commit(
         self,
-        files: Sequence[WrittenFile],
-        marks: Sequence[Mark],
+        files: Sequence[DataFile],
+        transactions: Sequence[AppTransaction],
         *,
         replace: bool = False,
         note: Mapping[str, str] | None = None,
@@ -166,7 +168,8 @@ class DeltaLakeTable:
         properties = CommitProperties(
             custom_metadata=dict(note or {}),
             app_transactions=[
-                Transaction(app_id=each.app, version=each.version) for each in marks
+                Transaction(app_id=each.app, version=each.version)
+                for each in transactions
             ],
         )
         last: Exception | None = None
@@ -174,14 +177,15 @@ class DeltaLakeTable:
             self.wait(RETRY_WAIT_S * attempt)
             table = self._require()
             reached = [
-                each.is_reached(table.transaction_version(each.app)) for each in marks
+                each.is_reached(table.transaction_version(each.app))
+                for each in transactions
             ]
             if any(reached):
                 return False
             partition_by = table.metadata().partition_columns
             try:
                 table.create_write_transaction(
-                    [_added(each, partition_by) for each in files],
+                    [_add_action(each, partition_by) for each in files],
                     "overwrite" if replace else "append",
                     table.schema(),
                     partition_by=partition_by,
@@ -193,7 +197,7 @@ class DeltaLakeTable:
             return True
         raise Conflict(f"{self.uri}: others were always faster: {last}")
 
-    def unreferenced(self, files: Sequence[WrittenFile]) -> list[WrittenFile]:
+    def unreferenced(self, files: Sequence[DataFile]) -> list[DataFile]:
         table = self._load()
         if table is None:
             return list(files)
@@ -201,11 +205,11 @@ class DeltaLakeTable:
         known = set(actions.column("path").to_pylist())
         return [each for each in files if each.path not in known]
 
-    def compact(self, *, file_bytes: int, plan_only: bool = False) -> Compacted:
+    def compact(self, *, file_bytes: int, plan_only: bool = False) -> CompactionResult:
         table = self._require()
         sizes = _sizes(table)
         planned = _plan_compaction(table, file_bytes)
-        if plan_only or planned is NOTHING:
+        if plan_only or planned is NO_COMPACTION:
             return planned
         last: Exception | None = None
         for attempt in range(COMMIT_ATTEMPTS_MAX):
@@ -218,7 +222,7 @@ class DeltaLakeTable:
                 continue
             now = _sizes(self._require())
             gone, come = set(sizes) - set(now), set(now) - set(sizes)
-            return Compacted(
+            return CompactionResult(
                 files_before=len(gone),
                 files_after=len(come),
                 bytes_before=sum(sizes[each] for each in gone),
@@ -251,9 +255,9 @@ class DeltaLakeTable:
         ]
         if not plan_only:
             vacuum(is_dry=False, is_full=False)
-            place = DeltaPlace(self.uri, self.storage, pa.schema([]), ())
+            location = DeltaLocation(self.uri, self.storage, pa.schema([]), ())
             for path in left:
-                place.delete(path)
+                location.delete(path)
         return sorted([*replaced, *left])
 
     def _load(self) -> DeltaTable | None:
@@ -305,7 +309,7 @@ def _check(table: DeltaTable | None, schema: pa.Schema, options: WriteOptions) -
     if table is None:
         _delta_schema(schema)
         return
-    _refuse_demands(table)
+    _check_writer_features(table)
     added_columns(_schema_of(table), schema, merge=options.merge_schema)
 
 
@@ -330,7 +334,7 @@ def _partition_by(
     return asked
 
 
-def _refuse_demands(table: DeltaTable) -> None:
+def _check_writer_features(table: DeltaTable) -> None:
     """A table may ask writers for more than adding files; then this one is not fit."""
     protocol, configuration = table.protocol(), table.metadata().configuration
     demands = sorted(set(protocol.writer_features or ()) - WRITER_FEATURES)
@@ -350,7 +354,7 @@ def _refuse_demands(table: DeltaTable) -> None:
         )
 
 
-def _added(file: WrittenFile, partition_by: Sequence[str]) -> AddAction:
+def _add_action(file: DataFile, partition_by: Sequence[str]) -> AddAction:
     modified_ms, statistics = file.details
     values = [delta_text(each) for each in file.partition]
     return AddAction(
@@ -369,7 +373,7 @@ def _sizes(table: DeltaTable) -> dict[str, int]:
     return dict(zip(paths, actions.column("size_bytes").to_pylist(), strict=True))
 
 
-def _plan_compaction(table: DeltaTable, file_bytes: int) -> Compacted:
+def _plan_compaction(table: DeltaTable, file_bytes: int) -> CompactionResult:
     """What compaction would do: in each partition, files that two of fit into one."""
     by_partition: dict[str, list[int]] = {}
     for row in pa.table(table.get_add_actions()).to_pylist():
@@ -378,9 +382,9 @@ def _plan_compaction(table: DeltaTable, file_bytes: int) -> Compacted:
             by_partition.setdefault(key, []).append(row["size_bytes"])
     joined = [sizes for sizes in by_partition.values() if len(sizes) > 1]
     if not joined:
-        return NOTHING
+        return NO_COMPACTION
     byte_count = sum(map(sum, joined))
-    return Compacted(
+    return CompactionResult(
         files_before=sum(map(len, joined)),
         files_after=sum(-(-sum(sizes) // file_bytes) for sizes in joined),
         bytes_before=byte_count,

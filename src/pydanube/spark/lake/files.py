@@ -17,7 +17,7 @@ import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the nam
 
 from pydanube.model.errors import InvalidRequest
 from pydanube.spark.fitting import fitter
-from pydanube.spark.lake.partitions import Values, split
+from pydanube.spark.lake.partitions import PartitionValues, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,19 +36,19 @@ OPEN_FILES_MAX = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenFile:
+class DataFile:
     """A Parquet file that is complete; travels from a task to the driver."""
 
     path: str
     """As the table's log names it."""
     byte_count: int
     row_count: int
-    partition: Values = ()
+    partition: PartitionValues = ()
     details: Any = None
     """What the table's commit wants to know besides."""
 
 
-class Place(Protocol):
+class TableLocation(Protocol):
     """Where the files of one table are, as a task sees it; travels by pickle."""
 
     @property
@@ -64,7 +64,9 @@ class Place(Protocol):
         """The path of a new file called *name*, and where its bytes go."""
         ...
 
-    def describe(self, path: str, partition: Values, metadata: Any) -> WrittenFile:
+    def describe(
+        self, path: str, partition: PartitionValues, metadata: Any
+    ) -> DataFile:
         """The file at *path*, now that it is complete."""
         ...
 
@@ -74,12 +76,12 @@ class Place(Protocol):
 
 
 def write_files(
-    place: Place,
+    location: TableLocation,
     batches: Iterable[pa.RecordBatch],
     name: str,
     *,
     file_bytes_max: int,
-) -> list[WrittenFile]:
+) -> list[DataFile]:
     """
     *batches* as files whose names begin with *name*, after the prefix of all.
 
@@ -88,7 +90,7 @@ def write_files(
     Bounds: WAITING_BYTES_MAX wait in memory; a file ends near *file_bytes_max*.
     Cancellation: If anything is raised, no file is left behind.
     """
-    writer = FileWriter(place, name, file_bytes_max=file_bytes_max)
+    writer = FileWriter(location, name, file_bytes_max=file_bytes_max)
     try:
         for batch in batches:
             writer.write(batch)
@@ -103,7 +105,7 @@ class FileWriter:
 
     def __init__(
         self,
-        place: Place,
+        location: TableLocation,
         name: str,
         *,
         file_bytes_max: int,
@@ -112,15 +114,15 @@ class FileWriter:
         open_files_max: int = OPEN_FILES_MAX,
         unique: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
-        self._place = place
+        self._location = location
         self._name = name
         self._file_bytes_max = file_bytes_max
         self._row_group_bytes = row_group_bytes
         self._waiting_bytes_max = waiting_bytes_max
         self._open_files_max = open_files_max
         self._unique = unique
-        self._open: dict[Values, _OpenFile] = {}
-        self._done: list[WrittenFile] = []
+        self._open: dict[PartitionValues, _OpenFile] = {}
+        self._done: list[DataFile] = []
         self._created: list[str] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -130,8 +132,8 @@ class FileWriter:
         Raises:
             InvalidRequest: A column that may not be null is, or cannot be cast.
         """
-        batch = conform(batch, self._place.schema)
-        for values, piece in split(batch, self._place.keys(batch)):
+        batch = conform(batch, self._location.schema)
+        for values, piece in split(batch, self._location.keys(batch)):
             file = self._open.get(values)
             if file is None:
                 file = self._create(values)
@@ -147,7 +149,7 @@ class FileWriter:
     def _waiting_bytes(self) -> int:
         return sum(each.waiting_bytes for each in self._open.values())
 
-    def finish(self) -> list[WrittenFile]:
+    def finish(self) -> list[DataFile]:
         """Complete all files, and say which there are."""
         for values in list(self._open):
             self._close(values)
@@ -159,22 +161,22 @@ class FileWriter:
             file.abandon()
         self._open.clear()
         for path in self._created:
-            self._place.delete(path)
+            self._location.delete(path)
 
-    def _create(self, values: Values) -> _OpenFile:
+    def _create(self, values: PartitionValues) -> _OpenFile:
         if len(self._open) >= self._open_files_max:
             self._close(max(self._open, key=lambda each: self._open[each].byte_count))
-        path, sink = self._place.create(
+        path, sink = self._location.create(
             f"{PREFIX}{self._name}-{self._unique()}.parquet"
         )
         self._created.append(path)
-        file = self._open[values] = _OpenFile(path, sink, self._place.schema)
+        file = self._open[values] = _OpenFile(path, sink, self._location.schema)
         return file
 
-    def _close(self, values: Values) -> None:
+    def _close(self, values: PartitionValues) -> None:
         file = self._open.pop(values)
         metadata = file.close()
-        self._done.append(self._place.describe(file.path, values, metadata))
+        self._done.append(self._location.describe(file.path, values, metadata))
 
 
 @dataclass(slots=True)
@@ -238,7 +240,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         else:
             column = batch.column(at)
             if not column.type.equals(wanted.type):
-                column = _fitted(column, wanted)
+                column = _cast(column, wanted)
         if not wanted.nullable and column.null_count:
             raise InvalidRequest(
                 f"the column {wanted.name} has {column.null_count} nulls, and the "
@@ -248,7 +250,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _fitted(column: Any, wanted: Any) -> Any:
+def _cast(column: Any, wanted: Any) -> Any:
     """*column* as the type of *wanted*, which may have more fields inside."""
     try:
         if not types.is_nested(wanted.type):

@@ -29,7 +29,7 @@ class IcebergDataSource(LakeDataSource):
         return "danube-iceberg"
 
     @staticmethod
-    def described_by(
+    def parse_options(
         options: Mapping[str, str],
     ) -> tuple[IcebergLakeTable, WriteOptions, Identity]:
         """See the base class."""

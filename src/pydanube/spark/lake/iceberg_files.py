@@ -18,7 +18,7 @@ from pyiceberg.types import ListType, MapType, StructType
 from pydanube.model.errors import InvalidRequest
 from pydanube.spark.lake.evolution import same_type
 from pydanube.spark.lake.files import PREFIX, write_files
-from pydanube.spark.lake.table import NOTHING, Compacted
+from pydanube.spark.lake.table import NO_COMPACTION, CompactionResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.table import FileScanTask, Table
 
-    from pydanube.spark.lake.files import WrittenFile
-    from pydanube.spark.lake.iceberg_table import IcebergPlace
+    from pydanube.spark.lake.files import DataFile
+    from pydanube.spark.lake.iceberg_table import IcebergLocation
 
 FIELD_ID = b"PARQUET:field_id"
 NANOSECONDS = 1_000_000_000
@@ -37,7 +37,7 @@ COMPACTION = "danube.compaction"
 """What the snapshots say that only join files."""
 
 
-def with_ids(schema: pa.Schema, columns: Schema) -> pa.Schema:
+def with_field_ids(schema: pa.Schema, columns: Schema) -> pa.Schema:
     """*schema* with the ids that its fields have in *columns*, by name."""
     return pa.schema([_with_id(field, columns.as_struct()) for field in schema])
 
@@ -173,10 +173,10 @@ def footer(io: FileIO, path: str) -> Any:
         return pq.read_metadata(source)
 
 
-def planned(groups: Sequence[SmallFiles], file_bytes: int) -> Compacted:
+def planned(groups: Sequence[SmallFiles], file_bytes: int) -> CompactionResult:
     """What ``rewrite`` would do."""
     byte_count = sum(each.byte_count for each in groups)
-    return Compacted(
+    return CompactionResult(
         files_before=sum(len(each.tasks) for each in groups),
         files_after=sum(-(-each.byte_count // file_bytes) for each in groups),
         bytes_before=byte_count,
@@ -185,8 +185,11 @@ def planned(groups: Sequence[SmallFiles], file_bytes: int) -> Compacted:
 
 
 def rewrite(
-    table: Table, place: IcebergPlace, groups: Sequence[SmallFiles], file_bytes: int
-) -> Compacted:
+    table: Table,
+    location: IcebergLocation,
+    groups: Sequence[SmallFiles],
+    file_bytes: int,
+) -> CompactionResult:
     """
     Write each of *groups* as few files, and exchange them in one transaction.
 
@@ -197,24 +200,24 @@ def rewrite(
             what was written is removed.
     """
     if not groups:
-        return NOTHING
-    written: list[WrittenFile] = []
+        return NO_COMPACTION
+    written: list[DataFile] = []
     try:
         for group in groups:
             batches = (each for task in group.tasks for each in _rows(table, task))
             written += write_files(
-                place, batches, "compacted", file_bytes_max=file_bytes
+                location, batches, "compacted", file_bytes_max=file_bytes
             )
     except BaseException:
-        _delete(place, written)
+        _delete(location, written)
         raise
     try:
         _exchange(table, groups, written)
     except (CommitFailedException, ValidationException):
         # After any other error nobody knows whether they are part of the table.
-        _delete(place, written)
+        _delete(location, written)
         raise
-    return Compacted(
+    return CompactionResult(
         files_before=sum(len(each.tasks) for each in groups),
         files_after=len(written),
         bytes_before=sum(each.byte_count for each in groups),
@@ -223,7 +226,7 @@ def rewrite(
 
 
 def _exchange(
-    table: Table, groups: Sequence[SmallFiles], written: Sequence[WrittenFile]
+    table: Table, groups: Sequence[SmallFiles], written: Sequence[DataFile]
 ) -> None:
     with (
         table.transaction() as transaction,
@@ -236,9 +239,9 @@ def _exchange(
             change.append_data_file(file.details)
 
 
-def _delete(place: IcebergPlace, files: Sequence[WrittenFile]) -> None:
+def _delete(location: IcebergLocation, files: Sequence[DataFile]) -> None:
     for file in files:
-        place.delete(file.path)
+        location.delete(file.path)
 
 
 def orphans(table: Table, *, older_than_s: float, now: float) -> list[str]:

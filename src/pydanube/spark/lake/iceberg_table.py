@@ -31,7 +31,8 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
     schema_to_pyarrow,
 )
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile as IcebergDataFile
+from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec, partition_record_value
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.locations import load_location_provider
@@ -40,13 +41,13 @@ from pyiceberg.typedef import Record
 from pydanube.model.errors import Conflict, InvalidConfig, InvalidRequest, NotFound
 from pydanube.spark.lake import iceberg_files
 from pydanube.spark.lake.evolution import added_columns, plain_schema, rows_schema
-from pydanube.spark.lake.files import WrittenFile
+from pydanube.spark.lake.files import DataFile
 from pydanube.spark.lake.options import PartitionField
-from pydanube.spark.lake.partitions import check_transform, transformed
+from pydanube.spark.lake.partitions import apply_transform, check_transform
 from pydanube.spark.lake.table import (
     COMMIT_ATTEMPTS_MAX,
     RETRY_WAIT_S,
-    Compacted,
+    CompactionResult,
 )
 
 if TYPE_CHECKING:
@@ -57,17 +58,17 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
 
     from pydanube.spark.lake.options import WriteOptions
-    from pydanube.spark.lake.partitions import Values
-    from pydanube.spark.lake.table import Mark
+    from pydanube.spark.lake.partitions import PartitionValues
+    from pydanube.spark.lake.table import AppTransaction
 
-MARK = "danube.mark."
+APP_VERSION_PROPERTY = "danube.mark."
 """What the names of properties begin with that say where an application is."""
 
 _NO_RETRIES = {"commit.retry.num-retries": "0"}
 
 
 @dataclass(frozen=True)
-class IcebergPlace:
+class IcebergLocation:
     """The files of an Iceberg table, where its location provider puts them."""
 
     schema: pa.Schema
@@ -86,16 +87,18 @@ class IcebergPlace:
             source = self.columns.find_field(part.source_id)
             apply = part.transform.transform(source.field_type)
             column = batch.column(source.name)
-            found.append(transformed(column, str(part.transform), apply))
+            found.append(apply_transform(column, str(part.transform), apply))
         return found
 
     def create(self, name: str) -> tuple[str, Any]:
         path = self._locations.new_data_location(name)
         return path, self.io.new_output(path).create()
 
-    def describe(self, path: str, partition: Values, metadata: Any) -> WrittenFile:
-        file = data_file(self, path, partition, metadata)
-        return WrittenFile(
+    def describe(
+        self, path: str, partition: PartitionValues, metadata: Any
+    ) -> DataFile:
+        file = iceberg_data_file(self, path, partition, metadata)
+        return DataFile(
             path=path,
             byte_count=file.file_size_in_bytes,
             row_count=metadata.num_rows,
@@ -112,27 +115,27 @@ class IcebergPlace:
         return load_location_provider(self.location, dict(self.properties))
 
 
-def data_file(
-    place: IcebergPlace, path: str, partition: Values, metadata: Any
-) -> DataFile:
+def iceberg_data_file(
+    location: IcebergLocation, path: str, partition: PartitionValues, metadata: Any
+) -> IcebergDataFile:
     """The Parquet file at *path* as the table's manifests have it."""
     statistics = data_file_statistics_from_parquet_metadata(
         metadata,
-        compute_statistics_plan(place.columns, dict(place.properties)),
-        parquet_path_to_id_mapping(place.columns),
+        compute_statistics_plan(location.columns, dict(location.properties)),
+        parquet_path_to_id_mapping(location.columns),
     )
     values = [
-        partition_record_value(part, value, place.columns)
-        for part, value in zip(place.spec.fields, partition, strict=True)
+        partition_record_value(part, value, location.columns)
+        for part, value in zip(location.spec.fields, partition, strict=True)
     ]
-    return DataFile.from_args(
+    return IcebergDataFile.from_args(
         content=DataFileContent.DATA,
         file_path=path,
         file_format=FileFormat.PARQUET,
         partition=Record(*values),
-        file_size_in_bytes=len(place.io.new_input(path)),
+        file_size_in_bytes=len(location.io.new_input(path)),
         sort_order_id=None,
-        spec_id=place.spec.spec_id,
+        spec_id=location.spec.spec_id,
         equality_ids=None,
         key_metadata=None,
         **statistics.to_serialized_dict(),
@@ -160,11 +163,11 @@ class IcebergLakeTable:
         with self._opened() as table:
             return {} if table is None else dict(table.properties)
 
-    def marks(self, apps: Iterable[str]) -> dict[str, int | None]:
+    def app_versions(self, apps: Iterable[str]) -> dict[str, int | None]:
         with self._opened() as table:
             if table is None:
                 return dict.fromkeys(apps)
-            return {app: mark_in(table, app) for app in apps}
+            return {app: app_version_in(table, app) for app in apps}
 
     def check(self, schema: pa.Schema, options: WriteOptions) -> None:
         with self._opened() as table:
@@ -175,7 +178,7 @@ class IcebergLakeTable:
         schema: pa.Schema,
         options: WriteOptions,
         properties: Mapping[str, str] | None = None,
-    ) -> IcebergPlace:
+    ) -> IcebergLocation:
         schema = rows_schema(schema)
         with self._catalog() as catalog:
             last: Exception | None = None
@@ -194,17 +197,17 @@ class IcebergLakeTable:
                         with table.update_schema() as update:
                             update.union_by_name(schema)
                     else:
-                        return _place(table, schema)
+                        return _location_of(table, schema)
                 except (CommitFailedException, TableAlreadyExistsError) as error:
                     last = error
                     continue
-                return _place(catalog.load_table(self.identifier), schema)
+                return _location_of(catalog.load_table(self.identifier), schema)
         raise Conflict(f"{self.identifier}: others were always faster: {last}")
 
     def commit(
         self,
-        files: Sequence[WrittenFile],
-        marks: Sequence[Mark],
+        files: Sequence[DataFile],
+        transactions: Sequence[AppTransaction],
         *,
         replace: bool = False,
         note: Mapping[str, str] | None = None,
@@ -214,20 +217,26 @@ class IcebergLakeTable:
             self.wait(RETRY_WAIT_S * attempt)
             with self._required() as table:
                 # All are looked at: one may have moved.
-                reached = [each.is_reached(mark_in(table, each.app)) for each in marks]
+                reached = [
+                    each.is_reached(app_version_in(table, each.app))
+                    for each in transactions
+                ]
                 if any(reached):
                     return False
                 try:
-                    with _by_ourselves(table).transaction() as transaction:
-                        if marks:
+                    with _without_retries(table).transaction() as transaction:
+                        if transactions:
                             transaction.set_properties(
-                                {MARK + each.app: str(each.version) for each in marks}
+                                {
+                                    APP_VERSION_PROPERTY + each.app: str(each.version)
+                                    for each in transactions
+                                }
                             )
                         if replace and table.current_snapshot() is not None:
                             transaction.delete(AlwaysTrue())
                         # Also without files: only a snapshot makes those who move
                         # the same mark meanwhile fail.
-                        if files or marks:
+                        if files or transactions:
                             with transaction.update_snapshot(
                                 dict(note or {})
                             ).fast_append() as append:
@@ -238,18 +247,18 @@ class IcebergLakeTable:
                     continue
                 except CommitStateUnknownException:
                     # It may have arrived: only a look can tell.
-                    if not self._has_arrived(files, marks):
+                    if not self._is_committed(files, transactions):
                         raise
                 return True
         raise Conflict(f"{self.identifier}: others were always faster: {last}")
 
-    def foreign_files(
+    def describe_external_files(
         self,
         schema: pa.Schema,
         options: WriteOptions,
         properties: Mapping[str, str],
-        files: Sequence[tuple[str, Values]],
-    ) -> list[WrittenFile]:
+        files: Sequence[tuple[str, PartitionValues]],
+    ) -> list[DataFile]:
         """
         Files that are somewhere else, with their partitions, as a commit takes them.
 
@@ -263,18 +272,18 @@ class IcebergLakeTable:
                     transaction.set_properties(
                         {TableProperties.DEFAULT_NAME_MAPPING: mapping}
                     )
-            place = _place(table, _schema_of(table))
+            location = _location_of(table, _schema_of(table))
         return [
-            place.describe(path, partition, iceberg_files.footer(place.io, path))
+            location.describe(path, partition, iceberg_files.footer(location.io, path))
             for path, partition in files
         ]
 
-    def unreferenced(self, files: Sequence[WrittenFile]) -> list[WrittenFile]:
+    def unreferenced(self, files: Sequence[DataFile]) -> list[DataFile]:
         with self._opened() as table:
             known = set() if table is None else iceberg_files.referenced(table)
             return [each for each in files if each.path not in known]
 
-    def compact(self, *, file_bytes: int, plan_only: bool = False) -> Compacted:
+    def compact(self, *, file_bytes: int, plan_only: bool = False) -> CompactionResult:
         last: Exception | None = None
         for attempt in range(COMMIT_ATTEMPTS_MAX):
             self.wait(RETRY_WAIT_S * attempt)
@@ -282,10 +291,10 @@ class IcebergLakeTable:
                 groups = iceberg_files.small_files(table, file_bytes)
                 if plan_only:
                     return iceberg_files.planned(groups, file_bytes)
-                place = _place(table, _schema_of(table))
+                location = _location_of(table, _schema_of(table))
                 try:
                     return iceberg_files.rewrite(
-                        _by_ourselves(table), place, groups, file_bytes
+                        _without_retries(table), location, groups, file_bytes
                     )
                 except (CommitFailedException, ValidationException) as error:
                     last = error
@@ -301,10 +310,12 @@ class IcebergLakeTable:
                     table.io.delete(path)
             return paths
 
-    def _has_arrived(self, files: Sequence[WrittenFile], marks: Sequence[Mark]) -> bool:
-        if marks:
-            now = self.marks([each.app for each in marks])
-            return all(now[each.app] == each.version for each in marks)
+    def _is_committed(
+        self, files: Sequence[DataFile], transactions: Sequence[AppTransaction]
+    ) -> bool:
+        if transactions:
+            now = self.app_versions([each.app for each in transactions])
+            return all(now[each.app] == each.version for each in transactions)
         return not self.unreferenced(files)
 
     def _check(
@@ -372,9 +383,9 @@ class IcebergLakeTable:
             yield table
 
 
-def mark_in(table: Table, app: str) -> int | None:
+def app_version_in(table: Table, app: str) -> int | None:
     """Where *app* is in *table*."""
-    text = table.properties.get(MARK + app)
+    text = table.properties.get(APP_VERSION_PROPERTY + app)
     return None if text is None else int(text)
 
 
@@ -385,7 +396,7 @@ def _load(catalog: Catalog, identifier: str) -> Table | None:
         return None
 
 
-def _by_ourselves(table: Table) -> Table:
+def _without_retries(table: Table) -> Table:
     """
     *table* without pyiceberg's own retries.
 
@@ -415,9 +426,9 @@ def _partition_by(table: Table) -> list[PartitionField]:
     ]
 
 
-def _place(table: Table, schema: pa.Schema) -> IcebergPlace:
-    return IcebergPlace(
-        iceberg_files.with_ids(schema, table.schema()),
+def _location_of(table: Table, schema: pa.Schema) -> IcebergLocation:
+    return IcebergLocation(
+        iceberg_files.with_field_ids(schema, table.schema()),
         table.io,
         table.schema(),
         table.spec(),

@@ -18,14 +18,16 @@ from pydanube.model.errors import InvalidRequest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-Values = tuple[Any, ...]
+PartitionValues = tuple[Any, ...]
 """One value for each field of the partitioning, as Python has it."""
 
 UNITS_US = {"day": 86_400_000_000, "hour": 3_600_000_000}
 EPOCH_YEAR = 1970
 
 
-def split(batch: pa.RecordBatch, keys: Sequence[Any]) -> Iterator[tuple[Values, Any]]:
+def split(
+    batch: pa.RecordBatch, keys: Sequence[Any]
+) -> Iterator[tuple[PartitionValues, Any]]:
     """
     *batch* in pieces whose rows have equal *keys*, arrays as long as it is.
 
@@ -48,7 +50,7 @@ def split(batch: pa.RecordBatch, keys: Sequence[Any]) -> Iterator[tuple[Values, 
         yield _values(groups, names, index), batch.take(members[index].values)
 
 
-def transformed(
+def apply_transform(
     column: Any, transform: str, apply: Callable[[Any], Any] | None = None
 ) -> Any:
     """
@@ -107,7 +109,7 @@ def delta_text(value: Any) -> str | None:
             return str(value)
 
 
-def _values(groups: Any, names: list[str], index: int) -> Values:
+def _values(groups: Any, names: list[str], index: int) -> PartitionValues:
     return tuple(groups.column(name)[index].as_py() for name in names)
 
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydanube.spark.lake.files import WrittenFile, write_files
-from pydanube.spark.lake.table import LakeTable, Mark
+from pydanube.spark.lake.files import DataFile, write_files
+from pydanube.spark.lake.table import AppTransaction, LakeTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
-    from pydanube.spark.lake.files import Place
+    from pydanube.spark.lake.files import TableLocation
     from pydanube.spark.sinks.batches import BatchKey, PieceKey
 
 JOB = "batch"
@@ -30,7 +30,7 @@ class LakeSink:
     def __init__(
         self,
         table: LakeTable,
-        place: Place,
+        location: TableLocation,
         *,
         file_bytes_max: int,
         is_named: bool = False,
@@ -42,7 +42,7 @@ class LakeSink:
         With *is_replacing* each of them takes the place of all rows.
         """
         self._table = table
-        self._place = place
+        self._location = location
         self._file_bytes_max = file_bytes_max
         self._is_named = is_named
         self._is_replacing = is_replacing
@@ -51,23 +51,21 @@ class LakeSink:
         """The same, for batches that each take the place of all rows."""
         return LakeSink(
             self._table,
-            self._place,
+            self._location,
             file_bytes_max=self._file_bytes_max,
             is_named=self._is_named,
             is_replacing=True,
         )
 
-    def write(
-        self, key: PieceKey, batches: Iterator[pa.RecordBatch]
-    ) -> list[WrittenFile]:
+    def write(self, key: PieceKey, batches: Iterator[pa.RecordBatch]) -> list[DataFile]:
         """Write the rows of one task into files of their own."""
         batch = key.batch
         name = f"{batch.query or JOB}-{batch.number}-{key.partition}-{key.attempt}"
         return write_files(
-            self._place, batches, name, file_bytes_max=self._file_bytes_max
+            self._location, batches, name, file_bytes_max=self._file_bytes_max
         )
 
-    def commit(self, key: BatchKey, pieces: Sequence[list[WrittenFile]]) -> None:
+    def commit(self, key: BatchKey, pieces: Sequence[list[DataFile]]) -> None:
         """
         Make what the tasks have written part of the table: all of it, and once.
 
@@ -75,19 +73,21 @@ class LakeSink:
         has it already.
         """
         files = [file for piece in pieces for file in piece]
-        marks: list[Mark] = []
+        transactions: list[AppTransaction] = []
         note: dict[str, str] = {}
         if key.query or self._is_named:
-            marks = [Mark(key.app, key.number)]
+            transactions = [AppTransaction(key.app, key.number)]
             note = {"danube.app": key.app, "danube.batch": str(key.number)}
-        if not self._table.commit(files, marks, replace=self._is_replacing, note=note):
+        if not self._table.commit(
+            files, transactions, replace=self._is_replacing, note=note
+        ):
             self._discard(files)
 
-    def abort(self, key: BatchKey, pieces: Sequence[list[WrittenFile]]) -> None:
+    def abort(self, key: BatchKey, pieces: Sequence[list[DataFile]]) -> None:
         """Remove what the tasks have written."""
         self._discard([file for piece in pieces for file in piece])
 
-    def _discard(self, files: Sequence[WrittenFile]) -> None:
+    def _discard(self, files: Sequence[DataFile]) -> None:
         """
         Remove *files*, except those that are part of the table all the same.
 
@@ -95,4 +95,4 @@ class LakeSink:
         that got lost.
         """
         for file in self._table.unreferenced(files) if files else ():
-            self._place.delete(file.path)
+            self._location.delete(file.path)

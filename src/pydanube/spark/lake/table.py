@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pydanube.spark.lake.files import Place, WrittenFile
+    from pydanube.spark.lake.files import DataFile, TableLocation
     from pydanube.spark.lake.options import WriteOptions
 
 COMMIT_ATTEMPTS_MAX = 10
@@ -27,7 +27,7 @@ RETRY_WAIT_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class AppTransaction:
     """That an application is at *version* now."""
 
     app: str
@@ -53,7 +53,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compacted:
+class CompactionResult:
     """What compaction did, or would do."""
 
     files_before: int
@@ -63,7 +63,9 @@ class Compacted:
     bytes_after: int
 
 
-NOTHING = Compacted(files_before=0, files_after=0, bytes_before=0, bytes_after=0)
+NO_COMPACTION = CompactionResult(
+    files_before=0, files_after=0, bytes_before=0, bytes_after=0
+)
 
 
 class LakeTable(Protocol):
@@ -86,7 +88,7 @@ class LakeTable(Protocol):
         """What the table was created with, and what was set since."""
         ...
 
-    def marks(self, apps: Iterable[str]) -> dict[str, int | None]:
+    def app_versions(self, apps: Iterable[str]) -> dict[str, int | None]:
         """Where each of *apps* is in the table; None if it is not known there."""
         ...
 
@@ -104,7 +106,7 @@ class LakeTable(Protocol):
         schema: pa.Schema,
         options: WriteOptions,
         properties: Mapping[str, str] | None = None,
-    ) -> Place:
+    ) -> TableLocation:
         """
         Create the table if it is missing, with *properties*; add the columns that it
         lacks; say where files go.
@@ -118,8 +120,8 @@ class LakeTable(Protocol):
 
     def commit(
         self,
-        files: Sequence[WrittenFile],
-        marks: Sequence[Mark],
+        files: Sequence[DataFile],
+        transactions: Sequence[AppTransaction],
         *,
         replace: bool = False,
         note: Mapping[str, str] | None = None,
@@ -138,11 +140,11 @@ class LakeTable(Protocol):
         """
         ...
 
-    def unreferenced(self, files: Sequence[WrittenFile]) -> list[WrittenFile]:
+    def unreferenced(self, files: Sequence[DataFile]) -> list[DataFile]:
         """Those of *files* that are not part of the table."""
         ...
 
-    def compact(self, *, file_bytes: int, plan_only: bool = False) -> Compacted:
+    def compact(self, *, file_bytes: int, plan_only: bool = False) -> CompactionResult:
         """
         Join files that are much smaller than *file_bytes*; the rows stay the same.
 

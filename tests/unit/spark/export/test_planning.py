@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydanube.spark.export import planning
-from pydanube.spark.export.planning import APP, TOPIC_ID, limit, marks, scans
-from pydanube.spark.lake.table import Mark
+from pydanube.spark.export.planning import APP, TOPIC_ID, app_transactions, limit, scans
+from pydanube.spark.lake.table import AppTransaction
 from pydanube.spark.planning import SegmentFile, TopicRange
 
 
@@ -79,12 +79,12 @@ def test_nothing_to_do_is_a_round_that_does_nothing():
 
 def test_a_mark_follows_from_where_the_table_stood():
     new, known = TopicRange("/d/a", 7, 3, 10), TopicRange("/d/b", 8, 5, 9)
-    assert marks([new, known], {"/d/a": None, "/d/b": 5}) == [
-        Mark(f"{APP}/d/a", 10, after=-1),
-        Mark(f"{TOPIC_ID}/d/a", 7, after=-1),
-        Mark(f"{APP}/d/b", 9, after=5),
+    assert app_transactions([new, known], {"/d/a": None, "/d/b": 5}) == [
+        AppTransaction(f"{APP}/d/a", 10, after=-1),
+        AppTransaction(f"{TOPIC_ID}/d/a", 7, after=-1),
+        AppTransaction(f"{APP}/d/b", 9, after=5),
     ]
 
 
 def test_a_table_that_is_ahead_keeps_its_mark():
-    assert marks([TopicRange("/d/a", 7, 3, 10)], {"/d/a": 12}) == []
+    assert app_transactions([TopicRange("/d/a", 7, 3, 10)], {"/d/a": 12}) == []

@@ -9,15 +9,15 @@ import pyarrow.parquet as pq
 from pydanube.spark.lake import delta_statistics
 
 
-def of(table, rows=2):
+def collect(table, rows=2):
     sink = io.BytesIO()
     pq.write_table(table, sink, row_group_size=rows)
-    return delta_statistics.of(pq.read_metadata(sink))
+    return delta_statistics.collect(pq.read_metadata(sink))
 
 
 def test_extremes_are_exact_over_all_row_groups():
     noon = dt.datetime(2024, 2, 29, 12, 0, 0, 123456, tzinfo=dt.UTC)
-    found = of(
+    found = collect(
         pa.table(
             {
                 "n": pa.array([3, None, 1, 2]),
@@ -37,7 +37,7 @@ def test_extremes_are_exact_over_all_row_groups():
 
 
 def test_what_is_not_exactly_known_is_not_said():
-    found = of(
+    found = collect(
         pa.table(
             {
                 "real": [1.0, float("nan")],

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pydanube.model.errors import InvalidRequest
-from pydanube.spark.lake.files import FileWriter, WrittenFile, conform, write_files
+from pydanube.spark.lake.files import DataFile, FileWriter, conform, write_files
 
 
 class Kept(io.BytesIO):
@@ -35,7 +35,7 @@ class MemoryPlace:
 
     def describe(self, path, partition, metadata):
         size = len(self.files[path].content)
-        return WrittenFile(
+        return DataFile(
             path=path, byte_count=size, row_count=metadata.num_rows, partition=partition
         )
 

@@ -7,7 +7,7 @@ import pytest
 
 from pydanube.model.errors import Conflict, InvalidConfig, InvalidRequest
 from pydanube.spark.lake.iceberg_table import IcebergLakeTable
-from pydanube.spark.lake.table import Mark
+from pydanube.spark.lake.table import AppTransaction
 from support.lake_tables import opened, options, read, stage, table_in
 
 pytestmark = pytest.mark.slow
@@ -35,9 +35,9 @@ def table(tmp_path):
     return table_in(tmp_path, "iceberg")
 
 
-def add(table, rows=ROWS, marks=(), **how):
+def add(table, rows=ROWS, transactions=(), **how):
     _, files = stage(table, rows, **how)
-    table.commit(files, marks)
+    table.commit(files, transactions)
     return files
 
 
@@ -69,11 +69,11 @@ def test_files_are_found_by_what_they_are_partitioned_by(table, partition_by, co
 
 def test_marks_outlive_the_snapshots(table):
     for version in range(3):
-        add(table, marks=[Mark("app", version)])
+        add(table, transactions=[AppTransaction("app", version)])
     with opened(table) as iceberg:
         old = [each.snapshot_id for each in iceberg.snapshots()][:-1]
         iceberg.maintenance.expire_snapshots().by_ids(old).commit()
-    assert table.marks(["app"]) == {"app": 2}
+    assert table.app_versions(["app"]) == {"app": 2}
     with opened(table) as iceberg:
         [snapshot] = iceberg.snapshots()
     assert snapshot is not None
@@ -91,13 +91,13 @@ def test_whoever_is_overtaken_tries_again_and_not_for_ever(table):
     _, files = stage(table, ROWS)
     others = iter(range(100))
 
-    class Overtaken(Mark):
+    class Overtaken(AppTransaction):
         times = 1
 
         def is_reached(self, now):
             if Overtaken.times:
                 Overtaken.times -= 1
-                table.commit([], [Mark("other", next(others))])
+                table.commit([], [AppTransaction("other", next(others))])
             return super().is_reached(now)
 
     assert table.commit(files, [Overtaken("app", 0)])

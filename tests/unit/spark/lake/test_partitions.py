@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from pydanube.model.errors import InvalidRequest
 from pydanube.spark.lake.partitions import (
+    apply_transform,
     check_transform,
     delta_text,
     split,
-    transformed,
 )
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -54,18 +54,18 @@ def test_units_of_time_are_counted_from_1970_on_both_sides(moments):
         return [None if moment is None else make(moment) for moment in moments]
 
     years = each(lambda moment: moment.year - 1970)
-    assert transformed(column, "year").to_pylist() == years
+    assert apply_transform(column, "year").to_pylist() == years
     months = each(lambda moment: (moment.year - 1970) * 12 + moment.month - 1)
-    assert transformed(column, "month").to_pylist() == months
+    assert apply_transform(column, "month").to_pylist() == months
     days = each(lambda moment: (moment - EPOCH).days)
-    assert transformed(column, "day").to_pylist() == days
+    assert apply_transform(column, "day").to_pylist() == days
     hours = each(lambda moment: (moment - EPOCH) // dt.timedelta(hours=1))
-    assert transformed(column, "hour").to_pylist() == hours
+    assert apply_transform(column, "hour").to_pylist() == hours
 
 
 def test_days_of_dates_are_themselves():
     column = pa.array([dt.date(1969, 12, 31), None], pa.date32())
-    assert transformed(column, "day").to_pylist() == [-1, None]
+    assert apply_transform(column, "day").to_pylist() == [-1, None]
 
 
 def test_other_transforms_are_applied_once_to_each_value():
@@ -76,10 +76,10 @@ def test_other_transforms_are_applied_once_to_each_value():
         return None if value is None else len(value)
 
     column = pa.array(["a", "bb", "a", None], pa.string())
-    assert transformed(column, "truncate[1]", apply).to_pylist() == [1, 2, 1, None]
+    assert apply_transform(column, "truncate[1]", apply).to_pylist() == [1, 2, 1, None]
     assert seen == ["a", "bb"]
     empty = pa.array([None], pa.string())
-    assert transformed(empty, "bucket[4]", apply).to_pylist() == [None]
+    assert apply_transform(empty, "bucket[4]", apply).to_pylist() == [None]
 
 
 @pytest.mark.parametrize(

@@ -44,13 +44,13 @@ def test_a_micro_batch_that_comes_again_is_dropped_with_its_files(table, tmp_pat
     sink.commit(key, [again])
     assert numbers(table) == [1]
     assert len(data_files(tmp_path)) == 1
-    assert table.marks(["query"]) == {"query": 4}
+    assert table.app_versions(["query"]) == {"query": 4}
 
 
 def test_an_application_id_stands_for_the_query(table):
     sink, key = sink_of(table, is_named=True), of_query(0, app="mine")
     sink.commit(key, [written(sink, key, 1)])
-    assert table.marks(["mine", "query"]) == {"mine": 0, "query": None}
+    assert table.app_versions(["mine", "query"]) == {"mine": 0, "query": None}
 
 
 def test_a_batch_is_written_whenever_it_is_asked_for(table):
@@ -58,7 +58,7 @@ def test_a_batch_is_written_whenever_it_is_asked_for(table):
     for _ in range(2):
         sink.commit(OF_A_JOB, [written(sink, OF_A_JOB, 1)])
     assert numbers(table) == [1, 1]
-    assert table.marks([OF_A_JOB.app]) == {OF_A_JOB.app: None}
+    assert table.app_versions([OF_A_JOB.app]) == {OF_A_JOB.app: None}
     replacing = sink.replacing()
     replacing.commit(OF_A_JOB, [written(replacing, OF_A_JOB, 2)])
     assert numbers(table) == [2]
