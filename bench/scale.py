@@ -85,7 +85,7 @@ class Broker:
         return int(found[1]) / 1024
 
     def get(self, path: str) -> tuple[float, int]:
-        """Ask the HTTP door; how many seconds and bytes the answer took."""
+        """Request a page over HTTP; how many seconds and bytes the answer took."""
         before = time.perf_counter()
         url = self.http_url + path
         with urllib.request.urlopen(url) as answer:  # noqa: S310

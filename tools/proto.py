@@ -6,7 +6,7 @@ on purpose: generated code needs a protobuf at least as new as its compiler, and
 users bring their own protobuf.  ``tools/proto.sha256`` lets a test see that neither
 the sources nor what was generated has changed since.
 
-Services get no code: the gRPC doors read their methods from the descriptors, so the
+Services get no code: the gRPC servers read their methods from the descriptors, so the
 messages stay free of grpc.  The descriptors are in a pool of our own, because the
 process of a user may also hold another client's copy of the ``danube`` packages, and
 a pool refuses a name that it knows from another file.

@@ -146,7 +146,7 @@ in one more, whose labels are `{OTHER}`.
 
 
 def errors_page() -> str:
-    """The error tree, with its answer at every door."""
+    """The error tree, with its answer in every protocol."""
     rows = [
         (
             "&nbsp;" * 4 * depth + f"`{cls.__name__}`",

@@ -88,12 +88,12 @@ def serving(variant: Variant, directory: Path, workload: str) -> Iterator[Server
         yield Server(endpoint=endpoint, pids=(pid,))
 
 
-def _url(log: Path, door: str) -> str | None:
+def _url(log: Path, listener: str) -> str | None:
     printed = log.read_text(errors="replace")
-    if door == "stream":
+    if listener == "stream":
         found = re.search(r"danube://[\w.:\[\]-]+:\d+", printed)
         return found and found[0]
-    found = re.search(rf"^ +{door} +(\S+)$", printed, re.MULTILINE)
+    found = re.search(rf"^ +{listener} +(\S+)$", printed, re.MULTILINE)
     return found and found[1]
 
 

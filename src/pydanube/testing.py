@@ -18,8 +18,8 @@ from pydanube.broker.manifest import MetadataManifest
 from pydanube.client.client import CLOSE_TIMEOUT_S, Client, open_client
 from pydanube.metadata.memory import MemoryStore
 from pydanube.servers.config import ListenConfig
-from pydanube.servers.in_process import dial_in_process
-from pydanube.servers.stream import StreamServer, open_stream_server
+from pydanube.servers.native.connection import NativeServer, open_native_server
+from pydanube.servers.native.in_process import dial_in_process
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import MemoryFiles
 from pydanube.storage.objects import MemoryObjects
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class MemoryBroker:
     """A broker of this process; made by ``memory_broker``."""
 
-    def __init__(self, broker: Broker, server: StreamServer) -> None:
+    def __init__(self, broker: Broker, server: NativeServer) -> None:
         self.broker = broker
         self.server = server
 
@@ -52,8 +52,8 @@ class MemoryBroker:
 
     def disconnect_all(self) -> None:
         """Break every connection, as a network may; clients come back by themselves."""
-        for door in list(self.server.doors):
-            door.abort()
+        for connection in list(self.server.connections):
+            connection.abort()
 
 
 @asynccontextmanager
@@ -86,7 +86,7 @@ async def memory_broker(
             auto_create_topics=auto_create_topics,
             batch_bytes_max=batch_bytes_max((listen or ListenConfig()).frame_bytes_max),
         ) as broker,
-        open_stream_server(broker, listen) as server,
+        open_native_server(broker, listen) as server,
     ):
         try:
             yield MemoryBroker(broker, server)

@@ -1,5 +1,5 @@
 """
-Malformed requests on the gRPC doors: frames, headers, messages and their fields.
+Malformed requests on the gRPC servers: frames, headers, messages and their fields.
 
 A request is refused with a status that names the caller's mistake, or its connection is
 closed.  INTERNAL and UNKNOWN mean that the broker broke.

@@ -1,5 +1,5 @@
 """
-Malformed requests on the HTTP door: bytes, paths, headers and JSON.
+Malformed requests on the HTTP server: bytes, paths, headers and JSON.
 
 Every answer is a success or says what the caller did wrong; none has status 500.
 """

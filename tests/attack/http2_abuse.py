@@ -1,10 +1,10 @@
 """
-Floods of HTTP/2 frames on the gRPC door, beside a well-behaved publisher.
+Floods of HTTP/2 frames on the gRPC server, beside a well-behaved publisher.
 
 Each round plays one flood for a bounded number of bytes.  The publisher must go on
-while it lasts, and the door must close the connection of every flood that brings no
+while it lasts, and the server must close the connection of every flood that brings no
 request forward.  ``python -m attack.http2_abuse`` measures the publisher's latency
-beside each flood, reconnecting whenever the door closes the connection.
+beside each flood, reconnecting whenever the server closes the connection.
 """
 
 from __future__ import annotations

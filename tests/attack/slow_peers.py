@@ -1,5 +1,5 @@
 """
-Peers of the native door that are slow, silent, frozen or gone.
+Peers of the native server that are slow, silent, frozen or gone.
 
 They connect and say nothing, send half a frame and wait, ask and never read, open
 and close by the thousand, or vanish in the middle.  Others have to be served

@@ -95,7 +95,7 @@ def test_the_native_client_registers_publishes_and_decodes(broker):
     asyncio.run(run())
 
 
-def test_the_grpc_doors_register_and_publish(broker):
+def test_grpc_clients_register_and_publish(broker):
     async def use(calls, index, hostile):
         subject, topic = names_of(index, "grpc")
         call = calls.call

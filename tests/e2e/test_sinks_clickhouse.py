@@ -38,7 +38,7 @@ def clickhouse(tmp_path_factory):
 
 
 @pytest.fixture
-def door(clickhouse):
+def proxy(clickhouse):
     """The way to the engine, which can be told to fail."""
     with LocalServer(clickhouse.forward) as server:
         yield server
@@ -50,9 +50,9 @@ def table():
 
 
 @pytest.fixture
-def options(door, table):
+def options(proxy, table):
     return {
-        "url": door.url,
+        "url": proxy.url,
         "password": PASSWORD,
         "table": table,
         "retryIntervalMs": "20",
@@ -97,12 +97,12 @@ def test_a_stream_writes_each_batch_once_when_its_commit_is_forgotten(
 
 
 def test_lost_answers_and_a_busy_server_are_only_a_delay(
-    spark, door, clickhouse, table, options
+    spark, proxy, clickhouse, table, options
 ):
     options |= {"createTable": "true", "orderBy": "id", "batchRows": "100"}
     # From the first statement to the last; two tasks may meet all in any order.
     options |= {"retries": "20"}
-    door.faults.extend([Broken.BEFORE, None, Broken.AFTER, None, Answer(503)] * 12)
+    proxy.faults.extend([Broken.BEFORE, None, Broken.AFTER, None, Answer(503)] * 12)
     rows = spark.range(0, 1000, 1, 2)
     rows.write.format(FORMAT).options(**options).mode("append").save()
     found = clickhouse.query(f"SELECT count(), uniqExact(id) FROM {table}")

@@ -151,8 +151,8 @@ def clickhouse(tmp_path_factory):
 def test_a_batch_of_clickhouses_engine_is_there_once_wherever_its_commit_was_cut(
     clickhouse,
 ):
-    with LocalServer(clickhouse.forward) as door:
-        options = {"url": door.url, "password": PASSWORD, "table": "cut"}
+    with LocalServer(clickhouse.forward) as proxy:
+        options = {"url": proxy.url, "password": PASSWORD, "table": "cut"}
         wanted = ClickHouseOptions.parse(
             options | {"createTable": "true", "retries": "0"}
         )
@@ -161,11 +161,11 @@ def test_a_batch_of_clickhouses_engine_is_there_once_wherever_its_commit_was_cut
         while is_cut:
             pieces = stage(sink, number, 2)
             # That an answer is lost is the same as being cut before the next request.
-            door.faults.extend([*[None] * number, Broken.BEFORE])
+            proxy.faults.extend([*[None] * number, Broken.BEFORE])
             with suppress(Unavailable):
                 sink.commit(key(number), pieces)
-            is_cut = not door.faults
-            door.faults.clear()
+            is_cut = not proxy.faults
+            proxy.faults.clear()
             # The driver is gone, so nobody aborts; the next run has other tasks.
             write(sink, number, task_count=3)
             found = clickhouse.query("SELECT count() FROM cut GROUP BY id")

@@ -20,10 +20,10 @@ from pydanube.client.partitioned_producer import PartitionedProducer
 from pydanube.client.producer import Producer
 from pydanube.client.staging import PartWriter
 from pydanube.client.typed_producer import TypedProducer
-from pydanube.servers.stream import (
+from pydanube.servers.native.connection import (
     ConsumerChannel,
+    NativeConnection,
     ProducerChannel,
-    StreamDoor,
     listen,
 )
 from pydanube.storage.topic_log import TopicLog
@@ -66,7 +66,7 @@ async def are_gone(*types):
 
 async def connected(broker, port):
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    assert await until(lambda: broker.server.doors)
+    assert await until(lambda: broker.server.connections)
     return reader, writer
 
 
@@ -80,8 +80,8 @@ async def send_half_a_frame(broker, port):
     _, writer = await connected(broker, port)
     writer.write(header(Kind.HELLO, 0, 1, 60_000) + bytes(RECEIVE_BUFFER_BYTES))
     await writer.drain()
-    [door] = broker.server.doors
-    assert await until(lambda: door._protocol.reader.has_partial_frame)
+    [connection] = broker.server.connections
+    assert await until(lambda: connection._protocol.reader.has_partial_frame)
     writer.close()
 
 
@@ -148,9 +148,9 @@ def test_a_closed_connection_leaves_nothing_for_the_garbage_collector(use):
     async def test(broker):
         async with listen(broker.server, "127.0.0.1", 0) as port, without_collector():
             await use(broker, port)
-            assert await until(lambda: not broker.server.doors)
+            assert await until(lambda: not broker.server.connections)
             assert await are_gone(
-                StreamDoor, StreamConnection, BrokerConnection, Client
+                NativeConnection, StreamConnection, BrokerConnection, Client
             )
 
     with_broker(test)
@@ -191,7 +191,7 @@ def test_a_closed_sync_client_leaves_nothing_for_the_garbage_collector():
         async with listen(broker.server, "127.0.0.1", 0) as port, without_collector():
             await asyncio.to_thread(use, f"danube://127.0.0.1:{port}")
             assert await are_gone(
-                Client, sync.Client, sync.Producer, sync.Consumer, StreamDoor
+                Client, sync.Client, sync.Producer, sync.Consumer, NativeConnection
             )
 
     with_broker(test)

@@ -1,11 +1,11 @@
-"""What one connection of the native door may take of the broker, and for how long."""
+"""What one connection of the native server may take of the broker, and for how long."""
 
 import asyncio
 
 import pytest
 
-from pydanube.servers import stream
 from pydanube.servers.config import MIB, ListenConfig
+from pydanube.servers.native import connection as stream
 from pydanube.wire.connection import REVISION
 from pydanube.wire.frames import RECEIVE_BUFFER_BYTES, Kind, header
 from pydanube.wire.pb import stream_pb2 as pb
@@ -29,7 +29,7 @@ async def greeted(broker, revision=REVISION):
     greeting = hello()
     greeting.revision = revision
     await peer.ask(Kind.HELLO, greeting)
-    return peer, list(broker.server.doors)[-1]
+    return peer, list(broker.server.connections)[-1]
 
 
 def sweep(broker, count=1):
@@ -113,14 +113,14 @@ def test_a_long_frame_that_arrives_slowly_keeps_its_connection():
 
 def test_a_client_that_the_broker_does_not_read_from_is_not_silent():
     async def test(broker):
-        peer, door = await greeted(broker)
-        door._pause("room")
+        peer, connection = await greeted(broker)
+        connection._pause("room")
         sweep(broker, 3 * SWEEPS_MAX)
         await turns()
         assert not peer.is_closed.is_set()
         # And it learns that the broker is there, which does not see its PING.
         assert {peer.received.get_nowait().kind for _ in range(5)} == {Kind.PONG}
-        door._unpause("room")
+        connection._unpause("room")
         assert (await peer.ask(Kind.PING, pb.Ping())).kind is Kind.PONG
 
     with_broker(test)
@@ -128,13 +128,13 @@ def test_a_client_that_the_broker_does_not_read_from_is_not_silent():
 
 def test_a_client_that_takes_what_it_is_sent_is_not_silent():
     async def test(broker):
-        peer, door = await greeted(broker)
+        peer, connection = await greeted(broker)
         unsent = iter(range(100, 0, -1))
-        door._transport.get_write_buffer_size = lambda: next(unsent)
-        door.pause_writing()
+        connection._transport.get_write_buffer_size = lambda: next(unsent)
+        connection.pause_writing()
         sweep(broker, 3 * SWEEPS_MAX)
         assert not peer.is_closed.is_set()
-        door._transport.get_write_buffer_size = lambda: 1
+        connection._transport.get_write_buffer_size = lambda: 1
         sweep(broker, 3 + SWEEPS_MAX)
         await peer.is_closed.wait()
 
@@ -209,9 +209,9 @@ def test_connections_that_say_nothing_do_not_keep_others_out():
 
 def test_an_idle_connection_has_no_receive_buffer():
     async def test(broker):
-        peer, door = await greeted(broker)
+        peer, connection = await greeted(broker)
         await peer.ask(Kind.PING, pb.Ping())
-        assert door._protocol.reader._view is None
+        assert connection._protocol.reader._view is None
 
     with_broker(test)
 
@@ -228,9 +228,9 @@ def test_long_frames_wait_for_memory_in_the_order_of_their_arrival():
         assert len(memory._waiting) == 2
         peers[0].transport.close()
         await turns()
-        doors = list(broker.server.doors)
-        assert memory.holds(doors[0])
-        assert not memory.holds(doors[1])
+        connections = list(broker.server.connections)
+        assert memory.holds(connections[0])
+        assert not memory.holds(connections[1])
 
     limits = ListenConfig(receive_bytes_max=MIB, frame_bytes_max=MIB)
     with_broker(test, listen=limits)
@@ -239,7 +239,7 @@ def test_long_frames_wait_for_memory_in_the_order_of_their_arrival():
 def test_a_frame_without_progress_gives_its_memory_to_those_that_wait():
     async def test(broker):
         idle, _ = await greeted(broker)
-        active, door = await greeted(broker)
+        active, connection = await greeted(broker)
         frame = header(Kind.LIST_TOPICS, 0, 9, 700_000)
         idle.transport.write(frame + bytes(RECEIVE_BUFFER_BYTES))
         await turns()
@@ -248,7 +248,7 @@ def test_a_frame_without_progress_gives_its_memory_to_those_that_wait():
         sweep(broker, 2)
         await idle.is_closed.wait()
         await turns()
-        assert broker.server.receive_memory.holds(door)
+        assert broker.server.receive_memory.holds(connection)
 
     limits = ListenConfig(receive_bytes_max=MIB, frame_bytes_max=MIB)
     with_broker(test, listen=limits)
@@ -257,15 +257,15 @@ def test_a_frame_without_progress_gives_its_memory_to_those_that_wait():
 # How much of the event loop.
 
 
-def note_frames(door, notes, note):
-    """Add *note* to *notes* for each frame that *door* acts on."""
-    take = door._take
+def note_frames(connection, notes, note):
+    """Add *note* to *notes* for each frame that *connection* acts on."""
+    take = connection._take
 
     def note_and_take(frame):
         notes.append(note)
         take(frame)
 
-    door._take = note_and_take
+    connection._take = note_and_take
 
 
 async def open_channels(peer):
@@ -338,9 +338,9 @@ def test_a_flood_is_acted_on_in_parts_and_others_come_in_between(kind):
         await open_channels(flood)
         other = await connected(broker)
         acted_on = []
-        flood_door, other_door = broker.server.doors
-        note_frames(flood_door, acted_on, "flood")
-        note_frames(other_door, acted_on, "other")
+        flooding, other = broker.server.connections
+        note_frames(flooding, acted_on, "flood")
+        note_frames(other, acted_on, "other")
         flood.transport.write(frames_of(kind, flood, 1000))
         other.transport.write(other.machine.request(Kind.PING, pb.Ping())[1])
         assert (await other.received.get()).kind is Kind.PONG
@@ -354,14 +354,14 @@ def test_frames_that_are_dropped_count_as_work():
     async def test(broker):
         flood = await connected(broker)
         await open_channels(flood)
-        [door] = broker.server.doors
+        [connection] = broker.server.connections
         batch = batch_frame(b"", producer="p", producer_id=77)
         frame = b"".join(flood.machine.send_batch(Kind.PUBLISH, batch, 1))
         # The first one closes the channel.
         flood.transport.write(frame * 1000)
         assert (await flood.received.get()).message.code == "producer_fenced"
-        assert door._protocol.reader.has_partial_frame
-        assert door._pauses == {"turn"}
+        assert connection._protocol.reader.has_partial_frame
+        assert connection._pauses == {"turn"}
 
     with_broker(test)
 
@@ -376,8 +376,8 @@ def test_an_acknowledgement_of_many_ranges_is_applied_in_parts():
             pb.OpenConsumer(topic=TOPIC, subscription="s", name="c", start=pb.EARLIEST),
             1,
         )
-        [door] = broker.server.doors
-        subscription = door._consumers[1].subscription
+        [connection] = broker.server.connections
+        subscription = connection._consumers[1].subscription
         sizes, ack = [], subscription.ack
 
         def count(ranges, through):
@@ -401,15 +401,15 @@ def test_an_acknowledgement_of_many_ranges_is_applied_in_parts():
 
 def test_openings_of_one_connection_are_carried_out_a_few_at_a_time():
     async def test(broker):
-        peer, door = await greeted(broker)
+        peer, connection = await greeted(broker)
         running = []
-        begin = door._begin_opening
+        begin = connection._begin_opening
 
         def count(frame):
             begin(frame)
-            running.append(door._openings_running)
+            running.append(connection._openings_running)
 
-        door._begin_opening = count
+        connection._begin_opening = count
         peer.transport.write(frames_of(Kind.OPEN_PRODUCER, peer, 30))
         answers = [await peer.received.get() for _ in range(30)]
         assert {each.kind for each in answers} == {Kind.PRODUCER_OPENED}
@@ -421,7 +421,7 @@ def test_openings_of_one_connection_are_carried_out_a_few_at_a_time():
 
 def test_an_opening_that_is_closed_before_its_turn_is_given_up():
     async def test(broker):
-        peer, door = await greeted(broker)
+        peer, connection = await greeted(broker)
         count = stream.OPENINGS_MAX + 1
         opening = frames_of(Kind.OPEN_PRODUCER, peer, count)
         last = 9 + count
@@ -432,14 +432,14 @@ def test_an_opening_that_is_closed_before_its_turn_is_given_up():
         [given_up] = [each for each in answers if each.kind is Kind.ERROR]
         assert closed.channel == given_up.channel == last
         assert given_up.message.code == "closed"
-        assert door._requests == 0
+        assert connection._requests == 0
 
     with_broker(test)
 
 
 def test_large_requests_that_are_not_answered_pause_the_connection():
     async def test(broker):
-        peer, door = await greeted(broker)
+        peer, connection = await greeted(broker)
         async with broker.connect() as client:
             await client.create_topic(TOPIC)
         for _ in range(4):
@@ -451,20 +451,20 @@ def test_large_requests_that_are_not_answered_pause_the_connection():
             correlation = peer.machine._correlation
             peer.transport.write(header(Kind.FETCH, 0, correlation, len(body)) + body)
         await turns(5000)
-        assert "requests" in door._pauses
-        assert door._request_bytes <= stream.REQUEST_BYTES_MAX + 6 * MIB
+        assert "requests" in connection._pauses
+        assert connection._request_bytes <= stream.REQUEST_BYTES_MAX + 6 * MIB
 
     with_broker(test)
 
 
 def test_a_client_that_does_not_read_its_answers_is_not_asked_for_more():
     async def test(broker):
-        peer, door = await greeted(broker)
-        door.pause_writing()
+        peer, connection = await greeted(broker)
+        connection.pause_writing()
         peer.transport.write(frames_of(Kind.PING, peer, 10))
         await turns()
         assert peer.received.empty()
-        door.resume_writing()
+        connection.resume_writing()
         for _ in range(10):
             assert (await peer.received.get()).kind is Kind.PONG
 
@@ -473,13 +473,13 @@ def test_a_client_that_does_not_read_its_answers_is_not_asked_for_more():
 
 def test_what_a_client_sent_before_it_closed_is_acted_on():
     async def test(broker):
-        peer, door = await greeted(broker)
+        peer, connection = await greeted(broker)
         acted_on = []
-        note_frames(door, acted_on, "frame")
+        note_frames(connection, acted_on, "frame")
         peer.transport.write(frames_of(Kind.PING, peer, 1000))
         peer.transport.close()
         await turns(500)
-        assert not broker.server.doors
+        assert not broker.server.connections
         assert len(acted_on) == 1000
 
     with_broker(test)
@@ -489,37 +489,37 @@ def test_fetches_end_with_their_connection():
     async def test(broker):
         async with broker.connect() as client:
             await client.create_topic(TOPIC)
-        peer, door = await greeted(broker)
+        peer, connection = await greeted(broker)
         fetch = pb.Fetch(topic=TOPIC, bytes_max=1, wait_s=30)
         peer.transport.write(peer.machine.request(Kind.FETCH, fetch)[1])
         await turns()
-        assert door._fetching
+        assert connection._fetching
         peer.transport.close()
         await turns()
-        assert not door._fetching
+        assert not connection._fetching
 
     with_broker(test)
 
 
 def test_a_channel_may_be_opened_again_as_soon_as_its_opening_has_failed():
     async def test(broker):
-        peer, door = await greeted(broker)
+        peer, connection = await greeted(broker)
         opening = pb.OpenProducer(topic="/default/missing", name="p")
         _, first = peer.machine.request(Kind.OPEN_PRODUCER, opening, 1)
         peer.transport.write(first)
         answered = asyncio.Event()
-        answer = door._answer
+        answer = connection._answer
 
         def answer_and_open_again(frame, kind, message):
             answer(frame, kind, message)
             if not answered.is_set():
                 answered.set()
                 again = peer.machine.request(Kind.OPEN_PRODUCER, opening, 1)[1]
-                reader = door._protocol.reader
+                reader = connection._protocol.reader
                 reader.get_buffer()[: len(again)] = again
-                door.buffer_updated(len(again))
+                connection.buffer_updated(len(again))
 
-        door._answer = answer_and_open_again
+        connection._answer = answer_and_open_again
         failures = []
         asyncio.get_running_loop().set_exception_handler(
             lambda _, context: failures.append(context)
@@ -528,25 +528,25 @@ def test_a_channel_may_be_opened_again_as_soon_as_its_opening_has_failed():
             assert (await peer.received.get()).kind is Kind.ERROR
         await turns()
         assert not failures
-        assert not door._opening
+        assert not connection._opening
 
     with_broker(test)
 
 
 def test_a_connection_that_is_closing_takes_no_more_turns():
     async def test(broker):
-        _, door = await greeted(broker)
-        door._pause("room")
-        door._transport._is_closing = True
+        _, connection = await greeted(broker)
+        connection._pause("room")
+        connection._transport._is_closing = True
         begun = []
-        begin = door._begin_turn
+        begin = connection._begin_turn
 
         def count():
             begun.append(None)
             begin()
 
-        door._begin_turn = count
-        door._unpause("room")
+        connection._begin_turn = count
+        connection._unpause("room")
         await turns()
         assert len(begun) == 1
 

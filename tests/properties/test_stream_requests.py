@@ -7,8 +7,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pydanube.servers.in_process import PipeEnd
-from pydanube.servers.stream_requests import REQUESTS
+from pydanube.servers.native.in_process import PipeEnd
+from pydanube.servers.native.requests import REQUESTS
 from pydanube.wire.connection import REVISION, StreamConnection
 from pydanube.wire.frames import KINDS, Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
@@ -125,7 +125,7 @@ def test_any_request_is_answered_by_what_it_asks_for_or_by_a_reason(asked):
             await client.create_namespace("ns")
             await client.create_subscription("/default/t", "s")
         peer = Peer()
-        PipeEnd.connect(peer, broker.server.new_door())
+        PipeEnd.connect(peer, broker.server.new_connection())
         greeting = hello()
         greeting.revision = REVISION
         await peer.ask(Kind.HELLO, greeting)

@@ -1,9 +1,9 @@
 """
-Golden transcripts of the admin door: ``admin/*.txt``.
+Golden transcripts of the admin server: ``admin/*.txt``.
 
 A line at the margin is a request, the indented lines under it are the answer: the
 message, in which what is 0 is left out, or the status and its text.  ``#`` begins a
-comment.  What is not asked of the admin door, such as consuming, begins with ``@``.
+comment.  What is not asked of the admin server, such as consuming, begins with ``@``.
 To accept changed answers: ``pytest tests/scenarios --rewrite``, and read the diff.
 """
 
@@ -21,9 +21,9 @@ from google.protobuf.message_factory import GetMessageClass
 from pydanube.model.errors import BrokerError
 from pydanube.servers.grpc.admin import admin_services
 from pydanube.servers.grpc.admin_brokers import BrokerAddresses
-from pydanube.servers.grpc.client_door import schema_registry
-from pydanube.servers.grpc.ids import number_of
-from pydanube.servers.grpc.server import open_door
+from pydanube.servers.grpc.danube_server import schema_registry
+from pydanube.servers.grpc.id_registry import number_of
+from pydanube.servers.grpc.server import open_grpc_server
 from pydanube.testing import memory_broker
 from pydanube.wire.pb import danube_admin_pb2 as pb
 from pydanube.wire.pb import schema_registry_pb2
@@ -47,7 +47,7 @@ SERVICES = {
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_admin_door_answers_as_written(path, is_rewriting):
+def test_admin_server_answers_as_written(path, is_rewriting):
     written = path.read_text()
     played = asyncio.run(play(written))
     if is_rewriting:
@@ -56,12 +56,12 @@ def test_admin_door_answers_as_written(path, is_rewriting):
 
 
 async def play(text):
-    """The transcript with the answers that the door gives now."""
+    """The transcript with the answers that the server gives now."""
     lines = []
     async with (
         asyncio.timeout(TIMEOUT_S),
         memory_broker() as broker,
-        open_door(
+        open_grpc_server(
             "127.0.0.1",
             0,
             [*admin_services(broker.broker, ADDRESSES), schema_registry(broker.broker)],

@@ -1,5 +1,5 @@
 """
-Golden transcripts of the door for clients of Danube: ``client/*.txt``.
+Golden transcripts of the server for clients of Danube: ``client/*.txt``.
 
 A line at the margin is a request, the indented lines under it are the answer: the
 message, or the status and its text.  ``#`` begins a comment.  A number that the
@@ -24,7 +24,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from pydanube.model.names import NamespaceName, TopicName
 from pydanube.model.policy import NamespacePolicy
-from pydanube.servers.grpc.client_door import open_client_door
+from pydanube.servers.grpc.danube_server import open_danube_server
 from pydanube.testing import memory_broker
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube.wire.pb import schema_registry_pb2
@@ -44,7 +44,7 @@ PACKAGES = {
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_client_door_answers_as_written(path, is_rewriting):
+def test_danube_server_answers_as_written(path, is_rewriting):
     written = path.read_text()
     played = asyncio.run(play(written))
     if is_rewriting:
@@ -53,7 +53,7 @@ def test_client_door_answers_as_written(path, is_rewriting):
 
 
 async def play(text):
-    """The transcript with the answers that the door gives now."""
+    """The transcript with the answers that the server gives now."""
     lines = []
     options = {}
     if "\n@without-auto-creation\n" in text:
@@ -88,9 +88,9 @@ class Transcript:
         self.numbers = {}
 
     async def open(self):
-        self.door_stack = AsyncExitStack()
-        self.door = await self.door_stack.enter_async_context(
-            open_client_door(
+        self.server_stack = AsyncExitStack()
+        self.server = await self.server_stack.enter_async_context(
+            open_danube_server(
                 self.broker,
                 "127.0.0.1",
                 0,
@@ -104,7 +104,7 @@ class Transcript:
     async def close(self):
         for stream in self.streams.values():
             stream.cancel()
-        await self.door_stack.aclose()
+        await self.server_stack.aclose()
 
     async def play(self, line):
         for name, number in self.numbers.items():
@@ -144,7 +144,7 @@ class Transcript:
         found = self.callers.get(self.name)
         if found is None:
             found = self.callers[self.name] = await self.stack.enter_async_context(
-                connected(self.door.port)
+                connected(self.server.port)
             )
         return found
 
@@ -210,10 +210,10 @@ class Transcript:
 
     async def do_hang_up(self, name="stream"):
         """@hang-up [STREAM]: the client does not want it any more"""
-        before = self.door.consumers.stream_count
+        before = self.server.consumers.stream_count
         self.streams.pop(name).cancel()
-        # The door is told in its own time.
-        while self.door.consumers.stream_count == before:  # noqa: ASYNC110
+        # The server is told in its own time.
+        while self.server.consumers.stream_count == before:  # noqa: ASYNC110
             await asyncio.sleep(0)
         return []
 
@@ -234,8 +234,8 @@ class Transcript:
         return []
 
     async def do_restart(self):
-        """@restart: the door closes, and another one opens at another port"""
-        await self.door_stack.aclose()
+        """@restart: the server closes, and another one opens at another port"""
+        await self.server_stack.aclose()
         self.callers.clear()
         await self.open()
         return []

@@ -2,7 +2,7 @@
 A broker and its users in one deterministic run: everything that can go wrong, does.
 
 What is real.  The broker is the one that ``servers.run`` puts together: journal,
-sealing, segments, topics, subscriptions and the native protocol's door.  The
+sealing, segments, topics, subscriptions and the native protocol's server.  The
 applications use the real client.  Between them run the real bytes.
 
 What is simulated.  Time: the event loop's clock jumps to the next timer when nobody

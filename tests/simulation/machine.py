@@ -16,7 +16,7 @@ from pydanube.broker.broker import open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.metadata.memory import MemoryStore
 from pydanube.model.errors import BrokerError, CorruptJournal
-from pydanube.servers.stream import StreamServer, open_stream_server
+from pydanube.servers.native.connection import NativeServer, open_native_server
 from pydanube.storage.journal import open_journal
 from pydanube.storage.objects import MemoryObjects
 from pydanube.storage.storage import open_storage
@@ -65,14 +65,14 @@ class BrokerProcess:
         self.broker: Broker | None = None
         self.storage: Storage | None = None
         self._machine = machine
-        self._server: StreamServer | None = None
+        self._server: NativeServer | None = None
         self._stop = asyncio.Event()
         self.died = asyncio.Event()
 
     def new_protocol(self) -> asyncio.BufferedProtocol:
         """See network.Listener."""
         assert self._server is not None
-        return self._server.new_door()
+        return self._server.new_connection()
 
     def stop(self) -> None:
         """Ask the broker to stop in good order."""
@@ -101,7 +101,7 @@ class BrokerProcess:
         self._machine.note("stops" if storage.failure is None else "is sick, and stops")
 
     @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[StreamServer]:
+    async def _opened(self) -> AsyncIterator[NativeServer]:
         machine, host = self._machine, self.host
         store: Any = ProcessMetadata(host, machine.metadata_service, machine.metadata)
         async with (
@@ -124,7 +124,7 @@ class BrokerProcess:
                 new_broker_id=lambda: "the broker",
                 wall_clock_us=machine.clock.us,
             ) as self.broker,
-            open_stream_server(self.broker) as server,
+            open_native_server(self.broker) as server,
         ):
             yield server
 

@@ -1,4 +1,4 @@
-"""Brokers without doors, over a store and a storage that outlive them."""
+"""Brokers without servers, over a store and a storage that outlive them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def with_world(test, *worlds) -> None:
 
 
 def with_bare_broker(test, **options) -> None:
-    """Run *test* with a broker that has no doors."""
+    """Run *test* with a broker that has no servers."""
 
     async def run(world) -> None:
         async with world.broker(**options) as broker:

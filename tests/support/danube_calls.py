@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from pydanube.servers.grpc.client_door import open_client_door
+from pydanube.servers.grpc.danube_server import open_danube_server
 from pydanube.testing import memory_broker
 from pydanube.wire.pb import danube_api_pb2 as pb
 from support.grpc_calls import Caller, connected
@@ -159,41 +159,41 @@ class Stream:
 
 
 class DanubeWorld:
-    """A broker in this process with a door, and its clients."""
+    """A broker in this process with a server, and its clients."""
 
-    def __init__(self, broker: Any, door: Any) -> None:
+    def __init__(self, broker: Any, server: Any) -> None:
         self.broker = broker
-        self.door = door
+        self.server = server
 
     @asynccontextmanager
     async def client(self):
         """A client over a connection of its own."""
-        async with connected(self.door.port) as call:
+        async with connected(self.server.port) as call:
             yield DanubeCalls(call)
 
     async def until_streams(self, count: int) -> None:
-        """Wait until the door has noticed how many streams there are."""
+        """Wait until the server has noticed how many streams there are."""
         for _ in range(10_000):
-            if self.door.consumers.stream_count == count:
+            if self.server.consumers.stream_count == count:
                 return
             await asyncio.sleep(0.001)
-        raise AssertionError(f"there are {self.door.consumers.stream_count} streams")
+        raise AssertionError(f"there are {self.server.consumers.stream_count} streams")
 
 
 @asynccontextmanager
 async def danube_world(**options: Any):
-    """A broker of its own and the door to it."""
+    """A broker of its own and the server to it."""
     async with (
         asyncio.timeout(TEST_TIMEOUT_S),
         memory_broker(**options) as memory,
-        open_client_door(
+        open_danube_server(
             *(memory.broker, "127.0.0.1", 0),
             wall_clock_us=lambda: time.time_ns() // 1000,
             window_messages_max=1000,
             refusal_pause_s=0,
-        ) as door,
+        ) as server,
     ):
-        yield DanubeWorld(memory.broker, door)
+        yield DanubeWorld(memory.broker, server)
 
 
 def with_danube(test: Any, **options: Any) -> Any:

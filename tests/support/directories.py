@@ -10,7 +10,9 @@ import pydanube
 from pydanube.servers.config import load_config
 from pydanube.servers.run import serve
 
-PORTS = {f"listen.{door}_port": 0 for door in ("stream", "grpc", "admin", "http")}
+PORTS = {
+    f"listen.{listener}_port": 0 for listener in ("stream", "grpc", "admin", "http")
+}
 
 
 @asynccontextmanager

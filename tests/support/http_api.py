@@ -16,7 +16,7 @@ TIMEOUT_S = 30
 
 @dataclass
 class State:
-    """What the HTTP door knows of a broker."""
+    """What the HTTP server knows of a broker."""
 
     found: object = None
 

@@ -1,4 +1,4 @@
-"""Consumers without a door, which keep what they are sent, message by message."""
+"""Consumers without a server, which keep what they are sent, message by message."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from pydanube.client.client import open_client
-from pydanube.servers.in_process import PipeEnd
+from pydanube.servers.native.in_process import PipeEnd
 from pydanube.wire.connection import StreamConnection
 from pydanube.wire.frames import FRAME_BYTES_MAX, Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
@@ -37,25 +37,25 @@ class ScriptedBroker:
             ),
         }
         """By the kind of a request, a function from its message to the answer."""
-        self.doors = []
+        self.connections = []
 
     def connect(self, **options):
         """A client of this broker."""
         return open_client(self._dial, url="danube://scripted", **options)
 
-    def new_door(self):
+    def new_connection(self):
         """The broker's end of a new connection."""
-        door = ScriptedDoor(self)
-        self.doors.append(door)
-        return door
+        connection = ScriptedConnection(self)
+        self.connections.append(connection)
+        return connection
 
     async def _dial(self, factory):
         connection = factory()
-        PipeEnd.connect(connection, self.new_door())
+        PipeEnd.connect(connection, self.new_connection())
         return connection
 
 
-class ScriptedDoor(asyncio.BufferedProtocol):
+class ScriptedConnection(asyncio.BufferedProtocol):
     """One connection of a ScriptedBroker."""
 
     def __init__(self, broker):

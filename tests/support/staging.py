@@ -1,4 +1,4 @@
-"""Parts that are staged at a broker without doors."""
+"""Parts that are staged at a broker without servers."""
 
 from __future__ import annotations
 

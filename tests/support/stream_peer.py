@@ -1,8 +1,8 @@
-"""A client of the native door that sends what it is told and notes what comes."""
+"""A client of the native server that sends what it is told and notes what comes."""
 
 import asyncio
 
-from pydanube.servers.in_process import PipeEnd
+from pydanube.servers.native.in_process import PipeEnd
 from pydanube.wire.connection import StreamConnection
 from pydanube.wire.frames import Kind, Side
 from support.streams import hello
@@ -36,7 +36,7 @@ class Peer(asyncio.BufferedProtocol):
 
 async def connected(broker, *, greet=True):
     peer = Peer()
-    PipeEnd.connect(peer, broker.server.new_door())
+    PipeEnd.connect(peer, broker.server.new_connection())
     if greet:
         await peer.ask(Kind.HELLO, hello())
     return peer

@@ -65,7 +65,7 @@ def run_bench(
     """
     Measure the broker at *url*, a row at a time.
 
-    With *grpc_url* its door for clients of the original Danube is measured, too.
+    With *grpc_url*, measure its gRPC listener too.
 
     Producer and consumer are processes of their own.  Topics under
     ``/default/bench-…`` are made for it and deleted.

@@ -1,7 +1,7 @@
 """
 A broker: the topics it serves, and what may be done with them.
 
-It knows nothing of connections.  A door parses, calls one of the methods here,
+It knows nothing of connections.  A server parses, calls one of the methods here,
 and translates the result; what it may hold on to is a ``Topic``, a
 ``ProducerSession`` and a ``Subscription``.
 """
@@ -142,7 +142,7 @@ class Broker:
         self.gathering = Gathering(self._loop, batch_bytes_max=batch_bytes_max)
         """Takes messages one by one, for any topic."""
         self.known_consumers = KnownConsumers(store)
-        """Whom a door has to know again after a restart."""
+        """The consumers that the gRPC server has to know again after a restart."""
         self._namespaces = Namespaces(store, wall_clock_us)
         self._holds = Holds(store, wall_clock_us)
         self._catalog = Catalog(store, self._namespaces, wall_clock_us)
@@ -722,7 +722,7 @@ class Broker:
         A place for a producer that does not number its messages.
 
         Its messages are published by ``gathering``.  It keeps the place until its
-        door says that it is gone; if it comes again meanwhile under the same name,
+        server says that it is gone; if it comes again meanwhile under the same name,
         it has the same place.  Otherwise as ``open_producer``.
         """
         self._refuse_when_draining()
@@ -1082,7 +1082,7 @@ class Broker:
 
     @property
     def has_room(self) -> bool:
-        """Whether doors may go on taking batches."""
+        """Whether servers may go on taking batches."""
         return self.storage.has_room and self._schemas.hall.has_room
 
     async def room(self) -> None:

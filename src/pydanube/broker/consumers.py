@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 class ConsumerPort(Protocol):
     """
-    The far end of a consumer, as a door provides it.
+    The far end of a consumer, as a server provides it.
 
-    None of these waits: a door writes to its transport's buffer, which the
+    None of these waits: a server writes to its transport's buffer, which the
     consumer's own credit bounds.
     """
 

@@ -1,7 +1,7 @@
 """
 Single messages become batches.
 
-A door that takes messages one by one, as the gRPC API does, hands them over here.
+A server that takes messages one by one, as the gRPC API does, hands them over here.
 All that arrive for a topic in one turn of the event loop, from any number of
 producers, become one batch and one append; each caller is told about its own
 message.  An Arrow batch costs some twenty microseconds whether it holds one message
@@ -104,7 +104,7 @@ class Gathering:
     What has arrived in this turn of the event loop and is not published yet.
 
     Bounds: A group of messages is published when it has ``GATHERED_BYTES_MAX``, a
-        turn lasts as long as the doors have something to hand over, and they ask
+        turn lasts as long as the servers have something to hand over, and they ask
         for room as they do for batches.
     """
 

@@ -1,7 +1,7 @@
 """
 A subscription of a stored topic: at least once, with a position that is saved.
 
-Facts come synchronously, from doors and from the log; what they lead to is
+Facts come synchronously, from servers and from the log; what they lead to is
 queued and carried out by one task, strictly in order.  The task lives as long
 as the subscription has consumers, or messages that have to be dead-lettered.
 
@@ -444,7 +444,7 @@ class ReliableSubscription(Subscription):
             except CorruptSegment as error:
                 self._on_corrupt(error)
         if wake.is_set():
-            # Let the doors run: what we sent must get out, acks must get in.
+            # Let the servers run: what we sent must get out, acks must get in.
             await asyncio.sleep(0)
             return
         deadline = self._next_deadline()

@@ -43,7 +43,7 @@ SLOW_MAX = 2
 """The most batches in threads that may wait for another process."""
 
 HELD_BYTES_MAX = 64 * 1024 * 1024
-"""With so much waiting at the gates of all topics, doors take no more batches."""
+"""With so much waiting at the gates of all topics, servers take no more batches."""
 
 VERSIONS_MAX = 100
 """So many versions of its subject are remembered by one gate."""

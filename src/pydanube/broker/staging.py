@@ -2,7 +2,7 @@
 Staged batches: parts that are stored, and published by one commit.
 
 What a part is stands in ``staged_parts``, how it is committed in ``staged_commits``.
-Here is what may be asked of both, in the order that a door asks it.
+Here is what may be asked of both, in the order that a server asks it.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Staging:
 
     @property
     def has_room(self) -> bool:
-        """Whether doors may go on taking batches that are to be staged."""
+        """Whether servers may go on taking batches that are to be staged."""
         return self._files.has_room
 
     async def room(self) -> None:

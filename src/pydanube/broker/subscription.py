@@ -1,7 +1,7 @@
 """
 The shell around a dispatch machine: feeds it facts, carries out its effects.
 
-Facts come synchronously, from doors.  How messages come to consumers is what the
+Facts come synchronously, from servers.  How messages come to consumers is what the
 two kinds of subscription differ in: see ``reliable`` and ``direct``.
 """
 
@@ -284,7 +284,7 @@ class Subscription:
         raise NotImplementedError
 
     def send(self, consumer: Consumer, frame: BatchFrame, effect: Deliver) -> None:
-        """Hand *frame*, what *effect* asks for, to *consumer*'s door."""
+        """Hand *frame*, what *effect* asks for, to *consumer*'s server."""
         attempt = effect.attempt
         self.counts.deliver(frame.count, frame.byte_count, is_again=attempt > 1)
         consumer.port.deliver(frame, attempt)

@@ -284,7 +284,7 @@ class Topic:
 
     def publish_delay_s(self, now: float) -> float:
         """
-        For how long a door should take nothing for this topic; 0: it may go on.
+        For how long a server should take nothing for this topic; 0: it may go on.
 
         Whatever it brings is taken all the same, and makes the next delay longer.
         """

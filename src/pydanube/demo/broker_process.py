@@ -62,11 +62,11 @@ def running_broker(
         _end(process)
 
 
-def printed_url(log_file: Path, door: str) -> str:
-    """The URL of one of the doors, of which a broker that is ready has told."""
+def printed_url(log_file: Path, listener: str) -> str:
+    """Return the URL of one listener, as printed by a broker that is ready."""
     printed = log_file.read_text(errors="replace")
-    found = re.search(rf"^ +{door} +(\S+)$", printed, re.MULTILINE)
-    assert found is not None, f"the broker has not told of {door}"
+    found = re.search(rf"^ +{listener} +(\S+)$", printed, re.MULTILINE)
+    assert found is not None, f"the broker has not printed {listener}"
     return found[1]
 
 

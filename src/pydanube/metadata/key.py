@@ -3,7 +3,7 @@ Typed paths: where a value lives in the metadata store, and how it is written.
 
 Values are JSON, so that an operator can read a store with any tool, and decoded
 into the type that the key names, so that a value of another shape is noticed at
-the door and not three calls later.
+construction and not three calls later.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 The errors of pydanube, sorted by what the caller should do.
 
-Both sides of a connection use this tree: the broker raises, the door sends the
+Both sides of a connection use this tree: the broker raises, the server sends the
 code, the client raises the same class again.  A code is wire format: it never
 changes its meaning and is never used twice.
 """

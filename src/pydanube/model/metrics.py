@@ -2,7 +2,7 @@
 Every metric of a broker, declared once: name, kind, meaning, unit, labels.
 
 The broker counts in plain integers where things happen and, when it is asked,
-reports ``Sample``s that name a declaration from this page.  The HTTP door puts them
+reports ``Sample``s that name a declaration from this page.  The HTTP server puts them
 into Prometheus' words; nothing else knows Prometheus.  Names follow its conventions:
 counters end in ``_total``, bytes and seconds are part of the name.
 """
@@ -106,31 +106,31 @@ RECEIVE_BYTES = _gauge(
     "bytes",
     "Memory of partly received frames of the native protocol.",
 )
-DOOR_CONNECTIONS = _gauge(
-    "danube_door_connections",
+LISTENER_CONNECTIONS = _gauge(
+    "danube_listener_connections",
     "connections",
     "Open connections of the other ports: grpc, admin or http.",
-    "door",
+    "listener",
 )
-DOOR_CONNECTIONS_REFUSED = _counter(
-    "danube_door_connections_refused_total",
+LISTENER_CONNECTIONS_REFUSED = _counter(
+    "danube_listener_connections_refused_total",
     "connections",
     "Connections of these ports that were closed because there were too many.",
-    "door",
+    "listener",
 )
-DOOR_CONNECTIONS_TIMED_OUT = _counter(
-    "danube_door_connections_timed_out_total",
+LISTENER_CONNECTIONS_TIMED_OUT = _counter(
+    "danube_listener_connections_timed_out_total",
     "connections",
     "Connections of these ports that were closed because the peer was silent or did "
     "not complete a request in time.",
-    "door",
+    "listener",
 )
-DOOR_CONNECTIONS_BROKEN = _counter(
-    "danube_door_connections_broken_total",
+LISTENER_CONNECTIONS_BROKEN = _counter(
+    "danube_listener_connections_broken_total",
     "connections",
     "Connections of these ports that were closed because the peer broke the protocol, "
     "sent too many frames without a purpose, or held too much memory.",
-    "door",
+    "listener",
 )
 PRODUCERS = _gauge("danube_producers", "producers", "Open producers.")
 CONSUMERS = _gauge("danube_consumers", "consumers", "Open consumers.")

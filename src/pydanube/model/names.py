@@ -1,5 +1,5 @@
 """
-Names, parsed once at the door.
+Names, parsed once when they arrive.
 
 A ``TopicName`` that exists is valid: there is no other way to have one.
 """

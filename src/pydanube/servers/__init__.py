@@ -1,1 +1,1 @@
-"""The doors of the broker: each translates, calls the broker, translates back."""
+"""The servers of the broker: each translates, calls the broker, translates back."""

@@ -1,4 +1,4 @@
-"""The connections of one door, how many there may be, and what became of them."""
+"""The connections of one listener, how many there may be, and what became of them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, kw_only=True)
 class ConnectionCounts:
-    """The connections of one door that does not speak the native protocol."""
+    """The connections of one listener that does not speak the native protocol."""
 
-    door: str
+    listener: str
     """``grpc``, ``admin`` or ``http``."""
     connections_max: int
     open_count: int = 0

@@ -30,10 +30,10 @@ from pydanube.servers.directory import (
     hold_directory,
     watching_directory,
 )
-from pydanube.servers.garbage import collecting_when_quiet
+from pydanube.servers.garbage_collection import collect_when_idle
 from pydanube.servers.grpc.admin import admin_services
 from pydanube.servers.grpc.admin_brokers import BrokerAddresses
-from pydanube.servers.grpc.client_door import open_client_door, schema_registry
+from pydanube.servers.grpc.danube_server import open_danube_server, schema_registry
 from pydanube.servers.grpc.server import open_listener
 from pydanube.servers.http.server import open_http
 from pydanube.servers.identity import (
@@ -42,8 +42,8 @@ from pydanube.servers.identity import (
     refuse_lost_metadata,
 )
 from pydanube.servers.logs import configure_logging
+from pydanube.servers.native.connection import NativeServer, listen, open_native_server
 from pydanube.servers.samples import samples_of
-from pydanube.servers.stream import StreamServer, listen, open_stream_server
 from pydanube.storage.files import DirectoryFiles
 from pydanube.storage.journal import open_journal
 from pydanube.storage.objects import DirectoryObjects
@@ -81,17 +81,17 @@ class RunningBroker:
 
 
 class BrokerState:
-    """What the HTTP door shows of a broker that is starting, serving or stopping."""
+    """What the HTTP server shows of a broker that is starting, serving or stopping."""
 
     def __init__(self, connections: Sequence[ConnectionCounts] = ()) -> None:
         self._connections = connections
         self._reason: BrokerError | None = Unavailable("the broker is starting")
         self._broker: Broker | None = None
-        self._server: StreamServer | None = None
+        self._server: NativeServer | None = None
         self._services: Sequence[Service] = ()
 
     def on_serving(
-        self, broker: Broker, server: StreamServer, services: Sequence[Service]
+        self, broker: Broker, server: NativeServer, services: Sequence[Service]
     ) -> None:
         """Clients may come."""
         self._broker, self._server, self._services = broker, server, services
@@ -146,8 +146,8 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
     """
     listens = config.listen
     counts = {
-        door: ConnectionCounts(door=door, connections_max=listens.connections_max)
-        for door in ("grpc", "admin", "http")
+        name: ConnectionCounts(listener=name, connections_max=listens.connections_max)
+        for name in ("grpc", "admin", "http")
     }
     state = BrokerState(list(counts.values()))
     host = listens.host
@@ -174,7 +174,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 staging_files=DirectoryFiles(directory.staging),
                 staging=config.staging,
             ) as broker,
-            open_stream_server(broker, config.listen) as server,
+            open_native_server(broker, config.listen) as server,
             listen(server, host, config.listen.stream_port) as stream_port,
             _open_grpc(broker, config, http_port, counts) as (
                 grpc_port,
@@ -228,10 +228,10 @@ async def _open_grpc(
     http_port: int,
     counts: Mapping[str, ConnectionCounts],
 ) -> AsyncIterator[tuple[int, int, Sequence[Service]]]:
-    """Both gRPC doors; gives their ports and services."""
+    """Open both gRPC servers; gives their ports and services."""
     listens = config.listen
     async with (
-        open_client_door(
+        open_danube_server(
             broker,
             listens.host,
             listens.grpc_port,
@@ -241,7 +241,7 @@ async def _open_grpc(
             connect_url=listens.connect_url,
             counts=counts["grpc"],
             receive_bytes_max=listens.receive_bytes_max,
-        ) as door,
+        ) as danube,
         open_listener(
             *(listens.host, listens.admin_port),
             name="administrators",
@@ -250,15 +250,15 @@ async def _open_grpc(
             receive_bytes_max=listens.receive_bytes_max,
         ) as admin,
     ):
-        broker.dead_letters.broker_address = door.addresses.broker_url
+        broker.dead_letters.broker_address = danube.addresses.broker_url
         addresses = BrokerAddresses(
-            broker_url=door.addresses.broker_url,
+            broker_url=danube.addresses.broker_url,
             admin_url=url_of(listens.host, admin.port),
             metrics_address=f"{in_url(listens.host)}:{http_port}",
         )
         services = [*admin_services(broker, addresses), schema_registry(broker)]
         async with admin.serving(services):
-            yield door.port, admin.port, [*door.services, *services]
+            yield danube.port, admin.port, [*danube.services, *services]
 
 
 def run(
@@ -308,7 +308,7 @@ async def _run(config: BrokerConfig, announce: Callable[[RunningBroker], None]) 
             async with serve(config) as running:
                 announce(running)
                 async with (
-                    collecting_when_quiet(),
+                    collect_when_idle(),
                     watching_directory(running.directory),
                 ):
                     await stop.wait()

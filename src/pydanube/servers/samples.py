@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from pydanube.model.metrics import Sample
     from pydanube.servers.connections import ConnectionCounts
     from pydanube.servers.grpc.services import Service
-    from pydanube.servers.stream import StreamServer
+    from pydanube.servers.native.connection import NativeServer
 
 
 def samples_of(
     broker: Broker,
-    server: StreamServer,
+    server: NativeServer,
     services: Sequence[Service],
     connections: Sequence[ConnectionCounts] = (),
     *,
@@ -34,24 +34,24 @@ def samples_of(
     for errors in (server.errors, *(service.errors for service in services)):
         for code, count in errors.items():
             yield metrics.ERRORS, (code,), count
-    yield metrics.CONNECTIONS, (), len(server.doors)
+    yield metrics.CONNECTIONS, (), len(server.connections)
     yield metrics.CONNECTIONS_OPENED, (), server.connections_total
     yield metrics.CONNECTIONS_REFUSED, (), server.refused_total
     yield metrics.CONNECTIONS_TIMED_OUT, (), server.timed_out_total
     yield metrics.RECEIVE_BYTES, (), server.receive_memory.reserved_bytes
     for counts in connections:
-        door = (counts.door,)
-        yield metrics.DOOR_CONNECTIONS, door, counts.open_count
-        yield metrics.DOOR_CONNECTIONS_REFUSED, door, counts.refused_total
-        yield metrics.DOOR_CONNECTIONS_TIMED_OUT, door, counts.silent_total
-        yield metrics.DOOR_CONNECTIONS_BROKEN, door, counts.abusive_total
+        listener = (counts.listener,)
+        yield metrics.LISTENER_CONNECTIONS, listener, counts.open_count
+        yield metrics.LISTENER_CONNECTIONS_REFUSED, listener, counts.refused_total
+        yield metrics.LISTENER_CONNECTIONS_TIMED_OUT, listener, counts.silent_total
+        yield metrics.LISTENER_CONNECTIONS_BROKEN, listener, counts.abusive_total
     yield metrics.TOPICS, (), len(broker.topics)
     yield from _totals(broker, server)
     yield from _of_topics(broker)
     yield from _of_storage(broker)
 
 
-def _totals(broker: Broker, server: StreamServer) -> Iterator[Sample]:
+def _totals(broker: Broker, server: NativeServer) -> Iterator[Sample]:
     topics = list(broker.topics.values())
     subscriptions = [s for topic in topics for s in topic.subscriptions.values()]
     yield metrics.PRODUCERS, (), sum(len(t.places) for t in topics)

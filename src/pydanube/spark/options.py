@@ -1,5 +1,5 @@
 """
-What a user can say with ``option(...)`` when topics are read, parsed once at the door.
+What a user can say with ``option(...)`` when topics are read, parsed once on entry.
 
 Whatever is said, it is either options that make sense or an error that names the
 option.  Pure, as the names in ``option_table.py`` are.

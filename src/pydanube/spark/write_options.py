@@ -1,5 +1,5 @@
 """
-What a user can say with ``option(...)`` where topics are written, parsed at the door.
+What a user can say with ``option(...)`` where topics are written, parsed on entry.
 
 ``OPTIONS`` is the one place that knows the names: parsing refuses any other, and the
 table in ``docs/guide/spark-write.md`` is made from it.

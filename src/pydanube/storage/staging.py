@@ -62,7 +62,7 @@ SYNC_BYTES = 32 * 1024 * 1024
 """So much of a part is written before the disk is told to begin, so that the end of a
 large part does not wait for all of it."""
 PENDING_BYTES_MAX = 64 * 1024 * 1024
-"""With so much waiting for the disk, doors take no more batches."""
+"""With so much waiting for the disk, servers take no more batches."""
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _NAME = re.compile(r"([0-9]{20})\.part")

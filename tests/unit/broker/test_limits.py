@@ -157,7 +157,7 @@ def test_a_batch_with_a_large_message_is_refused_whole():
 
 
 @pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE])
-def test_doors_are_told_to_wait_when_a_topic_is_published_to_too_fast(policy):
+def test_publish_delay_is_positive_when_a_topic_is_published_to_too_fast(policy):
     async def test(broker, topic):
         now = asyncio.get_running_loop().time()
         assert topic.publish_delay_s(now) == 0.0

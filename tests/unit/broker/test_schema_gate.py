@@ -497,7 +497,7 @@ def test_what_breaks_while_a_batch_is_judged_breaks_only_this_batch(caplog):
 
 
 @pytest.mark.slow
-def test_doors_are_asked_to_wait_when_very_much_waits():
+def test_publishing_has_to_wait_when_very_much_waits():
     async def test(broker, store, producer):
         half = bytes(schema_gate.HELD_BYTES_MAX // 2)
         assert broker.has_room

@@ -6,7 +6,7 @@ import pytest
 
 import pydanube
 from pydanube.client.client import parse_url
-from pydanube.servers import stream
+from pydanube.servers.native import connection as stream
 from pydanube.wire.frames import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.running import TOPIC, published, with_broker, with_client
@@ -243,7 +243,7 @@ def test_a_producer_says_on_closing_how_much_is_not_acknowledged():
             )
             with pytest.raises(pydanube.Closed):
                 await pending[0]
-        assert broker.doors[0].is_closed.is_set()
+        assert broker.connections[0].is_closed.is_set()
 
     asyncio.run(test())
 
@@ -274,11 +274,11 @@ def test_closing_what_has_nothing_open_ends_without_an_error():
             client.consumer(TOPIC, subscription="s"),
         ):
             pass
-        [door] = broker.doors
-        assert door.is_closed.is_set()
-        assert Kind.CLOSE_CONSUMER in door.received
+        [connection] = broker.connections
+        assert connection.is_closed.is_set()
+        assert Kind.CLOSE_CONSUMER in connection.received
         # Once one of them has waited in vain, the others do not.
-        assert Kind.CLOSE_PRODUCER not in door.received
+        assert Kind.CLOSE_PRODUCER not in connection.received
 
     asyncio.run(test())
 
@@ -305,7 +305,7 @@ def test_an_interrupted_body_does_not_wait_for_ever():
                 ):
                     producer.send_nowait(b"m")
                     raise ZeroDivisionError
-        assert broker.doors[0].is_closed.is_set()
+        assert broker.connections[0].is_closed.is_set()
 
     asyncio.run(test())
 

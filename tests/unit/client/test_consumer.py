@@ -571,8 +571,8 @@ def test_what_was_acknowledged_before_a_seek_comes_again_after_it():
                 await c.ack(await c.receive_batch(timeout_s=5))
                 await c.seek("earliest")
                 # What is sent again with a new connection is not what was before.
-                for door in list(broker.server.doors):
-                    door.abort()
+                for connection in list(broker.server.connections):
+                    connection.abort()
                 assert await received(c, 3) == numbers(3)
 
     with_broker(test)
@@ -724,8 +724,8 @@ def test_a_message_from_before_the_connection_broke_can_be_acknowledged():
             await published(client, *numbers(2))
             async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
                 batch = await c.receive_batch(timeout_s=5)
-                for door in list(broker.server.doors):
-                    door.abort()
+                for connection in list(broker.server.connections):
+                    connection.abort()
                 await c.receive(timeout_s=5)
                 await c.ack(batch)
             assert await cursor_of(client) == 2

@@ -289,8 +289,8 @@ def test_a_broken_connection_loses_nothing():
                     seen.add(message.payload)
                     await consumer.ack(message)
                     if len(seen) == 100:
-                        for door in list(broker.server.doors):
-                            door.abort()
+                        for connection in list(broker.server.connections):
+                            connection.abort()
 
     with_broker(test)
 

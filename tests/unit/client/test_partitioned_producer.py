@@ -214,8 +214,8 @@ def test_producers_go_on_after_a_broken_connection():
                 for n in range(30):
                     producer.send_nowait(str(n))
                     if n == 10:
-                        for door in list(broker.server.doors):
-                            door.abort()
+                        for connection in list(broker.server.connections):
+                            connection.abort()
                 await producer.flush()
             found = await contents(client)
         sent = [payload for messages in found.values() for _, payload in messages]

@@ -6,8 +6,8 @@ import pytest
 
 import pydanube
 from pydanube.model.policy import NamespacePolicy
-from pydanube.servers import stream
 from pydanube.servers.config import ListenConfig
+from pydanube.servers.native import connection as stream
 from pydanube.wire.frames import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.running import TOPIC, with_broker, with_client
@@ -499,8 +499,8 @@ def test_an_exclusive_producer_keeps_its_place_when_its_connection_breaks():
             client.producer(TOPIC, name="me", access="exclusive") as mine,
         ):
             await mine.send(b"1")
-            for door in list(broker.server.doors):
-                door.abort()
+            for connection in list(broker.server.connections):
+                connection.abort()
             assert (await mine.send(b"2")).offset == 1
 
     with_broker(test)
@@ -593,8 +593,8 @@ def test_who_lost_the_only_place_to_another_is_told_and_does_not_fight():
             one.producer(TOPIC, name="first", **options) as first,
         ):
             await first.send(b"1")
-            for door in list(broker.server.doors):
-                door.abort()
+            for connection in list(broker.server.connections):
+                connection.abort()
             async with two.producer(TOPIC, name="second", **options) as second:
                 with pytest.raises(pydanube.ProducerFenced):
                     await first.send(b"2")
@@ -626,7 +626,7 @@ def test_a_receipt_with_unequal_lists_breaks_the_connection():
             pending = producer.send_nowait(b"message")
             await asyncio.sleep(0)
             receipt = pb.Receipt(base_sequence=[0, 1], base_offset=[0])
-            broker.doors[0].send(Kind.RECEIPT, receipt, 1)
+            broker.connections[0].send(Kind.RECEIPT, receipt, 1)
             with pytest.raises(pydanube.ProtocolViolation, match="2 sequences and 1"):
                 await pending
 

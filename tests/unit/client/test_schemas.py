@@ -7,7 +7,8 @@ import pytest
 
 import pydanube
 from pydanube import Compatibility, Schema, SchemaPolicy, SchemaType
-from pydanube.servers import stream, stream_schemas
+from pydanube.servers.native import connection as stream
+from pydanube.servers.native import schemas as stream_schemas
 from support.running import TOPIC, published, with_client
 
 

@@ -10,7 +10,7 @@ import pytest
 import pydanube
 import pydanube.sync
 from pydanube.client import sync
-from pydanube.servers.stream import listen
+from pydanube.servers.native.connection import listen
 from pydanube.testing import memory_broker
 from support.scripted_broker import ScriptedBroker
 

@@ -8,7 +8,7 @@ import pydanube
 from pydanube import Schema
 from pydanube.client import written
 from pydanube.client.written import WrittenSchemas
-from pydanube.servers import stream
+from pydanube.servers.native import connection as stream
 from pydanube.wire.frames import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.running import TOPIC, published, received, with_broker, with_client

@@ -1,4 +1,4 @@
-"""Every error has an answer in the language of every door."""
+"""Every error has an answer in every protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP door over a broker that is only a state."""
+"""The HTTP server over a broker that is only a state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 @dataclass
 class State:
-    """A broker as its HTTP door sees it."""
+    """A broker as its HTTP server sees it."""
 
     reason: BrokerError | None = None
     counted: list[Sample] = field(default_factory=list)
@@ -177,7 +177,7 @@ def test_an_idle_connection_does_not_hold_up_the_end() -> None:
     asyncio.run(main())
 
 
-def test_an_error_of_the_body_closes_the_door() -> None:
+def test_an_error_of_the_body_closes_the_server() -> None:
     ports = []
 
     async def main() -> None:

@@ -32,10 +32,10 @@ def test_what_schemas_refuse_is_counted_by_topic_and_reason():
     asyncio.run(main())
 
 
-def test_connections_of_each_door_are_counted():
+def test_connections_of_each_listener_are_counted():
     async def main():
         async with memory_broker() as memory:
-            counts = ConnectionCounts(door="grpc", connections_max=2)
+            counts = ConnectionCounts(listener="grpc", connections_max=2)
             assert [counts.admit() for _ in range(3)] == [True, True, False]
             counts.lose()
             samples = samples_of(
@@ -45,10 +45,10 @@ def test_connections_of_each_door_are_counted():
                 sample[0]: sample[2] for sample in samples if sample[1] == ("grpc",)
             }
             assert found == {
-                metrics.DOOR_CONNECTIONS: 2,
-                metrics.DOOR_CONNECTIONS_REFUSED: 1,
-                metrics.DOOR_CONNECTIONS_TIMED_OUT: 0,
-                metrics.DOOR_CONNECTIONS_BROKEN: 0,
+                metrics.LISTENER_CONNECTIONS: 2,
+                metrics.LISTENER_CONNECTIONS_REFUSED: 1,
+                metrics.LISTENER_CONNECTIONS_TIMED_OUT: 0,
+                metrics.LISTENER_CONNECTIONS_BROKEN: 0,
             }
 
     asyncio.run(main())

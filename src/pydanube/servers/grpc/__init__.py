@@ -1,1 +1,1 @@
-"""The gRPC doors: what clients and tools of the original Danube connect to."""
+"""The gRPC servers: what clients and tools of the original Danube connect to."""

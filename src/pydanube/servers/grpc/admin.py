@@ -1,4 +1,4 @@
-"""The admin door: the services of ``danube_admin`` over one broker."""
+"""The administration server: the services of ``danube_admin`` over one broker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydanube.model.ids import number_of
 from pydanube.servers.grpc.admin_brokers import NO_CLUSTER, BrokerAdmin
 from pydanube.servers.grpc.admin_namespaces import NamespaceAdmin
 from pydanube.servers.grpc.admin_topics import TopicAdmin
-from pydanube.servers.grpc.services import Service, Unserved
+from pydanube.servers.grpc.services import Service, UnimplementedService
 from pydanube.wire.pb import danube_admin_pb2 as pb
 
 if TYPE_CHECKING:
@@ -28,6 +28,6 @@ def admin_services(broker: Broker, addresses: BrokerAddresses) -> list[Service]:
         Service(services["BrokerAdmin"], BrokerAdmin(broker, broker_id, addresses)),
         Service(services["NamespaceAdmin"], NamespaceAdmin(broker)),
         Service(services["TopicAdmin"], TopicAdmin(broker, broker_id)),
-        Service(cluster, Unserved(cluster, NO_CLUSTER)),
-        Service(security, Unserved(security, NO_SECURITY)),
+        Service(cluster, UnimplementedService(cluster, NO_CLUSTER)),
+        Service(security, UnimplementedService(security, NO_SECURITY)),
     ]

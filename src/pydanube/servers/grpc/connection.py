@@ -66,7 +66,7 @@ TIMEOUT_S_MAX = 24 * 3600.0
 
 
 class GrpcServer:
-    """All connections of one door."""
+    """All connections of one gRPC server."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class GrpcServer:
         keepalive_s: float = KEEPALIVE_S,
     ) -> None:
         self.counts = counts or ConnectionCounts(
-            door="grpc", connections_max=CONNECTIONS_MAX
+            listener="grpc", connections_max=CONNECTIONS_MAX
         )
         self.held_bytes = 0
         """Received bytes of all requests that are not answered."""
@@ -124,7 +124,7 @@ class GrpcServer:
             connection.go_away()
         calls = [task for each in connections for task in each.calls.values()]
         calls += [
-            self.run(each.answered()) for each in connections if each.is_answering
+            self.run(each.all_answered()) for each in connections if each.is_answering
         ]
         if calls:
             await asyncio.wait(calls, timeout=grace_s)
@@ -278,7 +278,7 @@ class GrpcProtocol(asyncio.Protocol):
         """Whether calls are being answered without tasks."""
         return bool(self._answering)
 
-    async def answered(self) -> None:
+    async def all_answered(self) -> None:
         """Wait until none is any more."""
         while self._answering:
             self._answered.clear()
@@ -379,12 +379,12 @@ class GrpcProtocol(asyncio.Protocol):
     ) -> bool:
         """Begin to answer a call without a task, if that is possible."""
         self._answering.add(number)
-        answered = partial(self._on_answer, number, method)
+        on_answer = partial(self._on_answer, number, method)
         try:
-            if call(method.request_of(data), answered):
+            if call(method.request_of(data), on_answer):
                 return True
         except Exception as error:  # noqa: BLE001  # The caller is told.
-            answered(error)
+            on_answer(error)
             return True
         self._end_answering(number)
         return False

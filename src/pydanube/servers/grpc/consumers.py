@@ -1,9 +1,9 @@
 """
 The service ``danube.ConsumerService``: consumers come, get messages, acknowledge.
 
-A consumer subscribes in one call and opens its stream in another, so the door keeps
-what lies between them.  A *subscriber* is a consumer that subscribed, by name; it has
-a *seat* as long as it is attached to its subscription: from the call to Subscribe
+A consumer subscribes in one call and opens its stream in another, so the server keeps
+what lies between them.  A *registration* is a consumer that subscribed, by name; it has
+a *session* as long as it is attached to its subscription: from the call to Subscribe
 until its stream ends, or until it gives no sign of life.
 """
 
@@ -36,9 +36,9 @@ from pydanube.model.names import (
     parse_subscription,
 )
 from pydanube.model.policy import Start, SubscriptionType
-from pydanube.servers.grpc.ids import Register
-from pydanube.servers.grpc.pace import Pace
+from pydanube.servers.grpc.id_registry import IdRegistry
 from pydanube.servers.grpc.services import StatusError
+from pydanube.servers.grpc.window import AdaptiveWindow
 from pydanube.storage.journal import settle
 from pydanube.wire.danube_api import messages_to_wire, type_from_wire
 from pydanube.wire.grpc import StatusCode
@@ -55,14 +55,14 @@ if TYPE_CHECKING:
     from pydanube.wire.batches import BatchFrame
 
 SILENT_AFTER_S = 15.0
-"""A consumer without a stream that says nothing for so long loses its seat.  Clients
+"""A consumer without a stream that says nothing for so long loses its session.  Clients
 check their health every 5 s."""
 
 FORGOTTEN_AFTER_S = 600.0
-"""So long a consumer without a seat may open its stream again without subscribing,
+"""So long a consumer without a session may open its stream again without subscribing,
 also if the broker was started again meanwhile."""
 
-SUBSCRIBERS_MAX = 100_000
+REGISTRATIONS_MAX = 100_000
 """So many are known; of more, those that were silent longest are forgotten early."""
 
 REPLACED_PEERS_MAX = 16
@@ -81,11 +81,11 @@ WINDOW_BYTES = 4 * 1024 * 1024
 _parse_topic = lru_cache(maxsize=4096)(TopicName.parse)
 
 
-class Subscriber:
-    """A consumer as this door knows it."""
+class ConsumerRegistration:
+    """A consumer that subscribed through this server, by name."""
 
     __slots__ = (
-        *("key", "key_filters", "last_seen", "name", "number", "replaced", "seat"),
+        *("key", "key_filters", "last_seen", "name", "number", "replaced", "session"),
         *("stored", "subscription", "topic", "type"),
     )
 
@@ -104,7 +104,7 @@ class Subscriber:
         self.key_filters = key_filters
         self.key = (str(topic), subscription, name)
         self.number = 0
-        self.seat: Seat | None = None
+        self.session: ConsumerSession | None = None
         self.stored: ConsumerRecord | None = None
         """What the broker would know of it after a restart."""
         self.last_seen = 0.0
@@ -114,18 +114,18 @@ class Subscriber:
         self.replaced: dict[str, None] = {}
 
     @classmethod
-    def restored(cls, number: int, record: ConsumerRecord) -> Subscriber:
-        """The subscriber of before a restart."""
-        subscriber = cls(
+    def restored(cls, number: int, record: ConsumerRecord) -> ConsumerRegistration:
+        """The registration of before a restart."""
+        registration = cls(
             TopicName.parse(record.topic),
             SubscriptionName(record.subscription),
             record.consumer,
             record.type,
             record.key_filters,
         )
-        subscriber.number = number
-        subscriber.stored = record
-        return subscriber
+        registration.number = number
+        registration.stored = record
+        return registration
 
     def record(self) -> ConsumerRecord:
         """What is to be known after a restart."""
@@ -138,12 +138,12 @@ class Subscriber:
         )
 
 
-class Seat:
-    """A subscriber's consumer in its subscription, and what waits for its stream."""
+class ConsumerSession:
+    """A registration's consumer in its subscription, and what waits for its stream."""
 
     def __init__(
         self,
-        subscriber: Subscriber,
+        registration: ConsumerRegistration,
         topic: Topic,
         subscription: Subscription,
         *,
@@ -151,9 +151,9 @@ class Seat:
         broker_url: str,
         window_messages_max: int,
         clock: Callable[[], float],
-        on_lost: Callable[[Seat], None],
+        on_lost: Callable[[ConsumerSession], None],
     ) -> None:
-        self.subscriber = subscriber
+        self.registration = registration
         self.topic = topic
         self.subscription = subscription
         self.peer = peer
@@ -163,13 +163,15 @@ class Seat:
         self.has_stream = False
         self.consumer: Consumer
         self.reason: BrokerError | None = None
-        """Why the seat is lost."""
+        """Why the session is lost."""
         self._broker_url = broker_url
         self._clock = clock
         self._on_lost = on_lost
         # A non-reliable topic has no acknowledgements that could show the pace.
-        self._pace = (
-            Pace(window_messages_max) if isinstance(topic, ReliableTopic) else None
+        self._window = (
+            AdaptiveWindow(window_messages_max)
+            if isinstance(topic, ReliableTopic)
+            else None
         )
         self._queue: deque[BatchFrame] = deque()
         self._delivered = 0
@@ -195,18 +197,18 @@ class Seat:
         self.reason = reason
         self._queue.clear()
         self._wake.set()
-        subscriber = self.subscriber
+        registration = self.registration
         if isinstance(reason, ConsumerReplaced) and self.successor != self.peer:
-            subscriber.replaced[self.peer] = None
-            if len(subscriber.replaced) > REPLACED_PEERS_MAX:
-                del subscriber.replaced[next(iter(subscriber.replaced))]
+            registration.replaced[self.peer] = None
+            if len(registration.replaced) > REPLACED_PEERS_MAX:
+                del registration.replaced[next(iter(registration.replaced))]
         self._on_lost(self)
 
     # The stream.
 
     async def send(self, context: Context) -> None:
         """
-        Send what comes, until the seat is lost or the client ends it.
+        Send what comes, until the session is lost or the client ends it.
 
         Raises:
             StatusError, Unavailable, Corrupt: Why it is lost, as the client is told.
@@ -246,13 +248,13 @@ class Seat:
         if not self.has_stream or self.reason is not None:
             return
         in_flight, messages, byte_count = self.subscription.flow_of(self.consumer)
-        if self._pace is None:
+        if self._window is None:
             room = DIRECT_WINDOW - self._unwritten - messages
         else:
-            self._pace.on_progress(
+            self._window.on_progress(
                 self._delivered - in_flight, in_flight, self._clock()
             )
-            room = self._pace.window - in_flight - messages
+            room = self._window.window - in_flight - messages
         room_bytes = WINDOW_BYTES - self._unwritten_bytes - byte_count
         if room > 0 or room_bytes * 2 > WINDOW_BYTES:
             self.subscription.credit(self.consumer, max(0, room), max(0, room_bytes))
@@ -276,8 +278,10 @@ class Consumers:
         self._window_messages_max = window_messages_max
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._known: Register[Subscriber] = Register("consumer")
-        self._seats: defaultdict[Subscription, dict[Seat, None]] = defaultdict(dict)
+        self._known: IdRegistry[ConsumerRegistration] = IdRegistry("consumer")
+        self._sessions: defaultdict[Subscription, dict[ConsumerSession, None]] = (
+            defaultdict(dict)
+        )
         # Subscriptions of which something was acknowledged in this turn of the loop.
         self._progressed: dict[Subscription, None] = {}
         # Who is not known any more, and is still in the broker's list.
@@ -288,9 +292,9 @@ class Consumers:
         """Take up whom the broker knew before it was started."""
         now = self._clock()
         for number, record in (await self._broker.known_consumers.load()).items():
-            subscriber = Subscriber.restored(number, record)
-            subscriber.last_seen = now
-            self._known.restore(subscriber.key, number, subscriber)
+            registration = ConsumerRegistration.restored(number, record)
+            registration.last_seen = now
+            self._known.restore(registration.key, number, registration)
 
     # The service.
 
@@ -314,23 +318,25 @@ class Consumers:
         except QuotaExceeded as error:
             raise StatusError(StatusCode.PERMISSION_DENIED, str(error)) from error
         key = (str(topic_name), name, consumer_name)
-        subscriber = self._known.find(key)
-        if subscriber is None:
-            subscriber = Subscriber(topic_name, name, consumer_name, type_, ())
-        subscriber.type = type_
-        if subscriber.seat is None:
-            subscriber.key_filters = (
+        registration = self._known.find(key)
+        if registration is None:
+            registration = ConsumerRegistration(
+                topic_name, name, consumer_name, type_, ()
+            )
+        registration.type = type_
+        if registration.session is None:
+            registration.key_filters = (
                 tuple(request.key_filters)
                 if type_ is SubscriptionType.KEY_SHARED
                 else ()
             )
-        self._attach_new(subscriber, topic, subscription, context.peer())
-        if not subscriber.number:
-            subscriber.number = self._known.add(key, subscriber)
-        await self._store(subscriber)
+        self._attach_new(registration, topic, subscription, context.peer())
+        if not registration.number:
+            registration.number = self._known.add(key, registration)
+        await self._store(registration)
         return pb.ConsumerResponse(
             request_id=request.request_id,
-            consumer_id=subscriber.number,
+            consumer_id=registration.number,
             consumer_name=consumer_name,
         )
 
@@ -344,16 +350,18 @@ class Consumers:
         once, to another one or to the next stream of this one.
         """
         try:
-            seat = await self._seat_for_stream(request.consumer_id, context.peer())
+            session = await self._session_for_stream(
+                request.consumer_id, context.peer()
+            )
         except (StatusError, BrokerError):
             await asyncio.sleep(self._refusal_pause_s)
             raise
         try:
             # Some clients wait for it before they believe that there is a stream.
             await context.send_initial_metadata()
-            await seat.send(context)
+            await session.send(context)
         finally:
-            self._leave(seat)
+            self._leave(session)
 
     async def ack(self, request: pb.AckRequest, context: Context) -> pb.AckResponse:
         """
@@ -389,64 +397,66 @@ class Consumers:
     @property
     def stream_count(self) -> int:
         """How many consumers are being sent to."""
-        seats = (seat for seats in self._seats.values() for seat in seats)
-        return sum(seat.has_stream for seat in seats)
+        sessions = (
+            session for sessions in self._sessions.values() for session in sessions
+        )
+        return sum(session.has_stream for session in sessions)
 
     def is_healthy(self, number: int) -> bool:
         """Whether a consumer may go on as it is; asking is a sign of its life."""
-        subscriber = self._known.get(number)
-        if subscriber is None or subscriber.seat is None:
+        registration = self._known.get(number)
+        if registration is None or registration.session is None:
             return False
-        subscriber.last_seen = self._clock()
+        registration.last_seen = self._clock()
         return True
 
     def sweep(self) -> None:
         """Let those go that are gone, and forget who has been silent for very long."""
         now = self._clock()
         known = self._known.values()
-        for subscriber in known:
-            seat = subscriber.seat
-            if seat is None:
+        for registration in known:
+            session = registration.session
+            if session is None:
                 continue
-            if seat.has_stream:
-                # Other doors and timeouts make room as well.
-                seat.grant()
-            elif now - subscriber.last_seen >= SILENT_AFTER_S:
-                self._leave(seat)
-        silent = [each for each in known if each.seat is None]
-        silent.sort(key=lambda subscriber: subscriber.last_seen)
-        excess = len(known) - SUBSCRIBERS_MAX
-        for at, subscriber in enumerate(silent):
-            if at < excess or now - subscriber.last_seen >= FORGOTTEN_AFTER_S:
-                self._known.remove(subscriber.key)
-                self._forgotten.append(subscriber.number)
+            if session.has_stream:
+                # Acks over other protocols and timeouts make room as well.
+                session.grant()
+            elif now - registration.last_seen >= SILENT_AFTER_S:
+                self._leave(session)
+        silent = [each for each in known if each.session is None]
+        silent.sort(key=lambda registration: registration.last_seen)
+        excess = len(known) - REGISTRATIONS_MAX
+        for at, registration in enumerate(silent):
+            if at < excess or now - registration.last_seen >= FORGOTTEN_AFTER_S:
+                self._known.remove(registration.key)
+                self._forgotten.append(registration.number)
 
     def close(self) -> None:
         """End every stream; the broker is stopping."""
         self._is_closed = True
-        for subscriber in self._known.values():
-            seat = subscriber.seat
-            if seat is not None:
-                self._leave(seat)
-                seat.close(Draining("the broker is stopping (draining)"))
+        for registration in self._known.values():
+            session = registration.session
+            if session is not None:
+                self._leave(session)
+                session.close(Draining("the broker is stopping (draining)"))
 
     # What follows.
 
     def _attach_new(
         self,
-        subscriber: Subscriber,
+        registration: ConsumerRegistration,
         topic: Topic,
         subscription: Subscription,
         peer: str,
-    ) -> Seat:
-        """A seat for somebody who subscribes."""
+    ) -> ConsumerSession:
+        """A session for somebody who subscribes."""
         try:
-            seat = self._attach(subscriber, topic, subscription, peer)
+            session = self._attach(registration, topic, subscription, peer)
         except ConsumerBusy as error:
             raise StatusError(
                 StatusCode.PERMISSION_DENIED,
                 f"Not able to subscribe to the topic {topic.name} due to Not allowed "
-                f"to add the Consumer: {subscriber.name}, the Exclusive subscription "
+                f"to add the Consumer: {registration.name}, the Exclusive subscription "
                 "can't be shared with other consumers",
             ) from error
         except QuotaExceeded as error:
@@ -457,66 +467,68 @@ class Consumers:
                     f"Not able to subscribe to the topic {topic.name} due to {error}",
                 ) from error
             raise
-        subscriber.replaced.pop(peer, None)
-        return seat
+        registration.replaced.pop(peer, None)
+        return session
 
-    async def _seat_for_stream(self, number: int, peer: str) -> Seat:
-        """The seat to which a stream is about to be opened."""
+    async def _session_for_stream(self, number: int, peer: str) -> ConsumerSession:
+        """The session to which a stream is about to be opened."""
         self._refuse_when_closed()
-        subscriber = self._known.get(number)
-        if subscriber is None:
+        registration = self._known.get(number)
+        if registration is None:
             # Not NOT_FOUND, after which some clients never come back.
             raise Unavailable(
                 f"The consumer with the id {number} does not exist; subscribe again"
             )
-        if peer in subscriber.replaced:
+        if peer in registration.replaced:
             raise StatusError(
                 StatusCode.NOT_FOUND,
                 f"The consumer with the id {number} is another one now, which "
-                f"subscribed under the same name {subscriber.name}",
+                f"subscribed under the same name {registration.name}",
             )
-        seat = subscriber.seat
-        if seat is None or seat.has_stream:
-            seat = await self._attach_again(subscriber, peer)
-        seat.has_stream = True
-        seat.peer = peer
-        return seat
+        session = registration.session
+        if session is None or session.has_stream:
+            session = await self._attach_again(registration, peer)
+        session.has_stream = True
+        session.peer = peer
+        return session
 
-    async def _store(self, subscriber: Subscriber) -> None:
-        record = subscriber.record()
-        if record == subscriber.stored:
+    async def _store(self, registration: ConsumerRegistration) -> None:
+        record = registration.record()
+        if record == registration.stored:
             return
         forgotten, self._forgotten = self._forgotten, []
         gone = [number for number in forgotten if self._known.get(number) is None]
-        await self._broker.known_consumers.change({subscriber.number: record}, gone)
-        subscriber.stored = record
+        await self._broker.known_consumers.change({registration.number: record}, gone)
+        registration.stored = record
 
-    async def _attach_again(self, subscriber: Subscriber, peer: str) -> Seat:
-        """A seat for somebody who opens a stream again without subscribing."""
+    async def _attach_again(
+        self, registration: ConsumerRegistration, peer: str
+    ) -> ConsumerSession:
+        """A session for somebody who opens a stream again without subscribing."""
         try:
-            topic = await self._broker.topic(subscriber.topic)
-            subscription = topic.find_subscription(subscriber.subscription)
-            if subscription.type is not subscriber.type:
+            topic = await self._broker.topic(registration.topic)
+            subscription = topic.find_subscription(registration.subscription)
+            if subscription.type is not registration.type:
                 raise SubscriptionNotFound(
                     f"{subscription.name} is {subscription.type.value} now"
                 )
-            return self._attach(subscriber, topic, subscription, peer)
+            return self._attach(registration, topic, subscription, peer)
         except BrokerError as error:
             # The next call to Subscribe has the answer that fits.
             raise Unavailable(
-                f"The consumer with the id {subscriber.number} has lost its place: "
+                f"The consumer with the id {registration.number} has lost its place: "
                 f"{error}; subscribe again"
             ) from error
 
     def _attach(
         self,
-        subscriber: Subscriber,
+        registration: ConsumerRegistration,
         topic: Topic,
         subscription: Subscription,
         peer: str,
-    ) -> Seat:
-        seat = Seat(
-            subscriber,
+    ) -> ConsumerSession:
+        session = ConsumerSession(
+            registration,
             topic,
             subscription,
             peer=peer,
@@ -525,32 +537,32 @@ class Consumers:
             clock=self._clock,
             on_lost=self._on_lost,
         )
-        before = subscriber.seat
+        before = registration.session
         if before is not None:
             before.successor = peer
-        seat.consumer = subscription.attach(
-            subscriber.name, seat, key_filters=subscriber.key_filters
+        session.consumer = subscription.attach(
+            registration.name, session, key_filters=registration.key_filters
         )
-        subscriber.seat = seat
-        subscriber.last_seen = self._clock()
-        self._seats[subscription][seat] = None
-        return seat
+        registration.session = session
+        registration.last_seen = self._clock()
+        self._sessions[subscription][session] = None
+        return session
 
-    def _leave(self, seat: Seat) -> None:
+    def _leave(self, session: ConsumerSession) -> None:
         """The consumer is gone; what it had is delivered again."""
-        seat.subscription.detach(seat.consumer)
-        self._on_lost(seat)
+        session.subscription.detach(session.consumer)
+        self._on_lost(session)
 
-    def _on_lost(self, seat: Seat) -> None:
-        seats = self._seats.get(seat.subscription)
-        if seats is not None:
-            seats.pop(seat, None)
-            if not seats:
-                del self._seats[seat.subscription]
-        subscriber = seat.subscriber
-        if subscriber.seat is seat:
-            subscriber.seat = None
-            subscriber.last_seen = self._clock()
+    def _on_lost(self, session: ConsumerSession) -> None:
+        sessions = self._sessions.get(session.subscription)
+        if sessions is not None:
+            sessions.pop(session, None)
+            if not sessions:
+                del self._sessions[session.subscription]
+        registration = session.registration
+        if registration.session is session:
+            registration.session = None
+            registration.last_seen = self._clock()
 
     async def _message_of(
         self, request: pb.AckRequest | pb.NackRequest, doing: str
@@ -584,8 +596,8 @@ class Consumers:
     def _grant(self) -> None:
         progressed, self._progressed = self._progressed, {}
         for subscription in progressed:
-            for seat in list(self._seats.get(subscription, ())):
-                seat.grant()
+            for session in list(self._sessions.get(subscription, ())):
+                session.grant()
 
     def _refuse_when_closed(self) -> None:
         if self._is_closed:

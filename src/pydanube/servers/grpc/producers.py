@@ -19,7 +19,7 @@ from pydanube.model.errors import (
 from pydanube.model.names import TopicName, parse_client_name
 from pydanube.model.policy import TopicPolicy
 from pydanube.servers.errors import grpc_status_of_publish
-from pydanube.servers.grpc.ids import Register
+from pydanube.servers.grpc.id_registry import IdRegistry
 from pydanube.servers.grpc.services import StatusError
 from pydanube.wire.danube_api import (
     access_from_wire,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pydanube.broker.topic import Published, Topic
     from pydanube.model.policy import ProducerAccess
     from pydanube.model.schemas import SchemaReference
-    from pydanube.servers.grpc.services import Answered, Context
+    from pydanube.servers.grpc.services import Context, OnAnswer
 
 GONE_AFTER_S = 30.0
 """A producer that neither sends nor checks its health for so long is gone: it counts
@@ -54,7 +54,7 @@ PRODUCERS_MAX = 100_000
 
 
 class Producer:
-    """A producer that was created through this door."""
+    """A producer that was created through this server."""
 
     __slots__ = (
         "access",
@@ -96,7 +96,7 @@ class Producers:
         self._clock = clock
         self._wall_clock_us = wall_clock_us
         self._loop = asyncio.get_running_loop()
-        self._known: Register[Producer] = Register("producer")
+        self._known: IdRegistry[Producer] = IdRegistry("producer")
 
     # The service.
 
@@ -157,7 +157,7 @@ class Producers:
         return pb.MessageResponse(request_id=request.request_id)
 
     def send_message_nowait(
-        self, request: pb.StreamMessage, answered: Answered
+        self, request: pb.StreamMessage, on_answer: OnAnswer
     ) -> bool:
         """Publish one message if nothing has to be waited for first."""
         producer = self._producer_of(request)
@@ -168,7 +168,7 @@ class Producers:
         producer.last_seen = now
         try:
             place.check()
-            published = partial(_answer, answered, request.request_id)
+            published = partial(_answer, on_answer, request.request_id)
             self._gather(producer, place, request, published)
         except BrokerError as error:
             raise _refusal(error) from error
@@ -307,9 +307,9 @@ def _refusal(error: BrokerError) -> StatusError:
 
 
 def _answer(
-    answered: Answered, request_id: int, offset: int, error: BrokerError | None
+    on_answer: OnAnswer, request_id: int, offset: int, error: BrokerError | None
 ) -> None:
-    answered(
+    on_answer(
         pb.MessageResponse(request_id=request_id) if error is None else _refusal(error)
     )
 

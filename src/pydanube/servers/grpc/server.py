@@ -1,4 +1,4 @@
-"""A gRPC server in the broker's event loop: what both doors are made of."""
+"""A gRPC server in the broker's event loop: the base of both gRPC servers."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ STOP_S = 1.0
 
 
 @asynccontextmanager
-async def open_door(
+async def open_grpc_server(
     host: str, port: int, services: Sequence[Service], *, name: str, flag: str
 ) -> AsyncIterator[int]:
     """
     Serve *services* for the body; gives the port, a free one if it was 0.
 
-    *name* is what the door is called in an error, *flag* the option that would
+    *name* is what the server is called in an error, *flag* the option that would
     choose another port.
 
     Raises:
@@ -95,7 +95,7 @@ async def open_listener(
     host: str, port: int, *, name: str, flag: str, **limits: Any
 ) -> AsyncIterator[Listener]:
     """
-    Take a port for the body; see ``open_door``, and ``GrpcServer`` for *limits*.
+    Take a port for the body; see ``open_grpc_server``, and ``GrpcServer`` for *limits*.
 
     Raises:
         InvalidConfig: Nobody can listen there.

@@ -60,14 +60,14 @@ class Context(Protocol):
 
 Call = Callable[[Any, Context], Awaitable[Any]]
 
-Answered = Callable[[Any], None]
+OnAnswer = Callable[[Any], None]
 """Called once with the answer to a call, or with the exception that it failed with."""
 
-CallNowait = Callable[[Any, Answered], bool]
+CallNowait = Callable[[Any, OnAnswer], bool]
 """
 Begins to answer a request, without a task; says whether it did.
 
-If it returns true, it calls ``Answered`` at once or later.  If it returns false or
+If it returns true, it calls ``OnAnswer`` at once or later.  If it returns false or
 raises, it does not: then the coroutine answers, or the caller is told of the exception.
 It cannot be cancelled.
 """
@@ -106,7 +106,7 @@ class Method:
 
 
 class Service:
-    """One service of a door."""
+    """One service of a gRPC server."""
 
     def __init__(self, descriptor: ServiceDescriptor, implementation: object) -> None:
         """
@@ -132,7 +132,7 @@ class Service:
         if isinstance(error, StatusError):
             self.errors[error.status.name.lower()] += 1
             return error.status, str(error)
-        # One request breaks; the door must not.  It is ours to mend.
+        # A bug fails this request, not the server.
         log.error("a request to %s failed", self.name, exc_info=error)
         self.errors[BrokerError.code] += 1
         return StatusCode.INTERNAL, f"the broker failed: {error!r}"
@@ -150,7 +150,7 @@ class Service:
         )
 
 
-class Unserved:
+class UnimplementedService:
     """A service whose every method says in one sentence why it is not there."""
 
     def __init__(self, descriptor: ServiceDescriptor, sentence: str) -> None:

@@ -58,7 +58,7 @@ def answering(
         except ClientDisconnect:
             return problem(InvalidRequest("the request ended before its body"))
         except Exception as error:
-            # One request breaks; the door must not.  It is ours to mend.
+            # A bug fails this request, not the server.
             log.exception("%s %s failed", request.method, request.url.path)
             return problem(BrokerError(f"the broker failed: {error!r}"))
         return answer if isinstance(answer, Response) else document(answer)
@@ -82,7 +82,7 @@ def done() -> Response:
 
 
 def problem(error: BrokerError) -> Response:
-    """What went wrong, with the code that stands for it in every other door."""
+    """What went wrong, with the code that stands for it in every other protocol."""
     return Response(json_of(error), http_status_of(error), media_type=_JSON)
 
 

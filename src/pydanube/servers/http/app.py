@@ -1,4 +1,4 @@
-"""What the HTTP door answers; it asks the broker and holds no logic of its own."""
+"""The HTTP application; it asks the broker and holds no logic of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydanube.model.version import __version__
 from pydanube.servers.errors import http_status_of
 from pydanube.servers.http.answers import on_http_error
 from pydanube.servers.http.api import api
-from pydanube.servers.http.guard import Guard
+from pydanube.servers.http.same_origin import SameOriginMiddleware
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class BrokerState(Protocol):
-    """What the HTTP door needs to know of a broker; asked on the broker's loop."""
+    """What the HTTP server needs to know of a broker; asked on the broker's loop."""
 
     def why_not_ready(self) -> BrokerError | None:
         """Why no topics are served at the moment, or None if they are."""
@@ -60,7 +60,7 @@ PLACES = {
 
 def make_app(state: BrokerState, hosts: Iterable[str] = ()) -> Starlette:
     """
-    The application of the HTTP door over a broker's *state*.
+    The application of the HTTP server over a broker's *state*.
 
     *hosts* are the names with dots under which it is reached; see ``guard``.
     """
@@ -99,7 +99,7 @@ def make_app(state: BrokerState, hosts: Iterable[str] = ()) -> Starlette:
             Route("/metrics", metrics),
             api(state.broker),
         ],
-        middleware=[Middleware(Guard, hosts=hosts)],
+        middleware=[Middleware(SameOriginMiddleware, hosts=hosts)],
         exception_handlers={HTTPException: on_http_error},
     )
 
@@ -114,7 +114,7 @@ def _index_page() -> str:
 <head><meta charset="utf-8"><title>pydanube broker</title></head>
 <body style="font-family: sans-serif; max-width: 40em; margin: 3em auto">
 <h1>pydanube broker {__version__}</h1>
-<p>Messages do not come through this door: clients connect to the port of the
+<p>Messages do not come through this port: clients connect to the port of the
 native protocol, 6651 unless the broker was told otherwise.</p>
 <dl>
 {rows}

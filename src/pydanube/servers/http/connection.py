@@ -1,5 +1,5 @@
 """
-One connection of the HTTP door: uvicorn's, within limits of time, size and work.
+One connection of the HTTP server: uvicorn's, within limits of time, size and work.
 
 uvicorn bounds how long a connection may idle between requests.  Here it is bounded how
 long one may take for a request, from the first byte to the end of the answer, and how

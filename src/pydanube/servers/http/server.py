@@ -1,4 +1,4 @@
-"""The HTTP door's server: uvicorn inside the broker's event loop."""
+"""The HTTP server: uvicorn inside the broker's event loop."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ async def open_http(
         InvalidConfig: Nobody can listen there.
     """
     listener = _listen(host, port)
-    counted = counts or ConnectionCounts(door="http", connections_max=CONNECTIONS_MAX)
+    counted = counts or ConnectionCounts(
+        listener="http", connections_max=CONNECTIONS_MAX
+    )
     server = _Server(
         uvicorn.Config(
             make_app(state, hosts),
@@ -73,7 +75,7 @@ async def open_http(
     )
     with listener:
         async with asyncio.TaskGroup() as tasks:
-            serving = tasks.create_task(server.serve([listener]), name="http door")
+            serving = tasks.create_task(server.serve([listener]), name="http server")
             try:
                 await server.is_listening.wait()
                 yield listener.getsockname()[1]

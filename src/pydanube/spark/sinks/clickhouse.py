@@ -1,5 +1,5 @@
 """
-The sink ``danube-clickhouse``: rows into a table of ClickHouse, over its HTTP door.
+The sink ``danube-clickhouse``: rows into a table of ClickHouse, over its HTTP port.
 
 Rows travel as Arrow streams.  How a batch is written once, whatever fails, is told in
 ``clickhouse_sql.py``.
@@ -57,7 +57,7 @@ OPTIONS = (
     SinkOption(
         "url",
         "http://127.0.0.1:8123",
-        "The HTTP door of one server; a balancer in front of several would not find "
+        "The HTTP port of one server; a balancer in front of several would not find "
         "the staged rows again.",
     ),
     SinkOption("database", "default", "The database of the table."),

@@ -1,5 +1,5 @@
 """
-What a user can say to a sink with ``option(...)``, parsed once at the door.
+What a user can say to a sink with ``option(...)``, parsed once on entry.
 
 Each sink declares its options in a tuple of ``SinkOption``: parsing refuses any
 other name, and the tables in ``docs/guide/sinks.md`` are made from it.  Spark gives

@@ -467,7 +467,7 @@ def test_connections_beyond_the_maximum_are_closed():
         assert (server.counts.refused_total, server.counts.open_count) == (1, 1)
         assert len(server.connections) == 1
 
-    by_hand(test, counts=ConnectionCounts(door="grpc", connections_max=1))
+    by_hand(test, counts=ConnectionCounts(listener="grpc", connections_max=1))
 
 
 def test_connection_that_holds_most_is_closed_when_memory_runs_out():
@@ -616,12 +616,12 @@ class Nowait(Consumers):
         self.waited += 1
         return await super().nack(request, context)
 
-    def nack_nowait(self, request, answered):
+    def nack_nowait(self, request, on_answer):
         if request.reason == "cannot":
             return False
         if request.reason == "refused":
             raise InvalidRequest("refused")
-        answer = partial(answered, pb.NackResponse(request_id=request.request_id))
+        answer = partial(on_answer, pb.NackResponse(request_id=request.request_id))
         if request.reason == "later":
             self.answers.append(answer)
         else:

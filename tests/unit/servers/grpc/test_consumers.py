@@ -1,4 +1,4 @@
-"""Consumers of the gRPC door: their seats, and what waits for their streams."""
+"""Consumers of the gRPC server: their sessions, and what waits for their streams."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pydanube.servers.grpc.consumers import (
     WINDOW_BYTES,
     Consumers,
 )
-from pydanube.servers.grpc.pace import WINDOW_FIRST
+from pydanube.servers.grpc.window import WINDOW_FIRST
 from pydanube.testing import memory_broker
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, Codec
 from pydanube.wire.pb import danube_api_pb2 as pb
@@ -210,7 +210,7 @@ def test_a_quick_consumer_is_sent_more_and_more():
     with_world(test)
 
 
-def test_acks_through_another_door_make_room_as_well():
+def test_acks_over_another_protocol_make_room_as_well():
     async def test(world):
         number = await world.subscribe()
         await published(world.client, *[b"x"] * 100)

@@ -1,4 +1,4 @@
-"""Producers of the gRPC door: who counts, and who is forgotten."""
+"""Producers of the gRPC server: who counts, and who is forgotten."""
 
 from __future__ import annotations
 

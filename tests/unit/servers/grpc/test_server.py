@@ -10,7 +10,7 @@ import pytest
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.servers.grpc.connection import MESSAGE_BYTES_MAX
-from pydanube.servers.grpc.server import open_door
+from pydanube.servers.grpc.server import open_grpc_server
 from pydanube.servers.grpc.services import Service
 from pydanube.wire.pb import danube_api_pb2 as pb
 from support.grpc_calls import connected
@@ -35,7 +35,7 @@ class Patient:
 
 
 def open_patient(service: Patient, port: int = 0):
-    return open_door(
+    return open_grpc_server(
         *("127.0.0.1", port, [Service(DISCOVERY, service)]),
         name="tests",
         flag="--test-port",
@@ -54,7 +54,7 @@ def test_a_port_that_is_taken_is_refused_with_advice():
     asyncio.run(run())
 
 
-def test_two_doors_do_not_share_a_port():
+def test_grpc_servers_do_not_share_a_port():
     async def run():
         async with open_patient(Patient()) as port:
             with pytest.raises(InvalidConfig, match="in use"):

@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from pydanube.model.errors import Draining, TopicNotFound
-from pydanube.servers.grpc.server import open_door
-from pydanube.servers.grpc.services import Service, StatusError, Unserved
+from pydanube.servers.grpc.server import open_grpc_server
+from pydanube.servers.grpc.services import Service, StatusError, UnimplementedService
 from pydanube.wire.grpc import StatusCode
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube.wire.pb import schema_registry_pb2
@@ -39,7 +39,9 @@ def answer_of(service: Service, method: str, request):
 
     async def run():
         async with (
-            open_door("127.0.0.1", 0, [service], name="tests", flag="--x") as port,
+            open_grpc_server(
+                "127.0.0.1", 0, [service], name="tests", flag="--x"
+            ) as port,
             connected(port) as call,
         ):
             try:
@@ -88,7 +90,7 @@ def test_what_is_raised_becomes_a_status_and_is_counted(error, status, text, cod
 
 
 def test_an_unserved_service_says_why():
-    service = Service(REGISTRY, Unserved(REGISTRY, "there is none"))
+    service = Service(REGISTRY, UnimplementedService(REGISTRY, "there is none"))
     for method in REGISTRY.methods:
         request = getattr(schema_registry_pb2, method.input_type.name)()
         answer = answer_of(service, method.name, request)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from pydanube.servers.grpc.server import open_door
+from pydanube.servers.grpc.server import open_grpc_server
 from pydanube.servers.grpc.services import Service
 from pydanube.servers.grpc.standard import Health, Reflection
 from pydanube.wire.pb import (
@@ -32,7 +32,7 @@ class Silent:
 def test_health_is_told_of_the_whole_and_of_each_service():
     async def run():
         async with (
-            open_door(
+            open_grpc_server(
                 *("127.0.0.1", 0, [Service(DISCOVERY, Silent())]),
                 name="tests",
                 flag="--x",

@@ -1,4 +1,4 @@
-"""Connections of the HTTP door that take too long, too much, or are too many."""
+"""Connections of the HTTP server that take too long, too much, or are too many."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class World:
     """Connections without sockets."""
 
     def __init__(self, connections_max: int = 10) -> None:
-        self.counts = ConnectionCounts(door="http", connections_max=connections_max)
+        self.counts = ConnectionCounts(listener="http", connections_max=connections_max)
         self._config = uvicorn.Config(
             make_app(State()),
             log_config=None,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Register(Generic[T]):
+class IdRegistry(Generic[T]):
     """Things of one kind by name and by number; no two have the same number."""
 
     def __init__(

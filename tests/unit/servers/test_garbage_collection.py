@@ -6,12 +6,12 @@ import weakref
 
 import pytest
 
-from pydanube.servers import garbage
-from pydanube.servers.garbage import (
+from pydanube.servers import garbage_collection
+from pydanube.servers.garbage_collection import (
     INTERVAL_S,
     INTERVAL_S_MAX,
     QUIET_LOAD,
-    collecting_when_quiet,
+    collect_when_idle,
     is_due,
 )
 
@@ -38,12 +38,12 @@ def test_all_objects_are_looked_at_when_it_is_quiet_or_late(passed_s, load, due)
 
 
 def test_garbage_is_found_in_the_end(monkeypatch):
-    monkeypatch.setattr(garbage, "LOOK_S", 0.01)
-    monkeypatch.setattr(garbage, "INTERVAL_S", 0.0)
-    monkeypatch.setattr(garbage, "INTERVAL_S_MAX", 0.0)
+    monkeypatch.setattr(garbage_collection, "LOOK_S", 0.01)
+    monkeypatch.setattr(garbage_collection, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(garbage_collection, "INTERVAL_S_MAX", 0.0)
 
     async def run():
-        async with collecting_when_quiet(), asyncio.timeout(30):
+        async with collect_when_idle(), asyncio.timeout(30):
             node = Node()
             gone = weakref.ref(node)
             gc.collect(1)
@@ -56,7 +56,7 @@ def test_garbage_is_found_in_the_end(monkeypatch):
 
 def test_everything_is_as_before_afterwards():
     async def run():
-        async with collecting_when_quiet():
+        async with collect_when_idle():
             assert gc.get_freeze_count() > 0
             assert gc.get_threshold() != before
 

@@ -1,5 +1,5 @@
 """
-What the native protocol's door answers to requests that belong to no channel.
+How the native protocol answers requests that belong to no channel.
 
 Each function translates one kind of request, calls the broker, and translates back.
 """
@@ -19,8 +19,8 @@ from pydanube.model.names import (
     parse_namespace,
     parse_subscription,
 )
-from pydanube.servers.stream_schemas import SCHEMA_REQUESTS
-from pydanube.servers.stream_staging import STAGING_REQUESTS
+from pydanube.servers.native.schemas import SCHEMA_REQUESTS
+from pydanube.servers.native.staging import STAGING_REQUESTS
 from pydanube.storage.replacing import Offered
 from pydanube.wire.frames import Kind
 from pydanube.wire.messages import (

@@ -1,7 +1,7 @@
 """
-The native protocol's door.
+A connection of the native protocol.
 
-One ``StreamDoor`` stands for one connection.  What is on the data path, batches
+One ``NativeConnection`` stands for one connection.  What is on the data path, batches
 in, batches and receipts out, is handled at once when bytes arrive, without a
 task; requests that have to wait for something are tasks of the server.
 """
@@ -33,9 +33,9 @@ from pydanube.model.errors import (
 from pydanube.model.names import TopicName, parse_client_name, parse_subscription
 from pydanube.model.version import __version__
 from pydanube.servers.config import ListenConfig
+from pydanube.servers.native.requests import REQUESTS, Answer, start_of
+from pydanube.servers.native.staging import Stages, too_long
 from pydanube.servers.receive_memory import ReceiveMemory
-from pydanube.servers.stream_requests import REQUESTS, Answer, start_of
-from pydanube.servers.stream_staging import Stages, too_long
 from pydanube.wire.batches import BATCH_MESSAGES_MAX
 from pydanube.wire.connection import (
     CREDIT_REVISION,
@@ -142,7 +142,7 @@ _UNITS = {
 _CONTROL_BYTES_PER_UNIT = 512
 
 
-class StreamServer:
+class NativeServer:
     """All connections of the native protocol."""
 
     def __init__(
@@ -150,9 +150,9 @@ class StreamServer:
     ) -> None:
         self.broker = broker
         self.limits = limits
-        self.doors: dict[StreamDoor, None] = {}
+        self.connections: dict[NativeConnection, None] = {}
         """In the order in which they came; so is what runs."""
-        self.ungreeted: dict[StreamDoor, None] = {}
+        self.ungreeted: dict[NativeConnection, None] = {}
         """Those that have not sent HELLO."""
         self.connections_total = 0
         self.refused_total = 0
@@ -168,30 +168,30 @@ class StreamServer:
         self._tasks = tasks
         self._running: dict[asyncio.Task[None], None] = {}
 
-    def new_door(self) -> StreamDoor:
+    def new_connection(self) -> NativeConnection:
         """The protocol of a new connection."""
         self.connections_total += 1
-        return StreamDoor(self)
+        return NativeConnection(self)
 
-    def on_connected(self, door: StreamDoor) -> None:
+    def on_connected(self, connection: NativeConnection) -> None:
         """A connection was made."""
-        self.doors[door] = None
-        self.ungreeted[door] = None
+        self.connections[connection] = None
+        self.ungreeted[connection] = None
         if len(self.ungreeted) > UNGREETED_MAX:
             self.refused_total += 1
             oldest = next(iter(self.ungreeted))
             del self.ungreeted[oldest]
             oldest.abort()
 
-    def on_greeted(self, door: StreamDoor) -> None:
+    def on_greeted(self, connection: NativeConnection) -> None:
         """
         A client has sent HELLO.
 
         Raises:
             QuotaExceeded: There are as many connections as there may be.
         """
-        self.ungreeted.pop(door, None)
-        if len(self.doors) - len(self.ungreeted) > self.limits.connections_max:
+        self.ungreeted.pop(connection, None)
+        if len(self.connections) - len(self.ungreeted) > self.limits.connections_max:
             self.refused_total += 1
             raise QuotaExceeded(
                 f"the broker has {self.limits.connections_max} connections of the "
@@ -199,11 +199,11 @@ class StreamServer:
                 "some or raise the setting"
             )
 
-    def on_lost(self, door: StreamDoor) -> None:
+    def on_lost(self, connection: NativeConnection) -> None:
         """A connection is gone."""
-        self.doors.pop(door, None)
-        self.ungreeted.pop(door, None)
-        self.receive_memory.release(door)
+        self.connections.pop(connection, None)
+        self.ungreeted.pop(connection, None)
+        self.receive_memory.release(connection)
 
     def error(self, error: BrokerError) -> pb.Error:
         """What a client is told of *error*, which is counted."""
@@ -237,25 +237,25 @@ class StreamServer:
 
     def sweep(self, sweeps_max: int) -> None:
         """Close connections that were silent for more than *sweeps_max* sweeps."""
-        for door in list(self.doors):
-            door.sweep(sweeps_max)
+        for connection in list(self.connections):
+            connection.sweep(sweeps_max)
 
     async def close(self) -> None:
         """Close every connection in good order."""
         async with asyncio.TaskGroup() as goodbyes:
-            for door in list(self.doors):
-                goodbyes.create_task(door.say_goodbye("the broker is stopping"))
+            for connection in list(self.connections):
+                goodbyes.create_task(connection.say_goodbye("the broker is stopping"))
         for task in list(self._running):
             task.cancel()
 
 
 @asynccontextmanager
-async def open_stream_server(
+async def open_native_server(
     broker: Broker, limits: ListenConfig | None = None
-) -> AsyncIterator[StreamServer]:
-    """The native protocol's door of *broker*, without a socket of its own."""
+) -> AsyncIterator[NativeServer]:
+    """The server of the native protocol over *broker*, without a socket of its own."""
     async with asyncio.TaskGroup() as tasks:
-        server = StreamServer(broker, tasks, limits or ListenConfig())
+        server = NativeServer(broker, tasks, limits or ListenConfig())
         server.run(server.sweep_again_and_again())
         try:
             yield server
@@ -264,7 +264,7 @@ async def open_stream_server(
 
 
 @asynccontextmanager
-async def listen(server: StreamServer, host: str, port: int) -> AsyncIterator[int]:
+async def listen(server: NativeServer, host: str, port: int) -> AsyncIterator[int]:
     """
     Take connections on *host* and *port* (0: any free one); yields the port.
 
@@ -273,7 +273,9 @@ async def listen(server: StreamServer, host: str, port: int) -> AsyncIterator[in
     """
     loop = asyncio.get_running_loop()
     try:
-        listener = await loop.create_server(server.new_door, host, port, backlog=1024)
+        listener = await loop.create_server(
+            server.new_connection, host, port, backlog=1024
+        )
     except OSError as error:
         raise InvalidConfig(
             f"cannot listen on {host}:{port} for the native protocol: "
@@ -307,7 +309,7 @@ class ConsumerChannel:
     """One consumer of one connection; what the subscription sees of it."""
 
     __slots__ = (
-        "_door",
+        "_connection",
         "_granted_bytes",
         "_owed_bytes",
         "_owed_messages",
@@ -317,8 +319,8 @@ class ConsumerChannel:
         "topic",
     )
 
-    def __init__(self, door: StreamDoor, channel: int) -> None:
-        self._door = door
+    def __init__(self, connection: NativeConnection, channel: int) -> None:
+        self._connection = connection
         self.channel = channel
         # Credit that the client gave and the subscription does not have yet; and
         # the bytes that the subscription may still deliver.
@@ -345,7 +347,7 @@ class ConsumerChannel:
         byte_count = min(self._owed_bytes, CREDIT_BYTES_MAX - self._granted_bytes)
         if (
             self.consumer is None
-            or not self._door.can_write
+            or not self._connection.can_write
             or (byte_count <= 0 and not self._owed_messages)
         ):
             return
@@ -358,10 +360,10 @@ class ConsumerChannel:
     def deliver(self, frame: BatchFrame, attempt: int) -> None:
         """See ConsumerPort."""
         self._granted_bytes -= frame.plain_bytes
-        if not self._door.counts_plain_bytes:
+        if not self._connection.counts_plain_bytes:
             # The client will give back only what it was sent.
             self._owed_bytes += frame.plain_bytes - frame.byte_count
-        self._door.deliver(self.channel, frame, attempt)
+        self._connection.deliver(self.channel, frame, attempt)
         if self._owed_bytes and self._granted_bytes * 2 < CREDIT_BYTES_MAX:
             self.grant()
 
@@ -373,17 +375,17 @@ class ConsumerChannel:
 
     def set_active(self, *, is_active: bool) -> None:
         """See ConsumerPort."""
-        self._door.tell_state(self.channel, is_active=is_active)
+        self._connection.tell_state(self.channel, is_active=is_active)
 
     def close(self, reason: BrokerError) -> None:
         """See ConsumerPort."""
-        self._door.close_channel(self.channel, reason)
+        self._connection.close_channel(self.channel, reason)
 
 
-class StreamDoor(asyncio.BufferedProtocol):
+class NativeConnection(asyncio.BufferedProtocol):
     """One connection of the native protocol; see the module."""
 
-    def __init__(self, server: StreamServer) -> None:
+    def __init__(self, server: NativeServer) -> None:
         self._server = server
         self._broker = server.broker
         frame_bytes_max = server.limits.frame_bytes_max
@@ -1267,13 +1269,15 @@ def _watch_for_vanished_peer(connection: socket.socket, timeout_s: float) -> Non
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-_HANDLERS: dict[Kind, Callable[[StreamDoor, Received, Any], Awaitable[Answer]]] = {
-    Kind.OPEN_PRODUCER: StreamDoor._open_producer,  # noqa: SLF001  # Its own table.
-    Kind.CLOSE_PRODUCER: StreamDoor._close_producer,  # noqa: SLF001
-    Kind.OPEN_CONSUMER: StreamDoor._open_consumer,  # noqa: SLF001
-    Kind.CLOSE_CONSUMER: StreamDoor._close_consumer,  # noqa: SLF001
-    Kind.OPEN_STAGE: StreamDoor._open_stage,  # noqa: SLF001
-    Kind.CLOSE_STAGE: StreamDoor._close_stage,  # noqa: SLF001
-    Kind.SEEK: StreamDoor._seek,  # noqa: SLF001
-    Kind.FETCH: StreamDoor._fetch,  # noqa: SLF001
+_HANDLERS: dict[
+    Kind, Callable[[NativeConnection, Received, Any], Awaitable[Answer]]
+] = {
+    Kind.OPEN_PRODUCER: NativeConnection._open_producer,  # noqa: SLF001  # Its own table.
+    Kind.CLOSE_PRODUCER: NativeConnection._close_producer,  # noqa: SLF001
+    Kind.OPEN_CONSUMER: NativeConnection._open_consumer,  # noqa: SLF001
+    Kind.CLOSE_CONSUMER: NativeConnection._close_consumer,  # noqa: SLF001
+    Kind.OPEN_STAGE: NativeConnection._open_stage,  # noqa: SLF001
+    Kind.CLOSE_STAGE: NativeConnection._close_stage,  # noqa: SLF001
+    Kind.SEEK: NativeConnection._seek,  # noqa: SLF001
+    Kind.FETCH: NativeConnection._fetch,  # noqa: SLF001
 }

@@ -1,5 +1,5 @@
 """
-Staged batches at the native protocol's door.
+Staged batches over the native protocol.
 
 A stage is a channel, as a producer is; what is about a whole part or version belongs
 to no channel.
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from pydanube.broker.broker import Broker
     from pydanube.broker.staged_parts import Stage
     from pydanube.model.errors import BrokerError
-    from pydanube.servers.stream_requests import Answer
+    from pydanube.servers.native.requests import Answer
     from pydanube.wire.batches import BatchFrame
 
 
-class Door(Protocol):
+class ClientConnection(Protocol):
     """A connection, as its stages see it."""
 
     def send_on(self, channel: int, kind: Kind, message: Message) -> None:
@@ -46,9 +46,9 @@ class Door(Protocol):
 class StageChannel:
     """One stage of one connection; what the broker sees of it."""
 
-    def __init__(self, door: Door, channel: int) -> None:
+    def __init__(self, connection: ClientConnection, channel: int) -> None:
         self.stage: Stage | None = None
-        self._door = door
+        self._connection = connection
         self._channel = channel
         self._next_sequence: int | None = None
 
@@ -63,7 +63,7 @@ class StageChannel:
         """See StagePort."""
         self._tell()
         self.stage = None
-        self._door.close_channel(self._channel, reason)
+        self._connection.close_channel(self._channel, reason)
 
     def leave(self) -> None:
         """The client fills the stage no more."""
@@ -75,7 +75,7 @@ class StageChannel:
     def _tell(self) -> None:
         next_sequence, self._next_sequence = self._next_sequence, None
         if next_sequence is not None and self.stage is not None:
-            self._door.send_on(
+            self._connection.send_on(
                 self._channel, Kind.STAGED, pb.Staged(next_sequence=next_sequence)
             )
 
@@ -92,9 +92,9 @@ class Stages:
         """Their channels."""
         return iter(self._channels)
 
-    async def open(self, door: Door, channel: int, m: Any) -> Answer:
-        """Open a stage on *channel* of the connection *door*."""
-        port = StageChannel(door, channel)
+    async def open(self, connection: ClientConnection, channel: int, m: Any) -> Answer:
+        """Open a stage on *channel* of the connection *connection*."""
+        port = StageChannel(connection, channel)
         stage = await self._broker.staging.open_stage(
             part_key_from_wire(m),
             TopicName.parse(m.topic),

@@ -1,4 +1,4 @@
-"""The door for clients of Danube: their services over one broker."""
+"""The server for clients of Danube: their services over one broker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SWEEP_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientDoor:
+class DanubeServer:
     """Where clients of Danube come in."""
 
     port: int
@@ -41,7 +41,7 @@ class ClientDoor:
 
 
 @asynccontextmanager
-async def open_client_door(
+async def open_danube_server(
     broker: Broker,
     host: str,
     port: int,
@@ -52,7 +52,7 @@ async def open_client_door(
     connect_url: str = "",
     refusal_pause_s: float = REFUSAL_PAUSE_S,
     **limits: Any,
-) -> AsyncIterator[ClientDoor]:
+) -> AsyncIterator[DanubeServer]:
     """
     Serve the clients of Danube for the body; see ``GrpcServer`` for *limits*.
 
@@ -98,7 +98,7 @@ async def open_client_door(
                 closing(producers),
                 closing(consumers),
             ):
-                yield ClientDoor(
+                yield DanubeServer(
                     port=listener.port,
                     addresses=addresses,
                     services=services,
@@ -108,7 +108,7 @@ async def open_client_door(
 
 
 def schema_registry(broker: Broker) -> Service:
-    """The schema registry, which is behind both gRPC doors."""
+    """The schema registry, which both gRPC servers offer."""
     descriptor = schema_registry_pb2.DESCRIPTOR.services_by_name["SchemaRegistry"]
     return Service(descriptor, SchemaRegistryService(broker))
 

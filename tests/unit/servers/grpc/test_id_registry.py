@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pydanube.model.ids import producer_id_of
-from pydanube.servers.grpc.ids import Register
+from pydanube.servers.grpc.id_registry import IdRegistry
 
 
 def test_what_is_in_is_found_by_name_and_number():
-    register: Register[str] = Register("producer")
+    register: IdRegistry[str] = IdRegistry("producer")
     number = register.add(("/default/orders", "p"), "thing")
     assert number == producer_id_of("/default/orders", "p")
     assert register.get(number) == register.find(("/default/orders", "p")) == "thing"
@@ -15,7 +15,7 @@ def test_what_is_in_is_found_by_name_and_number():
 
 
 def test_what_was_removed_is_not_found_and_comes_back_under_its_number():
-    register: Register[str] = Register("producer")
+    register: IdRegistry[str] = IdRegistry("producer")
     number = register.add(("t", "p"), "thing")
     register.remove(("t", "p"))
     assert register.get(number) is None
@@ -25,13 +25,15 @@ def test_what_was_removed_is_not_found_and_comes_back_under_its_number():
 
 
 def test_two_names_with_the_same_number_get_different_ones():
-    register: Register[str] = Register("producer", number_of=lambda _, again: 7 + again)
+    register: IdRegistry[str] = IdRegistry(
+        "producer", number_of=lambda _, again: 7 + again
+    )
     assert register.add(("t", "one"), "one") == 7
     assert register.add(("t", "two"), "two") == 8
     assert (register.get(7), register.get(8)) == ("one", "two")
 
 
 def test_what_was_known_before_has_the_number_that_it_had():
-    register: Register[str] = Register("producer")
+    register: IdRegistry[str] = IdRegistry("producer")
     register.restore(("t", "one"), 7, "one")
     assert register.get(7) == register.find(("t", "one")) == "one"

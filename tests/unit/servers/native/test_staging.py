@@ -1,8 +1,8 @@
-"""Staged batches at the native door, spoken to by hand."""
+"""Staged batches at the native server, with hand-written frames."""
 
 import asyncio
 
-from pydanube.servers.in_process import PipeEnd
+from pydanube.servers.native.in_process import PipeEnd
 from pydanube.wire.connection import StreamConnection
 from pydanube.wire.frames import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
@@ -48,7 +48,7 @@ class Peer(asyncio.BufferedProtocol):
 
 async def connected(broker):
     peer = Peer()
-    PipeEnd.connect(peer, broker.server.new_door())
+    PipeEnd.connect(peer, broker.server.new_connection())
     await peer.ask(Kind.HELLO, hello())
     return peer
 
@@ -162,8 +162,10 @@ def test_a_stopping_broker_ends_stages_and_keeps_what_they_have():
         await peer.open()
         peer.stage(1, b"a")
         assert (await peer.received.get()).kind is Kind.STAGED
-        [door] = [each for each in broker.server.doors if list(each._stages)]
-        await door.say_goodbye("on purpose")
+        [connection] = [
+            each for each in broker.server.connections if list(each._stages)
+        ]
+        await connection.say_goodbye("on purpose")
         closed = await peer.received.get()
         assert (closed.kind, closed.message.code) == (Kind.ERROR, "draining")
         assert broker.broker.staging.parts.count == 1

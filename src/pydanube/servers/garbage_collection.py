@@ -42,7 +42,7 @@ def is_due(passed_s: float, load: float) -> bool:
 
 
 @asynccontextmanager
-async def collecting_when_quiet() -> AsyncIterator[None]:
+async def collect_when_idle() -> AsyncIterator[None]:
     """While the body runs, all objects are looked at when nobody has to wait."""
     before = gc.get_threshold()
     gc.collect()

@@ -1,5 +1,5 @@
 """
-What the original did wrong, done right through the same door.
+What the original did wrong, done right through the same server.
 
 ``WEAK_SPOTS`` says which test answers for which weakness: loss, messages that never
 come, or wrong behaviour that clients of the original may have met.
@@ -279,7 +279,7 @@ def test_a_message_without_an_identity_is_refused(method, request_type):
         await client.create_producer()
         status, _ = await client.call.refusal(f"danube.{method}", request_type())
         assert status == "INVALID_ARGUMENT"
-        await client.send("and the door goes on")
+        await client.send("and the server goes on")
 
     with_danube(test)
 

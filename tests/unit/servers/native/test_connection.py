@@ -1,4 +1,4 @@
-"""The native door, spoken to by hand."""
+"""The native server, with hand-written frames."""
 
 import asyncio
 import struct
@@ -10,9 +10,9 @@ import pydanube
 from pydanube.model.errors import CorruptBatch, ProtocolViolation
 from pydanube.model.names import TopicName
 from pydanube.model.policy import NamespacePolicy
-from pydanube.servers import stream
-from pydanube.servers.in_process import PipeEnd
-from pydanube.servers.stream import CHECKED_AT_ONCE_BYTES_MAX
+from pydanube.servers.native import connection as stream
+from pydanube.servers.native.connection import CHECKED_AT_ONCE_BYTES_MAX
+from pydanube.servers.native.in_process import PipeEnd
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, Codec, decode
 from pydanube.wire.connection import CREDIT_REVISION
 from pydanube.wire.frames import Kind, header
@@ -43,7 +43,7 @@ def test_a_violation_is_answered_and_the_connection_closed():
         answer = await peer.received.get()
         assert answer.message.code == "protocol_violation"
         await peer.is_closed.wait()
-        assert not broker.server.doors
+        assert not broker.server.connections
 
     with_broker(test)
 
@@ -238,11 +238,11 @@ def test_a_client_that_does_not_read_is_sent_nothing_more():
             await published(client, b"a", b"b")
         peer = await connected(broker)
         await opened_consumer(peer)
-        [door] = broker.server.doors
-        door.pause_writing()
+        [connection] = broker.server.connections
+        connection.pause_writing()
         give_credit(peer, 10, 1000)
         assert await kinds_that_come(peer) == []
-        door.resume_writing()
+        connection.resume_writing()
         assert await kinds_that_come(peer) == [Kind.DELIVERY]
 
     with_broker(test)
@@ -257,22 +257,22 @@ def test_of_a_boundless_credit_only_a_part_is_passed_on_at_a_time(monkeypatch):
                 await producer.send(bytes(100))
         peer = await connected(broker)
         await opened_consumer(peer)
-        [door] = broker.server.doors
+        [connection] = broker.server.connections
         sent = []
-        deliver = door.deliver
+        deliver = connection.deliver
 
         def note(channel, frame, attempt):
             deliver(channel, frame, attempt)
             sent.append(frame.count)
             if len(sent) == 2:
-                door.pause_writing()
+                connection.pause_writing()
 
-        monkeypatch.setattr(door, "deliver", note)
+        monkeypatch.setattr(connection, "deliver", note)
         give_credit(peer, 2**32 - 1, 2**63)
         await kinds_that_come(peer)
         # What had been passed on, and no more.
         assert 2 <= len(sent) <= 4
-        door.resume_writing()
+        connection.resume_writing()
         await kinds_that_come(peer)
         assert len(sent) == 20
 
@@ -361,16 +361,16 @@ def test_a_connection_with_too_much_that_waits_is_not_read_from(monkeypatch):
             await client.set_topic_limits(TOPIC, NamespacePolicy(max_publish_rate=20))
         peer = await connected(broker)
         opened = await opened_producer(peer)
-        [door] = broker.server.doors
+        [connection] = broker.server.connections
         for sequence in range(10):
             publish(peer, opened, sequence, bytes(200))
         acknowledged = []
         while len(acknowledged) < 10:
-            assert door.held_bytes < 1000 + 10 * 600
+            assert connection.held_bytes < 1000 + 10 * 600
             receipt = await peer.received.get()
             acknowledged += receipt.message.base_sequence
         assert acknowledged == list(range(10))
-        assert door.held_bytes == 0
+        assert connection.held_bytes == 0
 
     with_broker(test)
 
@@ -455,7 +455,7 @@ def test_an_older_client_gets_batches_that_it_can_read():
             await producer.send(b"m", ttl_s=3600, key="k")
         for revision, names in ((0, ["key", "payload"]), (1, None)):
             peer = Peer()
-            PipeEnd.connect(peer, broker.server.new_door())
+            PipeEnd.connect(peer, broker.server.new_connection())
             greeting = hello()
             greeting.revision = revision
             await peer.ask(Kind.HELLO, greeting)
@@ -518,7 +518,7 @@ def compressed(payload, **fields):
 
 async def connected_as(broker, revision):
     peer = Peer()
-    PipeEnd.connect(peer, broker.server.new_door())
+    PipeEnd.connect(peer, broker.server.new_connection())
     greeting = hello()
     greeting.revision = revision
     await peer.ask(Kind.HELLO, greeting)
@@ -680,19 +680,19 @@ async def failing_consumer(broker, send, *, count=1, prefetch_messages=10):
             TOPIC, subscription="s", prefetch_messages=prefetch_messages
         )
         async with consumer as messages:
-            door = list(broker.server.doors)[-1]
-            send(door, messages._channel)
+            connection = list(broker.server.connections)[-1]
+            send(connection, messages._channel)
             for _ in range(count - 1):
                 await messages.receive(timeout_s=10)
             return await messages.receive(timeout_s=10)
 
 
 def test_a_client_refuses_messages_that_it_did_not_ask_for():
-    def send(door, channel):
+    def send(connection, channel):
         for offset in range(11):
             frame = compressed(b"x")
             frame.stamp(offset, 1)
-            door.deliver(channel, frame, 1)
+            connection.deliver(channel, frame, 1)
 
     async def test(broker):
         with pytest.raises(ProtocolViolation, match=r"1 messages .* more than"):
@@ -702,10 +702,10 @@ def test_a_client_refuses_messages_that_it_did_not_ask_for():
 
 
 def test_a_client_refuses_a_batch_of_too_many_messages():
-    def send(door, channel):
+    def send(connection, channel):
         frame = empty_messages(BATCH_MESSAGES_MAX + 1, Codec.ZSTD)
-        data = door._protocol.send_batch(Kind.DELIVERY, frame, channel)
-        door._outbox.writelines(data)
+        data = connection._protocol.send_batch(Kind.DELIVERY, frame, channel)
+        connection._outbox.writelines(data)
 
     async def test(broker):
         with pytest.raises(ProtocolViolation, match="65537 messages"):
@@ -722,8 +722,8 @@ def test_a_client_does_not_follow_offsets_that_lie():
     struct.pack_into("<I", body, at + 4, 2**30)
     struct.pack_into("<I", body, 16, crc32c(memoryview(body)[20:]))
 
-    def send(door, channel):
-        door.deliver(channel, decode(body), 1)
+    def send(connection, channel):
+        connection.deliver(channel, decode(body), 1)
 
     async def test(broker):
         message = await failing_consumer(broker, send, prefetch_messages=1000)

@@ -32,7 +32,7 @@ ANY_HOST = "*"
 _SHOWN_MAX = 100
 
 
-class Guard:
+class SameOriginMiddleware:
     """The application behind the checks."""
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:

@@ -1,5 +1,5 @@
 """
-What the native protocol's door answers to requests about schemas.
+How the native protocol answers requests about schemas.
 
 As ``stream_requests``, which these requests are a part of.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from pydanube.broker.broker import Broker
-    from pydanube.servers.stream_requests import Answer
+    from pydanube.servers.native.requests import Answer
 
 VERSIONS_BYTES_MAX = 1024 * 1024
 """So many bytes of definitions are in an answer, or a single one that is longer."""

@@ -17,7 +17,7 @@ SLOW_S = 5.0
 """Who needs longer gets a smaller one; far below any acknowledgement timeout."""
 
 
-class Pace:
+class AdaptiveWindow:
     """
     One consumer's window; times are the caller's, in seconds.
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pydanube.client.connection import BrokerConnection
-    from pydanube.servers.stream import StreamServer
+    from pydanube.servers.native.connection import NativeServer
 
 Buffer = bytes | bytearray | memoryview
 
@@ -128,13 +128,13 @@ class PipeEnd(asyncio.Transport):
 
 
 def dial_in_process(
-    server: StreamServer,
+    server: NativeServer,
 ) -> Callable[[Callable[[], BrokerConnection]], Any]:
     """What a client needs to reach *server* without a socket."""
 
     async def dial(factory: Callable[[], BrokerConnection]) -> BrokerConnection:
         connection = factory()
-        PipeEnd.connect(connection, server.new_door())
+        PipeEnd.connect(connection, server.new_connection())
         return connection
 
     return dial
