@@ -27,7 +27,7 @@ def topic():
     return f"/default/t-{uuid.uuid4().hex[:12]}"
 
 
-def publish(client, topic, base, end, **terms):
+def publish(client, topic, base, end, **options):
     """Messages whose keys and publish times follow from their numbers."""
     numbers, chance = range(base, end), random.Random(base)
     batch = pa.record_batch(
@@ -41,7 +41,7 @@ def publish(client, topic, base, end, **terms):
             ),
         }
     )
-    with client.producer(topic, reliable=True, **terms) as producer:
+    with client.producer(topic, reliable=True, **options) as producer:
         for at in range(0, len(numbers), 500):
             assert producer.send_batch(batch.slice(at, 500))
 

@@ -60,7 +60,7 @@ class Life:
             set(chance.sample(range(30), chance.randrange(5))),
             self.policy(),
             done_ranges_max=chance.choice([2, 10, 1000, 1000]),
-            waiting_stretches_max=chance.choice([3, 10, 1000, 1000]),
+            deferred_spans_max=chance.choice([3, 10, 1000, 1000]),
         )
         self.facts = {
             self.credit: 20,
@@ -105,12 +105,12 @@ class Life:
         self.history.credit(consumer, self.chance.randrange(20), byte_count)
 
     def batch(self):
-        if not self.history.machine.wanted() and self.chance.random() < 0.7:
+        if not self.history.machine.demand() and self.chance.random() < 0.7:
             return
-        terms = []
+        windows = []
         if self.chance.random() < 0.4:
             times = [None, None, 0.5, 2.0, 5.0, 30.0]
-            terms = [
+            windows = [
                 (
                     self.chance.randrange(3),
                     self.chance.randrange(1, 6),
@@ -123,7 +123,7 @@ class Life:
             self.chance.randrange(1, 16),
             self.chance.randrange(1, 1000),
             earlier=self.chance.choice([0, 0, 0, 2]),
-            terms=terms,
+            windows=windows,
         )
 
     def ack(self):

@@ -25,7 +25,7 @@ offsets = st.integers(0, 80)
 ranges = st.tuples(offsets, st.integers(-1, 12)).map(lambda r: (r[0], r[0] + r[1]))
 range_lists = st.lists(ranges, max_size=4)
 times = st.sampled_from([None, -1.0, 0.0, 1.0, 3.0, 20.0])
-terms = st.lists(
+windows = st.lists(
     st.tuples(st.integers(0, 3), st.integers(1, 5), times, times), max_size=3
 )
 policies = st.builds(
@@ -52,16 +52,16 @@ class Facts(RuleBasedStateMachine):
         done=st.sets(st.integers(0, 30), max_size=8),
         policy=policies,
         done_ranges_max=st.sampled_from([1, 2, 100]),
-        waiting_stretches_max=st.sampled_from([1, 3, 100]),
+        deferred_spans_max=st.sampled_from([1, 3, 100]),
     )
-    def begin(self, offset, done, policy, done_ranges_max, waiting_stretches_max):
+    def begin(self, offset, done, policy, done_ranges_max, deferred_spans_max):
         self.history = history_of(
             self.kind,
             offset,
             done,
             policy,
             done_ranges_max=done_ranges_max,
-            waiting_stretches_max=waiting_stretches_max,
+            deferred_spans_max=deferred_spans_max,
         )
 
     @rule(priority=st.sampled_from([0, 0, 0, 1, -1]))
@@ -91,10 +91,10 @@ class Facts(RuleBasedStateMachine):
         count=st.integers(1, 12),
         earlier=st.integers(0, 4),
         byte_count=st.integers(1, 1000),
-        terms=terms,
+        windows=windows,
     )
-    def available(self, count, earlier, byte_count, terms):
-        self.history.bring(count, byte_count, earlier=earlier, terms=terms)
+    def available(self, count, earlier, byte_count, windows):
+        self.history.bring(count, byte_count, earlier=earlier, windows=windows)
 
     @rule(acked=range_lists)
     def ack(self, acked):

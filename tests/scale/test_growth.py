@@ -13,7 +13,7 @@ import asyncio
 import pytest
 
 from pydanube.broker.cursors import CursorSaver
-from pydanube.dispatch import machine_for
+from pydanube.dispatch import create_machine
 from pydanube.dispatch.cursor import Cursor
 from pydanube.metadata.key import prefix_of
 from pydanube.metadata.memory import MemoryStore
@@ -178,14 +178,14 @@ def test_a_consumer_comes_and_goes_at_the_same_cost_beside_any_number_of_others(
 )
 def test_what_may_be_delivered_is_known_without_asking_every_consumer(type_):
     def test(count):
-        machine = machine_for(type_, Cursor(0))
+        machine = create_machine(type_, Cursor(0))
         for consumer in range(count):
-            machine.on_consumer_came(consumer, 0.0)
+            machine.on_consumer_joined(consumer, 0.0)
             machine.on_credit(consumer, 7, CREDIT, 0.0)
-        assert machine.wanted() == 7 * count
+        assert machine.demand() == 7 * count
         with counting_steps() as steps:
             machine.on_credit(1, 1, CREDIT, 0.0)
-            assert machine.wanted() == 7 * count + 1
+            assert machine.demand() == 7 * count + 1
         return steps.count
 
     assert_constant(test(SMALL), test(LARGE))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pydanube.dispatch import machine_for
+from pydanube.dispatch import create_machine
 from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.effects import (
     BecomeActive,
@@ -22,7 +22,7 @@ from pydanube.dispatch.effects import (
     Park,
     SaveCursor,
 )
-from pydanube.dispatch.facts import Keys, Terms
+from pydanube.dispatch.facts import DeliveryWindow, Keys
 from pydanube.model.errors import BrokerError
 from pydanube.model.policy import (
     Backoff,
@@ -80,11 +80,11 @@ class Scenario:
         """subscription KIND OFFSET [done=RANGE,…] [done-max=N] [waiting-max=N] …"""
         given = dict(option.split("=") for option in options)
         done = given.pop("done", None)
-        self.machine = machine_for(
+        self.machine = create_machine(
             SubscriptionType(kind),
             Cursor(int(offset), RangeSet(parse(*done.split(",")) if done else ())),
             done_ranges_max=int(given.pop("done-max", 100_000)),
-            waiting_stretches_max=int(given.pop("waiting-max", 1_000)),
+            deferred_spans_max=int(given.pop("waiting-max", 1_000)),
             failure_policy=policy_of(**given),
         )
         return []
@@ -122,7 +122,7 @@ class Scenario:
         given = dict(option.split("=") for option in options if "=" in option)
         priority = next((int(each) for each in options if "=" not in each), 0)
         self.names.append(name)
-        return self.machine.on_consumer_came(
+        return self.machine.on_consumer_joined(
             self.number(name),
             self.now,
             priority=priority,
@@ -131,7 +131,7 @@ class Scenario:
         )
 
     def do_gone(self, name):
-        return self.machine.on_consumer_gone(self.number(name), self.now)
+        return self.machine.on_consumer_left(self.number(name), self.now)
 
     def do_replaced(self, name):
         return self.machine.on_consumer_replaced(self.number(name), self.now)
@@ -144,7 +144,7 @@ class Scenario:
     def do_batch(self, batch, *options):
         """batch RANGE [BYTES] [RANGE:due=S,expires=S]… [keys=KEY,…]"""
         ((base, end),) = parse(batch)
-        terms = [terms_of(option) for option in options if ":" in option]
+        windows = [window_of(option) for option in options if ":" in option]
         byte_count = next((int(each) for each in options if each.isdigit()), 100)
         keys = [each.removeprefix("keys=") for each in options if "keys=" in each]
         return self.machine.on_available(
@@ -152,7 +152,7 @@ class Scenario:
             end,
             byte_count,
             self.now,
-            terms,
+            windows,
             keys=keys_of(*keys) if keys else None,
         )
 
@@ -198,7 +198,7 @@ class Scenario:
         deadline = machine.next_deadline()
         until = "none" if deadline is None else f"{deadline:g}"
         ready, in_flight = machine.ready_count, machine.in_flight_count
-        next_offset, wanted = machine.next_offset, machine.wanted()
+        next_offset, demand = machine.next_offset, machine.demand()
         aside = {
             "delayed": machine.delayed_count,
             "blocked": " ".join(tell_range(*each) for each in machine.blocked),
@@ -206,7 +206,7 @@ class Scenario:
         }
         told = [f"{state} {count}" for state, count in aside.items() if count]
         return [
-            f"cursor {self.cursor()}, next {next_offset}, wanted {wanted}",
+            f"cursor {self.cursor()}, next {next_offset}, demand {demand}",
             f"ready {ready}, in flight {in_flight}, deadline {until}",
             *([", ".join(told)] if told else []),
             *consumers,
@@ -254,10 +254,10 @@ def policy_of(**given):
     )
 
 
-def terms_of(text):
+def window_of(text):
     range_, _, options = text.partition(":")
     given = dict(option.split("=") for option in options.split(","))
-    return Terms(
+    return DeliveryWindow(
         *parse(range_)[0], **{name: float(time) for name, time in given.items()}
     )
 

@@ -445,7 +445,7 @@ class Watch:
         if watch.book.type is SubscriptionType.KEY_SHARED and not watch.skip_count:
             self._check_key(watch, consumer, message, who)
         self._check_order(watch, consumer.place[0], message, attempt, who)
-        self._check_terms(message, who)
+        self._check_window(message, who)
 
     def _check_key(
         self,
@@ -487,7 +487,7 @@ class Watch:
                 f"{who} for the first time, behind {end - 1}",
             )
 
-    def _check_terms(self, message: Delivered, who: str) -> None:
+    def _check_window(self, message: Delivered, who: str) -> None:
         now = self._wall_clock_us()
         if now is None:
             return

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pydanube.dispatch.facts import Keys
-from pydanube.dispatch.hash_ring import HashRing, hash_of
+from pydanube.dispatch.key_shared.hash_ring import HashRing, hash_of
 from pydanube.model.policy import SubscriptionType
 from pydanube.model.ranges import RangeSet
-from support.subscription_history import History, terms_from
+from support.subscription_history import History, windows_from
 from support.subscription_model import SubscriptionModel
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class KeySharedModel(SubscriptionModel):
         policy: FailurePolicy,
         *,
         done_ranges_max: int,
-        waiting_stretches_max: int,
+        deferred_spans_max: int,
     ) -> None:
         # Nobody is active, as in a shared one.
         super().__init__(
@@ -46,7 +46,7 @@ class KeySharedModel(SubscriptionModel):
             done,
             policy,
             done_ranges_max=done_ranges_max,
-            waiting_stretches_max=waiting_stretches_max,
+            deferred_spans_max=deferred_spans_max,
         )
         self.keys: dict[int, bytes] = {}
         self.filters: dict[int, list[str]] = {}
@@ -95,7 +95,7 @@ class KeySharedModel(SubscriptionModel):
             key = self.keys[offset]
             assert holders.setdefault(key, consumer) == consumer, "a key of two"
         held: dict[bytes, int] = {}
-        self.held &= self._aside()
+        self.held &= self._deferred()
         for offset in self.held:
             key = self.keys[offset]
             held[key] = min(offset, held.get(key, offset))
@@ -111,7 +111,7 @@ class KeySharedModel(SubscriptionModel):
         return found
 
     def _first_below(self) -> int:
-        if self._is_full() and (self.in_flight or self._aside()):
+        if self._is_full() and (self.in_flight or self._deferred()):
             return max(self.done) + 1
         return 1 << 60
 
@@ -163,7 +163,7 @@ class KeySharedModel(SubscriptionModel):
 
     def check_queries(self, machine: SubscriptionMachine) -> None:
         super().check_queries(machine)
-        self.held &= self._aside()
+        self.held &= self._deferred()
 
     def _check_nobody_waits_in_vain(self) -> None:
         if self.is_paused or self._room() <= 0:
@@ -195,7 +195,7 @@ class KeySharedModel(SubscriptionModel):
             expected.append(self._next_deadline())
         assert any(deadline == pytest.approx(each) for each in expected)
 
-    def _check_wanted(self, wanted: int) -> None:
+    def _check_demand(self, wanted: int) -> None:
         having = self._having_credit()
         could = sum(self._allowance(c)[0] for c in having if self._may_own(c))
         unacked_max = self.limits.unacked_messages_max
@@ -208,8 +208,8 @@ class KeySharedModel(SubscriptionModel):
             least = most - len(waiting)
         if self.is_paused or (self._is_full() and self._in_hand()):
             most = 0
-        if len(self._aside()) >= self.waiting_stretches_max:
-            # How many stretches these are is the machine's business.
+        if len(self._deferred()) >= self.deferred_spans_max:
+            # How many spans these are is the machine's business.
             least = 0
         assert min(max(0, least), max(0, most)) <= wanted <= max(0, most)
 
@@ -235,7 +235,7 @@ class KeySharedHistory(History):
         policy: FailurePolicy,
         *,
         done_ranges_max: int,
-        waiting_stretches_max: int = 1000,
+        deferred_spans_max: int = 1000,
     ) -> None:
         super().__init__(
             kind,
@@ -243,14 +243,14 @@ class KeySharedHistory(History):
             done,
             policy,
             done_ranges_max=done_ranges_max,
-            waiting_stretches_max=waiting_stretches_max,
+            deferred_spans_max=deferred_spans_max,
         )
         self.model = KeySharedModel(
             offset,
             done,
             policy,
             done_ranges_max=done_ranges_max,
-            waiting_stretches_max=waiting_stretches_max,
+            deferred_spans_max=deferred_spans_max,
         )
 
     def come(self, priority: int = 0, filters: Sequence[str] | None = None) -> None:
@@ -259,11 +259,11 @@ class KeySharedHistory(History):
         if filters is None:
             filters = FILTERS[consumer % len(FILTERS)]
         self.consumers_ever += 1
-        effects = self.machine.on_consumer_came(
+        effects = self.machine.on_consumer_joined(
             consumer, self.now, priority=priority, key_filters=filters
         )
         self.model.filters[consumer] = list(filters)
-        self.model.on_consumer_came(consumer, priority)
+        self.model.on_consumer_joined(consumer, priority)
         self.check(effects)
 
     def bring(
@@ -272,12 +272,12 @@ class KeySharedHistory(History):
         byte_count: int,
         *,
         earlier: int = 0,
-        terms: Sequence[tuple[int, int, float | None, float | None]] = (),
+        windows: Sequence[tuple[int, int, float | None, float | None]] = (),
     ) -> None:
         """As in the base class; the offset says which key a message has."""
         base = max(0, self.machine.next_offset - earlier)
         end = base + count
-        told = terms_from(terms, base, end, self.now)
+        told = windows_from(windows, base, end, self.now)
         keys = Keys(KEYS, [code_of(offset) for offset in range(base, end)])
         for offset in range(base, end):
             self.model.keys[offset] = KEYS[code_of(offset)]

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pydanube.dispatch import machine_for
+from pydanube.dispatch import create_machine
 from pydanube.dispatch.cursor import Cursor
-from pydanube.dispatch.facts import Terms
+from pydanube.dispatch.facts import DeliveryWindow
 from pydanube.model.errors import ConsumerBusy
 from pydanube.model.policy import DispatchLimits, SubscriptionType
 from pydanube.model.ranges import RangeSet
@@ -33,18 +33,18 @@ class History:
         policy: FailurePolicy,
         *,
         done_ranges_max: int,
-        waiting_stretches_max: int = 1000,
+        deferred_spans_max: int = 1000,
     ) -> None:
         self.kind = kind
         self.done_ranges_max = done_ranges_max
         self.now = 0.0
         self.consumers_ever = 0
-        self.machine = machine_for(
+        self.machine = create_machine(
             kind,
             Cursor(offset, RangeSet((o, o + 1) for o in done)),
             failure_policy=policy,
             done_ranges_max=done_ranges_max,
-            waiting_stretches_max=waiting_stretches_max,
+            deferred_spans_max=deferred_spans_max,
         )
         self.model = SubscriptionModel(
             kind,
@@ -52,7 +52,7 @@ class History:
             done,
             policy,
             done_ranges_max=done_ranges_max,
-            waiting_stretches_max=waiting_stretches_max,
+            deferred_spans_max=deferred_spans_max,
         )
 
     # The facts.
@@ -61,16 +61,16 @@ class History:
         consumer = self.consumers_ever
         if self.kind is SubscriptionType.EXCLUSIVE and self.machine.consumers:
             with pytest.raises(ConsumerBusy):
-                self.machine.on_consumer_came(consumer, self.now)
+                self.machine.on_consumer_joined(consumer, self.now)
             return
         self.consumers_ever += 1
-        effects = self.machine.on_consumer_came(consumer, self.now, priority=priority)
-        self.model.on_consumer_came(consumer, priority)
+        effects = self.machine.on_consumer_joined(consumer, self.now, priority=priority)
+        self.model.on_consumer_joined(consumer, priority)
         self.check(effects)
 
     def go(self, consumer: int) -> None:
-        effects = self.machine.on_consumer_gone(consumer, self.now)
-        self.model.on_consumer_gone(consumer, self.now)
+        effects = self.machine.on_consumer_left(consumer, self.now)
+        self.model.on_consumer_left(consumer, self.now)
         self.check(effects)
 
     def replace(self, consumer: int) -> None:
@@ -89,16 +89,16 @@ class History:
         byte_count: int,
         *,
         earlier: int = 0,
-        terms: Sequence[tuple[int, int, float | None, float | None]] = (),
+        windows: Sequence[tuple[int, int, float | None, float | None]] = (),
     ) -> None:
         """
         A batch that begins *earlier* than what is wanted, if there is so much.
 
-        *terms* say how many messages are skipped, how many are meant, and how many
+        *windows* say how many messages are skipped, how many are meant, and how many
         seconds from now they are due and expire.
         """
         base = max(0, self.machine.next_offset - earlier)
-        told = terms_from(terms, base, base + count, self.now)
+        told = windows_from(windows, base, base + count, self.now)
         effects = self.machine.on_available(
             base, base + count, byte_count, self.now, told
         )
@@ -220,7 +220,7 @@ class History:
         for consumer in machine.consumers:
             owed = max(0, -machine.credit_of(consumer)[1])
             self.credit(consumer, 3, owed + 1)
-        if machine.wanted() and machine.next_offset < end:
+        if machine.demand() and machine.next_offset < end:
             self.bring(end - machine.next_offset, 10)
         had = machine.cursor.offset, len(machine.cursor.done)
         self.ack([(o, o + 1) for o in sorted({*model.in_flight, *model.blocked})])
@@ -232,17 +232,17 @@ class History:
             self.pass_time(max(0.0, deadline - self.now))
 
 
-def terms_from(
-    terms: Sequence[tuple[int, int, float | None, float | None]],
+def windows_from(
+    windows: Sequence[tuple[int, int, float | None, float | None]],
     base: int,
     end: int,
     now: float,
-) -> list[Terms]:
-    """The terms of the batch ``base … end``; see ``History.bring``."""
+) -> list[DeliveryWindow]:
+    """The windows of the batch ``base … end``; see ``History.bring``."""
     told, at = [], base
-    for skipped, meant, due_s, expires_s in terms:
+    for skipped, meant, due_s, expires_s in windows:
         told.append(
-            Terms(
+            DeliveryWindow(
                 at + skipped,
                 min(at + skipped + meant, end),
                 None if due_s is None else now + due_s,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pydanube.dispatch.effects import Effect
-    from pydanube.dispatch.facts import Terms
+    from pydanube.dispatch.facts import DeliveryWindow
     from pydanube.dispatch.machine import SubscriptionMachine
     from pydanube.model.ranges import Range
 
@@ -49,7 +49,7 @@ class SubscriptionModel:
         policy: FailurePolicy,
         *,
         done_ranges_max: int,
-        waiting_stretches_max: int,
+        deferred_spans_max: int,
     ) -> None:
         self.kind = kind
         self.policy = policy
@@ -58,7 +58,7 @@ class SubscriptionModel:
         self.bucket: Bucket | None = None
         self.refilled_at: float | None = None
         self.done_ranges_max = done_ranges_max
-        self.waiting_stretches_max = waiting_stretches_max
+        self.deferred_spans_max = deferred_spans_max
         # Consumers.
         self.credits: dict[int, list[int]] = {}
         self.priorities: dict[int, int] = {}
@@ -89,7 +89,7 @@ class SubscriptionModel:
 
     # The facts, as they are told to the machine.
 
-    def on_consumer_came(self, consumer: int, priority: int) -> None:
+    def on_consumer_joined(self, consumer: int, priority: int) -> None:
         self.credits[consumer] = [0, 0]
         self.priorities[consumer] = priority
         if self.kind is SubscriptionType.FAILOVER and (
@@ -97,7 +97,7 @@ class SubscriptionModel:
         ):
             self.states = [BecomeStandby(consumer)]
 
-    def on_consumer_gone(self, consumer: int, now: float) -> None:
+    def on_consumer_left(self, consumer: int, now: float) -> None:
         del self.credits[consumer]
         del self.priorities[consumer]
         if self.active == consumer:
@@ -119,13 +119,20 @@ class SubscriptionModel:
         self.credits[consumer][1] += byte_count
 
     def on_available(
-        self, base: int, end: int, byte_count: int, now: float, terms: Sequence[Terms]
+        self,
+        base: int,
+        end: int,
+        byte_count: int,
+        now: float,
+        windows: Sequence[DeliveryWindow],
     ) -> None:
         for offset in range(max(base, self.in_hand_end), end):
             self.batch_of[offset] = (base, end, byte_count)
             if offset in self.done:
                 continue
-            its = next((each for each in terms if each.base <= offset < each.end), None)
+            its = next(
+                (each for each in windows if each.base <= offset < each.end), None
+            )
             if its is not None and its.expires is not None:
                 self.expires[offset] = its.expires
             if its is not None and its.due is not None and its.due > now:
@@ -368,7 +375,7 @@ class SubscriptionModel:
         assert abs(delivery.byte_count - fair) < 1
         returned = {o for o in self.ready if self.deliveries.get(o, 0)}
         assert delivery.base == min(returned or self.ready), "out of order"
-        # One stretch may be shared out in several deliveries.
+        # One span may be shared out in several deliveries.
         goes_on = before is not None and before.end == delivery.base
         if not returned and not goes_on:
             assert delivery.base < self._first_below(), "nothing new is to be delivered"
@@ -440,7 +447,7 @@ class SubscriptionModel:
         end_offset = self.in_hand_end + 3
         backlog = sum(o not in self.done for o in range(end_offset))
         assert machine.backlog(end_offset) == backlog
-        self._check_wanted(machine.wanted())
+        self._check_demand(machine.demand())
 
     def _check_next_deadline(self, deadline: float | None) -> None:
         assert deadline == pytest.approx(self._next_deadline())
@@ -459,7 +466,7 @@ class SubscriptionModel:
         ]
         return min((time for time in times if time is not None), default=None)
 
-    def _check_wanted(self, wanted: int) -> None:
+    def _check_demand(self, wanted: int) -> None:
         could = sum(self._allowance(c)[0] for c in self._having_credit())
         if self.bucket is not None:
             could = min(could, self.bucket.capacity)
@@ -469,18 +476,18 @@ class SubscriptionModel:
         could = max(0, could - len(self.ready))
         if self.is_paused or self.blocked or (self._is_full() and self._in_hand()):
             could = 0
-        aside = self._aside()
-        # Stretches that are neighbours, or have only done messages between them, may
+        aside = self._deferred()
+        # MessageSpans that are neighbours, or have only done messages between them, may
         # be one.
         undone = sorted(self._in_hand())
         pairs = zip([None, *undone], undone, strict=False)
         runs = sum(o in aside and before not in aside for before, o in pairs)
-        if runs >= self.waiting_stretches_max:
+        if runs >= self.deferred_spans_max:
             assert wanted == 0
-        elif len(aside) < self.waiting_stretches_max:
+        elif len(aside) < self.deferred_spans_max:
             assert wanted == could
         else:
-            # How many stretches these are is the machine's business.
+            # How many spans these are is the machine's business.
             assert wanted in {0, could}
 
     # What is known.
@@ -494,9 +501,9 @@ class SubscriptionModel:
         return next(o for o in range(len(self.done) + 1) if o not in self.done)
 
     def _in_hand(self) -> set[int]:
-        return self.ready | set(self.in_flight) | self._aside()
+        return self.ready | set(self.in_flight) | self._deferred()
 
-    def _aside(self) -> set[int]:
+    def _deferred(self) -> set[int]:
         return set(self.waiting) | self.blocked | set(self.parked)
 
     def _allowance(self, consumer: int) -> tuple[int, int]:
@@ -531,7 +538,7 @@ class SubscriptionModel:
         """Below which offset a message may be delivered for the first time."""
         if self.blocked:
             return 0
-        if self._is_full() and (self.in_flight or self._aside()):
+        if self._is_full() and (self.in_flight or self._deferred()):
             return max(self.done) + 1
         return 1 << 60
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pydanube.dispatch.facts import Keys, Terms
+from pydanube.dispatch.facts import DeliveryWindow, Keys
 from pydanube.model.batch import Column
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ TIMES = Column.DELIVER_AT | Column.EXPIRES_AT
 """The columns that say when a message may be delivered."""
 
 
-def terms_of(
+def delivery_windows(
     frame: BatchFrame, base: int, *, ttl_s: float | None, epoch_s: float
-) -> Sequence[Terms]:
+) -> Sequence[DeliveryWindow]:
     """
     When the messages of *frame* from *base* on may be delivered.
 
@@ -48,7 +48,7 @@ def terms_of(
         first, last = _publish_bounds(frame)
         if last - first <= TTL_STEP_US:
             expires = epoch_s + last / US_PER_S + ttl_s
-            return (Terms(base, frame.end, None, expires),)
+            return (DeliveryWindow(base, frame.end, None, expires),)
     rows = _rows_from(frame, base)
     due = _times(rows, header.columns, Column.DELIVER_AT)
     expires_at = _times(rows, header.columns, Column.EXPIRES_AT)
@@ -132,7 +132,7 @@ def _ends(published: pa.Array, ttl_s: float) -> pa.Array:
 
 def _runs(
     due: pa.Array, expires: pa.Array, offsets: Sequence[int], epoch_s: float
-) -> Sequence[Terms]:
+) -> Sequence[DeliveryWindow]:
     """Neighbours with the same times together; those without any left out."""
 
     def clock(time: int | None) -> float | None:
@@ -144,10 +144,10 @@ def _runs(
             ends = pc.run_end_encode(column).run_ends.to_pylist()
             starts.update(ends[:-1])
     bounds = [*sorted(starts), len(due)]
-    terms = []
+    windows = []
     for start, end in pairwise(bounds):
         times = clock(due[start].as_py()), clock(expires[start].as_py())
         if times != (None, None):
             # Of what is missing in between it does not matter what is said.
-            terms.append(Terms(offsets[start], offsets[end - 1] + 1, *times))
-    return terms
+            windows.append(DeliveryWindow(offsets[start], offsets[end - 1] + 1, *times))
+    return windows

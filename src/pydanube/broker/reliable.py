@@ -25,7 +25,7 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from pydanube.broker.facts import TIMES, US_PER_S, keys_of, terms_of
+from pydanube.broker.facts import TIMES, US_PER_S, delivery_windows, keys_of
 from pydanube.broker.subscription import Subscription
 from pydanube.dispatch.effects import Deliver
 from pydanube.model.descriptions import RANGES_SHOWN_MAX
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pydanube.broker.cursors import CursorSaver
     from pydanube.broker.dead_letters import DeadLetters
     from pydanube.dispatch.effects import Effect, Park
-    from pydanube.dispatch.facts import Terms
+    from pydanube.dispatch.facts import DeliveryWindow
     from pydanube.dispatch.machine import SubscriptionMachine
     from pydanube.model.descriptions import SubscriptionDescription
     from pydanube.model.errors import BrokerError
@@ -538,7 +538,7 @@ class ReliableSubscription(Subscription):
 
     async def _read_ahead(self) -> None:
         machine = self._machine
-        while machine.wanted() > 0 and not self._holds:
+        while machine.demand() > 0 and not self._holds:
             offset = machine.next_offset
             frames = self._log.read_tail(offset, bytes_max=READ_AHEAD_BYTES)
             if frames is None:
@@ -553,7 +553,7 @@ class ReliableSubscription(Subscription):
             for frame in frames:
                 # A seek may have come while we were reading.
                 if (
-                    machine.wanted() <= 0
+                    machine.demand() <= 0
                     or not offset <= machine.next_offset < frame.end
                 ):
                     break
@@ -598,13 +598,13 @@ class ReliableSubscription(Subscription):
         if base >= frame.end:
             return []
         if ttl_s is None and not frame.header.columns & TIMES:
-            terms: Sequence[Terms] = ()
+            windows: Sequence[DeliveryWindow] = ()
         else:
             epoch_s = now - self._wall_clock_us() / US_PER_S
-            terms = terms_of(frame, base, ttl_s=ttl_s, epoch_s=epoch_s)
+            windows = delivery_windows(frame, base, ttl_s=ttl_s, epoch_s=epoch_s)
         keys = keys_of(frame, base) if machine.needs_keys else None
         return machine.on_available(
-            base, frame.end, frame.plain_bytes, now, terms, keys=keys
+            base, frame.end, frame.plain_bytes, now, windows, keys=keys
         )
 
     async def _deliver_due(self) -> None:

@@ -93,7 +93,7 @@ class Subscription:
         self._consumers[consumer.key] = consumer
         self._consumer_keys[name] = consumer.key
         try:
-            effects = self._machine.on_consumer_came(
+            effects = self._machine.on_consumer_joined(
                 consumer.key,
                 self._clock(),
                 priority=priority,
@@ -113,7 +113,7 @@ class Subscription:
             return
         del self._consumers[consumer.key], self._consumer_keys[consumer.name]
         self.counts.attach(-1)
-        self.carry_out(self._machine.on_consumer_gone(consumer.key, self._clock()))
+        self.carry_out(self._machine.on_consumer_left(consumer.key, self._clock()))
 
     def credit(self, consumer: Consumer, messages: int, byte_count: int) -> None:
         """The consumer takes so many messages and bytes more."""

@@ -17,7 +17,7 @@ from pydanube.broker.direct import DirectSubscription
 from pydanube.broker.reliable import DEFAULT_POLICY, NO_LIMITS, ReliableSubscription
 from pydanube.broker.settings import SettingsStore
 from pydanube.broker.topic import ReliableTopic, Topic
-from pydanube.dispatch import machine_for
+from pydanube.dispatch import create_machine
 from pydanube.dispatch.cursor import Cursor
 from pydanube.metadata import keys
 from pydanube.metadata.records import SubscriptionRecord
@@ -225,7 +225,7 @@ class Subscriptions:
         cursor: Cursor,
         settings: SubscriptionSettings,
     ) -> ReliableSubscription:
-        machine = machine_for(
+        machine = create_machine(
             type_,
             cursor,
             failure_policy=settings.failure_policy or DEFAULT_POLICY,
@@ -258,7 +258,9 @@ class Subscriptions:
         return DirectSubscription(
             name,
             type_,
-            machine_for(type_, Cursor(topic.end_offset), failure_policy=_DIRECT_POLICY),
+            create_machine(
+                type_, Cursor(topic.end_offset), failure_policy=_DIRECT_POLICY
+            ),
             self._loop.time,
             Counts(topic.counts),
             check_new_consumer=topic.check_new_consumer,

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pydanube.client.envelope import TermOptions
+    from pydanube.client.envelope import DeliveryOptions
     from pydanube.client.messages import MessageIds
     from pydanube.client.partitioned_producer import PartitionedProducer
     from pydanube.client.producer import Producer
@@ -413,17 +413,20 @@ async def _publish(
     payloads: Sequence[bytes],
     published: Published,
 ) -> None:
-    terms: TermOptions = {"deliver_after_s": orders.delay_s, "ttl_s": orders.ttl_s}
+    delivery: DeliveryOptions = {
+        "deliver_after_s": orders.delay_s,
+        "ttl_s": orders.ttl_s,
+    }
     if isinstance(producer, TypedProducer):
         count = len(payloads)
         ids = await producer.send_batch(
             values_of(producer.schema.type, payloads),
             keys=None if orders.key is None else [orders.key] * count,
             attributes=[orders.attributes] * count if orders.attributes else None,
-            **terms,
+            **delivery,
         )
     else:
-        ids = await producer.send_batch(orders.batch(payloads), **terms)
+        ids = await producer.send_batch(orders.batch(payloads), **delivery)
     published.add(payloads, ids)
 
 

@@ -16,40 +16,40 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-TERMS_BYTES = 16
-_TERM_COLUMNS = (Column.DELIVER_AT, Column.EXPIRES_AT)
-_ANY_TERM = Column.DELIVER_AT | Column.EXPIRES_AT
+WINDOW_BYTES = 16
+_WINDOW_COLUMNS = (Column.DELIVER_AT, Column.EXPIRES_AT)
+_ANY_WINDOW_COLUMN = Column.DELIVER_AT | Column.EXPIRES_AT
 
 
-class Terms(NamedTuple):
-    """From when on a message may be delivered, and from when on it may not."""
+class DeliveryWindow(NamedTuple):
+    """The time from which a message may be delivered, and the time it expires."""
 
     deliver_at: int | None
     expires_at: int | None
 
 
-class TermOptions(TypedDict, total=False):
-    """The same as users say it, counted from now."""
+class DeliveryOptions(TypedDict, total=False):
+    """The delivery window as users give it, relative to now."""
 
     deliver_after_s: float | None
     deliver_at: datetime | float | None
     ttl_s: float | None
 
 
-def terms_of(
+def delivery_window(
     now: int,
     *,
     deliver_after_s: float | None = None,
     deliver_at: datetime | float | None = None,
     ttl_s: float | None = None,
-) -> Terms | None:
+) -> DeliveryWindow | None:
     """
-    The terms of a message that is published at *now*, in microseconds since 1970.
+    Return the delivery window of a message that is published at *now*.
 
-    None if nothing is said about them.
+    Times are in microseconds since 1970.  Returns None if no option is given.
 
     Raises:
-        InvalidRequest: They contradict each other, or are out of range.
+        InvalidRequest: The options contradict each other, or are out of range.
     """
     if deliver_after_s is None and deliver_at is None and ttl_s is None:
         return None
@@ -74,14 +74,15 @@ def terms_of(
             raise InvalidRequest("a time is between the years 1 and 9999")
     if due is not None and expires is not None and due >= expires:
         raise InvalidRequest("the message would expire before it may be delivered")
-    return Terms(due, expires)
+    return DeliveryWindow(due, expires)
 
 
 def batches_of(
-    messages: Sequence[bytes | str] | pa.RecordBatch | pa.Table, terms: Terms | None
+    messages: Sequence[bytes | str] | pa.RecordBatch | pa.Table,
+    window: DeliveryWindow | None,
 ) -> list[pa.RecordBatch]:
     """
-    What a user publishes at once, as batches of the envelope; all have *terms*.
+    What a user publishes at once, as batches of the envelope; all have *window*.
 
     Raises:
         InvalidRequest: It is not of the envelope.
@@ -96,8 +97,8 @@ def batches_of(
         batches = [batch_of(payloads)]
     else:
         batches = []
-    if terms is not None:
-        batches = [_with_terms(batch, terms) for batch in batches]
+    if window is not None:
+        batches = [_with_window(batch, window) for batch in batches]
     return batches
 
 
@@ -124,9 +125,9 @@ def cut(batch: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:
     return cut(batch.slice(0, half), bytes_max) + cut(batch.slice(half), bytes_max)
 
 
-def has_terms(batch: pa.RecordBatch) -> bool:
+def has_delivery_window(batch: pa.RecordBatch) -> bool:
     """Whether messages of *batch* are delayed, or expire."""
-    return bool(_columns_of(batch) & _ANY_TERM)
+    return bool(_columns_of(batch) & _ANY_WINDOW_COLUMN)
 
 
 def is_delayed(batch: pa.RecordBatch) -> bool:
@@ -180,10 +181,12 @@ def _microseconds(what: str, seconds: float) -> int:
         ) from None
 
 
-def _with_terms(batch: pa.RecordBatch, terms: Terms) -> pa.RecordBatch:
+def _with_window(batch: pa.RecordBatch, window: DeliveryWindow) -> pa.RecordBatch:
     columns = _columns_of(batch)
     arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
-    for column, name, time in zip(_TERM_COLUMNS, Terms._fields, terms, strict=True):
+    for column, name, time in zip(
+        _WINDOW_COLUMNS, DeliveryWindow._fields, window, strict=True
+    ):
         if time is None:
             continue
         if columns & column:

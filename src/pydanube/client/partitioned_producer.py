@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from pydanube.client.envelope import batches_of, terms_of, to_bytes
+from pydanube.client.envelope import batches_of, delivery_window, to_bytes
 from pydanube.client.messages import MessageIds, PartitionedIds, Run
 from pydanube.client.producer import Producer, settled, unacknowledged
 from pydanube.client.producer import open_producer as open_producer_of_one
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pydanube.client.client import Client
-    from pydanube.client.envelope import TermOptions
+    from pydanube.client.envelope import DeliveryOptions
     from pydanube.client.messages import MessageId
     from pydanube.client.pending import Pending
     from pydanube.client.producer import Batched, ProducerOptions, Shipped
@@ -79,7 +79,7 @@ class PartitionedProducer:
         *,
         key: str | bytes | None = None,
         attributes: Mapping[str, str] | None = None,
-        **terms: Unpack[TermOptions],
+        **delivery: Unpack[DeliveryOptions],
     ) -> MessageId:
         """
         Publish one message and return its id, with the partition's name.
@@ -90,7 +90,7 @@ class PartitionedProducer:
             payload,
             key=key,
             attributes=attributes,
-            **terms,
+            **delivery,
         )
 
     def send_nowait(
@@ -99,7 +99,7 @@ class PartitionedProducer:
         *,
         key: str | bytes | None = None,
         attributes: Mapping[str, str] | None = None,
-        **terms: Unpack[TermOptions],
+        **delivery: Unpack[DeliveryOptions],
     ) -> Pending:
         """
         Publish one message soon, together with others; await the result for its id.
@@ -110,11 +110,11 @@ class PartitionedProducer:
             payload,
             key=key,
             attributes=attributes,
-            **terms,
+            **delivery,
         )
 
     async def send_batch(
-        self, messages: Batched, **terms: Unpack[TermOptions]
+        self, messages: Batched, **delivery: Unpack[DeliveryOptions]
     ) -> MessageIds:
         """
         Publish many messages and return their ids, in their order.
@@ -125,7 +125,7 @@ class PartitionedProducer:
         Args, Durability, Cancellation, Raises: As ``Producer.send_batch``.
         """
         now = self._client.wall_clock_ns() // 1000
-        batches = batches_of(messages, terms_of(now, **terms))
+        batches = batches_of(messages, delivery_window(now, **delivery))
         count = sum(batch.num_rows for batch in batches)
         routed: list[tuple[int, pa.Array, list[Shipped]]] = []
         base = 0

@@ -14,7 +14,7 @@ from pydanube.wire.small import SMALL_MESSAGES_MAX
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-    from pydanube.client.envelope import Terms
+    from pydanube.client.envelope import DeliveryWindow
     from pydanube.wire.batches import BatchFrame
 
 _NANOSECONDS = pa.timestamp("ns", tz="UTC")
@@ -33,9 +33,9 @@ class OpenBatch:
         "is_plain",
         "keys",
         "payloads",
-        "terms",
         "times_ns",
         "topic",
+        "windows",
     )
 
     def __init__(self, topic: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -47,7 +47,7 @@ class OpenBatch:
         self.is_plain = True
         self.keys: list[bytes | None] | None = None
         self.attributes: list[Mapping[str, str] | None] | None = None
-        self.terms: list[Terms | None] | None = None
+        self.windows: list[DeliveryWindow | None] | None = None
         self.byte_count = 0
         # Whether somebody will see what becomes of it.
         self.is_awaited = False
@@ -72,7 +72,7 @@ class OpenBatch:
         self,
         key: bytes | None,
         attributes: Mapping[str, str] | None,
-        terms: Terms | None,
+        window: DeliveryWindow | None,
     ) -> None:
         """What the next message, whose payload follows, has besides it."""
         self.is_plain = False
@@ -85,10 +85,10 @@ class OpenBatch:
             if self.attributes is None:
                 self.attributes = [None] * count
             self.attributes.append(attributes)
-        if terms is not None or self.terms is not None:
-            if self.terms is None:
-                self.terms = [None] * count
-            self.terms.append(terms)
+        if window is not None or self.windows is not None:
+            if self.windows is None:
+                self.windows = [None] * count
+            self.windows.append(window)
 
     def to_arrow(self) -> pa.RecordBatch:
         """The messages as a batch of the envelope."""
@@ -101,14 +101,14 @@ class OpenBatch:
             keys=self.keys,
             attributes=self.attributes,
             publish_times=times,
-            deliver_at=self._terms(0),
-            expires_at=self._terms(1),
+            deliver_at=self._times(0),
+            expires_at=self._times(1),
         )
 
-    def _terms(self, which: int) -> list[int | None] | None:
-        if self.terms is None:
+    def _times(self, which: int) -> list[int | None] | None:
+        if self.windows is None:
             return None
-        times = [None if terms is None else terms[which] for terms in self.terms]
+        times = [None if window is None else window[which] for window in self.windows]
         return None if times.count(None) == len(times) else times
 
 

@@ -25,13 +25,13 @@ import pyarrow as pa
 
 from pydanube.client.backoff import Backoff, retried
 from pydanube.client.envelope import (
-    TERMS_BYTES,
+    WINDOW_BYTES,
     batches_of,
     check_attributes,
     cut,
-    has_terms,
+    delivery_window,
+    has_delivery_window,
     is_delayed,
-    terms_of,
     times_of,
     to_bytes,
 )
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
     from pydanube.client.client import Client
     from pydanube.client.connection import BrokerConnection
-    from pydanube.client.envelope import TermOptions, Terms
+    from pydanube.client.envelope import DeliveryOptions, DeliveryWindow
     from pydanube.client.tasks import TaskScope
     from pydanube.model.schemas import ProducerSchema
     from pydanube.wire.connection import Received
@@ -219,7 +219,7 @@ class Producer:
         *,
         key: str | bytes | None = None,
         attributes: Mapping[str, str] | None = None,
-        **terms: Unpack[TermOptions],
+        **delivery: Unpack[DeliveryOptions],
     ) -> MessageId:
         """
         Publish one message and return its id.
@@ -228,7 +228,7 @@ class Producer:
             payload: What consumers get; text is sent as UTF-8.
             key: Which messages belong together.
             attributes: What else there is to say about it.
-            terms: When it may be delivered.  ``deliver_after_s``: consumers get it
+            delivery: When it may be delivered.  ``deliver_after_s``: consumers get it
                 so much later, on reliable topics; ``deliver_at``: the same as a
                 moment, a datetime or seconds since 1970; ``ttl_s``: who has not
                 got it after so long does not get it any more.
@@ -245,14 +245,14 @@ class Producer:
         """
         if self._queued or not self._room.is_set():
             await self._wait_in_line()
-        is_plain = key is None and attributes is None and not terms
+        is_plain = key is None and attributes is None and not delivery
         if is_plain and self._is_idle and self._codec is Codec.NONE:
             return await self._send_alone(payload)
         pending = self.send_nowait(
             payload,
             key=key,
             attributes=attributes,
-            **terms,
+            **delivery,
         )
         if not self._outgoing and not self._waiting:
             # Nothing is on its way: what others send in this turn of the loop
@@ -290,7 +290,7 @@ class Producer:
         *,
         key: str | bytes | None = None,
         attributes: Mapping[str, str] | None = None,
-        **terms: Unpack[TermOptions],
+        **delivery: Unpack[DeliveryOptions],
     ) -> Pending:
         """
         Publish one message soon, together with others; await the result for its id.
@@ -307,11 +307,11 @@ class Producer:
             payload = to_bytes("payload", payload)
         byte_count = len(payload) + MESSAGE_OVERHEAD_BYTES
         extras = None
-        if key is not None or attributes is not None or terms:
+        if key is not None or attributes is not None or delivery:
             extras = (
                 None if key is None else to_bytes("key", key),
                 attributes,
-                self._terms(terms),
+                self._window_of(delivery),
             )
             byte_count += _byte_count_of(*extras)
         if byte_count > self._alone_bytes:
@@ -332,7 +332,7 @@ class Producer:
         return Pending((batch, index))
 
     async def send_batch(
-        self, messages: Batched, **terms: Unpack[TermOptions]
+        self, messages: Batched, **delivery: Unpack[DeliveryOptions]
     ) -> MessageIds:
         """
         Publish many messages and return their ids, in their order.
@@ -341,17 +341,17 @@ class Producer:
             messages: Payloads; or Arrow data with the column ``payload`` and, if
                 wanted, ``key``, ``attributes``, ``publish_time``, ``deliver_at``
                 and ``expires_at``.
-            terms: As for ``send``, for all of them.
+            delivery: As for ``send``, for all of them.
 
         Durability, Cancellation, Raises: As ``send``, for all of them; the
             messages may travel, and on an error be stored, in several batches.
         """
-        if not terms and self._may_go_as_few(messages):
+        if not delivery and self._may_go_as_few(messages):
             self._close_open()
             if not self._waiting and self._has_way():
                 base = await self._send_few(messages)
                 return MessageIds(self.topic, range(base, base + len(messages)))
-        shipped = await self.ship(batches_of(messages, self._terms(terms)))
+        shipped = await self.ship(batches_of(messages, self._window_of(delivery)))
         return MessageIds(self.topic, joined(await settled(shipped)))
 
     def _may_go_as_few(self, messages: Batched) -> TypeGuard[list[bytes]]:
@@ -385,8 +385,8 @@ class Producer:
             async with self._line:
                 self._close_open()
                 for batch in batches:
-                    if has_terms(batch):
-                        self._check_terms(is_delayed=is_delayed(batch))
+                    if has_delivery_window(batch):
+                        self._check_window(is_delayed=is_delayed(batch))
                     for piece in cut(batch, self._batch_bytes_max):
                         await self._free_way()
                         shipped.append((piece.num_rows, self._ship(piece, schema)))
@@ -798,13 +798,13 @@ class Producer:
                 f"{self._batch_bytes_max}"
             )
 
-    def _terms(self, options: TermOptions) -> Terms | None:
-        terms = terms_of(self._wall_clock_ns() // 1000, **options)
-        if terms is not None:
-            self._check_terms(is_delayed=terms.deliver_at is not None)
-        return terms
+    def _window_of(self, options: DeliveryOptions) -> DeliveryWindow | None:
+        window = delivery_window(self._wall_clock_ns() // 1000, **options)
+        if window is not None:
+            self._check_window(is_delayed=window.deliver_at is not None)
+        return window
 
-    def _check_terms(self, *, is_delayed: bool) -> None:
+    def _check_window(self, *, is_delayed: bool) -> None:
         self._client.require(1, "delays and times to live")
         if is_delayed and not self._is_reliable:
             raise InvalidRequest(
@@ -886,13 +886,15 @@ def joined(offsets: Sequence[range]) -> Sequence[int]:
 
 
 def _byte_count_of(
-    key: bytes | None, attributes: Mapping[str, str] | None, terms: Terms | None
+    key: bytes | None,
+    attributes: Mapping[str, str] | None,
+    window: DeliveryWindow | None,
 ) -> int:
     byte_count = 0 if key is None else len(key)
     if attributes is not None:
         byte_count += check_attributes(attributes)
-    if terms is not None:
-        byte_count += TERMS_BYTES
+    if window is not None:
+        byte_count += WINDOW_BYTES
     return byte_count
 
 

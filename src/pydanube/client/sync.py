@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pydanube.client.consumer import Consumer as AsyncConsumer
     from pydanube.client.dead_letters import DeadLetter
     from pydanube.client.dead_letters import DeadLetters as AsyncDeadLetters
-    from pydanube.client.envelope import TermOptions
+    from pydanube.client.envelope import DeliveryOptions
     from pydanube.client.offsets import Acked
     from pydanube.client.partitioned_consumer import (
         PartitionedConsumer as AsyncPartitionedConsumer,
@@ -368,7 +368,7 @@ class Pending:
 
 _Queued: TypeAlias = (
     "tuple[Pending, bytes | str, str | bytes | None, Mapping[str, str] | None, "
-    "TermOptions]"
+    "DeliveryOptions]"
 )
 """A message that the loop has not taken over yet."""
 
@@ -394,12 +394,12 @@ class Producer:
         *,
         key: str | bytes | None = None,
         attributes: Mapping[str, str] | None = None,
-        **terms: Unpack[TermOptions],
+        **delivery: Unpack[DeliveryOptions],
     ) -> MessageId:
-        """Publish one message and wait for its id; *terms* as for the other client."""
+        """Publish one message and return its id; *delivery* is as in ``Producer``."""
         self.hand_over()
         return self._loop.wait(
-            self._producer.send(payload, key=key, attributes=attributes, **terms)
+            self._producer.send(payload, key=key, attributes=attributes, **delivery)
         )
 
     def send_nowait(
@@ -408,7 +408,7 @@ class Producer:
         *,
         key: str | bytes | None = None,
         attributes: Mapping[str, str] | None = None,
-        **terms: Unpack[TermOptions],
+        **delivery: Unpack[DeliveryOptions],
     ) -> Pending:
         """
         Publish one message soon; ``result()`` of what it returns waits for its id.
@@ -416,7 +416,7 @@ class Producer:
         Waits when too much is on its way already.
         """
         pending = Pending(self)
-        self._queue.append((pending, payload, key, attributes, terms))
+        self._queue.append((pending, payload, key, attributes, delivery))
         if len(self._queue) >= QUEUED_MESSAGES_MAX:
             self.hand_over()
         elif not self._is_scheduled:
@@ -424,10 +424,12 @@ class Producer:
             self._loop.call_soon(self._send_queued)
         return pending
 
-    def send_batch(self, messages: Batched, **terms: Unpack[TermOptions]) -> MessageIds:
-        """Publish many messages and wait for their ids; *terms* as for ``send``."""
+    def send_batch(
+        self, messages: Batched, **delivery: Unpack[DeliveryOptions]
+    ) -> MessageIds:
+        """Publish many messages and wait for their ids; *delivery* as for ``send``."""
         self.hand_over()
-        return self._loop.wait(self._producer.send_batch(messages, **terms))
+        return self._loop.wait(self._producer.send_batch(messages, **delivery))
 
     def flush(self) -> None:
         """Wait until everything that was sent is acknowledged."""
@@ -469,11 +471,11 @@ class Producer:
             self._send_one(self._queue.popleft())
 
     def _send_one(self, queued: _Queued) -> None:
-        pending, payload, key, attributes, terms = queued
+        pending, payload, key, attributes, delivery = queued
         try:
             pending.take(
                 self._producer.send_nowait(
-                    payload, key=key, attributes=attributes, **terms
+                    payload, key=key, attributes=attributes, **delivery
                 )
             )
         except BrokerError as error:
@@ -502,11 +504,11 @@ class TypedProducer(Producer):
         return super().send_batch(messages, **options)
 
     def send_encoded(
-        self, messages: Batched, **terms: Unpack[TermOptions]
+        self, messages: Batched, **delivery: Unpack[DeliveryOptions]
     ) -> MessageIds:
         """Publish payloads that are of the schema already, and wait for their ids."""
         self.hand_over()
-        return self._loop.wait(self._typed.send_encoded(messages, **terms))
+        return self._loop.wait(self._typed.send_encoded(messages, **delivery))
 
 
 class Consumer:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from pydanube.client.client import Client
-    from pydanube.client.envelope import TermOptions
+    from pydanube.client.envelope import DeliveryOptions
     from pydanube.client.messages import MessageId, MessageIds
     from pydanube.client.partitioned_producer import PartitionedProducer
     from pydanube.client.pending import Pending
@@ -84,7 +84,7 @@ class TypedProducer(Generic[T]):
         *,
         key: str | bytes | None = None,
         attributes: Mapping[str, str] | None = None,
-        **terms: Unpack[TermOptions],
+        **delivery: Unpack[DeliveryOptions],
     ) -> MessageId:
         """
         Publish one value and return the message's id.
@@ -97,7 +97,7 @@ class TypedProducer(Generic[T]):
         """
         payload = self._payload(value)
         return await self._producer.send(
-            payload, key=key, attributes=attributes, **terms
+            payload, key=key, attributes=attributes, **delivery
         )
 
     def send_nowait(
@@ -106,7 +106,7 @@ class TypedProducer(Generic[T]):
         *,
         key: str | bytes | None = None,
         attributes: Mapping[str, str] | None = None,
-        **terms: Unpack[TermOptions],
+        **delivery: Unpack[DeliveryOptions],
     ) -> Pending:
         """
         Publish one value soon, together with others; await the result for its id.
@@ -115,7 +115,7 @@ class TypedProducer(Generic[T]):
         """
         payload = self._payload(value)
         return self._producer.send_nowait(
-            payload, key=key, attributes=attributes, **terms
+            payload, key=key, attributes=attributes, **delivery
         )
 
     async def send_batch(
@@ -124,7 +124,7 @@ class TypedProducer(Generic[T]):
         *,
         keys: Sequence[str | bytes | None] | None = None,
         attributes: Sequence[Mapping[str, str] | None] | None = None,
-        **terms: Unpack[TermOptions],
+        **delivery: Unpack[DeliveryOptions],
     ) -> MessageIds:
         """
         Publish many values and return the messages' ids, in their order.
@@ -133,7 +133,7 @@ class TypedProducer(Generic[T]):
             values: What to write.
             keys: The key of each, if they have some.
             attributes: The attributes of each, if they have some.
-            terms: As for ``send``, for all of them.
+            delivery: As for ``send``, for all of them.
 
         Durability, Cancellation: As ``Producer.send_batch``.
 
@@ -147,25 +147,25 @@ class TypedProducer(Generic[T]):
             if given is not None and len(given) != len(payloads):
                 raise InvalidRequest(f"{len(given)} {what} for {len(payloads)} values")
         if not payloads or (keys is None and attributes is None):
-            return await self._producer.send_batch(payloads, **terms)
+            return await self._producer.send_batch(payloads, **delivery)
         encoded = None
         if keys is not None:
             encoded = [None if key is None else to_bytes("key", key) for key in keys]
         for each in attributes or ():
             check_attributes(each or {})
         return await self._producer.send_batch(
-            batch_of(payloads, keys=encoded, attributes=attributes), **terms
+            batch_of(payloads, keys=encoded, attributes=attributes), **delivery
         )
 
     async def send_encoded(
-        self, messages: Batched, **terms: Unpack[TermOptions]
+        self, messages: Batched, **delivery: Unpack[DeliveryOptions]
     ) -> MessageIds:
         """
         Publish payloads that are of the schema already; nobody looks at them here.
 
         Args, Durability, Cancellation, Raises: As ``Producer.send_batch``.
         """
-        return await self._producer.send_batch(messages, **terms)
+        return await self._producer.send_batch(messages, **delivery)
 
     async def flush(self) -> None:
         """

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from pydanube.dispatch.exclusive import ExclusiveSubscription
 from pydanube.dispatch.failover import FailoverSubscription
-from pydanube.dispatch.key_shared import KeySharedSubscription
+from pydanube.dispatch.key_shared.machine import KeySharedSubscription
 from pydanube.dispatch.machine import (
+    DEFERRED_SPANS_MAX,
     DONE_RANGES_MAX,
-    WAITING_STRETCHES_MAX,
     SubscriptionMachine,
 )
 from pydanube.dispatch.shared import SharedSubscription
@@ -31,7 +31,7 @@ _MACHINES: dict[SubscriptionType, type[SubscriptionMachine]] = {
 }
 
 
-def machine_for(
+def create_machine(
     subscription_type: SubscriptionType,
     cursor: Cursor,
     *,
@@ -39,7 +39,7 @@ def machine_for(
     limits: DispatchLimits | None = None,
     ack_timeout_s: float | None = None,
     done_ranges_max: int = DONE_RANGES_MAX,
-    waiting_stretches_max: int = WAITING_STRETCHES_MAX,
+    deferred_spans_max: int = DEFERRED_SPANS_MAX,
 ) -> SubscriptionMachine:
     """The machine of a subscription of this type that goes on from *cursor*."""
     return _MACHINES[subscription_type](
@@ -48,5 +48,5 @@ def machine_for(
         limits=limits or DispatchLimits(),
         ack_timeout_s=ack_timeout_s,
         done_ranges_max=done_ranges_max,
-        waiting_stretches_max=waiting_stretches_max,
+        deferred_spans_max=deferred_spans_max,
     )

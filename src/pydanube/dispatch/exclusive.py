@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydanube.dispatch.active import ActiveSubscription
+from pydanube.dispatch.single_active import SingleActiveSubscription
 from pydanube.model.errors import ConsumerBusy
 
 if TYPE_CHECKING:
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from pydanube.dispatch.effects import Effect
 
 
-class ExclusiveSubscription(ActiveSubscription):
+class ExclusiveSubscription(SingleActiveSubscription):
     """One consumer gets everything, in order."""
 
-    def on_consumer_came(
+    def on_consumer_joined(
         self,
         consumer: int,
         now: float,
@@ -33,6 +33,6 @@ class ExclusiveSubscription(ActiveSubscription):
         """
         if self._credits:
             raise ConsumerBusy("the exclusive subscription has another consumer")
-        return super().on_consumer_came(
+        return super().on_consumer_joined(
             consumer, now, priority=priority, key_filters=key_filters, name=name
         )

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Terms:
+class DeliveryWindow:
     """The messages ``base … end`` may be delivered only in a certain time."""
 
     base: int

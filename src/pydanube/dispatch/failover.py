@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydanube.dispatch.active import ActiveSubscription
 from pydanube.dispatch.effects import BecomeActive, BecomeStandby
+from pydanube.dispatch.single_active import SingleActiveSubscription
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pydanube.dispatch.effects import Effect
 
 
-class FailoverSubscription(ActiveSubscription):
+class FailoverSubscription(SingleActiveSubscription):
     """
     The active consumer gets everything, in order.
 
@@ -21,7 +21,7 @@ class FailoverSubscription(ActiveSubscription):
     one had and did not acknowledge.  A standby may give credit in advance.
     """
 
-    def on_consumer_came(
+    def on_consumer_joined(
         self,
         consumer: int,
         now: float,
@@ -31,7 +31,7 @@ class FailoverSubscription(ActiveSubscription):
         name: str = "",
     ) -> list[Effect]:
         """A consumer is there, and is told whether it is active or stands by."""
-        effects = super().on_consumer_came(
+        effects = super().on_consumer_joined(
             consumer, now, priority=priority, key_filters=key_filters, name=name
         )
         if self.active != consumer:

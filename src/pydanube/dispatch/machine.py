@@ -5,7 +5,7 @@ A machine is told what happened and answers with what is to be done.  Every offs
 from the cursor on is in one of these states:
 
                  ┌─→ delayed ──┐              ┌─→ (done)
-    not in hand ─┤             ├─→ ready ─→ in flight
+    not in hand ─┤             ├─→ ready ─→ in span
                  └─────────────┘     ↑        │ nack, or not acknowledged in time
                                      │        ├─→ waiting for redelivery ─→ (ready)
                                      │        ├─→ blocked
@@ -13,9 +13,9 @@ from the cursor on is in one of these states:
                                      └────────┘ the consumer left
 
 - Not in hand: beyond ``next_offset``, except for what was acknowledged ahead.
-- Delayed: its Terms say that it is not due.  It holds back no other message.
-- Ready: it can be delivered as soon as a consumer has credit.
-- In flight: a consumer has it.  Each time it gets there its attempt rises by one.
+- Delayed: its DeliveryWindow say that it is not due.  It holds back no other message.
+- ReadySpans: it can be delivered as soon as a consumer has credit.
+- In span: a consumer has it.  Each time it gets there its attempt rises by one.
 - Waiting for redelivery: it failed, and its time is not there yet.
 - Blocked, parked: it failed once more than the failure policy tolerates; see aside.py.
 - Done: acknowledged, dropped, or parked and on disk.  It never comes back, but by a
@@ -26,8 +26,8 @@ timed out and waits for its next delivery, still spares that delivery.  Only nac
 ack timeouts are failures; a consumer that leaves or is replaced says nothing about the
 messages that it had, so they are ready at once.
 
-A message whose Terms end is dropped or parked where it is, unless a consumer has it
-at that moment; then it may still be acknowledged, and is given up if it comes back.
+When a message expires, it is dropped or parked, unless it is in flight at that moment;
+then it may still be acknowledged, and is given up if it comes back.
 
 Time enters as an argument.  What is due is done by ``on_time``, which need not be
 punctual; but what has expired is not delivered by any fact that comes after.
@@ -40,25 +40,25 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from pydanube.dispatch.aside import Aside
+from pydanube.dispatch.deferred import DeferredMessages
 from pydanube.dispatch.effects import Drop, Effect, SaveCursor
 from pydanube.dispatch.expiries import Expiries
 from pydanube.dispatch.flow import Credit
-from pydanube.dispatch.rate import TokenBucket
-from pydanube.dispatch.ready import ANYWHERE
-from pydanube.dispatch.stretches import Batch, Stretch
+from pydanube.dispatch.message_spans import Batch, MessageSpan
+from pydanube.dispatch.ready import OFFSET_MAX
+from pydanube.dispatch.token_bucket import TokenBucket
 from pydanube.model.policy import DispatchLimits, FailurePolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pydanube.dispatch.cursor import Cursor
-    from pydanube.dispatch.facts import Keys, Terms
-    from pydanube.dispatch.states import FlyingMessages, ReadyMessages
+    from pydanube.dispatch.facts import DeliveryWindow, Keys
+    from pydanube.dispatch.states import InFlightMessages, ReadyMessages
     from pydanube.model.ranges import Range
 
 DONE_RANGES_MAX = 100_000
-WAITING_STRETCHES_MAX = 20_000
+DEFERRED_SPANS_MAX = 20_000
 """About 10 MB."""
 UNLIMITED = 1 << 62
 """More than any count of messages."""
@@ -74,9 +74,9 @@ class SubscriptionMachine(ABC):
     of offsets; but what is delayed or waits for redelivery lets others pass.  A
     delivery never spans two batches.
 
-    Bounds: Memory grows with the stretches in hand and the done ranges.  New messages
+    Bounds: Memory grows with the spans in hand and the done ranges.  New messages
     are read ahead only as far as credit, limits and one second's worth of the rate
-    reach.  Nothing new is asked for while *waiting_stretches_max* stretches are
+    reach.  Nothing new is asked for while *deferred_spans_max* spans are
     delayed, wait for redelivery, block or are parked.  While the cursor has
     *done_ranges_max* done ranges and something is in flight or waits, nothing new is
     asked for, and nothing new delivered above the highest of them; so there are never
@@ -90,7 +90,7 @@ class SubscriptionMachine(ABC):
     """Whether on_available() must be told the keys of messages."""
 
     _ready: ReadyMessages
-    _flights: FlyingMessages
+    _in_flight: InFlightMessages
 
     def __init__(
         self,
@@ -100,17 +100,17 @@ class SubscriptionMachine(ABC):
         limits: DispatchLimits = _NO_LIMITS,
         ack_timeout_s: float | None = None,
         done_ranges_max: int = DONE_RANGES_MAX,
-        waiting_stretches_max: int = WAITING_STRETCHES_MAX,
+        deferred_spans_max: int = DEFERRED_SPANS_MAX,
     ) -> None:
         """Go on from *cursor*, which the machine keeps and moves."""
         assert ack_timeout_s is None or ack_timeout_s > 0
         assert done_ranges_max > 0
-        assert waiting_stretches_max > 0
+        assert deferred_spans_max > 0
         self._cursor = cursor
         self._limits = limits
         self._ack_timeout_s = ack_timeout_s
         self._done_ranges_max = done_ranges_max
-        self._waiting_stretches_max = waiting_stretches_max
+        self._deferred_spans_max = deferred_spans_max
         self._is_paused = False
         self._bucket: TokenBucket | None = None
         # When something ready can be delivered that waits for the rate only.
@@ -121,17 +121,17 @@ class SubscriptionMachine(ABC):
         # Every message below _next_offset that is not done is in one of these.
         self._begin()
         self._ready_count = 0
-        self._aside = Aside(cursor, failure_policy)
+        self._deferred = DeferredMessages(cursor, failure_policy)
         self._expiries = Expiries(cursor)
-        # What holds of the flights to come: the override, or the policy's.
+        # What holds of the in_flight to come: the override, or the policy's.
         self._timeout_s = self._choose_timeout_s()
-        # Whether there may be more to think of than what is ready and in flight.
+        # Whether there may be more to think of than what is ready and in span.
         # Whoever changes that sets it; it is found out anew after each such fact.
         self._is_special = True
 
     # What happened.
 
-    def on_consumer_came(
+    def on_consumer_joined(
         self,
         consumer: int,
         now: float,
@@ -155,7 +155,7 @@ class SubscriptionMachine(ABC):
         self._is_special = True
         return self._answer([], now)
 
-    def on_consumer_gone(self, consumer: int, now: float) -> list[Effect]:
+    def on_consumer_left(self, consumer: int, now: float) -> list[Effect]:
         """A consumer is no longer there; what it had is delivered to others."""
         del self._credits[consumer]
         return self._on_lost(consumer, now)
@@ -190,7 +190,7 @@ class SubscriptionMachine(ABC):
         end: int,
         byte_count: int,
         now: float,
-        terms: Sequence[Terms] = (),
+        windows: Sequence[DeliveryWindow] = (),
         *,
         keys: Keys | None = None,
     ) -> list[Effect]:
@@ -200,7 +200,7 @@ class SubscriptionMachine(ABC):
         It holds ``next_offset``, or is known already and ignored; what lies before
         ``next_offset`` in it is ignored too.
 
-        *terms* are in order and do not overlap; what none of them names is due and
+        *windows* are in order and do not overlap; what none of them names is due and
         does not expire.  *keys* are needed if ``needs_keys``, and else ignored.
         """
         start, cursor = self._next_offset, self._cursor
@@ -210,17 +210,17 @@ class SubscriptionMachine(ABC):
         self._next_offset = cursor.skip_done(end) if cursor.done else end
         effects: list[Effect] = []
         batch = Batch(base, end, byte_count, keys if self.needs_keys else None)
-        for each in terms:
+        for each in windows:
             self._is_special = True
             if start < each.base:
-                self._accept(Stretch(start, each.base, 1, batch))
+                self._accept(MessageSpan(start, each.base, 1, batch))
             start = max(start, each.base)
             if start < each.end:
-                stretch = Stretch(start, each.end, 1, batch, expires=each.expires)
-                self._accept_on_terms(stretch, each.due, now, effects)
+                span = MessageSpan(start, each.end, 1, batch, expires=each.expires)
+                self._accept_in_window(span, each.due, now, effects)
                 start = each.end
         if start < end:
-            self._accept(Stretch(start, end, 1, batch))
+            self._accept(MessageSpan(start, end, 1, batch))
         return self._answer(effects, now)
 
     def on_ack(
@@ -262,7 +262,7 @@ class SubscriptionMachine(ABC):
         effects: list[Effect] = []
         for base, end in ranges:
             if base < end:
-                returned = self._flights.withdraw(base, end)
+                returned = self._in_flight.withdraw(base, end)
                 self._fail(returned, reason or "not processed", delay_s, now, effects)
         return self._answer(effects, now)
 
@@ -270,14 +270,14 @@ class SubscriptionMachine(ABC):
         """It is *now*: do what is due."""
         self._is_special = True
         effects: list[Effect] = []
-        overdue = self._flights.withdraw_due(now)
+        overdue = self._in_flight.withdraw_due(now)
         self._fail(overdue, "not acknowledged in time", 0.0, now, effects)
-        self._put_back(self._aside.take_due(now, effects), now, effects)
+        self._put_back(self._deferred.take_due(now, effects), now, effects)
         return self._answer(effects, now)
 
     def on_parked(self, base: int, end: int, now: float) -> list[Effect]:
         """What was to be parked of ``base … end`` is in the dead-letter topic."""
-        count = self._aside.mark_parked(base, end)
+        count = self._deferred.mark_parked(base, end)
         if count:
             self._on_held_done(base, end)
         return self._answer([], now, has_moved=count > 0)
@@ -286,7 +286,7 @@ class SubscriptionMachine(ABC):
         self, base: int, end: int, now: float, retry_at: float
     ) -> list[Effect]:
         """``base … end`` could not be parked; it is tried again at *retry_at*."""
-        self._aside.retry_parking(base, end, retry_at)
+        self._deferred.retry_parking(base, end, retry_at)
         return self._answer([], now)
 
     def on_seek(self, offset: int, now: float) -> list[Effect]:
@@ -297,8 +297,8 @@ class SubscriptionMachine(ABC):
         as soon as the message is in hand again.
         """
         has_moved = self._cursor.seek(offset)
-        if self._flights.count:
-            self._flights.clear()
+        if self._in_flight.count:
+            self._in_flight.clear()
             for consumer, credit in self._credits.items():
                 self._give_back(consumer, credit.unacked)
         self._ready.clear()
@@ -306,7 +306,7 @@ class SubscriptionMachine(ABC):
         self._next_offset = offset
         if not self._is_special:
             return [SaveCursor()] if has_moved else []
-        self._aside.clear()
+        self._deferred.clear()
         self._expiries.clear()
         return self._answer([], now, has_moved=has_moved)
 
@@ -322,7 +322,7 @@ class SubscriptionMachine(ABC):
         """
         effects: list[Effect] = []
         self._is_special = True
-        self._put_back(self._aside.set_policy(policy, now, effects), now, effects)
+        self._put_back(self._deferred.set_policy(policy, now, effects), now, effects)
         self._timeout_s = self._choose_timeout_s()
         self._limit_flights(now)
         return self._answer(effects, now)
@@ -383,7 +383,7 @@ class SubscriptionMachine(ABC):
     @property
     def in_flight_count(self) -> int:
         """How many messages consumers have and have not acknowledged."""
-        return self._flights.count
+        return self._in_flight.count
 
     @property
     def ready_count(self) -> int:
@@ -393,22 +393,22 @@ class SubscriptionMachine(ABC):
     @property
     def delayed_count(self) -> int:
         """How many messages in hand are not due: delayed, or waiting for redelivery."""
-        return self._aside.waiting.count
+        return self._deferred.waiting.count
 
     @property
     def parked_count(self) -> int:
         """How many messages are on their way to the dead-letter topic."""
-        return self._aside.parked.count
+        return self._deferred.parked.count
 
     @property
     def blocked(self) -> tuple[Range, ...]:
         """The messages that block, in order."""
-        return self._aside.blocked.ranges()
+        return self._deferred.blocked.ranges()
 
     @property
     def failure_policy(self) -> FailurePolicy:
         """The policy that holds."""
-        return self._aside.policy
+        return self._deferred.policy
 
     @property
     def is_paused(self) -> bool:
@@ -429,9 +429,9 @@ class SubscriptionMachine(ABC):
         """How many messages *consumer* has and has not acknowledged."""
         return self._credits[consumer].unacked
 
-    def wanted(self) -> int:
+    def demand(self) -> int:
         """How many messages beyond those in hand could be delivered at once."""
-        has_some = self._ready_count or self._flights.count or self._is_holding()
+        has_some = self._ready_count or self._in_flight.count or self._is_holding()
         if has_some and self._is_full():
             return 0
         could = self._credit_messages()
@@ -445,12 +445,12 @@ class SubscriptionMachine(ABC):
 
     def next_deadline(self) -> float | None:
         """When on_time() must be called, or None if nothing will be due."""
-        deadline = self._flights.next_time()
+        deadline = self._in_flight.next_time()
         if not self._is_special:
             return deadline
         times = (
             deadline,
-            self._aside.next_time(),
+            self._deferred.next_time(),
             self._expiries.next_time(),
             self._refilled_at,
         )
@@ -460,7 +460,7 @@ class SubscriptionMachine(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Make ``_ready`` and ``_flights``, empty, and what this type knows besides."""
+        """Create ``_ready`` and ``_in_flight``, empty, and the state of this type."""
 
     @abstractmethod
     def _deliver_ready(self, now: float, effects: list[Effect]) -> None:
@@ -494,7 +494,7 @@ class SubscriptionMachine(ABC):
 
     def _holds_back_new(self) -> bool:
         """Whether nothing new may be delivered because something blocks."""
-        return self._aside.blocked.count > 0
+        return self._deferred.blocked.count > 0
 
     # Empty on purpose: most types have nothing to do there.
 
@@ -502,7 +502,7 @@ class SubscriptionMachine(ABC):
         """Before something is delivered, change who gets it."""
 
     def _on_held_done(self, base: int, end: int) -> None:  # noqa: B027
-        """Messages of ``base … end`` became done that were in hand, not in flight."""
+        """Messages of ``base … end`` became done that were in hand, not in span."""
 
     # What all types have in common.
 
@@ -532,65 +532,65 @@ class SubscriptionMachine(ABC):
             self._is_special = self._is_anything_special()
         return effects
 
-    def _accept(self, stretch: Stretch) -> None:
-        self._ready_count += self._cursor.open_count(stretch.base, stretch.end)
-        self._ready.add_new(stretch)
+    def _accept(self, span: MessageSpan) -> None:
+        self._ready_count += self._cursor.open_count(span.base, span.end)
+        self._ready.add_new(span)
 
-    def _accept_on_terms(
-        self, stretch: Stretch, due: float | None, now: float, effects: list[Effect]
+    def _accept_in_window(
+        self, span: MessageSpan, due: float | None, now: float, effects: list[Effect]
     ) -> None:
-        stretch.open_count = self._cursor.open_count(stretch.base, stretch.end)
-        if not stretch.open_count:
+        span.open_count = self._cursor.open_count(span.base, span.end)
+        if not span.open_count:
             return
-        if stretch.expires is not None:
-            if stretch.expires <= now:
-                self._aside.expire(stretch, effects)
+        if span.expires is not None:
+            if span.expires <= now:
+                self._deferred.expire(span, effects)
                 return
-            self._expiries.add(stretch.expires, stretch.base, stretch.end)
+            self._expiries.add(span.expires, span.base, span.end)
         if due is not None and due > now:
-            self._aside.delay(stretch, due)
+            self._deferred.delay(span, due)
         else:
-            self._ready_count += stretch.open_count
-            self._ready.add_new(stretch)
+            self._ready_count += span.open_count
+            self._ready.add_new(span)
 
     def _fail(
         self,
-        stretches: list[Stretch],
+        spans: list[MessageSpan],
         reason: str,
         asked_s: float,
         now: float,
         effects: list[Effect],
     ) -> None:
-        """Treat *stretches*, which were in flight, as the policy says."""
-        for stretch in stretches:
-            self._land(stretch)
-            stretch.attempt += 1
-            stretch.failures += 1
-            stretch.reason = reason
-            if _has_expired(stretch, now):
-                self._aside.expire(stretch, effects)
-            elif self._aside.fail(stretch, now, asked_s, effects):
-                self._put_back([stretch], now, effects)
+        """Treat *spans*, which were in span, as the policy says."""
+        for span in spans:
+            self._land(span)
+            span.attempt += 1
+            span.failures += 1
+            span.reason = reason
+            if _has_expired(span, now):
+                self._deferred.expire(span, effects)
+            elif self._deferred.fail(span, now, asked_s, effects):
+                self._put_back([span], now, effects)
 
     def _put_back(
-        self, stretches: list[Stretch], now: float, effects: list[Effect]
+        self, spans: list[MessageSpan], now: float, effects: list[Effect]
     ) -> None:
-        """Let *stretches* be ready, which were not, unless their time is over."""
+        """Let *spans* be ready, which were not, unless their time is over."""
         # From behind: they are usually in order, and what comes first is found first.
-        for stretch in reversed(stretches):
-            if _has_expired(stretch, now):
-                self._aside.expire(stretch, effects)
+        for span in reversed(spans):
+            if _has_expired(span, now):
+                self._deferred.expire(span, effects)
             else:
-                self._ready_count += stretch.open_count
-                self._ready.put_back(stretch)
+                self._ready_count += span.open_count
+                self._ready.put_back(span)
 
     def _expire(self, now: float, effects: list[Effect]) -> None:
         """Give up what has expired and no consumer has."""
         while (expired := self._expiries.pop_expired(now)) is not None:
             ready = self._ready.withdraw(*expired)
-            self._ready_count -= sum(stretch.open_count for stretch in ready)
-            for stretch in (*self._aside.withdraw_expired(*expired), *ready):
-                self._aside.expire(stretch, effects)
+            self._ready_count -= sum(span.open_count for span in ready)
+            for span in (*self._deferred.withdraw_expired(*expired), *ready):
+                self._deferred.expire(span, effects)
 
     def _mark_ahead(self, base: int, end: int) -> int:
         """Mark what is not in hand of ``base … end``; return how many became done."""
@@ -601,9 +601,9 @@ class SubscriptionMachine(ABC):
         self._next_offset = self._cursor.skip_done(self._next_offset)
         return count
 
-    def _land(self, stretch: Stretch) -> None:
-        """Note that *stretch*, which was in flight, is not any more."""
-        self._give_back(stretch.consumer, stretch.open_count)
+    def _land(self, span: MessageSpan) -> None:
+        """Note that *span*, which was in span, is not any more."""
+        self._give_back(span.consumer, span.open_count)
 
     def _give_back(self, consumer: int, count: int) -> None:
         credit = self._credits.get(consumer)
@@ -614,18 +614,18 @@ class SubscriptionMachine(ABC):
 
     def _limit_flights(self, now: float) -> None:
         timeout_s = self._timeout_s
-        self._flights.limit_times(None if timeout_s is None else now + timeout_s)
+        self._in_flight.limit_times(None if timeout_s is None else now + timeout_s)
 
     def _choose_timeout_s(self) -> float | None:
         if self._ack_timeout_s is not None:
             return self._ack_timeout_s
-        return self._aside.policy.ack_timeout_s
+        return self._deferred.policy.ack_timeout_s
 
     def _room(self, now: float) -> int:
         """How many messages limits and rate allow to deliver now."""
         room = UNLIMITED
         if self._limits.unacked_messages_max is not None:
-            room = self._limits.unacked_messages_max - self._flights.count
+            room = self._limits.unacked_messages_max - self._in_flight.count
         if self._bucket is not None:
             room = min(room, self._bucket.available(now))
         return room
@@ -635,12 +635,12 @@ class SubscriptionMachine(ABC):
         if (
             self._is_paused
             or self._holds_back_new()
-            or len(self._aside) >= self._waiting_stretches_max
+            or len(self._deferred) >= self._deferred_spans_max
         ):
             return 0
         room = UNLIMITED
         if self._limits.unacked_messages_max is not None:
-            room = self._limits.unacked_messages_max - self._flights.count
+            room = self._limits.unacked_messages_max - self._in_flight.count
         if self._bucket is not None:
             room = min(room, self._bucket.capacity)
         return room
@@ -649,12 +649,12 @@ class SubscriptionMachine(ABC):
         """Below which offset messages may be delivered for the first time."""
         if self._is_special and self._holds_back_new():
             return 0
-        if (self._flights.count or self._is_holding()) and self._is_full():
+        if (self._in_flight.count or self._is_holding()) and self._is_full():
             # What is in flight or waits may close gaps, and so does what is in them;
             # but anything beyond would only add to the done ranges.
             last = self._cursor.done.last()
             return 0 if last is None else last[1]
-        return ANYWHERE
+        return OFFSET_MAX
 
     def _wait_for_rate(self, now: float) -> None:
         self._refilled_at = None
@@ -667,15 +667,15 @@ class SubscriptionMachine(ABC):
 
     def _is_holding(self) -> bool:
         """Whether anything waits, blocks or is parked."""
-        return self._is_special and self._aside.count > 0
+        return self._is_special and self._deferred.count > 0
 
     def _is_full(self) -> bool:
         return len(self._cursor.done) >= self._done_ranges_max
 
     def _is_anything_special(self) -> bool:
-        """Whether there is more to think of than what is ready and in flight."""
+        """Whether there is more to think of than what is ready and in span."""
         return (
-            len(self._aside) > 0
+            len(self._deferred) > 0
             or bool(self._expiries)
             or self._bucket is not None
             or self._is_paused
@@ -683,5 +683,5 @@ class SubscriptionMachine(ABC):
         )
 
 
-def _has_expired(stretch: Stretch, now: float) -> bool:
-    return stretch.expires is not None and stretch.expires <= now
+def _has_expired(span: MessageSpan, now: float) -> bool:
+    return span.expires is not None and span.expires <= now

@@ -6,14 +6,14 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from pydanube.dispatch.flow import Allowances
-from pydanube.dispatch.turns import SubscriptionInTurns
+from pydanube.dispatch.unkeyed import UnkeyedSubscription
 
 if TYPE_CHECKING:
     from pydanube.dispatch.effects import Effect
     from pydanube.dispatch.flow import Credit
 
 
-class SharedSubscription(SubscriptionInTurns):
+class SharedSubscription(UnkeyedSubscription):
     """
     The consumers that have credit take turns, those of the lowest priority value first.
 
@@ -23,35 +23,35 @@ class SharedSubscription(SubscriptionInTurns):
     the turn of those with the next priority.
     """
 
-    def on_consumer_gone(self, consumer: int, now: float) -> list[Effect]:
+    def on_consumer_left(self, consumer: int, now: float) -> list[Effect]:
         """A consumer is no longer there; what it had is shared by the others."""
         credit = self._credits[consumer]
         self._allowances.remove(credit)
         priority = credit.priority
-        line = self._lines.get(priority)
-        if line is not None:
-            line.pop(consumer, None)
-            if not line:
-                del self._lines[priority]
-        return super().on_consumer_gone(consumer, now)
+        queue = self._queues.get(priority)
+        if queue is not None:
+            queue.pop(consumer, None)
+            if not queue:
+                del self._queues[priority]
+        return super().on_consumer_left(consumer, now)
 
     def _begin(self) -> None:
         super()._begin()
         # By priority, in order, the consumers with credit; the first one's turn is
-        # next.  A line may be empty.
-        self._lines: dict[int, OrderedDict[int, Credit]] = {}
+        # next.  A queue may be empty.
+        self._queues: dict[int, OrderedDict[int, Credit]] = {}
         self._allowances = Allowances()
 
     def _find_next(self) -> int | None:
-        for line in self._lines.values():
-            if line:
-                return next(iter(line))
+        for queue in self._queues.values():
+            if queue:
+                return next(iter(queue))
         return None
 
-    def _share_of(self, count: int) -> int:
-        for line in self._lines.values():
-            if line:
-                return -(-count // len(line))
+    def _count_per_consumer(self, count: int) -> int:
+        for queue in self._queues.values():
+            if queue:
+                return -(-count // len(queue))
         return count
 
     def _credit_messages(self) -> int:
@@ -60,24 +60,24 @@ class SharedSubscription(SubscriptionInTurns):
     def _on_credit_changed(self, consumer: int) -> None:
         credit = self._credits[consumer]
         self._allowances.update(credit)
-        line = self._lines.get(credit.priority)
+        queue = self._queues.get(credit.priority)
         if credit:
-            if line is None:
-                line = self._add_line(credit.priority)
-            line.setdefault(consumer, credit)
-        elif line is not None:
-            line.pop(consumer, None)
+            if queue is None:
+                queue = self._add_queue(credit.priority)
+            queue.setdefault(consumer, credit)
+        elif queue is not None:
+            queue.pop(consumer, None)
 
     def _on_served(self, consumer: int) -> None:
         credit = self._credits[consumer]
         self._allowances.update(credit)
-        line = self._lines[credit.priority]
+        queue = self._queues[credit.priority]
         if credit:
-            line.move_to_end(consumer)
+            queue.move_to_end(consumer)
         else:
-            del line[consumer]
+            del queue[consumer]
 
-    def _add_line(self, priority: int) -> OrderedDict[int, Credit]:
-        line: OrderedDict[int, Credit] = OrderedDict()
-        self._lines = dict(sorted([*self._lines.items(), (priority, line)]))
-        return line
+    def _add_queue(self, priority: int) -> OrderedDict[int, Credit]:
+        queue: OrderedDict[int, Credit] = OrderedDict()
+        self._queues = dict(sorted([*self._queues.items(), (priority, queue)]))
+        return queue

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from pydanube.broker.facts import keys_of, terms_of
+from pydanube.broker.facts import delivery_windows, keys_of
 from pydanube.model.batch import FIELDS, Column, schema_of
 from pydanube.wire.batches import Codec, encode_with_offsets
 from support.batches import A_TIME, frame_of
@@ -19,8 +19,8 @@ def stamped(frame, base=10):
     return frame
 
 
-def terms(frame, base=None, ttl_s=None):
-    found = terms_of(frame, base or frame.base, ttl_s=ttl_s, epoch_s=EPOCH_S)
+def windows(frame, base=None, ttl_s=None):
+    found = delivery_windows(frame, base or frame.base, ttl_s=ttl_s, epoch_s=EPOCH_S)
     return [(each.base, each.end, each.due, each.expires) for each in found]
 
 
@@ -34,7 +34,7 @@ def at(seconds):
 
 
 def test_a_batch_without_times_may_be_delivered_at_any_time():
-    assert terms(stamped(frame_of([b"a", b"b"]))) == []
+    assert windows(stamped(frame_of([b"a", b"b"]))) == []
 
 
 def test_messages_that_wait_alike_are_one():
@@ -44,7 +44,7 @@ def test_messages_that_wait_alike_are_one():
         expires_at=[None, None, None, at(9), at(9)],
         codec=Codec.LZ4,
     )
-    assert terms(stamped(frame)) == [
+    assert windows(stamped(frame)) == [
         (11, 13, 1005.0, None),
         (13, 14, 1007.0, 1009.0),
         (14, 15, None, 1009.0),
@@ -54,9 +54,9 @@ def test_messages_that_wait_alike_are_one():
 def test_the_latest_message_counts_wherever_it_stands_in_the_batch():
     """Producers whose messages share a batch need not have the same clock."""
     frame = stamped(frame_of([b"a", b"b", b"c"], publish_times=[at(0), at(0.7), at(0)]))
-    assert terms(frame, ttl_s=60.0) == [(10, 13, None, pytest.approx(1060.7))]
+    assert windows(frame, ttl_s=60.0) == [(10, 13, None, pytest.approx(1060.7))]
     frame = stamped(frame_of([b"a", b"b", b"c"], publish_times=[at(0), at(9), at(0)]))
-    assert [each[:2] for each in terms(frame, ttl_s=60.0)] == [
+    assert [each[:2] for each in windows(frame, ttl_s=60.0)] == [
         (10, 11),
         (11, 12),
         (12, 13),
@@ -65,14 +65,14 @@ def test_the_latest_message_counts_wherever_it_stands_in_the_batch():
 
 def test_what_lies_before_is_not_told_again():
     frame = stamped(frame_of([b"a", b"b", b"c"], deliver_at=[at(1), at(1), at(2)]))
-    assert terms(frame, 11) == [(11, 12, 1001.0, None), (12, 13, 1002.0, None)]
+    assert windows(frame, 11) == [(11, 12, 1001.0, None), (12, 13, 1002.0, None)]
 
 
 @pytest.mark.parametrize("times", [None, [at(0), at(0.3), at(0.9)]])
 def test_a_topics_time_to_live_is_that_of_the_whole_batch(times):
     frame = stamped(frame_of([b"a", b"b", b"c"], publish_times=times))
     last = 0 if times is None else 0.9
-    assert terms(frame, ttl_s=60.0) == [
+    assert windows(frame, ttl_s=60.0) == [
         (10, 13, None, pytest.approx(1060.0 + last)),
     ]
 
@@ -80,7 +80,7 @@ def test_a_topics_time_to_live_is_that_of_the_whole_batch(times):
 def test_where_messages_came_over_a_long_time_they_expire_one_after_the_other():
     times = [at(0.2), at(0.5), at(100), at(100), at(7000)]
     frame = stamped(frame_of([b"x"] * 5, publish_times=times))
-    found = terms(frame, ttl_s=60.0)
+    found = windows(frame, ttl_s=60.0)
     assert [(base, end) for base, end, _, _ in found] == [(10, 12), (12, 14), (14, 15)]
     for (_, end, due, expires), time in zip(found, (0.5, 100, 7000), strict=True):
         assert due is None
@@ -89,7 +89,7 @@ def test_where_messages_came_over_a_long_time_they_expire_one_after_the_other():
 
 def test_a_message_expires_at_its_own_time_or_the_topics_whichever_comes_first():
     frame = stamped(frame_of([b"a", b"b", b"c"], expires_at=[at(5), at(500), None]))
-    first, second = terms(frame, ttl_s=60.0)
+    first, second = windows(frame, ttl_s=60.0)
     assert first == (10, 11, None, 1005.0)
     assert second[:3] == (11, 13, None)
     assert second[3] == pytest.approx(1060.5, abs=0.51)
@@ -97,7 +97,7 @@ def test_a_message_expires_at_its_own_time_or_the_topics_whichever_comes_first()
 
 def test_a_time_to_live_beyond_all_times_is_for_ever():
     frame = stamped(frame_of([b"a", b"b"], publish_times=[at(0), at(50)]))
-    assert all(each[3] > 1e12 for each in terms(frame, ttl_s=1e30))
+    assert all(each[3] > 1e12 for each in windows(frame, ttl_s=1e30))
 
 
 def test_a_message_without_a_key_goes_by_its_producer():
@@ -143,8 +143,8 @@ def test_offsets_without_a_message_stand_between_those_with_one():
         )
     )
     gappy = with_gaps(frame, [10, 12, 13, 15])
-    assert terms(gappy) == [(10, 13, 1005.0, None), (15, 16, 1007.0, None)]
-    assert terms(gappy, base=11) == [(12, 13, 1005.0, None), (15, 16, 1007.0, None)]
+    assert windows(gappy) == [(10, 13, 1005.0, None), (15, 16, 1007.0, None)]
+    assert windows(gappy, base=11) == [(12, 13, 1005.0, None), (15, 16, 1007.0, None)]
     found = keys(gappy)
     assert [found[each - 10] for each in (10, 12, 13, 15)] == [b"x", b"x", b"p", b"z"]
     assert len(found) == 6

@@ -7,12 +7,12 @@ import pytest
 
 import pydanube
 from pydanube.client.envelope import (
-    Terms,
+    DeliveryWindow,
     batches_of,
     cut,
-    has_terms,
+    delivery_window,
+    has_delivery_window,
     is_delayed,
-    terms_of,
 )
 from pydanube.model.batch import batch_of
 from pydanube.wire.batches import BATCH_MESSAGES_MAX
@@ -21,21 +21,23 @@ NOW = 1_700_000_000_000_000
 
 
 def test_a_delay_and_a_time_to_live_count_from_now():
-    assert terms_of(NOW, deliver_after_s=1.5, ttl_s=60) == Terms(
+    assert delivery_window(NOW, deliver_after_s=1.5, ttl_s=60) == DeliveryWindow(
         NOW + 1_500_000, NOW + 60_000_000
     )
 
 
 def test_a_message_may_be_due_at_a_moment():
     moment = datetime(2030, 1, 1, tzinfo=UTC)
-    expected = Terms(1_893_456_000_000_000, None)
-    assert terms_of(NOW, deliver_at=moment) == expected
-    assert terms_of(NOW, deliver_at=moment.timestamp()) == expected
+    expected = DeliveryWindow(1_893_456_000_000_000, None)
+    assert delivery_window(NOW, deliver_at=moment) == expected
+    assert delivery_window(NOW, deliver_at=moment.timestamp()) == expected
 
 
-def test_without_terms_there_are_none():
-    assert terms_of(NOW) is None
-    assert terms_of(NOW, deliver_after_s=None, deliver_at=None, ttl_s=None) is None
+def test_no_options_give_no_delivery_window():
+    assert delivery_window(NOW) is None
+    assert (
+        delivery_window(NOW, deliver_after_s=None, deliver_at=None, ttl_s=None) is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,13 +55,13 @@ def test_without_terms_there_are_none():
         (10, None, 10),
     ],
 )
-def test_terms_that_mean_nothing_are_refused(after_s, at, ttl_s):
+def test_invalid_delivery_options_are_refused(after_s, at, ttl_s):
     with pytest.raises(pydanube.InvalidRequest):
-        terms_of(NOW, deliver_after_s=after_s, deliver_at=at, ttl_s=ttl_s)
+        delivery_window(NOW, deliver_after_s=after_s, deliver_at=at, ttl_s=ttl_s)
 
 
-def test_terms_hold_for_every_message_of_a_batch():
-    [batch] = batches_of([b"a", "b"], Terms(NOW, NOW + 1))
+def test_delivery_window_applies_to_every_message_of_a_batch():
+    [batch] = batches_of([b"a", "b"], DeliveryWindow(NOW, NOW + 1))
     assert batch.schema.names == ["payload", "deliver_at", "expires_at"]
     assert batch.column("deliver_at").cast(pa.int64()).to_pylist() == [NOW, NOW]
     assert batch.column("expires_at").cast(pa.int64()).to_pylist() == [NOW + 1] * 2
@@ -70,17 +72,21 @@ def test_a_batch_may_have_one_term_of_its_own_and_get_the_other():
     with_times = table.set_column(
         1, "expires_at", table["expires_at"].cast(pa.timestamp("us", tz="UTC"))
     )
-    [batch] = batches_of(with_times, Terms(NOW, None))
+    [batch] = batches_of(with_times, DeliveryWindow(NOW, None))
     assert batch.schema.names == ["payload", "deliver_at", "expires_at"]
     with pytest.raises(pydanube.InvalidRequest, match="of its own"):
-        batches_of(with_times, Terms(None, NOW))
+        batches_of(with_times, DeliveryWindow(None, NOW))
 
 
-def test_a_batch_without_terms_says_so():
+def test_has_delivery_window_tells_whether_a_batch_has_one():
     [plain] = batches_of([b"a"], None)
-    [expiring] = batches_of([b"a"], Terms(None, NOW))
-    [delayed] = batches_of([b"a"], Terms(NOW, None))
-    assert [has_terms(b) for b in (plain, expiring, delayed)] == [False, True, True]
+    [expiring] = batches_of([b"a"], DeliveryWindow(None, NOW))
+    [delayed] = batches_of([b"a"], DeliveryWindow(NOW, None))
+    assert [has_delivery_window(b) for b in (plain, expiring, delayed)] == [
+        False,
+        True,
+        True,
+    ]
     assert [is_delayed(b) for b in (plain, expiring, delayed)] == [False, False, True]
 
 

@@ -557,7 +557,7 @@ def test_a_message_whose_time_is_over_does_not_come():
     with_client(test)
 
 
-def test_terms_of_single_messages_travel_with_those_of_others():
+def test_delivery_window_of_one_message_keeps_those_of_others():
     async def test(client):
         async with client.producer(TOPIC) as producer:
             producer.send_nowait(b"plain")

@@ -198,7 +198,7 @@ def test_a_reader_may_be_left_in_the_middle(client):
     assert client.topics() == [TOPIC]
 
 
-def test_partitions_terms_and_dead_letters_are_the_same_without_await(client):
+def test_partitions_delivery_windows_and_dead_letters_work_without_await(client):
     policy = pydanube.FailurePolicy(
         redeliveries_max=0,
         poison=pydanube.PoisonPolicy.DEAD_LETTER,

@@ -13,9 +13,9 @@ ANNA, BEN = 1, 2
 
 def test_a_second_consumer_is_refused_and_changes_nothing():
     machine = ExclusiveSubscription(Cursor(0))
-    assert machine.on_consumer_came(ANNA, 0.0) == []
+    assert machine.on_consumer_joined(ANNA, 0.0) == []
     with pytest.raises(ConsumerBusy):
-        machine.on_consumer_came(BEN, 0.0)
+        machine.on_consumer_joined(BEN, 0.0)
     assert machine.consumers == (ANNA,)
-    machine.on_consumer_gone(ANNA, 0.0)
-    assert machine.on_consumer_came(BEN, 0.0) == []
+    machine.on_consumer_left(ANNA, 0.0)
+    assert machine.on_consumer_joined(BEN, 0.0) == []

@@ -11,47 +11,47 @@ ANNA, BEN, CARLA, DORA = 1, 2, 3, 4
 
 def test_the_standby_that_came_first_takes_over():
     machine = FailoverSubscription(Cursor(0))
-    assert machine.on_consumer_came(ANNA, 0.0) == [BecomeActive(ANNA)]
-    assert machine.on_consumer_came(BEN, 0.0) == [BecomeStandby(BEN)]
-    assert machine.on_consumer_came(CARLA, 0.0) == [BecomeStandby(CARLA)]
+    assert machine.on_consumer_joined(ANNA, 0.0) == [BecomeActive(ANNA)]
+    assert machine.on_consumer_joined(BEN, 0.0) == [BecomeStandby(BEN)]
+    assert machine.on_consumer_joined(CARLA, 0.0) == [BecomeStandby(CARLA)]
     assert machine.consumers == (ANNA, BEN, CARLA)
-    assert machine.on_consumer_gone(ANNA, 0.0) == [BecomeActive(BEN)]
+    assert machine.on_consumer_left(ANNA, 0.0) == [BecomeActive(BEN)]
     assert machine.active == BEN
-    assert machine.on_consumer_gone(CARLA, 0.0) == []
-    assert machine.on_consumer_gone(BEN, 0.0) == []
+    assert machine.on_consumer_left(CARLA, 0.0) == []
+    assert machine.on_consumer_left(BEN, 0.0) == []
     assert machine.active is None
 
 
 def test_an_idle_consumer_makes_way_at_once_for_a_better_one():
     machine = FailoverSubscription(Cursor(0))
-    machine.on_consumer_came(ANNA, 0.0, priority=1)
-    assert machine.on_consumer_came(BEN, 0.0, priority=0) == [
+    machine.on_consumer_joined(ANNA, 0.0, priority=1)
+    assert machine.on_consumer_joined(BEN, 0.0, priority=0) == [
         BecomeStandby(ANNA),
         BecomeActive(BEN),
     ]
-    assert machine.on_consumer_came(CARLA, 0.0, priority=0) == [BecomeStandby(CARLA)]
+    assert machine.on_consumer_joined(CARLA, 0.0, priority=0) == [BecomeStandby(CARLA)]
 
 
 def test_who_takes_over_has_the_best_priority_and_came_first():
     machine = FailoverSubscription(Cursor(0))
-    machine.on_consumer_came(ANNA, 0.0)
-    machine.on_consumer_came(BEN, 0.0, priority=2)
-    machine.on_consumer_came(CARLA, 0.0, priority=1)
-    machine.on_consumer_came(DORA, 0.0, priority=1)
-    machine.on_consumer_gone(ANNA, 0.0)
+    machine.on_consumer_joined(ANNA, 0.0)
+    machine.on_consumer_joined(BEN, 0.0, priority=2)
+    machine.on_consumer_joined(CARLA, 0.0, priority=1)
+    machine.on_consumer_joined(DORA, 0.0, priority=1)
+    machine.on_consumer_left(ANNA, 0.0)
     assert machine.active == CARLA
-    machine.on_consumer_gone(CARLA, 0.0)
+    machine.on_consumer_left(CARLA, 0.0)
     assert machine.active == DORA
 
 
 def test_a_hand_over_waits_for_what_is_in_flight():
     machine = FailoverSubscription(Cursor(0))
-    machine.on_consumer_came(ANNA, 0.0, priority=1)
+    machine.on_consumer_joined(ANNA, 0.0, priority=1)
     machine.on_credit(ANNA, 100, 1000, 0.0)
     machine.on_available(0, 5, 10, 0.0)
-    machine.on_consumer_came(BEN, 0.0)
+    machine.on_consumer_joined(BEN, 0.0)
     machine.on_credit(BEN, 7, 1000, 0.0)
-    assert (machine.active, machine.wanted()) == (ANNA, 0)
+    assert (machine.active, machine.demand()) == (ANNA, 0)
     machine.on_ack([(0, 4)], 0.0)
     assert machine.active == ANNA
     assert machine.on_ack([(4, 5)], 0.0) == [
@@ -59,23 +59,23 @@ def test_a_hand_over_waits_for_what_is_in_flight():
         BecomeStandby(ANNA),
         BecomeActive(BEN),
     ]
-    assert machine.wanted() == 7
+    assert machine.demand() == 7
 
 
 def test_a_seek_ends_the_wait_for_a_hand_over():
     machine = FailoverSubscription(Cursor(0))
-    machine.on_consumer_came(ANNA, 0.0, priority=1)
+    machine.on_consumer_joined(ANNA, 0.0, priority=1)
     machine.on_credit(ANNA, 100, 1000, 0.0)
     machine.on_available(0, 5, 10, 0.0)
-    machine.on_consumer_came(BEN, 0.0)
+    machine.on_consumer_joined(BEN, 0.0)
     assert machine.on_seek(0, 0.0) == [BecomeStandby(ANNA), BecomeActive(BEN)]
 
 
 def test_credit_of_a_standby_reads_nothing_ahead():
     machine = FailoverSubscription(Cursor(0))
-    machine.on_consumer_came(ANNA, 0.0)
-    machine.on_consumer_came(BEN, 0.0)
+    machine.on_consumer_joined(ANNA, 0.0)
+    machine.on_consumer_joined(BEN, 0.0)
     assert machine.on_credit(BEN, 100, 100, 0.0) == []
-    assert machine.wanted() == 0
-    machine.on_consumer_gone(ANNA, 0.0)
-    assert machine.wanted() == 100
+    assert machine.demand() == 0
+    machine.on_consumer_left(ANNA, 0.0)
+    assert machine.demand() == 100

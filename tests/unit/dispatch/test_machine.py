@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from pydanube.dispatch import machine_for
+from pydanube.dispatch import create_machine
 from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.effects import Deliver, Drop, Park, SaveCursor
-from pydanube.dispatch.facts import Keys, Terms
+from pydanube.dispatch.facts import DeliveryWindow, Keys
 from pydanube.model.policy import (
     DispatchLimits,
     FailurePolicy,
@@ -35,8 +35,8 @@ def machine_of(request):
     """A function that makes a machine in which Anna has plenty of credit."""
 
     def make(cursor=None, *, credit=PLENTY, **options):
-        machine = machine_for(request.param, cursor or Cursor(0), **options)
-        machine.on_consumer_came(ANNA, 0.0)
+        machine = create_machine(request.param, cursor or Cursor(0), **options)
+        machine.on_consumer_joined(ANNA, 0.0)
         machine.on_credit(ANNA, credit, PLENTY, 0.0)
         return machine
 
@@ -95,20 +95,20 @@ def test_the_cursor_is_saved_once_a_fact_and_only_if_it_changed(machine_of):
 
 def test_reading_ahead_ends_where_credit_ends(machine_of):
     machine = machine_of(credit=15)
-    assert machine.wanted() == 15
+    assert machine.demand() == 15
     machine.on_available(0, 10, 100, 0.0)
-    assert machine.wanted() == 5
+    assert machine.demand() == 5
     machine.on_available(10, 20, 100, 0.0)
-    assert machine.wanted() == 0
+    assert machine.demand() == 0
     machine.on_credit(ANNA, 7, 0, 0.0)
     assert machine.ready_count == 0
-    assert machine.wanted() == 2
+    assert machine.demand() == 2
 
 
 def test_without_byte_credit_nothing_is_wanted(machine_of):
     machine = machine_of(credit=15)
     machine.on_credit(ANNA, 0, -PLENTY, 0.0)
-    assert machine.wanted() == 0
+    assert machine.demand() == 0
 
 
 def test_a_consumer_that_holds_the_first_message_for_ever_costs_little(machine_of):
@@ -120,15 +120,15 @@ def test_a_consumer_that_holds_the_first_message_for_ever_costs_little(machine_o
         machine.on_ack([(base, base + 10)], float(base))
     assert list(machine.cursor.done) == [(1, machine.next_offset)]
     assert machine.in_flight_count == 1
-    assert len(machine._flights._bases) < 100
-    assert len(machine._flights._deadlines) < 100
+    assert len(machine._in_flight._bases) < 100
+    assert len(machine._in_flight._deadlines) < 100
 
 
 def test_acks_full_of_gaps_stop_reading_before_memory_grows(machine_of):
     machine = machine_of(done_ranges_max=50)
     for _ in range(1000):
         base = machine.next_offset
-        if not machine.wanted():
+        if not machine.demand():
             break
         machine.on_available(base, base + 10, 100, 0.0)
         machine.on_ack(
@@ -137,7 +137,7 @@ def test_acks_full_of_gaps_stop_reading_before_memory_grows(machine_of):
     assert 50 <= len(machine.cursor.done) < 60
     assert machine.next_offset < 200
     machine.on_ack_through(machine.next_offset, 0.0)
-    assert machine.wanted() > 0
+    assert machine.demand() > 0
 
 
 def test_a_cursor_recovered_full_of_gaps_comes_to_its_end(machine_of):
@@ -145,7 +145,7 @@ def test_a_cursor_recovered_full_of_gaps_comes_to_its_end(machine_of):
     done = RangeSet((offset, offset + 1) for offset in range(1, 100, 2))
     machine = machine_of(Cursor(0, done), done_ranges_max=5)
     while machine.cursor.offset < 100:
-        assert machine.wanted() > 0
+        assert machine.demand() > 0
         base = machine.next_offset
         effects = machine.on_available(base, base + 20, 100, 0.0)
         while effects:
@@ -172,7 +172,7 @@ def test_acks_inside_a_batch_leave_nothing_but_the_cursor(machine_of):
     machine = machine_of()
     machine.on_available(0, 10_000, 100, 0.0)
     machine.on_ack([(offset, offset + 1) for offset in range(1, 10_000, 2)], 0.0)
-    assert len(machine._flights._bases) == 1
+    assert len(machine._in_flight._bases) == 1
     assert machine.in_flight_count == 5000
 
 
@@ -216,7 +216,7 @@ def test_a_machine_knows_its_policy_and_whether_it_is_paused(machine_of):
 
 def test_a_nack_of_what_is_not_in_flight_is_ignored(machine_of):
     machine = machine_of(failure_policy=FailurePolicy(redeliveries_max=0))
-    machine.on_available(0, 10, 100, 0.0, [Terms(5, 10, due=50.0)])
+    machine.on_available(0, 10, 100, 0.0, [DeliveryWindow(5, 10, due=50.0)])
     machine.on_ack([(0, 3)], 0.0)
     assert machine.on_nack([(0, 3), (5, 10), (10, 99), (9, 2)], 0.0) == []
     assert not machine.blocked
@@ -242,19 +242,27 @@ def test_a_message_that_only_moved_has_not_failed(machine_of):
     ]
 
 
-def test_terms_hold_for_what_they_name_and_nothing_else(machine_of):
+def test_delivery_window_applies_to_its_range_only(machine_of):
     machine = machine_of()
-    terms = [Terms(0, 2, due=5.0), Terms(2, 4), Terms(6, 8, expires=3.0)]
-    effects = machine.on_available(0, 10, 100, 0.0, terms)
+    windows = [
+        DeliveryWindow(0, 2, due=5.0),
+        DeliveryWindow(2, 4),
+        DeliveryWindow(6, 8, expires=3.0),
+    ]
+    effects = machine.on_available(0, 10, 100, 0.0, windows)
     assert effects == [Deliver(ANNA, 2, 10, 1)]
     assert (machine.delayed_count, machine.next_deadline()) == (2, 3.0)
     assert machine.on_time(5.0) == [Deliver(ANNA, 0, 2, 1)]
 
 
-def test_terms_of_what_is_known_or_done_do_not_matter(machine_of):
+def test_delivery_window_of_known_or_done_messages_is_ignored(machine_of):
     machine = machine_of(Cursor(2, RangeSet([(4, 6)])))
-    terms = [Terms(0, 3, expires=1.0), Terms(3, 5, due=9.0), Terms(5, 6, due=7.0)]
-    effects = machine.on_available(0, 8, 100, 2.0, terms)
+    windows = [
+        DeliveryWindow(0, 3, expires=1.0),
+        DeliveryWindow(3, 5, due=9.0),
+        DeliveryWindow(5, 6, due=7.0),
+    ]
+    effects = machine.on_available(0, 8, 100, 2.0, windows)
     assert effects == [
         Drop(2, 3, "expired", is_expired=True),
         SaveCursor(),
@@ -265,7 +273,7 @@ def test_terms_of_what_is_known_or_done_do_not_matter(machine_of):
 
 def test_what_expired_is_not_delivered_although_time_was_not_told(machine_of):
     machine = machine_of(credit=0)
-    machine.on_available(0, 10, 100, 0.0, [Terms(0, 5, expires=3.0)])
+    machine.on_available(0, 10, 100, 0.0, [DeliveryWindow(0, 5, expires=3.0)])
     assert machine.on_credit(ANNA, 100, 0, 3.0) == [
         Drop(0, 5, "expired", is_expired=True),
         SaveCursor(),
@@ -275,7 +283,7 @@ def test_what_expired_is_not_delivered_although_time_was_not_told(machine_of):
 
 def test_what_expires_at_this_moment_has_expired(machine_of):
     machine = machine_of()
-    effects = machine.on_available(0, 10, 100, 3.0, [Terms(0, 5, expires=3.0)])
+    effects = machine.on_available(0, 10, 100, 3.0, [DeliveryWindow(0, 5, expires=3.0)])
     assert effects[0] == Drop(0, 5, "expired", is_expired=True)
 
 
@@ -283,7 +291,7 @@ def test_who_has_nothing_special_does_not_pay_for_it(machine_of):
     machine = machine_of()
     machine.set_rate(5.0, 0.0)
     machine.set_limits(DispatchLimits(unacked_messages_max=50), 0.0)
-    machine.on_available(0, 10, 100, 0.0, [Terms(0, 2, due=9.0, expires=99.0)])
+    machine.on_available(0, 10, 100, 0.0, [DeliveryWindow(0, 2, due=9.0, expires=99.0)])
     machine.on_nack([(2, 4)], 0.0)
     assert machine._is_special
     machine.set_rate(None, 0.0)
@@ -294,10 +302,10 @@ def test_who_has_nothing_special_does_not_pay_for_it(machine_of):
     assert not machine._is_special
 
 
-def test_terms_for_each_message_are_still_one_delivery(machine_of):
+def test_messages_with_different_windows_are_one_delivery(machine_of):
     machine = machine_of()
-    terms = [Terms(o, o + 1, expires=100.0 + o) for o in range(10)]
-    (delivery,) = machine.on_available(0, 10, 777, 0.0, terms)
+    windows = [DeliveryWindow(o, o + 1, expires=100.0 + o) for o in range(10)]
+    (delivery,) = machine.on_available(0, 10, 777, 0.0, windows)
     assert delivery == Deliver(ANNA, 0, 10, 1)
     assert delivery.byte_count == 777
 
@@ -305,7 +313,7 @@ def test_terms_for_each_message_are_still_one_delivery(machine_of):
 def test_messages_with_a_life_of_a_week_leave_no_trace_when_they_are_done(machine_of):
     machine = machine_of()
     for base in range(0, 50_000, 10):
-        week = [Terms(base, base + 10, expires=6e5 + base)]
+        week = [DeliveryWindow(base, base + 10, expires=6e5 + base)]
         machine.on_available(base, base + 10, 1, float(base), week)
         machine.on_ack([(base, base + 10)], float(base))
     assert len(machine._expiries._deadlines) < 200
@@ -314,10 +322,10 @@ def test_messages_with_a_life_of_a_week_leave_no_trace_when_they_are_done(machin
 
 def test_nacks_without_end_stop_reading_before_memory_grows(machine_of):
     policy = FailurePolicy(redeliveries_max=1 << 40, redelivery_delay_s=60.0)
-    machine = machine_of(failure_policy=policy, waiting_stretches_max=50)
+    machine = machine_of(failure_policy=policy, deferred_spans_max=50)
     for _ in range(1000):
         base = machine.next_offset
-        if not machine.wanted():
+        if not machine.demand():
             break
         machine.on_available(base, base + 10, 100, 0.0)
         machine.on_nack(
@@ -325,25 +333,27 @@ def test_nacks_without_end_stop_reading_before_memory_grows(machine_of):
         )
     assert 50 <= machine.delayed_count < 60
     machine.on_time(60.0)
-    assert machine.wanted() > 0
+    assert machine.demand() > 0
 
 
 def test_delayed_messages_stop_reading_only_when_there_are_very_many(machine_of):
-    machine = machine_of(waiting_stretches_max=3)
+    machine = machine_of(deferred_spans_max=3)
     for base in (0, 10, 20):
-        assert machine.wanted() > 0
-        machine.on_available(base, base + 10, 1, 0.0, [Terms(base, base + 10, due=9.0)])
-    assert (machine.wanted(), machine.next_deadline()) == (0, 9.0)
+        assert machine.demand() > 0
+        machine.on_available(
+            base, base + 10, 1, 0.0, [DeliveryWindow(base, base + 10, due=9.0)]
+        )
+    assert (machine.demand(), machine.next_deadline()) == (0, 9.0)
     assert machine.on_time(9.0)
-    assert machine.wanted() > 0
+    assert machine.demand() > 0
 
 
 def test_reading_ahead_goes_no_further_than_a_second_of_the_rate(machine_of):
     machine = machine_of()
     machine.set_rate(8.0, 0.0)
-    assert machine.wanted() == 8
+    assert machine.demand() == 8
     machine.on_available(0, 10, 100, 0.0)
-    assert (machine.ready_count, machine.wanted()) == (2, 6)
+    assert (machine.ready_count, machine.demand()) == (2, 6)
 
 
 def test_a_rate_loses_nothing_and_is_never_exceeded(machine_of):
@@ -353,7 +363,7 @@ def test_a_rate_loses_nothing_and_is_never_exceeded(machine_of):
     while len(delivered) < 400:
         base = machine.next_offset
         effects = machine.on_time(now)
-        if machine.wanted():
+        if machine.demand():
             effects += machine.on_available(base, base + 30, 100, now)
         for each in effects:
             delivered += range(each.base, each.end)
@@ -366,9 +376,9 @@ def test_a_rate_loses_nothing_and_is_never_exceeded(machine_of):
 
 def test_limits_can_change_at_any_time(machine_of):
     machine = machine_of(limits=DispatchLimits(unacked_messages_max=4))
-    assert machine.wanted() == 4
+    assert machine.demand() == 4
     machine.on_available(0, 10, 100, 0.0)
-    assert (machine.in_flight_count, machine.wanted()) == (4, 0)
+    assert (machine.in_flight_count, machine.demand()) == (4, 0)
     assert machine.set_limits(DispatchLimits(unacked_messages_max=2), 0.0) == []
     assert machine.on_ack([(0, 2)], 0.0) == [SaveCursor()]
     assert machine.on_ack([(2, 3)], 0.0) == [SaveCursor(), Deliver(ANNA, 4, 5, 1)]
@@ -425,21 +435,21 @@ def test_backlog_counts_what_is_not_done(machine_of):
 
 def test_nobody_comes_twice(machine_of):
     machine = machine_of()
-    machine.on_consumer_gone(ANNA, 0.0)
-    machine.on_consumer_came(ANNA, 0.0)
+    machine.on_consumer_left(ANNA, 0.0)
+    machine.on_consumer_joined(ANNA, 0.0)
     assert machine.credit_of(ANNA) == (0, 0)
     assert machine.consumers == (ANNA,)
 
 
 def test_acks_of_a_consumer_that_outlived_the_broker_spare_the_deliveries():
-    machine = machine_for(SubscriptionType.SHARED, Cursor(0, None))
+    machine = create_machine(SubscriptionType.SHARED, Cursor(0, None))
 
     effects = machine.on_ack([(0, 5), (7, 8), (9, 99)], 0.0, end_offset=10)
 
     assert effects == [SaveCursor()]
     assert (machine.cursor.offset, list(machine.cursor.done)) == (5, [(7, 8), (9, 10)])
     assert (machine.next_offset, machine.backlog(10)) == (5, 3)
-    machine.on_consumer_came(1, 0.0)
+    machine.on_consumer_joined(1, 0.0)
     machine.on_credit(1, 10, 1000, 0.0)
     delivered = machine.on_available(0, 10, 100, 0.0)
     assert [(each.base, each.end) for each in delivered] == [(5, 7), (8, 9)]

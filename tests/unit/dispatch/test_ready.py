@@ -3,73 +3,73 @@
 from __future__ import annotations
 
 from pydanube.dispatch.cursor import Cursor
-from pydanube.dispatch.ready import Ready
-from pydanube.dispatch.stretches import Batch, Stretch
+from pydanube.dispatch.message_spans import Batch, MessageSpan
+from pydanube.dispatch.ready import ReadySpans
 
 BATCH = Batch(0, 100, 1000)
 
 
-def stretch(base, end, attempt=1, batch=BATCH, **state):
-    return Stretch(base, end, attempt, batch, **state)
+def span(base, end, attempt=1, batch=BATCH, **state):
+    return MessageSpan(base, end, attempt, batch, **state)
 
 
 def drain(ready):
     return places(iter(ready.take, None))
 
 
-def places(stretches):
-    return [(each.base, each.end, each.attempt) for each in stretches]
+def places(spans):
+    return [(each.base, each.end, each.attempt) for each in spans]
 
 
 def test_what_came_back_is_ready_first_by_offset():
-    ready = Ready(Cursor(0))
-    ready.add_new(stretch(50, 60))
-    ready.put_back(stretch(20, 30, attempt=2))
-    ready.put_back(stretch(0, 10, attempt=3))
+    ready = ReadySpans(Cursor(0))
+    ready.add_new(span(50, 60))
+    ready.put_back(span(20, 30, attempt=2))
+    ready.put_back(span(0, 10, attempt=3))
     assert drain(ready) == [(0, 10, 3), (20, 30, 2), (50, 60, 1)]
 
 
 def test_what_was_late_for_its_first_delivery_takes_its_place_by_offset():
-    ready = Ready(Cursor(0))
-    ready.add_new(stretch(10, 20))
-    ready.add_new(stretch(30, 40))
-    ready.put_back(stretch(20, 30))
-    ready.put_back(stretch(0, 10))
+    ready = ReadySpans(Cursor(0))
+    ready.add_new(span(10, 20))
+    ready.add_new(span(30, 40))
+    ready.put_back(span(20, 30))
+    ready.put_back(span(0, 10))
     assert drain(ready) == [(0, 10, 1), (10, 20, 1), (20, 30, 1), (30, 40, 1)]
 
 
 def test_neighbours_that_are_alike_become_one_again():
-    ready = Ready(Cursor(0))
+    ready = ReadySpans(Cursor(0))
     other = Batch(30, 40, 10)
-    for each in (stretch(10, 20, 2), stretch(0, 10, 2), stretch(20, 30, 3)):
+    for each in (span(10, 20, 2), span(0, 10, 2), span(20, 30, 3)):
         ready.put_back(each)
-    ready.put_back(stretch(30, 40, 3, other))
+    ready.put_back(span(30, 40, 3, other))
     assert drain(ready) == [(0, 20, 2), (20, 30, 3), (30, 40, 3)]
 
 
 def test_neighbours_with_another_past_stay_apart():
-    ready = Ready(Cursor(0))
-    ready.put_back(stretch(0, 10, 2, failures=1))
-    ready.put_back(stretch(10, 20, 2))
-    ready.put_back(stretch(20, 30, 2, expires=5.0))
+    ready = ReadySpans(Cursor(0))
+    ready.put_back(span(0, 10, 2, failures=1))
+    ready.put_back(span(10, 20, 2))
+    ready.put_back(span(20, 30, 2, expires=5.0))
     assert drain(ready) == [(0, 10, 2), (10, 20, 2), (20, 30, 2)]
 
 
 def test_what_is_done_is_not_ready():
     cursor = Cursor(5)
-    ready = Ready(cursor)
-    ready.add_new(stretch(0, 20))
-    ready.add_new(stretch(20, 30))
+    ready = ReadySpans(cursor)
+    ready.add_new(span(0, 20))
+    ready.add_new(span(20, 30))
     cursor.mark(7, 9)
     cursor.mark(18, 30)
     assert drain(ready) == [(5, 7, 1), (9, 18, 1)]
 
 
 def test_a_first_delivery_can_be_held_back_by_its_offset():
-    ready = Ready(Cursor(0))
-    ready.add_new(stretch(20, 30))
-    ready.put_back(stretch(0, 10, attempt=2))
-    ready.put_back(stretch(10, 20))
+    ready = ReadySpans(Cursor(0))
+    ready.add_new(span(20, 30))
+    ready.put_back(span(0, 10, attempt=2))
+    ready.put_back(span(10, 20))
     assert ready.take(0).base == 0
     assert ready.take(0) is None
     assert ready.take(20).base == 10
@@ -79,8 +79,8 @@ def test_a_first_delivery_can_be_held_back_by_its_offset():
 
 def test_what_is_held_back_once_its_beginning_is_done_stays_ready():
     cursor = Cursor(0)
-    ready = Ready(cursor)
-    ready.add_new(stretch(0, 10))
+    ready = ReadySpans(cursor)
+    ready.add_new(span(0, 10))
     cursor.mark(0, 5)
     assert ready.take(5) is None
     assert places([ready.take(6)]) == [(5, 10, 1)]
@@ -88,11 +88,11 @@ def test_what_is_held_back_once_its_beginning_is_done_stays_ready():
 
 def test_a_range_can_be_withdrawn_wherever_it_is():
     cursor = Cursor(0)
-    ready = Ready(cursor)
-    ready.add_new(stretch(40, 50))
-    ready.add_new(stretch(50, 60))
-    ready.put_back(stretch(0, 10, attempt=2))
-    ready.put_back(stretch(20, 30))
+    ready = ReadySpans(cursor)
+    ready.add_new(span(40, 50))
+    ready.add_new(span(50, 60))
+    ready.put_back(span(0, 10, attempt=2))
+    ready.put_back(span(20, 30))
     cursor.mark(52, 53)
     taken = ready.withdraw(5, 55)
     assert places(taken) == [
@@ -105,9 +105,9 @@ def test_a_range_can_be_withdrawn_wherever_it_is():
     assert drain(ready) == [(0, 5, 2), (55, 60, 1)]
 
 
-def test_the_middle_of_a_stretch_can_be_withdrawn_again_and_again():
-    ready = Ready(Cursor(0))
-    ready.add_new(stretch(0, 10))
+def test_the_middle_of_a_span_can_be_withdrawn_again_and_again():
+    ready = ReadySpans(Cursor(0))
+    ready.add_new(span(0, 10))
     assert places(ready.withdraw(4, 6)) == [(4, 6, 1)]
     assert places(ready.withdraw(3, 7)) == [(3, 4, 1), (6, 7, 1)]
     assert ready.withdraw(3, 7) == []
@@ -116,18 +116,18 @@ def test_the_middle_of_a_stretch_can_be_withdrawn_again_and_again():
 
 def test_what_is_done_is_not_withdrawn():
     cursor = Cursor(0)
-    ready = Ready(cursor)
-    ready.add_new(stretch(0, 10))
+    ready = ReadySpans(cursor)
+    ready.add_new(span(0, 10))
     cursor.mark(2, 8)
     assert ready.withdraw(2, 8) == []
     assert drain(ready) == [(0, 2, 1), (8, 10, 1)]
 
 
 def test_nothing_is_ready_after_all_was_forgotten():
-    ready = Ready(Cursor(0))
-    ready.add_new(stretch(10, 20))
-    ready.put_back(stretch(0, 10, attempt=2))
-    ready.put_back(stretch(20, 30))
+    ready = ReadySpans(Cursor(0))
+    ready.add_new(span(10, 20))
+    ready.put_back(span(0, 10, attempt=2))
+    ready.put_back(span(20, 30))
     assert len(ready) == 3
     ready.clear()
     assert len(ready) == 0

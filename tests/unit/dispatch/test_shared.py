@@ -16,7 +16,7 @@ PLENTY = 1 << 40
 def shared_by(*credits_):
     machine = SharedSubscription(Cursor(0))
     for consumer, messages in enumerate(credits_):
-        machine.on_consumer_came(consumer, 0.0)
+        machine.on_consumer_joined(consumer, 0.0)
         machine.on_credit(consumer, messages, PLENTY, 0.0)
     return machine
 
@@ -52,7 +52,7 @@ def test_what_nobody_can_take_waits():
 def test_what_a_leaver_had_is_shared_by_the_others():
     machine = shared_by(100, 100, 100)
     machine.on_available(0, 30, 100, 0.0)
-    assert counts(machine.on_consumer_gone(1, 0.0)) == {0: 5, 2: 5}
+    assert counts(machine.on_consumer_left(1, 0.0)) == {0: 5, 2: 5}
     assert machine.consumers == (0, 2)
 
 
@@ -65,9 +65,9 @@ def test_charges_of_the_parts_add_up_to_the_batch():
 def test_a_worse_priority_gets_only_what_the_better_cannot_take():
     machine = SharedSubscription(Cursor(0))
     for consumer, priority in enumerate([1, 0, 0, 1]):
-        machine.on_consumer_came(consumer, 0.0, priority=priority)
+        machine.on_consumer_joined(consumer, 0.0, priority=priority)
         machine.on_credit(consumer, 5, PLENTY, 0.0)
-    assert machine.wanted() == 20
+    assert machine.demand() == 20
     assert counts(machine.on_available(0, 4, 100, 0.0)) == {1: 2, 2: 2}
     assert counts(machine.on_available(4, 16, 100, 0.0)) == {1: 3, 2: 3, 0: 3, 3: 3}
     assert machine.consumers == (0, 1, 2, 3)
@@ -76,10 +76,10 @@ def test_a_worse_priority_gets_only_what_the_better_cannot_take():
 def test_the_last_of_its_priority_leaves_nothing_behind():
     machine = SharedSubscription(Cursor(0))
     for consumer in range(100):
-        machine.on_consumer_came(consumer, 0.0, priority=-consumer)
+        machine.on_consumer_joined(consumer, 0.0, priority=-consumer)
         machine.on_credit(consumer, 1, 1, 0.0)
-        machine.on_consumer_gone(consumer, 0.0)
-    assert not machine._lines
+        machine.on_consumer_left(consumer, 0.0)
+    assert not machine._queues
 
 
 def test_a_consumer_that_acknowledges_nothing_is_passed_over():
@@ -89,7 +89,7 @@ def test_a_consumer_that_acknowledges_nothing_is_passed_over():
     machine.on_ack([(3, 6)], 0.0)
     assert counts(machine.on_available(6, 9, 100, 0.0)) == {1: 3}
     assert (machine.in_flight_of(0), machine.in_flight_of(1)) == (3, 3)
-    assert machine.wanted() == 0
+    assert machine.demand() == 0
 
 
 def test_credit_taken_away_takes_the_turn_away():

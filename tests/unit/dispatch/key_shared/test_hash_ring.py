@@ -7,7 +7,7 @@ from bisect import bisect_left
 
 import pytest
 
-from pydanube.dispatch.hash_ring import POINTS_PER_OWNER, HashRing, hash_of
+from pydanube.dispatch.key_shared.hash_ring import POINTS_PER_OWNER, HashRing, hash_of
 
 KEYS = [f"key-{number}".encode() for number in range(1000)]
 

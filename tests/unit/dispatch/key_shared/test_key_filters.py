@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pydanube.dispatch.key_filters import (
+from pydanube.dispatch.key_shared.key_filters import (
     KEY_FILTER_LENGTH_MAX,
     KEY_FILTERS_MAX,
     KeyFilters,

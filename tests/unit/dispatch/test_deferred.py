@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pydanube.dispatch.aside import Aside
 from pydanube.dispatch.cursor import Cursor
+from pydanube.dispatch.deferred import DeferredMessages
 from pydanube.dispatch.effects import Drop, Park
-from pydanube.dispatch.stretches import Batch, Stretch
+from pydanube.dispatch.message_spans import Batch, MessageSpan
 from pydanube.model.policy import Backoff, FailurePolicy, PoisonPolicy
 
 BATCH = Batch(0, 100, 1000)
@@ -15,8 +15,8 @@ DEAD = "/default/dead"
 
 
 def failed(base, end, failures=1, **state):
-    """A stretch that was delivered and given back so often."""
-    return Stretch(
+    """A span that was delivered and given back so often."""
+    return MessageSpan(
         base,
         end,
         failures + 1,
@@ -29,11 +29,11 @@ def failed(base, end, failures=1, **state):
 
 
 def aside_with(cursor=None, **policy):
-    return Aside(cursor or Cursor(0), FailurePolicy(**policy))
+    return DeferredMessages(cursor or Cursor(0), FailurePolicy(**policy))
 
 
-def places(stretches):
-    return [(each.base, each.end) for each in stretches]
+def places(spans):
+    return [(each.base, each.end) for each in spans]
 
 
 def test_without_a_delay_what_failed_is_ready_at_once():
@@ -65,9 +65,9 @@ def test_dropping_makes_done_and_leaves_out_what_was_done():
     cursor, effects = Cursor(0), []
     aside = aside_with(cursor, redeliveries_max=0, poison=PoisonPolicy.DROP)
     cursor.mark(4, 6)
-    stretch = failed(2, 9)
-    stretch.open_count = 5
-    aside.fail(stretch, 0.0, 0.0, effects)
+    span = failed(2, 9)
+    span.open_count = 5
+    aside.fail(span, 0.0, 0.0, effects)
     assert effects == [Drop(2, 4, "bad"), Drop(6, 9, "bad")]
     assert list(cursor.done) == [(2, 9)]
 
@@ -81,9 +81,9 @@ def test_parking_leaves_out_what_was_done():
         dead_letter_topic=DEAD,
     )
     cursor.mark(4, 6)
-    stretch = failed(2, 9)
-    stretch.open_count = 5
-    aside.fail(stretch, 0.0, 0.0, effects)
+    span = failed(2, 9)
+    span.open_count = 5
+    aside.fail(span, 0.0, 0.0, effects)
     assert effects == [Park(2, 4, 1, "bad"), Park(6, 9, 1, "bad")]
     assert (aside.parked.count, len(aside.parked)) == (5, 2)
 
@@ -151,7 +151,7 @@ def test_a_more_patient_policy_frees_what_blocks(poison):
 def test_a_less_patient_policy_gives_up_what_waits():
     aside, effects = aside_with(), []
     aside.fail(failed(0, 5), 0.0, 0.0, effects)
-    aside.delay(Stretch(5, 6, 1, BATCH, open_count=1), 99.0)
+    aside.delay(MessageSpan(5, 6, 1, BATCH, open_count=1), 99.0)
     strict = FailurePolicy(redeliveries_max=0, poison=PoisonPolicy.DROP)
     assert aside.set_policy(strict, 0.0, effects) == []
     assert effects == [Drop(0, 5, "bad")]
@@ -161,7 +161,7 @@ def test_a_less_patient_policy_gives_up_what_waits():
 def test_a_new_longest_delay_holds_for_what_failed_but_not_for_what_was_delayed():
     aside, effects = aside_with(redelivery_delay_s=50.0, backoff=Backoff.FIXED), []
     aside.fail(failed(0, 5), 0.0, 0.0, effects)
-    aside.delay(Stretch(5, 6, 1, BATCH, open_count=1), 99.0)
+    aside.delay(MessageSpan(5, 6, 1, BATCH, open_count=1), 99.0)
     quick = FailurePolicy(redelivery_delay_s_max=10.0)
     aside.set_policy(quick, 1.0, effects)
     assert aside.next_time() == 11.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pydanube.dispatch.rate import TokenBucket
+from pydanube.dispatch.token_bucket import TokenBucket
 
 
 def test_a_bucket_begins_full_and_holds_a_second():

@@ -6,7 +6,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
 
-from pydanube.dispatch.turns import SubscriptionInTurns
+from pydanube.dispatch.unkeyed import UnkeyedSubscription
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pydanube.dispatch.effects import Effect
 
 
-class ActiveSubscription(SubscriptionInTurns):
+class SingleActiveSubscription(UnkeyedSubscription):
     """
     One consumer is active and gets everything.
 
@@ -39,7 +39,7 @@ class ActiveSubscription(SubscriptionInTurns):
         self._serials: dict[int, int] = {}
         self._next_serial = count()
 
-    def on_consumer_came(
+    def on_consumer_joined(
         self,
         consumer: int,
         now: float,
@@ -54,11 +54,11 @@ class ActiveSubscription(SubscriptionInTurns):
         heir = self._heir
         if heir is None or priority < self._credits[heir].priority:
             self._heir = consumer
-        return super().on_consumer_came(
+        return super().on_consumer_joined(
             consumer, now, priority=priority, key_filters=key_filters, name=name
         )
 
-    def on_consumer_gone(self, consumer: int, now: float) -> list[Effect]:
+    def on_consumer_left(self, consumer: int, now: float) -> list[Effect]:
         """A consumer is no longer there; if it was active, another becomes it."""
         del self._serials[consumer]
         if consumer == self._heir:
@@ -68,7 +68,7 @@ class ActiveSubscription(SubscriptionInTurns):
             heapify(self._heirs)
         if consumer == self._active:
             self._active = None
-        return super().on_consumer_gone(consumer, now)
+        return super().on_consumer_left(consumer, now)
 
     @property
     def active(self) -> int | None:
@@ -84,7 +84,7 @@ class ActiveSubscription(SubscriptionInTurns):
         return self._serials.get(heir[2]) == heir[1]
 
     def _hand_over(self, effects: list[Effect]) -> None:
-        if self._heir != self._active and not self._flights.count:
+        if self._heir != self._active and not self._in_flight.count:
             former, self._active = self._active, self._heir
             self._on_handed_over(former, effects)
 
@@ -100,7 +100,7 @@ class ActiveSubscription(SubscriptionInTurns):
             return None
         return active if self._credits[active] else None
 
-    def _share_of(self, count: int) -> int:
+    def _count_per_consumer(self, count: int) -> int:
         return count
 
     def _credit_messages(self) -> int:

@@ -9,8 +9,8 @@ import pytest
 
 from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.effects import Deliver
-from pydanube.dispatch.facts import Keys, Terms
-from pydanube.dispatch.key_shared import KeySharedSubscription
+from pydanube.dispatch.facts import DeliveryWindow, Keys
+from pydanube.dispatch.key_shared.machine import KeySharedSubscription
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import FailurePolicy
 
@@ -21,12 +21,12 @@ PATIENT = FailurePolicy(ack_timeout_s=None)
 def machine_of(consumers, *, credit=PLENTY, **options):
     machine = KeySharedSubscription(Cursor(0), **{"failure_policy": PATIENT, **options})
     for consumer in range(consumers):
-        machine.on_consumer_came(consumer, 0.0)
+        machine.on_consumer_joined(consumer, 0.0)
         machine.on_credit(consumer, credit, PLENTY, 0.0)
     return machine
 
 
-def bring(machine, keys, *, terms=(), now=0.0):
+def bring(machine, keys, *, windows=(), now=0.0):
     """Let a batch with these keys be available; return what is delivered of it."""
     unique = list(dict.fromkeys(keys))
     codes = {key: code for code, key in enumerate(unique)}
@@ -36,7 +36,7 @@ def bring(machine, keys, *, terms=(), now=0.0):
         base + len(keys),
         100 * len(keys),
         now,
-        terms,
+        windows,
         keys=Keys(unique, [codes[key] for key in keys]),
     )
 
@@ -114,10 +114,10 @@ def test_everything_arrives_in_the_order_of_its_key_whoever_comes_and_goes():
         elif act < 0.95 and len(consumers) > 1:
             gone = consumers.pop(chance.randrange(len(consumers)))
             waiting = [each for each in waiting if each.consumer != gone]
-            note(machine.on_consumer_gone(gone, 0.0))
+            note(machine.on_consumer_left(gone, 0.0))
         else:
             consumers.append(ever)
-            machine.on_consumer_came(ever, 0.0)
+            machine.on_consumer_joined(ever, 0.0)
             note(machine.on_credit(ever, PLENTY, PLENTY, 0.0))
             ever += 1
     while waiting:
@@ -128,26 +128,26 @@ def test_everything_arrives_in_the_order_of_its_key_whoever_comes_and_goes():
 
 def test_no_more_is_read_while_too_much_waits_for_a_slow_consumer():
     machine = machine_of(2, waiting_messages_max=200)
-    machine.on_consumer_came(9, 0.0)
+    machine.on_consumer_joined(9, 0.0)
     brought = 0
-    while machine.wanted():
+    while machine.demand():
         ack_all(machine, bring(machine, random_keys(50, seed=brought)))
         brought += 50
     assert 200 <= machine.ready_count < 250
     ack_all(machine, machine.on_credit(9, 100, PLENTY, 0.0))
-    assert machine.wanted() > 0
+    assert machine.demand() > 0
 
 
 def test_what_nobody_accepts_waits_and_is_backlog():
     machine = machine_of(0, waiting_messages_max=10)
-    machine.on_consumer_came(0, 0.0, key_filters=["a*"])
+    machine.on_consumer_joined(0, 0.0, key_filters=["a*"])
     machine.on_credit(0, 100, PLENTY, 0.0)
     ack_all(machine, bring(machine, [b"b", b"a1", b"b"]))
     assert machine.backlog(3) == machine.ready_count == 2
-    assert machine.wanted() == 99
+    assert machine.demand() == 99
     bring(machine, [b"b"] * 8)
-    assert machine.wanted() == 0
-    machine.on_consumer_came(1, 0.0)
+    assert machine.demand() == 0
+    machine.on_consumer_joined(1, 0.0)
     (delivery, rest) = machine.on_credit(1, 100, PLENTY, 0.0)
     assert ranges_of(delivery) == ((0, 1), (2, 3))
     assert ranges_of(rest) == ((3, 11),)
@@ -156,7 +156,7 @@ def test_what_nobody_accepts_waits_and_is_backlog():
 def test_filters_that_make_no_sense_change_nothing():
     machine = machine_of(1)
     with pytest.raises(InvalidRequest):
-        machine.on_consumer_came(1, 0.0, key_filters=["a", ""])
+        machine.on_consumer_joined(1, 0.0, key_filters=["a", ""])
     assert machine.consumers == (0,)
     effects = bring(machine, random_keys(100))
     assert {each.consumer for each in effects} == {0}
@@ -177,7 +177,7 @@ def test_a_key_moves_when_who_had_its_messages_begins_anew():
     machine = machine_of(1)
     keys = random_keys(100)
     bring(machine, keys)
-    machine.on_consumer_came(1, 0.0)
+    machine.on_consumer_joined(1, 0.0)
     machine.on_credit(1, PLENTY, PLENTY, 0.0)
     # Half of the keys are the newcomer's, but in flight with the other.
     bring(machine, keys)
@@ -194,16 +194,16 @@ def test_what_is_done_while_it_waits_makes_room():
     machine.set_rate(10.0, 0.0)
     bring(machine, random_keys(30))
     assert machine.in_flight_count == 10
-    assert machine.wanted() == 0
+    assert machine.demand() == 0
     machine.on_ack([(0, 27)], 0.0)
     assert machine.ready_count <= 3
-    assert machine.wanted() == 10 - machine.ready_count
+    assert machine.demand() == 10 - machine.ready_count
 
 
 def test_who_comes_while_all_is_done_takes_keys_at_once():
     machine = machine_of(1)
     ack_all(machine, bring(machine, random_keys(100)))
-    machine.on_consumer_came(1, 0.0)
+    machine.on_consumer_joined(1, 0.0)
     machine.on_credit(1, PLENTY, PLENTY, 0.0)
     assert {each.consumer for each in bring(machine, random_keys(100))} == {0, 1}
 
@@ -211,10 +211,10 @@ def test_who_comes_while_all_is_done_takes_keys_at_once():
 def test_messages_that_expire_at_different_times_are_still_one_delivery():
     machine = machine_of(2)
     keys = random_keys(100)
-    terms = [Terms(at, at + 1, expires=10.0 + at) for at in range(0, 100, 2)]
-    effects = bring(machine, keys, terms=terms)
+    windows = [DeliveryWindow(at, at + 1, expires=10.0 + at) for at in range(0, 100, 2)]
+    effects = bring(machine, keys, windows=windows)
     assert len(effects) == 2
-    machine.on_consumer_gone(0, 20.0)
+    machine.on_consumer_left(0, 20.0)
     # What had expired by then is not delivered again.
     assert machine.in_flight_count == 100 - len(
         [r for each in effects if each.consumer == 0 for r in expired(each, 10)]

@@ -2,16 +2,16 @@
 Messages of a key-shared subscription: those of one batch together, as bits.
 
 The messages of one key lie scattered over a batch, and so do those of one consumer.
-A *bundle* is a batch, or a part of it, with its keys; a *share* is those of its
+A *chunk* is a batch, or a part of it, with its keys; a *selection* is those of its
 messages that are in the same state: ready alike, or in flight with one consumer.
 Which messages these are says a number, bit by bit, so that a thousand of them are
 told apart, counted or taken out by a few operations.
 
-    bundle 40 … 48      keys    a b a c b a a c
-    a share of it       bits    1 0 1 0 0 1 1 0      = 0b01100101, lowest bit first
+    chunk 40 … 48      keys    a b a c b a a c
+    a selection of it       bits    1 0 1 0 0 1 1 0      = 0b01100101, lowest bit first
 
-Whatever is done, waits or is parked is in no share; a bundle without any messages in
-shares is forgotten.  A message that comes back later brings its key along.
+Whatever is done, waits or is parked is in no selection; a chunk without any messages in
+selections is forgotten.  A message that comes back later brings its key along.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from pydanube.dispatch.stretches import NOBODY, Batch, Stretch
+from pydanube.dispatch.message_spans import NOBODY, Batch, MessageSpan
 from pydanube.model.range_blocks import ranges_of_bits
 
 if TYPE_CHECKING:
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-BUNDLE_MESSAGES_MAX = 4096
-"""Longer batches become several bundles, so that numbers stay short."""
+CHUNK_MESSAGES_MAX = 4096
+"""Longer batches become several chunks, so that numbers stay short."""
 _SPARSE_MIN = 16
-"""Bundles with fewer keys are never thinned."""
+"""BatchChunks with fewer keys are never thinned."""
 _SPARSE = 8
-"""A bundle is thinned when only one in so many of its messages is left."""
+"""A chunk is thinned when only one in so many of its messages is left."""
 _STALE_MAX = 64
 _TARGETS_MAX = 256
 
 
 @dataclass(slots=True, eq=False)
-class Excerpt(Batch):
+class BatchSlice(Batch):
     """A batch of which only the keys of some messages are remembered."""
 
     first: int = 0
@@ -54,18 +54,18 @@ class Excerpt(Batch):
         return self.texts[base - self.first : end - self.first]
 
 
-class Line(Protocol):
-    """Where shares wait."""
+class SelectionQueue(Protocol):
+    """Where selections wait."""
 
     count: int
     """How many messages wait there."""
 
 
 @dataclass(slots=True, eq=False)
-class Share:
-    """Messages of one bundle that are all treated alike."""
+class Selection:
+    """Messages of one chunk that are all treated alike."""
 
-    bundle: Bundle
+    chunk: BatchChunk
     bits: int
     attempt: int = 1
     """In flight, the number of this delivery; else of the next one."""
@@ -73,11 +73,11 @@ class Share:
     reason: str = ""
     consumer: int = NOBODY
     """Who has it; NOBODY while it is ready."""
-    line: Line | None = None
+    queue: SelectionQueue | None = None
     """Where it waits, if it is ready and that is decided."""
-    sieved: int = 0
-    """Up to which closing of a gate its keys were looked at."""
-    moving: int = 0
+    checked_at: int = 0
+    """Up to which closing of a blocked its keys were looked at."""
+    draining: int = 0
     """Which of the bits belong to keys that are to move to another consumer."""
     timer_count: int = 0
     """How often it is in the queue of deadlines."""
@@ -85,9 +85,9 @@ class Share:
     @property
     def first(self) -> int:
         """The lowest offset; there must be one."""
-        return self.bundle.origin + lowest(self.bits)
+        return self.chunk.origin + lowest(self.bits)
 
-    def is_like(self, other: Share) -> bool:
+    def is_like(self, other: Selection) -> bool:
         """Whether both could be one, if they were in the same place."""
         return (
             self.attempt == other.attempt
@@ -95,13 +95,13 @@ class Share:
             and self.reason == other.reason
         )
 
-    def part(self, bits: int) -> Share:
-        """A new share of these *bits*, not in any line."""
-        return Share(self.bundle, bits, self.attempt, self.failures, self.reason)
+    def part(self, bits: int) -> Selection:
+        """A new selection of these *bits*, not in any line."""
+        return Selection(self.chunk, bits, self.attempt, self.failures, self.reason)
 
 
 @dataclass(slots=True, eq=False)
-class Bundle:
+class BatchChunk:
     """
     The messages of a batch, or of a part of it, that are ready or in flight.
 
@@ -115,10 +115,10 @@ class Bundle:
     first: int
     end: int
     """Its own messages lie in ``first … end``."""
-    ready: dict[Share, None] = field(default_factory=dict)
-    in_flight: dict[Share, None] = field(default_factory=dict)
+    ready: dict[Selection, None] = field(default_factory=dict)
+    in_flight: dict[Selection, None] = field(default_factory=dict)
     count: int = 0
-    """How many messages there are in its shares."""
+    """How many messages there are in its selections."""
     charged: int = 0
     """
     Before which message of the batch the next one is charged, if it were charged in
@@ -132,20 +132,20 @@ class Bundle:
     _expiring: list[tuple[int, int, float]] = field(default_factory=list)
 
     @classmethod
-    def of_batch(cls, batch: Batch, origin: int, first: int, end: int) -> Bundle:
+    def of_batch(cls, batch: Batch, origin: int, first: int, end: int) -> BatchChunk:
         """The part ``first … end`` of *batch*, all from *origin* on being its own."""
         keys = batch.keys
         assert keys is not None
         at = origin - batch.base
-        codes = keys.codes[at : at + BUNDLE_MESSAGES_MAX]
+        codes = keys.codes[at : at + CHUNK_MESSAGES_MAX]
         return cls(
             batch, origin, first, end, charged=at, _unique=keys.unique, _codes=codes
         )
 
     @classmethod
-    def of_excerpt(cls, excerpt: Excerpt, base: int, end: int) -> Bundle:
-        """A bundle of ``base … end`` only, which come back."""
-        return cls(excerpt, base, base, end, _texts={})
+    def of_slice(cls, batch_slice: BatchSlice, base: int, end: int) -> BatchChunk:
+        """A chunk of ``base … end`` only, which come back."""
+        return cls(batch_slice, base, base, end, _texts={})
 
     # Keys.
 
@@ -198,8 +198,8 @@ class Bundle:
         if known < _SPARSE_MIN or self.count * _SPARSE > known:
             return
         bits = 0
-        for share in (*self.ready, *self.in_flight):
-            bits |= share.bits
+        for selection in (*self.ready, *self.in_flight):
+            bits |= selection.bits
         keys = self.keys_of(bits)
         self._texts = dict(zip(positions(bits), keys, strict=True))
         self._unique = self._codes = ()
@@ -238,30 +238,30 @@ class Bundle:
         """Whether any of its messages expire."""
         return bool(self._expiring)
 
-    def stretches(self, share: Share, bits: int) -> list[Stretch]:
-        """These *bits* of *share* as stretches, which remember their keys."""
+    def spans(self, selection: Selection, bits: int) -> list[MessageSpan]:
+        """These *bits* of *selection* as spans, which remember their keys."""
         found = []
         for base, end in ranges_of_bits(self.origin, bits):
             for cut, cut_end, expires in self._by_expiry(base, end):
                 found.append(
-                    Stretch(
+                    MessageSpan(
                         cut,
                         cut_end,
-                        share.attempt,
-                        self._excerpt(cut, cut_end),
-                        share.failures,
+                        selection.attempt,
+                        self._slice(cut, cut_end),
+                        selection.failures,
                         expires,
-                        share.reason,
-                        consumer=share.consumer,
+                        selection.reason,
+                        consumer=selection.consumer,
                         open_count=cut_end - cut,
                     )
                 )
         return found
 
-    def _excerpt(self, base: int, end: int) -> Excerpt:
+    def _slice(self, base: int, end: int) -> BatchSlice:
         batch = self.batch
         keys = self.keys_of((1 << (end - base)) - 1 << (base - self.origin))
-        return Excerpt(
+        return BatchSlice(
             batch.base, batch.end, batch.byte_count, first=base, texts=tuple(keys)
         )
 
@@ -286,89 +286,89 @@ class Bundle:
             base = cut_end
 
 
-class Bundles:
-    """Bundles by offset, none of them overlapping another one's own messages."""
+class BatchChunks:
+    """BatchChunks by offset, none of them overlapping another one's own messages."""
 
-    __slots__ = ("_bundles", "_firsts")
+    __slots__ = ("_chunks", "_firsts")
 
     def __init__(self) -> None:
-        self._bundles: dict[int, Bundle] = {}
-        # Sorted; a superset of the keys of _bundles.  None of a removed bundle lies
+        self._chunks: dict[int, BatchChunk] = {}
+        # Sorted; a superset of the keys of _chunks.  None of a removed chunk lies
         # inside a present one.
         self._firsts: list[int] = []
 
-    def add(self, bundle: Bundle) -> None:
-        """Put *bundle* in."""
-        firsts, first = self._firsts, bundle.first
+    def add(self, chunk: BatchChunk) -> None:
+        """Put *chunk* in."""
+        firsts, first = self._firsts, chunk.first
         if not firsts or first > firsts[-1]:
             firsts.append(first)
         else:
             at = bisect_left(firsts, first)
-            firsts[at : bisect_left(firsts, bundle.end, at)] = [first]
-        self._bundles[first] = bundle
+            firsts[at : bisect_left(firsts, chunk.end, at)] = [first]
+        self._chunks[first] = chunk
 
-    def find(self, offset: int) -> Bundle | None:
-        """The bundle in whose range *offset* lies, if there is one."""
+    def find(self, offset: int) -> BatchChunk | None:
+        """The chunk in whose range *offset* lies, if there is one."""
         at = bisect_right(self._firsts, offset) - 1
-        bundle = self._bundles.get(self._firsts[at]) if at >= 0 else None
-        return bundle if bundle is not None and offset < bundle.end else None
+        chunk = self._chunks.get(self._firsts[at]) if at >= 0 else None
+        return chunk if chunk is not None and offset < chunk.end else None
 
     @property
-    def last(self) -> Bundle | None:
-        """The highest bundle, unless that is gone."""
-        return self._bundles.get(self._firsts[-1]) if self._firsts else None
+    def last(self) -> BatchChunk | None:
+        """The highest chunk, unless that is gone."""
+        return self._chunks.get(self._firsts[-1]) if self._firsts else None
 
-    def bits_of(self, ranges: Iterable[Range]) -> Iterator[tuple[Bundle, int]]:
+    def bits_of(self, ranges: Iterable[Range]) -> Iterator[tuple[BatchChunk, int]]:
         """
-        What lies in *ranges*, as bits of bundles; a bundle may come more than once.
+        What lies in *ranges*, as bits of chunks; a chunk may come more than once.
 
-        Bundles may be shrunk meanwhile.
+        BatchChunks may be shrunk meanwhile.
         """
-        bundle: Bundle | None = None
+        chunk: BatchChunk | None = None
         bits = 0
         for base, end in ranges:
-            if bundle is not None:
+            if chunk is not None:
                 # Most lists are of one batch.
-                if bundle.first <= base < end <= bundle.end:
-                    bits |= (1 << (end - base)) - 1 << (base - bundle.origin)
+                if chunk.first <= base < end <= chunk.end:
+                    bits |= (1 << (end - base)) - 1 << (base - chunk.origin)
                     continue
-                yield bundle, bits
-                bundle = None
+                yield chunk, bits
+                chunk = None
             for found in self.overlapping(base, end):
-                if bundle is not None:
-                    yield bundle, bits
-                bundle, bits = found, found.mask(base, end)
-        if bundle is not None:
-            yield bundle, bits
+                if chunk is not None:
+                    yield chunk, bits
+                chunk, bits = found, found.mask(base, end)
+        if chunk is not None:
+            yield chunk, bits
 
-    def overlapping(self, base: int, end: int) -> list[Bundle]:
-        """The bundles in whose range some of ``base … end`` lies, in order."""
+    def overlapping(self, base: int, end: int) -> list[BatchChunk]:
+        """The chunks in whose range some of ``base … end`` lies, in order."""
         first = max(0, bisect_right(self._firsts, base) - 1)
         last = bisect_left(self._firsts, end, first)
-        found = map(self._bundles.get, self._firsts[first:last])
+        found = map(self._chunks.get, self._firsts[first:last])
         return [each for each in found if each is not None and base < each.end]
 
-    def shrink(self, bundle: Bundle, count: int) -> None:
-        """Note that *count* messages of *bundle* are in no share any more."""
-        bundle.count -= count
-        if bundle.count:
-            bundle.thin()
+    def shrink(self, chunk: BatchChunk, count: int) -> None:
+        """Note that *count* messages of *chunk* are in no selection any more."""
+        chunk.count -= count
+        if chunk.count:
+            chunk.thin()
             return
-        del self._bundles[bundle.first]
-        if len(self._firsts) > 2 * len(self._bundles) + _STALE_MAX:
-            self._firsts = [each for each in self._firsts if each in self._bundles]
+        del self._chunks[chunk.first]
+        if len(self._firsts) > 2 * len(self._chunks) + _STALE_MAX:
+            self._firsts = [each for each in self._firsts if each in self._chunks]
 
     def clear(self) -> None:
         """Forget all."""
-        self._bundles.clear()
+        self._chunks.clear()
         self._firsts.clear()
 
-    def __iter__(self) -> Iterator[Bundle]:
+    def __iter__(self) -> Iterator[BatchChunk]:
         """All of them, in no particular order."""
-        return iter(self._bundles.values())
+        return iter(self._chunks.values())
 
     def __len__(self) -> int:
-        return len(self._bundles)
+        return len(self._chunks)
 
 
 def lowest(bits: int) -> int:

@@ -4,50 +4,50 @@ from __future__ import annotations
 
 import pytest
 
-from pydanube.dispatch.bundles import Bundle, Bundles, Share
 from pydanube.dispatch.facts import Keys
-from pydanube.dispatch.keyed_flights import KeyedFlights
-from pydanube.dispatch.stretches import Batch
+from pydanube.dispatch.key_shared.batch_chunks import BatchChunk, BatchChunks, Selection
+from pydanube.dispatch.key_shared.in_flight import InFlightSelections
+from pydanube.dispatch.message_spans import Batch
 
 ANNA, BEN = 1, 2
 
 
 @pytest.fixture
-def bundle():
+def chunk():
     keys = Keys([b"a", b"b"], [at % 2 for at in range(100)])
-    return Bundle.of_batch(Batch(0, 100, 1000, keys), 0, 0, 100)
+    return BatchChunk.of_batch(Batch(0, 100, 1000, keys), 0, 0, 100)
 
 
 @pytest.fixture
-def flights(bundle):
-    bundles = Bundles()
-    bundles.add(bundle)
-    return KeyedFlights(bundles)
+def flights(chunk):
+    chunks = BatchChunks()
+    chunks.add(chunk)
+    return InFlightSelections(chunks)
 
 
 @pytest.fixture
-def deliver(bundle, flights):
+def deliver(chunk, flights):
     """A function that lets a consumer have messages."""
 
     def deliver(consumer, *offsets, time=None, attempt=1):
-        share = Share(bundle, sum(1 << offset for offset in offsets), attempt)
-        bundle.count += len(offsets)
-        flights.add(share, consumer, time)
-        return share
+        selection = Selection(chunk, sum(1 << offset for offset in offsets), attempt)
+        chunk.count += len(offsets)
+        flights.add(selection, consumer, time)
+        return selection
 
     return deliver
 
 
-def ranges_of(stretches):
-    return [(each.base, each.end) for each in stretches]
+def ranges_of(spans):
+    return [(each.base, each.end) for each in spans]
 
 
-def test_what_one_consumer_has_of_a_batch_is_one_share(bundle, deliver, flights):
+def test_what_one_consumer_has_of_a_batch_is_one_share(chunk, deliver, flights):
     for offset in range(0, 50, 2):
         deliver(ANNA, offset, time=5.0)
     deliver(BEN, 1)
     deliver(ANNA, 3, attempt=2)
-    assert len(bundle.in_flight) == 3
+    assert len(chunk.in_flight) == 3
     assert flights.count == 27
 
 
@@ -64,13 +64,13 @@ def test_every_delivery_has_its_own_deadline(deliver, flights):
     assert flights.count == 1
 
 
-def test_what_is_settled_is_not_due(bundle, deliver, flights):
-    share = deliver(ANNA, 1, 2, 3, time=5.0)
+def test_what_is_settled_is_not_due(chunk, deliver, flights):
+    selection = deliver(ANNA, 1, 2, 3, time=5.0)
     deliver(BEN, 4, time=6.0)
-    assert flights.settle(share, 1 << 1 | 1 << 3) == 2
+    assert flights.settle(selection, 1 << 1 | 1 << 3) == 2
     assert ranges_of(flights.withdraw_due(5.0)) == [(2, 3)]
     assert flights.next_time() == 6.0
-    assert list(bundle.in_flight) != [share]
+    assert list(chunk.in_flight) != [selection]
 
 
 def test_a_part_can_be_withdrawn(deliver, flights):
@@ -82,13 +82,13 @@ def test_a_part_can_be_withdrawn(deliver, flights):
     assert flights.next_time() is None
 
 
-def test_all_of_a_consumer_can_be_taken(bundle, deliver, flights):
+def test_all_of_a_consumer_can_be_taken(chunk, deliver, flights):
     deliver(ANNA, 1, 2, time=5.0)
     deliver(BEN, 3, time=6.0)
     deliver(ANNA, 4, attempt=2)
     taken = flights.take_all_of(ANNA)
     assert [(each.bits, each.attempt) for each in taken] == [(0b110, 1), (0b10000, 2)]
-    assert [share.consumer for share in bundle.in_flight] == [BEN]
+    assert [selection.consumer for selection in chunk.in_flight] == [BEN]
     assert flights.next_time() == 6.0
 
 
@@ -110,7 +110,7 @@ def test_deadlines_of_what_is_done_are_forgotten(deliver, flights):
     """Also behind one that is not done for a long time."""
     deliver(BEN, 99, time=1.0)
     for number in range(2000):
-        share = deliver(ANNA, number % 50, time=2.0 + number)
-        flights.settle(share, share.bits)
+        selection = deliver(ANNA, number % 50, time=2.0 + number)
+        flights.settle(selection, selection.bits)
     assert len(flights._timers) < 200
     assert flights.next_time() == 1.0

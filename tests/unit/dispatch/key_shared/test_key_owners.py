@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pydanube.dispatch.key_filters import KeyFilters
-from pydanube.dispatch.key_owners import OWNERS_REMEMBERED_MAX, KeyOwners
-from pydanube.dispatch.stretches import NOBODY
+from pydanube.dispatch.key_shared.key_filters import KeyFilters
+from pydanube.dispatch.key_shared.key_owners import OWNERS_REMEMBERED_MAX, KeyOwners
+from pydanube.dispatch.message_spans import NOBODY
 
 KEYS = [b"%s-%d" % (name, number) for name in (b"eu", b"us") for number in range(200)]
 

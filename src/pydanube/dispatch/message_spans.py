@@ -1,10 +1,10 @@
 """
-Messages in hand, as stretches: ranges of one batch that are in the same state.
+Messages in hand, as spans: ranges of one batch that are in the same state.
 
-A stretch is not cut when some of its messages become done: the cursor knows what
-is done, and is asked when the stretch changes its state.  So an acknowledgement
+A span is not cut when some of its messages become done: the cursor knows what
+is done, and is asked when the span changes its state.  So an acknowledgement
 costs no more than the cursor's mark, and a million of them leave nothing behind.
-All stretches of a subscription, whatever their state, are disjoint.
+All spans of a subscription, whatever their state, are disjoint.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class Batch:
 
 
 @dataclass(slots=True, eq=False)
-class Stretch:
+class MessageSpan:
     """Messages ``base … end`` of *batch*, which are all treated alike."""
 
     base: int
     end: int
     attempt: int
-    """In flight, the number of this delivery; else of the next one; 1 is the first."""
+    """In span, the number of this delivery; else of the next one; 1 is the first."""
     batch: Batch
     failures: int = 0
     """How often it was given back or not acknowledged in time."""
@@ -73,13 +73,13 @@ class Stretch:
     """When it leaves its state, unless something happens before."""
     open_count: int = 0
     """
-    How many of its messages are not done; kept up to date as long as the stretch is
-    in a Stretches.
+    How many of its messages are not done; kept up to date as long as the span is
+    in a MessageSpans.
     """
 
-    def part(self, base: int, end: int) -> Stretch:
-        """A new stretch of ``base … end`` in the same state."""
-        return Stretch(
+    def part(self, base: int, end: int) -> MessageSpan:
+        """A new span of ``base … end`` in the same state."""
+        return MessageSpan(
             base,
             end,
             self.attempt,
@@ -92,7 +92,7 @@ class Stretch:
             self.time,
         )
 
-    def is_like(self, other: Stretch) -> bool:
+    def is_like(self, other: MessageSpan) -> bool:
         """Whether both could be delivered as one, if they were neighbours."""
         return (
             self.batch is other.batch
@@ -102,85 +102,83 @@ class Stretch:
         )
 
 
-class Stretches:
+class MessageSpans:
     """
-    Stretches by offset and by time.
+    MessageSpans by offset and by time.
 
-    Every change costs a binary search.  Removed stretches leave their place in the
+    Every change costs a binary search.  Removed spans leave their place in the
     sorted lists, which are rebuilt when they are mostly such places; therefore
     removing from the front, where most acknowledgements fall, moves nothing.
     """
 
-    __slots__ = ("_bases", "_cursor", "_deadlines", "_stale", "_stretches", "count")
+    __slots__ = ("_bases", "_cursor", "_deadlines", "_spans", "_stale", "count")
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
-        self._stretches: dict[int, Stretch] = {}
-        # Sorted; a superset of the keys of _stretches.  No base of a removed stretch
-        # lies inside a present one, so the stretch that holds an offset, if any, is
+        self._spans: dict[int, MessageSpan] = {}
+        # Sorted; a superset of the keys of _spans.  No base of a removed span
+        # lies inside a present one, so the span that holds an offset, if any, is
         # the one at the highest base that is not above it.
         self._bases: list[int] = []
-        # An entry counts if there is still such a stretch, with such a time.
+        # An entry counts if there is still such a span, with such a time.
         self._deadlines = Deadlines()
         # How many places in either list may be empty.
         self._stale = 0
         self.count = 0
         """How many messages there are, without those that are done."""
 
-    def add(self, stretch: Stretch) -> None:
+    def add(self, span: MessageSpan) -> None:
         """
-        Put *stretch* in, which overlaps no other.
+        Put *span* in, which overlaps no other.
 
         Its ``open_count``, which is not 0, is kept up to date from now on.
         """
-        bases, base = self._bases, stretch.base
-        assert stretch.open_count > 0
+        bases, base = self._bases, span.base
+        assert span.open_count > 0
         if not bases or base > bases[-1]:
             bases.append(base)
         else:
             first = bisect_left(bases, base)
-            last = bisect_left(bases, stretch.end, first)
+            last = bisect_left(bases, span.end, first)
             bases[first:last] = [base]
-        self._stretches[base] = stretch
-        self.count += stretch.open_count
-        if stretch.time is not None:
-            self._deadlines.add(stretch.time, base, stretch.end)
+        self._spans[base] = span
+        self.count += span.open_count
+        if span.time is not None:
+            self._deadlines.add(span.time, base, span.end)
 
-    def settle(self, stretch: Stretch, count: int) -> None:
-        """Note that *count* messages of *stretch* became done."""
-        stretch.open_count -= count
+    def settle(self, span: MessageSpan, count: int) -> None:
+        """Note that *count* messages of *span* became done."""
+        span.open_count -= count
         self.count -= count
-        assert stretch.open_count >= 0
-        if not stretch.open_count:
-            self._remove(stretch)
+        assert span.open_count >= 0
+        if not span.open_count:
+            self._remove(span)
 
-    def find_holder(self, base: int, end: int) -> Stretch | None:
-        """The stretch that holds all of ``base … end``, if one does."""
+    def find_holder(self, base: int, end: int) -> MessageSpan | None:
+        """The span that holds all of ``base … end``, if one does."""
         at = bisect_right(self._bases, base) - 1
-        stretch = self._stretches.get(self._bases[at]) if at >= 0 else None
-        return stretch if stretch is not None and end <= stretch.end else None
+        span = self._spans.get(self._bases[at]) if at >= 0 else None
+        return span if span is not None and end <= span.end else None
 
-    def overlapping(self, base: int, end: int) -> list[Stretch]:
-        """The stretches that hold some of ``base … end``, in order."""
+    def overlapping(self, base: int, end: int) -> list[MessageSpan]:
+        """The spans that hold some of ``base … end``, in order."""
         first = max(0, bisect_right(self._bases, base) - 1)
         last = bisect_left(self._bases, end, first)
-        found = map(self._stretches.get, self._bases[first:last])
+        found = map(self._spans.get, self._bases[first:last])
         return [each for each in found if each is not None and base < each.end]
 
-    def withdraw(self, base: int, end: int) -> list[Stretch]:
+    def withdraw(self, base: int, end: int) -> list[MessageSpan]:
         """Take out what is not done of ``base … end``, splitting at its ends."""
         taken = []
-        for stretch in self.overlapping(base, end):
-            if base <= stretch.base and stretch.end <= end:
-                self.remove(stretch)
-                taken.append(stretch)
+        for span in self.overlapping(base, end):
+            if base <= span.base and span.end <= end:
+                self.remove(span)
+                taken.append(span)
                 continue
-            cuts = sorted(
-                {stretch.base, max(base, stretch.base), min(end, stretch.end)}
-            )
-            self.remove(stretch)
-            for cut, cut_end in zip(cuts, [*cuts[1:], stretch.end], strict=True):
-                part = stretch.part(cut, cut_end)
+            cuts = sorted({span.base, max(base, span.base), min(end, span.end)})
+            self.remove(span)
+            for cut, cut_end in zip(cuts, [*cuts[1:], span.end], strict=True):
+                part = span.part(cut, cut_end)
                 part.open_count = self._cursor.open_count(cut, cut_end)
                 if not part.open_count:
                     continue
@@ -190,46 +188,46 @@ class Stretches:
                     self.add(part)
         return taken
 
-    def withdraw_from(self, consumer: int) -> list[Stretch]:
+    def withdraw_from(self, consumer: int) -> list[MessageSpan]:
         """Take everything out that *consumer* has."""
         found = [each for each in self if each.consumer == consumer]
-        for stretch in found:
-            self.remove(stretch)
+        for span in found:
+            self.remove(span)
         return found
 
-    def withdraw_due(self, now: float) -> list[Stretch]:
+    def withdraw_due(self, now: float) -> list[MessageSpan]:
         """Take everything out whose time has come, the earliest first."""
         due = []
         while (time := self.next_time()) is not None and time <= now:
-            stretch = self._stretches[self._deadlines.pop()[1]]
-            self.remove(stretch)
-            due.append(stretch)
+            span = self._spans[self._deadlines.pop()[1]]
+            self.remove(span)
+            due.append(span)
         return due
 
     def next_time(self) -> float | None:
-        """The earliest time of all stretches, or None."""
+        """The earliest time of all spans, or None."""
         deadlines = self._deadlines
         while (first := deadlines.first()) is not None:
             time, base, _ = first
-            stretch = self._stretches.get(base)
-            if stretch is not None and stretch.time == time:
+            span = self._spans.get(base)
+            if span is not None and span.time == time:
                 return time
             deadlines.pop()
         return None
 
     def limit_times(self, latest: float | None) -> None:
-        """Let no stretch stay longer than to *latest*; None: all stay."""
-        for stretch in self._stretches.values():
+        """Let no span stay longer than to *latest*; None: all stay."""
+        for span in self._spans.values():
             if latest is None:
-                stretch.time = None
-            elif stretch.time is None or stretch.time > latest:
-                stretch.time = latest
+                span.time = None
+            elif span.time is None or span.time > latest:
+                span.time = latest
         self._rebuild_deadlines()
 
-    def remove(self, stretch: Stretch) -> None:
-        """Take *stretch* out, with what it still has."""
-        self.count -= stretch.open_count
-        self._remove(stretch)
+    def remove(self, span: MessageSpan) -> None:
+        """Take *span* out, with what it still has."""
+        self.count -= span.open_count
+        self._remove(span)
 
     def ranges(self) -> tuple[Range, ...]:
         """The messages that there are and that are not done, in order."""
@@ -244,32 +242,32 @@ class Stretches:
 
     def clear(self) -> None:
         """Forget everything."""
-        self._stretches.clear()
+        self._spans.clear()
         self._bases.clear()
         self._deadlines.clear()
         self._stale = 0
         self.count = 0
 
-    def __iter__(self) -> Iterator[Stretch]:
+    def __iter__(self) -> Iterator[MessageSpan]:
         """All of them, in no particular order."""
-        return iter(self._stretches.values())
+        return iter(self._spans.values())
 
     def __len__(self) -> int:
-        """How many stretches there are."""
-        return len(self._stretches)
+        """How many spans there are."""
+        return len(self._spans)
 
-    def _remove(self, stretch: Stretch) -> None:
-        stretches = self._stretches
-        del stretches[stretch.base]
+    def _remove(self, span: MessageSpan) -> None:
+        spans = self._spans
+        del spans[span.base]
         self._stale += 1
-        if self._stale > len(stretches) + _STALE_MAX:
+        if self._stale > len(spans) + _STALE_MAX:
             self._stale = 0
-            self._bases = [base for base in self._bases if base in stretches]
+            self._bases = [base for base in self._bases if base in spans]
             self._rebuild_deadlines()
 
     def _rebuild_deadlines(self) -> None:
         self._deadlines.replace(
             (each.time, each.base, each.end)
-            for each in self._stretches.values()
+            for each in self._spans.values()
             if each.time is not None
         )

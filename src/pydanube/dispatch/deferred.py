@@ -26,7 +26,7 @@ from pydanube.dispatch.failures import (
     poison_of,
     redelivery_delay_s,
 )
-from pydanube.dispatch.stretches import Stretch, Stretches
+from pydanube.dispatch.message_spans import MessageSpan, MessageSpans
 from pydanube.model.policy import PoisonPolicy
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 EXPIRED = "expired"
 
 
-class Aside:
+class DeferredMessages:
     """
-    Stretches that wait, block, or are parked.
+    MessageSpans that wait, block, or are parked.
 
     Methods that may give messages up, by parking or dropping them, append the effects;
     what is dropped is marked done at once.
@@ -50,11 +50,11 @@ class Aside:
     def __init__(self, cursor: Cursor, policy: FailurePolicy) -> None:
         self._cursor = cursor
         self.policy = policy
-        self.waiting = Stretches(cursor)
+        self.waiting = MessageSpans(cursor)
         """Not due: delayed from the beginning, or waiting for redelivery."""
-        self.blocked = Stretches(cursor)
+        self.blocked = MessageSpans(cursor)
         """Failed too often, and stop what is new."""
-        self.parked = Stretches(cursor)
+        self.parked = MessageSpans(cursor)
         """
         On their way to the dead-letter topic; if they have a time, that failed, and is
         tried again then.
@@ -66,50 +66,50 @@ class Aside:
         return self.waiting.count + self.blocked.count + self.parked.count
 
     def __len__(self) -> int:
-        """How many stretches there are."""
+        """How many spans there are."""
         return len(self.waiting) + len(self.blocked) + len(self.parked)
 
     def has(self, offset: int) -> bool:
         """Whether the message at *offset* waits, blocks or is parked."""
         return any(
-            stretches.find_holder(offset, offset + 1) is not None
-            for stretches in (self.waiting, self.blocked, self.parked)
+            spans.find_holder(offset, offset + 1) is not None
+            for spans in (self.waiting, self.blocked, self.parked)
         )
 
     # What happened.
 
-    def delay(self, stretch: Stretch, due: float) -> None:
-        """Keep *stretch* until *due*."""
-        stretch.time = due
-        self.waiting.add(stretch)
+    def delay(self, span: MessageSpan, due: float) -> None:
+        """Keep *span* until *due*."""
+        span.time = due
+        self.waiting.add(span)
 
     def fail(
-        self, stretch: Stretch, now: float, asked_s: float, effects: list[Effect]
+        self, span: MessageSpan, now: float, asked_s: float, effects: list[Effect]
     ) -> bool:
-        """Keep *stretch*, which has failed; return whether it is ready at once."""
-        if is_final(self.policy, stretch.failures):
-            self._give_up(stretch, effects)
+        """Keep *span*, which has failed; return whether it is ready at once."""
+        if is_final(self.policy, span.failures):
+            self._give_up(span, effects)
             return False
-        delay_s = redelivery_delay_s(self.policy, stretch.failures, asked_s)
+        delay_s = redelivery_delay_s(self.policy, span.failures, asked_s)
         if delay_s <= 0:
             return True
-        self.delay(stretch, now + delay_s)
+        self.delay(span, now + delay_s)
         return False
 
-    def expire(self, stretch: Stretch, effects: list[Effect]) -> None:
-        """Park or drop *stretch*, whose time is over."""
-        stretch.is_expired = True
-        stretch.reason = EXPIRED
+    def expire(self, span: MessageSpan, effects: list[Effect]) -> None:
+        """Park or drop *span*, whose time is over."""
+        span.is_expired = True
+        span.reason = EXPIRED
         if parks_expired(self.policy):
-            self._park(stretch, effects)
+            self._park(span, effects)
         else:
-            self._drop(stretch, effects)
+            self._drop(span, effects)
 
     def mark(self, base: int, end: int) -> int:
         """Mark what is here of ``base … end`` as done; return how many that are."""
         total = 0
-        for stretches in (self.waiting, self.blocked, self.parked):
-            total += self._mark_in(stretches, base, end)
+        for spans in (self.waiting, self.blocked, self.parked):
+            total += self._mark_in(spans, base, end)
         return total
 
     def mark_parked(self, base: int, end: int) -> int:
@@ -118,18 +118,18 @@ class Aside:
 
     def retry_parking(self, base: int, end: int, retry_at: float) -> None:
         """What is parked of ``base … end`` did not arrive; try again later."""
-        for stretch in self.parked.withdraw(base, end):
-            stretch.time = retry_at
-            self.parked.add(stretch)
+        for span in self.parked.withdraw(base, end):
+            span.time = retry_at
+            self.parked.add(span)
 
-    def withdraw_expired(self, base: int, end: int) -> list[Stretch]:
+    def withdraw_expired(self, base: int, end: int) -> list[MessageSpan]:
         """Take out what waits or blocks of ``base … end``, whose time is over."""
         return [
             *self.waiting.withdraw(base, end),
             *self.blocked.withdraw(base, end),
         ]
 
-    def take_due(self, now: float, effects: list[Effect]) -> list[Stretch]:
+    def take_due(self, now: float, effects: list[Effect]) -> list[MessageSpan]:
         """Take out what is ready now; what is to be parked again, park."""
         ready = self.waiting.withdraw_due(now)
         ready += self._judge_again(self.parked.withdraw_due(now), effects)
@@ -137,7 +137,7 @@ class Aside:
 
     def set_policy(
         self, policy: FailurePolicy, now: float, effects: list[Effect]
-    ) -> list[Stretch]:
+    ) -> list[MessageSpan]:
         """
         Treat all that is here by *policy*; return what is ready now.
 
@@ -147,17 +147,17 @@ class Aside:
         blocked = sorted(self.blocked, key=_base)
         self.blocked.clear()
         failed = [each for each in self.parked if each.time is not None]
-        for stretch in failed:
-            self.parked.remove(stretch)
+        for span in failed:
+            self.parked.remove(span)
         ready = self._judge_again([*blocked, *sorted(failed, key=_base)], effects)
         latest = now + policy.redelivery_delay_s_max
-        for stretch in sorted(self.waiting, key=_base):
-            if is_final(policy, stretch.failures):
-                self.waiting.remove(stretch)
-                self._give_up(stretch, effects)
-            elif stretch.failures and stretch.time is not None:
-                self.waiting.remove(stretch)
-                self.delay(stretch, min(stretch.time, latest))
+        for span in sorted(self.waiting, key=_base):
+            if is_final(policy, span.failures):
+                self.waiting.remove(span)
+                self._give_up(span, effects)
+            elif span.failures and span.time is not None:
+                self.waiting.remove(span)
+                self.delay(span, min(span.time, latest))
         return ready
 
     def next_time(self) -> float | None:
@@ -176,60 +176,58 @@ class Aside:
     # What follows.
 
     def _judge_again(
-        self, stretches: list[Stretch], effects: list[Effect]
-    ) -> list[Stretch]:
+        self, spans: list[MessageSpan], effects: list[Effect]
+    ) -> list[MessageSpan]:
         """Treat what was given up by the policy of now; return what is ready."""
         ready = []
-        for stretch in stretches:
-            if stretch.is_expired:
-                self.expire(stretch, effects)
-            elif is_final(self.policy, stretch.failures):
-                self._give_up(stretch, effects)
+        for span in spans:
+            if span.is_expired:
+                self.expire(span, effects)
+            elif is_final(self.policy, span.failures):
+                self._give_up(span, effects)
             else:
-                ready.append(stretch)
+                ready.append(span)
         return ready
 
-    def _give_up(self, stretch: Stretch, effects: list[Effect]) -> None:
+    def _give_up(self, span: MessageSpan, effects: list[Effect]) -> None:
         match poison_of(self.policy):
             case PoisonPolicy.DEAD_LETTER:
-                self._park(stretch, effects)
+                self._park(span, effects)
             case PoisonPolicy.DROP:
-                self._drop(stretch, effects)
+                self._drop(span, effects)
             case PoisonPolicy.BLOCK:
-                stretch.time = None
-                self.blocked.add(stretch)
+                span.time = None
+                self.blocked.add(span)
 
-    def _park(self, stretch: Stretch, effects: list[Effect]) -> None:
-        stretch.time = None
-        for base, end in self._open(stretch):
-            part = stretch.part(base, end)
+    def _park(self, span: MessageSpan, effects: list[Effect]) -> None:
+        span.time = None
+        for base, end in self._open(span):
+            part = span.part(base, end)
             part.open_count = end - base
             self.parked.add(part)
-            delivered = stretch.attempt - 1
-            effects.append(
-                Park(base, end, delivered, stretch.reason, stretch.is_expired)
-            )
+            delivered = span.attempt - 1
+            effects.append(Park(base, end, delivered, span.reason, span.is_expired))
 
-    def _drop(self, stretch: Stretch, effects: list[Effect]) -> None:
-        for base, end in self._open(stretch):
+    def _drop(self, span: MessageSpan, effects: list[Effect]) -> None:
+        for base, end in self._open(span):
             self._cursor.mark(base, end)
-            effects.append(Drop(base, end, stretch.reason, stretch.is_expired))
+            effects.append(Drop(base, end, span.reason, span.is_expired))
 
-    def _mark_in(self, stretches: Stretches, base: int, end: int) -> int:
-        if not stretches.count:
+    def _mark_in(self, spans: MessageSpans, base: int, end: int) -> int:
+        if not spans.count:
             return 0
         total = 0
-        for stretch in stretches.overlapping(base, end):
-            count = self._cursor.mark(max(base, stretch.base), min(end, stretch.end))
-            stretches.settle(stretch, count)
+        for span in spans.overlapping(base, end):
+            count = self._cursor.mark(max(base, span.base), min(end, span.end))
+            spans.settle(span, count)
             total += count
         return total
 
-    def _open(self, stretch: Stretch) -> list[Range]:
-        """What is not done of *stretch*."""
+    def _open(self, span: MessageSpan) -> list[Range]:
+        """What is not done of *span*."""
         cursor = self._cursor
-        return cursor.done.gaps(max(stretch.base, cursor.offset), stretch.end)
+        return cursor.done.gaps(max(span.base, cursor.offset), span.end)
 
 
-def _base(stretch: Stretch) -> int:
-    return stretch.base
+def _base(span: MessageSpan) -> int:
+    return span.base

@@ -2,15 +2,15 @@
 A key-shared subscription: all messages of one key to one consumer, in order.
 
 Who owns a key says a hash ring of those consumers that accept it; see key_owners.py.
-What is ready for a consumer waits in its lane, by offset; so whoever is slow or has no
+What is ready for a consumer waits in its queue, by offset; so whoever is slow or has no
 credit stalls its own keys and nobody else's.  A key of which a message failed, or that
-is to move to another consumer, waits at a gate until it can go on in order; see
-gates.py.  All other keys cost nothing: what is known of them is in the bundles of
-their batches, see bundles.py.
+is to move to another consumer, waits at a blocked until it can go on in order; see
+blocked_keys.py.  All other keys cost nothing: what is known of them is in the chunks of
+their batches, see chunks.py.
 
-    batch → bundle ─ share ─ share ─ …
-                       │       └→ gate of its key → lane
-                       └→ lane of a consumer → in flight → (done)
+    batch → chunk ─ selection ─ selection ─ …
+                       │       └→ blocked of its key → queue
+                       └→ queue of a consumer → in flight → (done)
                                                  └→ aside, and back
 """
 
@@ -19,26 +19,26 @@ from __future__ import annotations
 from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING
 
-from pydanube.dispatch.bundles import (
-    Bundle,
-    Bundles,
-    Excerpt,
+from pydanube.dispatch.effects import Deliver, Effect
+from pydanube.dispatch.flow import Allowances
+from pydanube.dispatch.key_shared.batch_chunks import (
+    BatchChunk,
+    BatchChunks,
+    BatchSlice,
     bits_below,
     lowest_bits,
 )
-from pydanube.dispatch.effects import Deliver, Effect
-from pydanube.dispatch.flow import Allowances
-from pydanube.dispatch.key_filters import KeyFilters
-from pydanube.dispatch.key_owners import KeyOwners
-from pydanube.dispatch.keyed_flights import KeyedFlights
-from pydanube.dispatch.keyed_ready import KeyedReady
+from pydanube.dispatch.key_shared.in_flight import InFlightSelections
+from pydanube.dispatch.key_shared.key_filters import KeyFilters
+from pydanube.dispatch.key_shared.key_owners import KeyOwners
+from pydanube.dispatch.key_shared.ready import ReadySelections
 from pydanube.dispatch.machine import (
+    DEFERRED_SPANS_MAX,
     DONE_RANGES_MAX,
     UNLIMITED,
-    WAITING_STRETCHES_MAX,
     SubscriptionMachine,
 )
-from pydanube.dispatch.ready import ANYWHERE
+from pydanube.dispatch.ready import OFFSET_MAX
 from pydanube.model.policy import DispatchLimits, FailurePolicy
 from pydanube.model.range_blocks import ranges_of_bits
 
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
     from pydanube.dispatch.cursor import Cursor
     from pydanube.dispatch.flow import Credit
-    from pydanube.dispatch.lanes import Lane
-    from pydanube.dispatch.stretches import Batch, Stretch
+    from pydanube.dispatch.key_shared.consumer_queue import ConsumerQueue
+    from pydanube.dispatch.message_spans import Batch, MessageSpan
     from pydanube.model.ranges import Range
 
 WAITING_MESSAGES_MAX = 50_000
@@ -73,8 +73,8 @@ class KeySharedSubscription(SubscriptionMachine):
 
     needs_keys = True
 
-    _ready: KeyedReady
-    _flights: KeyedFlights
+    _ready: ReadySelections
+    _in_flight: InFlightSelections
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class KeySharedSubscription(SubscriptionMachine):
         limits: DispatchLimits | None = None,
         ack_timeout_s: float | None = None,
         done_ranges_max: int = DONE_RANGES_MAX,
-        waiting_stretches_max: int = WAITING_STRETCHES_MAX,
+        deferred_spans_max: int = DEFERRED_SPANS_MAX,
         waiting_messages_max: int = WAITING_MESSAGES_MAX,
     ) -> None:
         """Go on from *cursor*, which the machine keeps and moves."""
@@ -95,24 +95,24 @@ class KeySharedSubscription(SubscriptionMachine):
             limits=limits or DispatchLimits(),
             ack_timeout_s=ack_timeout_s,
             done_ranges_max=done_ranges_max,
-            waiting_stretches_max=waiting_stretches_max,
+            deferred_spans_max=deferred_spans_max,
         )
         self._waiting_messages_max = waiting_messages_max
 
     def _begin(self) -> None:
-        self._bundles = Bundles()
+        self._chunks = BatchChunks()
         self._owners = KeyOwners()
-        self._ready = KeyedReady(self._cursor, self._bundles, self._owners)
-        self._flights = KeyedFlights(self._bundles)
+        self._ready = ReadySelections(self._cursor, self._chunks, self._owners)
+        self._in_flight = InFlightSelections(self._chunks)
         # Who has credit.
-        self._creditors: dict[int, Credit] = {}
+        self._with_credit: dict[int, Credit] = {}
         self._allowances = Allowances()
         # Somebody came or went, and it was not decided yet who gets what now.
         self._has_moved = False
 
     # What happened.
 
-    def on_consumer_came(
+    def on_consumer_joined(
         self,
         consumer: int,
         now: float,
@@ -133,32 +133,32 @@ class KeySharedSubscription(SubscriptionMachine):
             InvalidRequest: A filter makes no sense.
         """
         self._owners.add(consumer, priority, KeyFilters(key_filters), name)
-        self._ready.add_lane(consumer)
+        self._ready.add_consumer(consumer)
         self._has_moved = True
-        return super().on_consumer_came(consumer, now, priority=priority)
+        return super().on_consumer_joined(consumer, now, priority=priority)
 
-    def on_consumer_gone(self, consumer: int, now: float) -> list[Effect]:
+    def on_consumer_left(self, consumer: int, now: float) -> list[Effect]:
         """A consumer is no longer there; its keys go to others."""
         self._owners.remove(consumer)
-        self._ready.remove_lane(consumer)
-        self._creditors.pop(consumer, None)
+        self._ready.remove_consumer(consumer)
+        self._with_credit.pop(consumer, None)
         self._allowances.remove(self._credits[consumer])
         self._has_moved = True
-        return super().on_consumer_gone(consumer, now)
+        return super().on_consumer_left(consumer, now)
 
     def on_seek(self, offset: int, now: float) -> list[Effect]:
         """Go on at *offset*; see the base class."""
-        self._ready.gates.clear()
-        self._bundles.clear()
+        self._ready.blocked_keys.clear()
+        self._chunks.clear()
         return super().on_seek(offset, now)
 
     # What is known.
 
-    def wanted(self) -> int:
+    def demand(self) -> int:
         """How many messages beyond those in hand could be delivered at once."""
         if self._ready_count - self._deliverable_count() >= self._waiting_messages_max:
             return 0
-        return super().wanted()
+        return super().demand()
 
     # What follows.
 
@@ -166,9 +166,11 @@ class KeySharedSubscription(SubscriptionMachine):
         return self._allowances.total(self._owners.priority_max)
 
     def _deliverable_count(self) -> int:
-        creditors = self._creditors
+        with_credit = self._with_credit
         return sum(
-            lane.count for lane in self._ready.busy if lane.consumer in creditors
+            queue.count
+            for queue in self._ready.non_empty
+            if queue.consumer in with_credit
         )
 
     def _holds_back_new(self) -> bool:
@@ -178,9 +180,9 @@ class KeySharedSubscription(SubscriptionMachine):
         credit = self._credits[consumer]
         self._allowances.update(credit)
         if credit:
-            self._creditors[consumer] = credit
+            self._with_credit[consumer] = credit
         else:
-            self._creditors.pop(consumer, None)
+            self._with_credit.pop(consumer, None)
 
     def _on_held_done(self, base: int, end: int) -> None:
         self._ready.release_done(base, end)
@@ -188,109 +190,109 @@ class KeySharedSubscription(SubscriptionMachine):
     def _on_lost(self, consumer: int, now: float) -> list[Effect]:
         self._is_special = self._has_moved = True
         effects: list[Effect] = []
-        for share in self._flights.take_all_of(consumer):
-            bundle = share.bundle
-            self._give_back(consumer, share.bits.bit_count())
-            share.attempt += 1
-            if not bundle.has_expiring:
-                self._ready_count += share.bits.bit_count()
-                self._ready.take_back(share)
+        for selection in self._in_flight.take_all_of(consumer):
+            chunk = selection.chunk
+            self._give_back(consumer, selection.bits.bit_count())
+            selection.attempt += 1
+            if not chunk.has_expiring:
+                self._ready_count += selection.bits.bit_count()
+                self._ready.take_back(selection)
                 continue
-            self._bundles.shrink(bundle, share.bits.bit_count())
-            self._put_back(bundle.stretches(share, share.bits), now, effects)
+            self._chunks.shrink(chunk, selection.bits.bit_count())
+            self._put_back(chunk.spans(selection, selection.bits), now, effects)
         return self._answer(effects, now)
 
-    def _accept_on_terms(
-        self, stretch: Stretch, due: float | None, now: float, effects: list[Effect]
+    def _accept_in_window(
+        self, span: MessageSpan, due: float | None, now: float, effects: list[Effect]
     ) -> None:
-        is_over = stretch.expires is not None and stretch.expires <= now
+        is_over = span.expires is not None and span.expires <= now
         if is_over or (due is not None and due > now):
             # It may stay for long; the keys of its whole batch must not.
-            stretch.batch = _excerpt(stretch)
-        super()._accept_on_terms(stretch, due, now, effects)
+            span.batch = _slice(span)
+        super()._accept_in_window(span, due, now, effects)
 
     def _fail(
         self,
-        stretches: list[Stretch],
+        spans: list[MessageSpan],
         reason: str,
         asked_s: float,
         now: float,
         effects: list[Effect],
     ) -> None:
-        super()._fail(stretches, reason, asked_s, now, effects)
-        for stretch in stretches:
-            if self._aside.has(stretch.base):
-                self._ready.hold(stretch)
+        super()._fail(spans, reason, asked_s, now, effects)
+        for span in spans:
+            if self._deferred.has(span.base):
+                self._ready.hold(span)
 
-    def _land(self, stretch: Stretch) -> None:
-        super()._land(stretch)
-        if self._ready.gates:
-            assert isinstance(stretch.batch, Excerpt)
-            self._ready.on_moved(stretch.batch.keys_of(stretch.base, stretch.end))
+    def _land(self, span: MessageSpan) -> None:
+        super()._land(span)
+        if self._ready.blocked_keys:
+            assert isinstance(span.batch, BatchSlice)
+            self._ready.on_drained(span.batch.keys_of(span.base, span.end))
 
     # Deliveries.
 
     def _deliver_ready(self, now: float, effects: list[Effect]) -> None:
-        ready, creditors = self._ready, self._creditors
+        ready, with_credit = self._ready, self._with_credit
         if self._has_moved:
             self._has_moved = False
             ready.reassign()
         ready.route()
-        queue: list[tuple[int, int, Lane]] = []
-        for lane in list(ready.busy):
-            if lane.consumer in creditors:
-                share = ready.head(lane)
-                if share is not None:
-                    queue.append((share.first, lane.consumer, lane))
-        if not queue:
+        heads: list[tuple[int, int, ConsumerQueue]] = []
+        for queue in list(ready.non_empty):
+            if queue.consumer in with_credit:
+                selection = ready.head(queue)
+                if selection is not None:
+                    heads.append((selection.first, queue.consumer, queue))
+        if not heads:
             return
-        heapify(queue)
+        heapify(heads)
         room = self._room(now) if self._is_special else UNLIMITED
-        outgoing = Outgoing(effects)
-        while queue and room > 0:
-            lane = queue[0][2]
+        builder = DeliveryBuilder(effects)
+        while heads and room > 0:
+            queue = heads[0][2]
             # Where there is not room for all, everybody gets a part of it.
-            part = room if room >= self._ready_count else -(-room // len(queue))
-            count = self._deliver_head(lane, part, now, outgoing)
+            part = room if room >= self._ready_count else -(-room // len(heads))
+            count = self._deliver_head(queue, part, now, builder)
             room -= count
-            share = None
-            if count and lane.consumer in creditors:
-                share = ready.head(lane)
-            if share is None:
-                heappop(queue)
+            selection = None
+            if count and queue.consumer in with_credit:
+                selection = ready.head(queue)
+            if selection is None:
+                heappop(heads)
             else:
-                heapreplace(queue, (share.first, lane.consumer, lane))
-        outgoing.finish()
+                heapreplace(heads, (selection.first, queue.consumer, queue))
+        builder.finish()
 
     def _deliver_head(
-        self, lane: Lane, room: int, now: float, outgoing: Outgoing
+        self, queue: ConsumerQueue, room: int, now: float, builder: DeliveryBuilder
     ) -> int:
-        """Deliver the first share in *lane*; return how many messages it was."""
-        share = lane.head()
-        assert share is not None
-        bundle, consumer = share.bundle, lane.consumer
+        """Deliver the first selection in *queue*; return how many messages it was."""
+        selection = queue.head()
+        assert selection is not None
+        chunk, consumer = selection.chunk, queue.consumer
         credit = self._credits[consumer]
-        bits = lane.leading(share)
-        if share.attempt == 1 and (first_below := self._first_below()) < ANYWHERE:
+        bits = queue.leading(selection)
+        if selection.attempt == 1 and (first_below := self._first_below()) < OFFSET_MAX:
             # What was delivered before may go, and so may what lies before it.
-            first_below = max(first_below, lane.returned_below())
-            bits = bits_below(bits, first_below - bundle.origin)
+            first_below = max(first_below, queue.returned_below())
+            bits = bits_below(bits, first_below - chunk.origin)
         bits = lowest_bits(bits, min(credit.allowance, room))
         if not bits:
             return 0
         count = bits.bit_count()
-        byte_count = bundle.charge(count)
+        byte_count = chunk.charge(count)
         credit.spend(count, byte_count)
         self._allowances.update(credit)
         if not credit:
-            del self._creditors[consumer]
+            del self._with_credit[consumer]
         if self._bucket is not None:
             self._bucket.spend(count)
         self._ready_count -= count
-        outgoing.add(consumer, bundle, bits, share.attempt, byte_count)
-        taken = self._ready.take(lane, share, bits)
+        builder.add(consumer, chunk, bits, selection.attempt, byte_count)
+        taken = self._ready.take(queue, selection, bits)
         timeout_s = self._timeout_s
-        self._flights.add(
+        self._in_flight.add(
             taken, consumer, None if timeout_s is None else now + timeout_s
         )
         return count
@@ -302,42 +304,42 @@ class KeySharedSubscription(SubscriptionMachine):
         count = 0
         if self._is_holding():
             for base, end in told:
-                held = self._aside.mark(base, end)
+                held = self._deferred.mark(base, end)
                 if held:
                     count += held
                     self._on_held_done(base, end)
-        for bundle, bits in self._bundles.bits_of(told):
-            count += self._settle(bundle, bits)
+        for chunk, bits in self._chunks.bits_of(told):
+            count += self._settle(chunk, bits)
         if end_offset is not None:
             for base, end in told:
                 if end > self._next_offset:
                     count += self._mark_ahead(base, min(end, end_offset))
         return count
 
-    def _settle(self, bundle: Bundle, bits: int) -> int:
+    def _settle(self, chunk: BatchChunk, bits: int) -> int:
         """Mark what is ready or in flight of *bits*; return how many became done."""
         done = 0
-        for share in [each for each in bundle.in_flight if each.bits & bits]:
-            hit = share.bits & bits
-            moved = share.moving & hit
+        for selection in [each for each in chunk.in_flight if each.bits & bits]:
+            hit = selection.bits & bits
+            moved = selection.draining & hit
             done |= hit
-            self._give_back(share.consumer, self._flights.settle(share, hit))
+            self._give_back(selection.consumer, self._in_flight.settle(selection, hit))
             if moved:
-                self._ready.on_moved(bundle.keys_of(moved))
-        if bits != done and bundle.ready:
-            for share in [each for each in bundle.ready if each.bits & bits]:
-                hit = share.bits & bits
+                self._ready.on_drained(chunk.keys_of(moved))
+        if bits != done and chunk.ready:
+            for selection in [each for each in chunk.ready if each.bits & bits]:
+                hit = selection.bits & bits
                 done |= hit
-                self._ready_count -= self._ready.forget(share, hit)
+                self._ready_count -= self._ready.forget(selection, hit)
         if not done:
             return 0
-        self._cursor.mark_bits(bundle.origin, done)
+        self._cursor.mark_bits(chunk.origin, done)
         count = done.bit_count()
-        self._bundles.shrink(bundle, count)
+        self._chunks.shrink(chunk, count)
         return count
 
 
-class Outgoing:
+class DeliveryBuilder:
     """
     Deliveries that are being put together.
 
@@ -352,15 +354,15 @@ class Outgoing:
         self._all: list[tuple[Deliver, list[Range]]] = []
 
     def add(
-        self, consumer: int, bundle: Bundle, bits: int, attempt: int, byte_count: int
+        self, consumer: int, chunk: BatchChunk, bits: int, attempt: int, byte_count: int
     ) -> None:
         """*consumer* gets these messages, which lie behind what it got before."""
-        ranges = ranges_of_bits(bundle.origin, bits)
+        ranges = ranges_of_bits(chunk.origin, bits)
         deliver, batch, before = self._open.get(consumer, (None, None, None))
         if (
             deliver is not None
             and before is not None
-            and batch is bundle.batch
+            and batch is chunk.batch
             and deliver.attempt == attempt
         ):
             deliver.byte_count += byte_count
@@ -369,7 +371,7 @@ class Outgoing:
             before += ranges
             return
         deliver = Deliver(consumer, 0, 0, attempt, byte_count)
-        self._open[consumer] = deliver, bundle.batch, ranges
+        self._open[consumer] = deliver, chunk.batch, ranges
         self._all.append((deliver, ranges))
 
     def finish(self) -> None:
@@ -381,16 +383,16 @@ class Outgoing:
             self._effects.append(deliver)
 
 
-def _excerpt(stretch: Stretch) -> Excerpt:
-    """The batch of *stretch*, with the keys of its messages only."""
-    batch = stretch.batch
+def _slice(span: MessageSpan) -> BatchSlice:
+    """The batch of *span*, with the keys of its messages only."""
+    batch = span.batch
     keys = batch.keys
     assert keys is not None
-    codes = keys.codes[stretch.base - batch.base : stretch.end - batch.base]
-    return Excerpt(
+    codes = keys.codes[span.base - batch.base : span.end - batch.base]
+    return BatchSlice(
         batch.base,
         batch.end,
         batch.byte_count,
-        first=stretch.base,
+        first=span.base,
         texts=tuple([keys.unique[code] for code in codes]),
     )

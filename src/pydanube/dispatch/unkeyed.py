@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from pydanube.dispatch.effects import Deliver, Effect
 from pydanube.dispatch.machine import UNLIMITED, SubscriptionMachine
-from pydanube.dispatch.ready import Ready
-from pydanube.dispatch.stretches import Batch, Stretch, Stretches
+from pydanube.dispatch.message_spans import Batch, MessageSpan, MessageSpans
+from pydanube.dispatch.ready import ReadySpans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from pydanube.model.ranges import Range
 
 
-class SubscriptionInTurns(SubscriptionMachine):
+class UnkeyedSubscription(SubscriptionMachine):
     """
     What is ready goes, in its order, to the consumer whose turn it is.
 
     Nothing is kept for a consumer: who cannot take its turn stalls nobody.
     """
 
-    _ready: Ready
-    _flights: Stretches
+    _ready: ReadySpans
+    _in_flight: MessageSpans
 
     def _begin(self) -> None:
-        self._ready = Ready(self._cursor)
-        self._flights = Stretches(self._cursor)
+        self._ready = ReadySpans(self._cursor)
+        self._in_flight = MessageSpans(self._cursor)
         # Of the last delivery.
         self._sent_batch: Batch | None = None
 
@@ -45,7 +45,7 @@ class SubscriptionInTurns(SubscriptionMachine):
         """The consumer with credit whose turn it is, or None."""
 
     @abstractmethod
-    def _share_of(self, count: int) -> int:
+    def _count_per_consumer(self, count: int) -> int:
         """How many of the next *count* messages go to one consumer at a time."""
 
     @abstractmethod
@@ -58,30 +58,30 @@ class SubscriptionInTurns(SubscriptionMachine):
         """Deliver what is ready, as far as credit, limits and rate reach."""
         room = self._room(now) if self._is_special else UNLIMITED
         while room > 0 and self._ready_count and self._find_next() is not None:
-            stretch = self._ready.take(self._first_below())
-            if stretch is None:
+            span = self._ready.take(self._first_below())
+            if span is None:
                 break
-            room = self._deliver_stretch(stretch, room, now, effects)
+            room = self._deliver_span(span, room, now, effects)
 
-    def _deliver_stretch(
-        self, stretch: Stretch, room: int, now: float, effects: list[Effect]
+    def _deliver_span(
+        self, span: MessageSpan, room: int, now: float, effects: list[Effect]
     ) -> int:
-        """Deliver *stretch*; return how much of *room* is left."""
+        """Deliver *span*; return how much of *room* is left."""
         credit: Credit | None = None
-        share, end, attempt = 0, stretch.end, stretch.attempt
+        per_consumer, end, attempt = 0, span.end, span.attempt
         while True:
             consumer = self._find_next()
             if consumer is None or room <= 0:
-                self._ready.put_back(stretch)
+                self._ready.put_back(span)
                 return room
             before, credit = credit, self._credits[consumer]
-            base = stretch.base
+            base = span.base
             if before is None or before.priority != credit.priority:
-                share = self._share_of(end - base)
-            count = min(share, end - base, credit.allowance, room)
+                per_consumer = self._count_per_consumer(end - base)
+            count = min(per_consumer, end - base, credit.allowance, room)
             room -= count
             part_end = base + count
-            part = stretch if part_end == end else stretch.part(base, part_end)
+            part = span if part_end == end else span.part(base, part_end)
             byte_count = self._fly(part, consumer, now)
             self._on_served(consumer)
             last = effects[-1] if effects else None
@@ -90,44 +90,44 @@ class SubscriptionInTurns(SubscriptionMachine):
                 and last.end == base
                 and last.consumer == consumer
                 and last.attempt == attempt
-                and self._sent_batch is stretch.batch
+                and self._sent_batch is span.batch
             ):
                 # Neighbours that differ only in what becomes of them, or in turns.
                 last.end = part_end
                 last.byte_count += byte_count
             else:
-                self._sent_batch = stretch.batch
+                self._sent_batch = span.batch
                 effects.append(Deliver(consumer, base, part_end, attempt, byte_count))
-            if part is stretch:
+            if part is span:
                 return room
-            stretch.base = part_end
+            span.base = part_end
 
-    def _fly(self, stretch: Stretch, consumer: int, now: float) -> int:
+    def _fly(self, span: MessageSpan, consumer: int, now: float) -> int:
         """
-        Let *consumer* have *stretch*, of which nothing is done.
+        Let *consumer* have *span*, of which nothing is done.
 
         Returns:
             The bytes that it was charged.
         """
-        count = stretch.end - stretch.base
-        byte_count = stretch.batch.charge(stretch.base, stretch.end)
+        count = span.end - span.base
+        byte_count = span.batch.charge(span.base, span.end)
         self._credits[consumer].spend(count, byte_count)
         if self._bucket is not None:
             self._bucket.spend(count)
-        stretch.consumer = consumer
-        stretch.time = None if self._timeout_s is None else now + self._timeout_s
-        stretch.open_count = count
-        self._flights.add(stretch)
+        span.consumer = consumer
+        span.time = None if self._timeout_s is None else now + self._timeout_s
+        span.open_count = count
+        self._in_flight.add(span)
         self._ready_count -= count
         return byte_count
 
     def _on_lost(self, consumer: int, now: float) -> list[Effect]:
         self._is_special = True
         effects: list[Effect] = []
-        lost = self._flights.withdraw_from(consumer)
-        for stretch in lost:
-            self._land(stretch)
-            stretch.attempt += 1
+        lost = self._in_flight.withdraw_from(consumer)
+        for span in lost:
+            self._land(span)
+            span.attempt += 1
         self._put_back(lost, now, effects)
         return self._answer(effects, now)
 
@@ -141,21 +141,21 @@ class SubscriptionInTurns(SubscriptionMachine):
 
     def _mark(self, base: int, end: int) -> int:
         """Mark what is in hand of ``base … end``; return how many became done."""
-        cursor, flights = self._cursor, self._flights
+        cursor, in_flight = self._cursor, self._in_flight
         base, end = max(base, cursor.offset), min(end, self._next_offset)
         if base >= end:
             return 0
-        flight = flights.find_holder(base, end)
-        if flight is not None:
+        span = in_flight.find_holder(base, end)
+        if span is not None:
             count = cursor.mark(base, end)
-            self._settle(flight, count)
+            self._settle(span, count)
             return count
         total = 0
-        for flight in flights.overlapping(base, end):
-            count = cursor.mark(max(base, flight.base), min(end, flight.end))
-            self._settle(flight, count)
+        for span in in_flight.overlapping(base, end):
+            count = cursor.mark(max(base, span.base), min(end, span.end))
+            self._settle(span, count)
             total += count
-        held = self._aside.mark(base, end) if self._is_special else 0
+        held = self._deferred.mark(base, end) if self._is_special else 0
         # And what lies between all these is ready.
         ready = cursor.mark(base, end)
         self._ready_count -= ready
@@ -163,8 +163,8 @@ class SubscriptionInTurns(SubscriptionMachine):
             self._on_held_done(base, end)
         return total + held + ready
 
-    def _settle(self, flight: Stretch, count: int) -> None:
+    def _settle(self, span: MessageSpan, count: int) -> None:
         if not count:
             return
-        self._flights.settle(flight, count)
-        self._give_back(flight.consumer, count)
+        self._in_flight.settle(span, count)
+        self._give_back(span.consumer, count)

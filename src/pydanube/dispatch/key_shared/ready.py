@@ -1,0 +1,309 @@
+"""What is ready in a key-shared subscription, sorted by who is to get it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydanube.dispatch.key_shared.batch_chunks import (
+    CHUNK_MESSAGES_MAX,
+    BatchChunk,
+    BatchChunks,
+    BatchSlice,
+    Selection,
+    bits_below,
+)
+from pydanube.dispatch.key_shared.blocked_keys import BlockedKey, BlockedKeys
+from pydanube.dispatch.key_shared.consumer_queue import ConsumerQueue
+from pydanube.dispatch.message_spans import NOBODY
+from pydanube.dispatch.ready import OFFSET_MAX
+from pydanube.model.range_blocks import bits_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pydanube.dispatch.cursor import Cursor
+    from pydanube.dispatch.key_shared.key_owners import KeyOwners
+    from pydanube.dispatch.message_spans import Batch, MessageSpan
+
+
+class ReadySelections:
+    """
+    The ready messages of a key-shared subscription, in one queue for each consumer.
+
+    A consumer's queue holds the messages of the keys that it owns.  Messages of a
+    blocked key wait at its ``BlockedKey``, and move to the owner's queue when the key
+    is unblocked.  ``route`` sorts messages that arrived since it was last called.
+    """
+
+    __slots__ = (
+        "_chunks",
+        "_cursor",
+        "_owners",
+        "_queues",
+        "_unrouted",
+        "blocked_keys",
+        "non_empty",
+    )
+
+    def __init__(self, cursor: Cursor, chunks: BatchChunks, owners: KeyOwners) -> None:
+        self._cursor = cursor
+        self._chunks = chunks
+        self._owners = owners
+        self.blocked_keys = BlockedKeys()
+        self._queues = {NOBODY: ConsumerQueue(NOBODY)}
+        self.non_empty: dict[ConsumerQueue, None] = {}
+        """The queues in which something may wait."""
+        self._unrouted: list[Selection] = []
+
+    # What the machine tells.
+
+    def add_consumer(self, consumer: int) -> None:
+        """A consumer came; it gets nothing before ``reassign``."""
+        self._queues[consumer] = ConsumerQueue(consumer)
+
+    def remove_consumer(self, consumer: int) -> None:
+        """A consumer is gone; what waits for it does so until ``reassign``."""
+        del self._queues[consumer]
+
+    def add_new(self, span: MessageSpan) -> None:
+        """Append a span that lies behind all new ones that came before."""
+        batch, base = span.batch, span.base
+        while base < span.end:
+            skipped = (base - batch.base) // CHUNK_MESSAGES_MAX * CHUNK_MESSAGES_MAX
+            origin = batch.base + skipped
+            end = min(span.end, origin + CHUNK_MESSAGES_MAX)
+            bits = self._open_bits(base, end, origin)
+            if bits:
+                chunk = self._chunk_of(batch, origin, base, end)
+                self._add(Selection(chunk, bits), base, end, span.expires)
+            base = end
+
+    def put_back(self, span: MessageSpan) -> None:
+        """Take a span that came back from a consumer, or is due now."""
+        batch_slice, base = span.batch, span.base
+        assert isinstance(batch_slice, BatchSlice)
+        while base < span.end:
+            chunk = self._chunks.find(base)
+            end = min(span.end, base + CHUNK_MESSAGES_MAX)
+            if chunk is not None:
+                end = min(end, chunk.end)
+            bits = self._open_bits(base, end, base if chunk is None else chunk.origin)
+            if bits:
+                if chunk is None:
+                    chunk = BatchChunk.of_slice(batch_slice, base, end)
+                    self._chunks.add(chunk)
+                chunk.learn(base, batch_slice.keys_of(base, end))
+                selection = Selection(
+                    chunk, bits, span.attempt, span.failures, span.reason
+                )
+                self._add(selection, base, end, span.expires)
+            base = end
+        blocked_keys = self.blocked_keys
+        for blocked in (
+            blocked_keys.release(span.base, span.end) if blocked_keys else ()
+        ):
+            self._unblock(blocked)
+
+    def take_back(self, selection: Selection) -> None:
+        """Take a selection, whole, that came back from a consumer."""
+        selection.chunk.ready[selection] = None
+        self._unrouted.append(selection)
+
+    def withdraw(self, base: int, end: int) -> list[MessageSpan]:
+        """Take out what is not done of ``base … end``."""
+        taken: list[MessageSpan] = []
+        for chunk in self._chunks.overlapping(base, end):
+            mask = chunk.mask(base, end)
+            count = 0
+            for selection in list(chunk.ready):
+                bits = selection.bits & mask
+                if bits:
+                    taken += chunk.spans(selection, bits)
+                    count += self.forget(selection, bits)
+            if count:
+                self._chunks.shrink(chunk, count)
+        return taken
+
+    def forget(self, selection: Selection, bits: int) -> int:
+        """These *bits* of *selection* are not ready any more; return how many."""
+        count = bits.bit_count()
+        selection.bits ^= bits
+        if selection.queue is not None:
+            selection.queue.count -= count
+        if not selection.bits:
+            del selection.chunk.ready[selection]
+            if isinstance(selection.queue, BlockedKey):
+                selection.queue.leave(selection)
+            selection.queue = None
+        return count
+
+    def hold(self, span: MessageSpan) -> None:
+        """*span* has failed; let nothing of its keys overtake it."""
+        assert isinstance(span.batch, BatchSlice)
+        keys = span.batch.keys_of(span.base, span.end)
+        self.blocked_keys.hold(span.base, keys)
+
+    def release_done(self, base: int, end: int) -> None:
+        """Nothing must wait for what is done of ``base … end``."""
+        blocked_keys = self.blocked_keys
+        for blocked in (
+            blocked_keys.release_done(base, end, self._cursor) if blocked_keys else ()
+        ):
+            self._unblock(blocked)
+
+    def on_drained(self, keys: Iterable[bytes]) -> None:
+        """Messages of these keys, one for each, are not in flight any more."""
+        for blocked in self.blocked_keys.moved(keys):
+            self._unblock(blocked)
+
+    def clear(self) -> None:
+        """Forget all that is ready."""
+        for queue in self.non_empty:
+            queue.clear()
+        self.non_empty.clear()
+        self._unrouted.clear()
+
+    # Who gets what.
+
+    def reassign(self) -> None:
+        """Decide anew who is to get what, because a consumer came or went."""
+        self.clear()
+        blocked_keys = self.blocked_keys
+        blocked_keys.reset_draining()
+        for chunk in self._chunks:
+            ready, chunk.ready = chunk.ready, {}
+            for selection in ready:
+                selection.queue = None
+                self._merge(selection)
+            for selection in chunk.in_flight:
+                selection.draining = 0
+                for owner, bits in chunk.divide(
+                    selection.bits, self._owners.of
+                ).items():
+                    if owner != selection.consumer:
+                        selection.draining |= bits
+                        blocked_keys.move(chunk.keys_of(bits))
+
+    def route(self) -> None:
+        """Let all that came since wait in its place."""
+        if self._unrouted:
+            unrouted, self._unrouted = self._unrouted, []
+            for selection in unrouted:
+                if selection.bits:
+                    self._route(selection)
+
+    def head(self, queue: ConsumerQueue) -> Selection | None:
+        """The selection with the first message in *queue* that can be delivered."""
+        block_count = self.blocked_keys.block_count
+        while (selection := queue.head()) is not None:
+            if selection.checked_at == block_count:
+                return selection
+            # A blocked was closed since: some of its keys may have to wait.
+            selection.checked_at = block_count
+            if self.blocked_keys and self.blocked_keys.blocked_among(
+                selection.chunk.known_keys
+            ):
+                queue.pop(selection)
+                self._route(selection)
+        del self.non_empty[queue]
+        return None
+
+    def take(self, queue: ConsumerQueue, selection: Selection, bits: int) -> Selection:
+        """Take *bits*, leading ones, from *selection*, the head of *queue*."""
+        taken = queue.take(selection, bits)
+        if taken is selection:
+            del selection.chunk.ready[selection]
+        return taken
+
+    def _route(self, selection: Selection) -> None:
+        chunk = selection.chunk
+        divided = chunk.divide(selection.bits, self._targets_of)
+        if len(divided) == 1:
+            (target,) = divided
+            self._put(target, selection)
+            return
+        del chunk.ready[selection]
+        for target, bits in divided.items():
+            part = selection.part(bits)
+            chunk.ready[part] = None
+            self._put(target, part)
+
+    def _targets_of(self, keys: Sequence[bytes]) -> list[int | BlockedKey]:
+        """For each of *keys* its blocked, if that is closed, or else its owner."""
+        targets: list[int | BlockedKey] = [*self._owners.of(keys)]
+        closed = self.blocked_keys.blocked_among(keys) if self.blocked_keys else ()
+        if closed:
+            for at, key in enumerate(keys):
+                if key in closed:
+                    targets[at] = self.blocked_keys[key]
+        return targets
+
+    def _put(self, target: int | BlockedKey, selection: Selection) -> None:
+        if isinstance(target, BlockedKey):
+            target.put(selection)
+            self._unblock(target)
+            return
+        queue = self._queues[target]
+        selection.checked_at = self.blocked_keys.block_count
+        queue.put(selection)
+        self.non_empty[queue] = None
+
+    def _unblock(self, blocked: BlockedKey) -> None:
+        """Let those into their queue that *blocked* need not keep."""
+        deliverable_below = blocked.deliverable_below
+        (owner,) = self._owners.of([blocked.key])
+        for selection in list(blocked.selections) if deliverable_below else ():
+            chunk = selection.chunk
+            passing = bits_below(selection.bits, deliverable_below - chunk.origin)
+            if passing == selection.bits:
+                blocked.leave(selection)
+                self._put(owner, selection)
+            elif passing:
+                selection.bits ^= passing
+                blocked.count -= passing.bit_count()
+                part = selection.part(passing)
+                chunk.ready[part] = None
+                self._put(owner, part)
+        if deliverable_below == OFFSET_MAX:
+            self.blocked_keys.open(blocked)
+
+    # What came.
+
+    def _chunk_of(self, batch: Batch, origin: int, base: int, end: int) -> BatchChunk:
+        """The chunk of new messages ``base … end``."""
+        chunk = self._chunks.last
+        if chunk is not None and chunk.batch is batch and chunk.origin == origin:
+            chunk.end = end
+            return chunk
+        chunk = BatchChunk.of_batch(batch, origin, base, end)
+        self._chunks.add(chunk)
+        return chunk
+
+    def _open_bits(self, base: int, end: int, origin: int) -> int:
+        """What is not done of ``base … end``."""
+        cursor = self._cursor
+        if cursor.done or base < cursor.offset:
+            return bits_of(cursor.done.gaps(max(base, cursor.offset), end), origin)
+        return (1 << end - base) - 1 << (base - origin)
+
+    def _add(
+        self, selection: Selection, base: int, end: int, expires: float | None
+    ) -> None:
+        chunk = selection.chunk
+        chunk.count += selection.bits.bit_count()
+        if expires is not None:
+            chunk.expire_at(base, end, expires)
+        self._merge(selection)
+
+    def _merge(self, selection: Selection) -> None:
+        """Let *selection* be routed, with what came before if that is like it."""
+        last = self._unrouted[-1] if self._unrouted else None
+        if (
+            last is not None
+            and last.bits
+            and last.chunk is selection.chunk
+            and last.is_like(selection)
+        ):
+            last.bits |= selection.bits
+            return
+        self.take_back(selection)
