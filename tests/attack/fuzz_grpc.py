@@ -15,7 +15,7 @@ import grpc
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from pydanube.wire.http2 import Frame
+from pydanube.wire.http2 import FrameType
 from pydanube.wire.pb import (
     danube_admin_pb2,
     danube_api_pb2,
@@ -184,7 +184,7 @@ def _connection_bytes(chance: Random) -> bytes:
         if chance.random() < 0.3:
             # Header blocks of the right length, and of anything.
             block = _mutated(head[9:], chance)
-            head = frame(Frame.HEADERS, END_HEADERS, stream, block)
+            head = frame(FrameType.HEADERS, END_HEADERS, stream, block)
         message = _filled(GetMessageClass(method.input_type)(), chance)
         body = message.SerializeToString()
         size = len(body) if chance.random() < 0.8 else chance.choice((0, 5, 2**32 - 1))

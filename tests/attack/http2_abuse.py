@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from attack.target import running_target
 from pydanube.wire.hpack import encode_headers
-from pydanube.wire.http2 import Frame
+from pydanube.wire.http2 import FrameType
 from pydanube.wire.pb import danube_api_pb2 as pb
 from support.danube_calls import DanubeCalls
 from support.grpc_calls import connected
@@ -82,25 +82,27 @@ def thrash(stream: int) -> bytes:
         b"\x40\x01%c\x03%03d" % (97 + at % 26, (stream + at) % 1000)
         for at in range(500)
     )
-    return frame(Frame.HEADERS, END_HEADERS, stream, block)
+    return frame(FrameType.HEADERS, END_HEADERS, stream, block)
 
 
 def bomb(stream: int) -> bytes:
     """A short block that stands for many headers."""
     first = b"\x40\x01a\x01b" if stream == 1 else b""
     block = encode_headers(CALL) + first + b"\xbe" * 900
-    return frame(Frame.HEADERS, END_HEADERS, stream, block) + reset(stream)
+    return frame(FrameType.HEADERS, END_HEADERS, stream, block) + reset(stream)
 
 
 def pieces(stream: int) -> bytes:
     """Headers in frames of one byte."""
     block = encode_headers(CALL)
     middle = b"".join(
-        frame(Frame.CONTINUATION, 0, stream, block[at : at + 1])
+        frame(FrameType.CONTINUATION, 0, stream, block[at : at + 1])
         for at in range(1, len(block) - 1)
     )
-    last = frame(Frame.CONTINUATION, END_HEADERS, stream, block[-1:])
-    return frame(Frame.HEADERS, 0, stream, block[:1]) + middle + last + reset(stream)
+    last = frame(FrameType.CONTINUATION, END_HEADERS, stream, block[-1:])
+    return (
+        frame(FrameType.HEADERS, 0, stream, block[:1]) + middle + last + reset(stream)
+    )
 
 
 def _long(one: bytes) -> bytes:
@@ -108,7 +110,7 @@ def _long(one: bytes) -> bytes:
 
 
 OPEN = request(1, headers=CALL)
-PING = frame(Frame.PING, 0, 0, bytes(8))
+PING = frame(FrameType.PING, 0, 0, bytes(8))
 BLOCKED = numbered(call, 900)
 """Answers that wait for a window of the peer, if that is 0."""
 
@@ -116,8 +118,8 @@ FLOODS: dict[str, Callable[[], bytes]] = {
     "unknown frames": lambda: _long(frame(0xAB, 0, 7)),
     "empty data": lambda: OPEN + _long(data(1, b"")),
     "short data": lambda: OPEN + _long(data(1, b"\0\0")),
-    "padded data": lambda: OPEN + _long(frame(Frame.DATA, PADDED, 1, b"\3\0\0\0")),
-    "priorities": lambda: _long(frame(Frame.PRIORITY, 0, 9, bytes(5))),
+    "padded data": lambda: OPEN + _long(frame(FrameType.DATA, PADDED, 1, b"\3\0\0\0")),
+    "priorities": lambda: _long(frame(FrameType.PRIORITY, 0, 9, bytes(5))),
     "window updates": lambda: OPEN + _long(window(1, 1)),
     "window updates with answers waiting": lambda: (
         settings(window=0) + BLOCKED + _long(window(0, 1))
@@ -125,11 +127,13 @@ FLOODS: dict[str, Callable[[], bytes]] = {
     "settings": lambda: BLOCKED + _long(settings(window=10) + settings(window=20)),
     "long settings": lambda: (
         BLOCKED
-        + _long(frame(Frame.SETTINGS, 0, 0, struct.pack(">HIHI", 4, 10, 4, 20) * 1300))
+        + _long(
+            frame(FrameType.SETTINGS, 0, 0, struct.pack(">HIHI", 4, 10, 4, 20) * 1300)
+        )
     ),
-    "acknowledged settings": lambda: _long(frame(Frame.SETTINGS, ACK)),
+    "acknowledged settings": lambda: _long(frame(FrameType.SETTINGS, ACK)),
     "pings": lambda: _long(PING),
-    "answered pings": lambda: _long(frame(Frame.PING, ACK, 0, bytes(8))),
+    "answered pings": lambda: _long(frame(FrameType.PING, ACK, 0, bytes(8))),
     "rapid resets": lambda: numbered(lambda n: call(n) + reset(n), 60_000),
     "requests without an end": lambda: numbered(
         lambda n: request(n, headers=CALL), 100_000
@@ -175,7 +179,7 @@ class Flood(threading.Thread):
     def _flood(self) -> None:
         self.connections += 1
         with socket.create_connection(("127.0.0.1", self._port)) as connection:
-            connection.sendall(greeting() + frame(Frame.SETTINGS, ACK))
+            connection.sendall(greeting() + frame(FrameType.SETTINGS, ACK))
             left = memoryview(self._sent)
             give_up_at = time.monotonic() + PATIENCE_S / 2
             # All of it may be in buffers of the system before the broker closes.

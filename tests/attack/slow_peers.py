@@ -246,7 +246,7 @@ async def flood(port: int, kind: Kind, stop: asyncio.Event) -> None:
         with suppress(ConnectionError):
             while not stop.is_set():
                 await loop.sock_sendall(peer.socket, data_of(turn % 200))
-                peer.machine._asked.clear()
+                peer.machine._pending_requests.clear()
                 turn += 1
         reading.cancel()
     peer.vanish()

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from pydanube.model.errors import ProtocolViolation
 from pydanube.wire.grpc import GrpcConnection
 from pydanube.wire.hpack import HeaderDecoder, encode_headers
-from pydanube.wire.http2 import FRAME_BYTES_MAX, PREFACE, Broken, Data, Frame
+from pydanube.wire.http2 import (
+    FRAME_BYTES_MAX,
+    PREFACE,
+    DataReceived,
+    FrameType,
+    Http2Error,
+)
 from support.http2_frames import (
     data,
     frame,
@@ -73,8 +79,8 @@ def test_no_peer_makes_the_server_stumble(frames, rest, choices):
         part, received = received[:size], received[size:]
         try:
             events = grpc.receive(part)
-        except Broken:
-            assert sent(grpc.http2)[-1].kind is Frame.GOAWAY
+        except Http2Error:
+            assert sent(grpc.http2)[-1].kind is FrameType.GOAWAY
             return
         for event in events:
             if choices.draw(st.booleans()):
@@ -99,7 +105,7 @@ def test_pieces_of_any_size_mean_the_same(bodies, choices):
         events += pieces.receive(received[:size])
         received = received[size:]
     assert events == expected
-    got = {each.stream: each.data for each in events if isinstance(each, Data)}
+    got = {each.stream: each.data for each in events if isinstance(each, DataReceived)}
     assert got == {2 * number + 1: body for number, body in enumerate(bodies)}
 
 
@@ -125,7 +131,7 @@ def test_data_is_sent_once_in_order_and_never_beyond_a_window(first, steps):
 
     def take():
         for each in sent(connection):
-            if each.kind is Frame.DATA:
+            if each.kind is FrameType.DATA:
                 assert len(each.body) <= FRAME_BYTES_MAX
                 got[each.stream] += each.body
                 allowed[each.stream] -= len(each.body)
@@ -142,7 +148,9 @@ def test_data_is_sent_once_in_order_and_never_beyond_a_window(first, steps):
             connection.receive(window(stream, size))
             allowed[stream] += size
         else:
-            connection.receive(frame(Frame.SETTINGS, 0, 0, struct.pack(">HI", 4, size)))
+            connection.receive(
+                frame(FrameType.SETTINGS, 0, 0, struct.pack(">HI", 4, size))
+            )
             for each in (1, 3):
                 allowed[each] += size - first
             first = size

@@ -16,11 +16,11 @@ from pydanube.wire.journal_format import (
     FileHeader,
     ProducerDeleted,
     ProducerOpened,
-    Sealed,
     SnapshotEnd,
     SubscriptionDeleted,
     TopicDeleted,
     TopicOpened,
+    TopicSealed,
     decode_entry,
     encode_entry,
 )
@@ -61,7 +61,7 @@ entries = st.one_of(
     st.builds(ProducerDeleted, topics, names),
     st.builds(SubscriptionDeleted, topics, names),
     st.builds(TopicDeleted, topics),
-    st.builds(Sealed, topics, st.integers(0, 40)),
+    st.builds(TopicSealed, topics, st.integers(0, 40)),
 )
 
 
@@ -84,7 +84,7 @@ def _consistent(entries):
             if topic is None:
                 continue
             entry.frame.stamp(topic.end_offset, topic.epoch)
-        if isinstance(entry, Sealed) and (
+        if isinstance(entry, TopicSealed) and (
             topic is None or entry.sealed_offset > topic.end_offset
         ):
             continue
@@ -178,7 +178,7 @@ def test_any_flipped_bit_gives_a_prefix_or_is_reported(history, group, data):
         recovery = recovered(bytes(damaged))
     except CorruptJournal:
         return
-    if recovery.unborn is not None:
+    if recovery.headless_file is not None:
         assert not history
         return
     # Padding is nobody's; anything else is noticed, and ends what is believed.

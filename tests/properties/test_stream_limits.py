@@ -447,7 +447,7 @@ def test_large_requests_that_are_not_answered_pause_the_connection():
             body = fetch.SerializeToString()
             # An unknown field of 5 MiB.
             body += b"\xfa\x7f" + b"\x80\x80\xc0\x02" + bytes(5 * MIB)
-            peer.machine._asked[peer.machine._free_correlation()] = None
+            peer.machine._pending_requests[peer.machine._free_correlation()] = None
             correlation = peer.machine._correlation
             peer.transport.write(header(Kind.FETCH, 0, correlation, len(body)) + body)
         await turns(5000)

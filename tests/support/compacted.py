@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from pydanube.storage.replacing import Offered
+from pydanube.storage.replacement import Replacement
 from pydanube.wire.segment_format import (
     SCHEMA,
     Run,
@@ -40,7 +40,7 @@ async def offer(objects, log, entries, keep, *, rows_max=3, base=None, end=None)
     run = Run(next(_NUMBERS), 1_700_000_000)
     name = rewritten_name(prefix, base, end, log.epoch, run)
     await objects.put(name, data)
-    return Offered(object_name=name, byte_count=data.size, checksum=crc32c(data))
+    return Replacement(object_name=name, byte_count=data.size, checksum=crc32c(data))
 
 
 async def compact(storage, objects, log, keep, *, rows_max=3):

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from pydanube.wire.hpack import HeaderDecoder, encode_headers
-from pydanube.wire.http2 import PREFACE, Code, Frame, Http2Connection
+from pydanube.wire.http2 import PREFACE, ErrorCode, FrameType, Http2Connection
 
 END_STREAM, END_HEADERS, ACK, PADDED = 0x1, 0x4, 0x1, 0x8
 REQUEST = (
@@ -29,7 +29,7 @@ def settings(**values: int) -> bytes:
     body = b"".join(
         struct.pack(">HI", numbers[name], value) for name, value in values.items()
     )
-    return frame(Frame.SETTINGS, 0, 0, body)
+    return frame(FrameType.SETTINGS, 0, 0, body)
 
 
 def greeting(**values: int) -> bytes:
@@ -38,26 +38,26 @@ def greeting(**values: int) -> bytes:
 
 def request(stream: int, *, ends: bool = False, headers=REQUEST) -> bytes:
     flags = END_HEADERS | (END_STREAM if ends else 0)
-    return frame(Frame.HEADERS, flags, stream, encode_headers(headers))
+    return frame(FrameType.HEADERS, flags, stream, encode_headers(headers))
 
 
 def data(stream: int, body: bytes, *, ends: bool = False) -> bytes:
-    return frame(Frame.DATA, END_STREAM if ends else 0, stream, body)
+    return frame(FrameType.DATA, END_STREAM if ends else 0, stream, body)
 
 
 def window(stream: int, increment: int) -> bytes:
-    return frame(Frame.WINDOW_UPDATE, 0, stream, struct.pack(">I", increment))
+    return frame(FrameType.WINDOW_UPDATE, 0, stream, struct.pack(">I", increment))
 
 
 def reset(stream: int) -> bytes:
-    return frame(Frame.RST_STREAM, 0, stream, struct.pack(">I", Code.CANCEL))
+    return frame(FrameType.RST_STREAM, 0, stream, struct.pack(">I", ErrorCode.CANCEL))
 
 
 @dataclass
 class Seen:
     """A frame that the server sent."""
 
-    kind: Frame
+    kind: FrameType
     flags: int
     stream: int
     body: bytes
@@ -75,7 +75,7 @@ def seen(output) -> list[Seen]:
     while text:
         length = int.from_bytes(text[:3], "big")
         kind, flags, stream = struct.unpack_from(">BBI", text, 3)
-        frames.append(Seen(Frame(kind), flags, stream, text[9 : 9 + length]))
+        frames.append(Seen(FrameType(kind), flags, stream, text[9 : 9 + length]))
         text = text[9 + length :]
     return frames
 
@@ -85,8 +85,8 @@ def sent(connection: Http2Connection) -> list[Seen]:
     return [
         each
         for each in seen(connection.take_output())
-        if each.kind is not Frame.SETTINGS
-        and not (each.kind is Frame.WINDOW_UPDATE and not each.stream)
+        if each.kind is not FrameType.SETTINGS
+        and not (each.kind is FrameType.WINDOW_UPDATE and not each.stream)
     ]
 
 
@@ -96,7 +96,7 @@ def headers_of(frames) -> dict[str, str]:
     return {
         name.decode(): value.decode()
         for each in frames
-        if each.kind is Frame.HEADERS
+        if each.kind is FrameType.HEADERS
         for name, value in decoder.decode(each.body)
     }
 

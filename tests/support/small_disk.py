@@ -6,7 +6,7 @@ from support.recording_files import RecordingFiles
 
 
 class SmallDisk:
-    """A ``Space`` beside files that share its room; a full one fails with ENOSPC."""
+    """A ``DiskSpace`` and files that share it; writes to a full disk raise ENOSPC."""
 
     is_blocking = False
 
@@ -19,13 +19,13 @@ class SmallDisk:
         used = sum(map(len, self.files.contents.values()))
         return self.byte_count - self.occupied - used
 
-    def occupy(self, byte_count):
+    def allocate(self, byte_count):
         if byte_count - self.occupied > self.free_bytes():
             self.occupied = 0
             raise OSError(errno.ENOSPC, "No space left on device")
         self.occupied = byte_count
 
-    def vacate(self):
+    def free(self):
         self.occupied = 0
 
     def _fail(self, operation):

@@ -2,7 +2,7 @@
 
 from pydanube.model.batch import Column, batch_of
 from pydanube.wire.batches import BatchFrame, BatchHeader, encode
-from pydanube.wire.connection import PROTOCOL_VERSION, Received, StreamConnection
+from pydanube.wire.connection import PROTOCOL_VERSION, ReceivedFrame, StreamConnection
 from pydanube.wire.frames import FRAME_BYTES_MAX, Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -32,7 +32,7 @@ def greeted() -> tuple[StreamConnection, StreamConnection]:
 
 def opened(
     client: StreamConnection, broker: StreamConnection, kind: Kind, channel: int = 1
-) -> Received:
+) -> ReceivedFrame:
     """A producer or consumer, open on *channel*."""
     message = pb.OpenProducer() if kind is Kind.OPEN_PRODUCER else pb.OpenConsumer()
     _, data = client.request(kind, message, channel)

@@ -94,7 +94,7 @@ if TYPE_CHECKING:
     from pydanube.model.schemas import ProducerSchema, SchemaReference
     from pydanube.storage.files import Files
     from pydanube.storage.manifest import SegmentEntry
-    from pydanube.storage.replacing import Offered
+    from pydanube.storage.replacement import Replacement
     from pydanube.storage.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -497,7 +497,7 @@ class Broker:
         name: TopicName,
         topic_id: TopicId,
         old_names: Sequence[str],
-        offered: Sequence[Offered],
+        offered: Sequence[Replacement],
     ) -> int:
         """
         Put objects in the place of segments of a topic; how many messages that removes.

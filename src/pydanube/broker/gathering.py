@@ -28,7 +28,7 @@ from pydanube.wire.batches import (
     TIME_MIN,
     BatchHeader,
     encode,
-    encode_few,
+    encode_payloads,
 )
 from pydanube.wire.frames import FRAME_BYTES_MAX, batch_bytes_max
 
@@ -253,7 +253,7 @@ def _frame_of(messages: list[SingleMessage]) -> BatchFrame:
         times = []
     is_plain = is_of_one and not (keys or attributes or deliver_at or expires_at)
     if is_plain:
-        return encode_few(payloads, header, times)
+        return encode_payloads(payloads, header, times)
     batch = batch_of(
         payloads,
         keys=keys,

@@ -89,7 +89,7 @@ def verify(frame: BatchFrame, size_max: int, topic: TopicName) -> None:
     if not size_max or frame.plain_body_bytes <= size_max:
         frame.verify()
         return
-    small = frame.find_small()
+    small = frame.decode_small_batch()
     if small is not None:
         frame.verify()
         size = small.longest

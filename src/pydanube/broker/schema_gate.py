@@ -423,7 +423,7 @@ def _broken_promise(chosen: ProducerSchema, version: int) -> _Fault | None:
 def _find_bad(frame: BatchFrame, validator: Validator | None) -> _Fault | None:
     if validator is None:
         return None
-    small = frame.find_small()
+    small = frame.decode_small_batch()
     bad = validator(
         frame.arrow().column("payload").to_pylist()
         if small is None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pydanube.broker.places import Place, Request
 from pydanube.broker.producers import ProducerSession, open_session, restore_session
 from pydanube.broker.topic import ReliableTopic, Topic
-from pydanube.storage.journal import settle
+from pydanube.storage.journal import complete_future
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,7 +99,7 @@ class ProducerSessions:
         if place is not None:
             return place
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting = places.wait(request, partial(settle, turn))
+        waiting = places.wait(request, partial(complete_future, turn))
         try:
             await turn
         except BaseException:
@@ -132,7 +132,7 @@ class ProducerSessions:
             session.name,
             session.producer_id,
             session.epoch,
-            partial(settle, saved),
+            partial(complete_future, saved),
         )
         await saved
 

@@ -26,7 +26,7 @@ from pydanube.model.errors import (
     StagedPartNotFound,
     StagingClosed,
 )
-from pydanube.wire.staging_format import FileHeader, Finished
+from pydanube.wire.staging_format import FileHeader, PartEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pydanube.model.schemas import ProducerSchema
     from pydanube.model.staging import PartKey
     from pydanube.storage.config import StagingConfig
-    from pydanube.storage.staging import FoundPart, PartFile, StagedFiles
+    from pydanube.storage.staging import PartFile, RecoveredPart, StagedFiles
     from pydanube.wire.batches import BatchFrame
 
 OPEN_PARTS_MAX = 1000
@@ -208,7 +208,7 @@ class Part:
         """Somebody cares for the part."""
         self.touched_at = self._parts.now()
 
-    def restore(self, found: FoundPart) -> None:
+    def restore(self, found: RecoveredPart) -> None:
         """Take over what the file holds."""
         content = found.content
         self.batch_count = content.batch_count
@@ -324,7 +324,7 @@ class Part:
 
     async def _finish(self, finishing: asyncio.Future[None]) -> None:
         try:
-            await self.file.finish(Finished(self.batch_count, self.message_count))
+            await self.file.finish(PartEnd(self.batch_count, self.message_count))
         except BrokerError as error:
             # Whoever waited may be gone.
             finishing.set_exception(error)
@@ -377,7 +377,7 @@ class StagedParts:
         """How many there are, without those that are being committed."""
         return sum(map(len, self._parts.values()))
 
-    def restore(self, found: FoundPart) -> Part:
+    def restore(self, found: RecoveredPart) -> Part:
         """A part was there when the broker started."""
         header = found.content.header
         part = Part(self, header.key, self._files.reopen(found), self.now())

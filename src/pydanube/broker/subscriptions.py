@@ -26,7 +26,7 @@ from pydanube.model.descriptions import DEFAULT_SETTINGS
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import SubscriptionName
 from pydanube.model.policy import AtTime, FailurePolicy, Start
-from pydanube.storage.journal import settle
+from pydanube.storage.journal import complete_future
 from pydanube.wire.batches import TIME_MAX, TIME_MIN
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Subscriptions:
         # The position is written first: a record without one would say nothing.
         saved = self._loop.create_future()
         self._storage.save_cursor(
-            topic.topic_id, name, state_of(cursor), partial(settle, saved)
+            topic.topic_id, name, state_of(cursor), partial(complete_future, saved)
         )
         await saved
         record = SubscriptionRecord(type=type_, created_at=self._wall_clock_us())
@@ -191,7 +191,7 @@ class Subscriptions:
     async def save(self, subscription: Subscription) -> None:
         """Return when the subscription's position is on disk."""
         saved = self._loop.create_future()
-        subscription.save_cursor_now(partial(settle, saved))
+        subscription.save_cursor_now(partial(complete_future, saved))
         await saved
 
     def flush(self) -> None:

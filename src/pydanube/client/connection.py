@@ -20,7 +20,7 @@ from pydanube.wire.connection import (
     CHANNEL_MAX,
     PROTOCOL_VERSION,
     REVISION,
-    Received,
+    ReceivedFrame,
     StreamConnection,
 )
 from pydanube.wire.frames import KINDS, Kind, Side
@@ -52,7 +52,7 @@ CHECKS_PER_PING = 2
 class Channel(Protocol):
     """A producer or consumer, as its connection sees it."""
 
-    def on_frame(self, frame: Received) -> None:
+    def on_frame(self, frame: ReceivedFrame) -> None:
         """The broker sent something on the channel."""
 
     def on_closed(self, reason: BrokerError) -> None:
@@ -298,7 +298,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     # What follows.
 
-    def _take(self, frame: Received) -> None:
+    def _take(self, frame: ReceivedFrame) -> None:
         channel, correlation = frame.channel, frame.correlation
         message: Any = frame.message
         if frame.kind is Kind.FETCHED:

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from pydanube.model.policy import Position
     from pydanube.model.ranges import Range
     from pydanube.wire.batches import BatchFrame
-    from pydanube.wire.connection import Received
+    from pydanube.wire.connection import ReceivedFrame
 
 ACK_LINGER_S = 0.005
 ACK_MESSAGES_MAX = 4096
@@ -447,7 +447,7 @@ class Consumer:
 
     # What the connection tells us.
 
-    def on_frame(self, frame: Received) -> None:
+    def on_frame(self, frame: ReceivedFrame) -> None:
         """See ``connection.Channel``."""
         if frame.kind is Kind.DELIVERY:
             assert frame.batch is not None

@@ -195,7 +195,7 @@ class Part:
     @cached_property
     def payloads(self) -> list[bytes]:
         """Every payload."""
-        small = self.frame.find_small()
+        small = self.frame.decode_small_batch()
         if small is not None:
             return small.payloads()
         return self.arrow.column("payload").to_pylist()  # type: ignore[no-any-return]

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pydanube.client.messages import MessageId
 from pydanube.model.batch import TIME_TYPE, batch_of
-from pydanube.wire.small import SMALL_MESSAGES_MAX
+from pydanube.wire.small_batch import SMALL_MESSAGES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping

@@ -56,14 +56,14 @@ from pydanube.wire.batches import (
     BatchHeader,
     Codec,
     encode,
-    encode_few,
+    encode_payloads,
     restamp_producer,
 )
 from pydanube.wire.frames import Kind
 from pydanube.wire.messages import access_to_wire, policy_to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube.wire.schema_messages import reference_to_wire
-from pydanube.wire.small import SMALL_MESSAGES_MAX
+from pydanube.wire.small_batch import SMALL_MESSAGES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from pydanube.client.envelope import DeliveryOptions, DeliveryWindow
     from pydanube.client.tasks import TaskScope
     from pydanube.model.schemas import ProducerSchema
-    from pydanube.wire.connection import Received
+    from pydanube.wire.connection import ReceivedFrame
 
 OPEN_BATCH_MESSAGES_MAX = 8192
 BATCH_BYTES = 512 * 1024
@@ -273,7 +273,7 @@ class Producer:
     async def _send_few(self, payloads: Sequence[bytes]) -> int:
         """Send a small batch at once; its first offset."""
         now = self._wall_clock_ns() // 1000
-        frame = encode_few(payloads, self._header(now, now))
+        frame = encode_payloads(payloads, self._header(now, now))
         future: asyncio.Future[int] = self._loop.create_future()
         outgoing = self._dispatch(frame, future)
         try:
@@ -459,7 +459,7 @@ class Producer:
 
     # What the connection tells us.
 
-    def on_frame(self, frame: Received) -> None:
+    def on_frame(self, frame: ReceivedFrame) -> None:
         """See ``connection.Channel``."""
         if frame.kind is not Kind.RECEIPT:
             return
@@ -708,7 +708,7 @@ class Producer:
     def _ship_open(self, batch: OpenBatch) -> None:
         header = self._header(*batch.publish_times)
         if batch.is_small and self._codec is Codec.NONE:
-            frame = encode_few(batch.payloads, header, batch.small_times())
+            frame = encode_payloads(batch.payloads, header, batch.small_times())
             self._dispatch(frame, batch.future)
             return
         try:

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from pydanube.client.connection import BrokerConnection
     from pydanube.model.schemas import SchemaReference
     from pydanube.wire.batches import BatchFrame, Codec
-    from pydanube.wire.connection import Received
+    from pydanube.wire.connection import ReceivedFrame
 
 INFLIGHT_BYTES_MAX = 16 * 1024 * 1024
 """Of a part, so much may be on its way to the broker."""
@@ -456,7 +456,7 @@ class _Stage:
         if self._connection is not None:
             self._connection.stage(frame, self._channel)
 
-    def on_frame(self, frame: Received) -> None:
+    def on_frame(self, frame: ReceivedFrame) -> None:
         """See ``connection.Channel``."""
         message: Any = frame.message
         if frame.kind is Kind.STAGED:

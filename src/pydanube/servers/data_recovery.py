@@ -56,7 +56,13 @@ from pydanube.storage.files import DirectoryFiles, sync_directory
 from pydanube.storage.journal import write_journal
 from pydanube.storage.manifest import SegmentEntry
 from pydanube.storage.objects import DirectoryObjects, wall_clock_us
-from pydanube.storage.recovery import FIRST_NUMBER, JournalEnd, end_of, recover, salvage
+from pydanube.storage.recovery import (
+    FIRST_NUMBER,
+    JournalPosition,
+    end_of,
+    recover,
+    salvage,
+)
 from pydanube.storage.sealing import make_segment
 from pydanube.storage.segments import publish_times_of_metadata
 from pydanube.storage.state import JournalState, TopicState
@@ -233,8 +239,8 @@ class _Repair:
         self._topics: dict[int, _Topic] = {}
         self._state = JournalState()
         self._frames: dict[TopicId, list[BatchFrame]] = {}
-        self._journal_end: JournalEnd | None = None
-        self._noted_end: JournalEnd | None = None
+        self._journal_end: JournalPosition | None = None
+        self._noted_end: JournalPosition | None = None
         self._last_number = FIRST_NUMBER - 1
         self._revision = 0
         self._now = wall_clock_us()
@@ -264,7 +270,7 @@ class _Repair:
         noted = await store.get(keys.JOURNAL)
         if noted is not None:
             record = noted.value
-            self._noted_end = JournalEnd(record.file_number, record.position)
+            self._noted_end = JournalPosition(record.file_number, record.position)
         journal_id = self._read_journal()
         marker = self._read_marker()
         found = list(self._find_segments())
@@ -290,9 +296,9 @@ class _Repair:
         if journal_id is None and (known or marker or found):
             if noted is not None or marker is not None or found:
                 self._journal_is("missing")
-        elif self._noted_end is not None and (self._journal_end or JournalEnd(0, 0)) < (
-            self._noted_end
-        ):
+        elif self._noted_end is not None and (
+            self._journal_end or JournalPosition(0, 0)
+        ) < (self._noted_end):
             self._journal_is(
                 f"older than the metadata store (it ends before file {self._noted_end})"
             )
@@ -604,7 +610,7 @@ class _Repair:
         )
         end = self._journal_end
         if self._salvages or end is None:
-            end = JournalEnd(number + 1, 0)
+            end = JournalPosition(number + 1, 0)
         record = JournalRecord(file_number=end.number, position=end.position)
         operations.append(Put(keys.JOURNAL, record))
         revision = await self._write_metadata(operations)

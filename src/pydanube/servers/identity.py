@@ -41,7 +41,7 @@ from pydanube.model.errors import (
     RevisionConflict,
 )
 from pydanube.storage.objects import wall_clock_us
-from pydanube.storage.recovery import SUFFIX, JournalEnd, end_of
+from pydanube.storage.recovery import SUFFIX, JournalPosition, end_of
 from pydanube.wire.segment_format import PARTS
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Identity:
         *,
         revision: Revision,
         cluster_id: str | None,
-        journal_end: JournalEnd | None,
+        journal_end: JournalPosition | None,
         has_marker: bool,
         epochs: dict[int, int] | None,
     ) -> None:
@@ -310,7 +310,7 @@ class _Notes:
         self._store = store
         self._storage = storage
         self._revision = 0
-        self._end: JournalEnd | None = None
+        self._end: JournalPosition | None = None
 
     async def write_all(self) -> None:
         """Note how far both are now."""
@@ -366,8 +366,8 @@ async def _record_cluster(store: MetadataStore, cluster_id: str) -> None:
     await store.put(keys.CLUSTER, record, expected=ABSENT)
 
 
-def _journal_end_of(record: JournalRecord) -> JournalEnd:
-    return JournalEnd(record.file_number, record.position)
+def _journal_end_of(record: JournalRecord) -> JournalPosition:
+    return JournalPosition(record.file_number, record.position)
 
 
 def _other_parts(directory: DataDirectory) -> list[str]:

@@ -81,7 +81,7 @@ log = logging.getLogger(__name__)
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 # They depend on no batch that is not committed, so they may be written without it.
-_LASTING = (CursorSaved, SubscriptionDeleted, TopicDeleted)
+_INDEPENDENT = (CursorSaved, SubscriptionDeleted, TopicDeleted)
 # What an entry counts for while it waits, besides a batch or what is done.
 _SMALL_ENTRY_BYTES = 256
 
@@ -92,7 +92,7 @@ _INLINE_WRITE_BYTES_MAX = 64 * 1024
 INLINE_SYNC_S_MAX = 0.0003
 """The loop waits for no disk that usually takes longer than this."""
 # What a sync has usually taken: each one counts for an eighth.
-_USUAL_SHARE = 0.125
+_MEAN_WEIGHT = 0.125
 
 
 class Journal:
@@ -140,10 +140,10 @@ class Journal:
         self._loop = asyncio.get_running_loop()
         self._collected = _Group()
         self._in_flight: _Group | None = None
-        self._handed_over_at = 0.0
+        self._submitted_at = 0.0
         self._is_scheduled = False
         self._is_roll_wanted = False
-        self._room: list[asyncio.Future[None]] = []
+        self._room_waiters: list[asyncio.Future[None]] = []
         self._failure_watchers: dict[object, Callable[[], None]] = {}
 
     def append(
@@ -172,7 +172,7 @@ class Journal:
             group.sync = True
         if self._in_flight is None and not self._is_scheduled:
             self._is_scheduled = True
-            self._loop.call_soon(self._hand_over)
+            self._loop.call_soon(self._submit_group)
 
     async def sync(self) -> None:
         """
@@ -182,7 +182,7 @@ class Journal:
             DiskFull, JournalFailed, Closed: It is not, or nobody knows.
         """
         synced: asyncio.Future[None] = self._loop.create_future()
-        self.append(None, partial(settle, synced))
+        self.append(None, partial(complete_future, synced))
         await synced
 
     @property
@@ -194,7 +194,7 @@ class Journal:
         """Return when little enough waits for the disk, or the journal failed."""
         while not self.has_room and self.failure is None:
             waiter: asyncio.Future[None] = self._loop.create_future()
-            self._room.append(waiter)
+            self._room_waiters.append(waiter)
             await waiter
 
     def watch_failures(self, callback: Callable[[], None]) -> Callable[[], None]:
@@ -282,7 +282,7 @@ class Journal:
         if self._in_flight is None:
             self._fail(self._take_collected(), self.failure)
 
-    def _hand_over(self) -> None:
+    def _submit_group(self) -> None:
         """Give the collected group to the commit thread."""
         self._is_scheduled = False
         group = self._collected
@@ -298,8 +298,8 @@ class Journal:
             self._is_roll_wanted = False
             group.snapshot = list(self.state.snapshot())
         self._in_flight = group
-        self._handed_over_at = self._writer.clock()
-        if self._writer.is_quick_with(group):
+        self._submitted_at = self._writer.clock()
+        if self._writer.can_commit_inline(group):
             self.on_written(group, self._writer.commit(group))
         else:
             self._submit(group)
@@ -323,16 +323,16 @@ class Journal:
         self.pending_bytes -= group.byte_count
         self.commit_count += 1
         self.sync_count += group.sync
-        self.commit_s += self._writer.clock() - self._handed_over_at
+        self.commit_s += self._writer.clock() - self._submitted_at
         self.committed_bytes += group.byte_count
         # The disk works on while the callbacks run.
         if self._collected.entries and not self._is_scheduled:
             if self._writer.is_blocking:
-                self._hand_over()
+                self._submit_group()
             else:
                 self._is_scheduled = True
-                self._loop.call_soon(self._hand_over)
-        _tell(group, None)
+                self._loop.call_soon(self._submit_group)
+        _notify(group, None)
         self._wake_room()
 
     def _fold(self, group: _Group) -> None:
@@ -347,18 +347,18 @@ class Journal:
     def _fail(self, group: _Group, error: BrokerError) -> None:
         behind = self._take_collected()
         self.pending_bytes -= group.byte_count + behind.byte_count
-        lasting: list[tuple[Entry | None, Done | None]] = []
+        independent: list[tuple[Entry | None, Done | None]] = []
         if (
             isinstance(error, DiskFull)
             and self.reserve.is_released
             and group.has_batches
         ):
-            lasting = group.take_lasting() + behind.take_lasting()
+            independent = group.take_independent() + behind.take_independent()
         for watcher in list(self._failure_watchers.values()):
             watcher()
-        _tell(group, error)
-        _tell(behind, error)
-        for entry, done in lasting:
+        _notify(group, error)
+        _notify(behind, error)
+        for entry, done in independent:
             self.append(entry, done)
         self._wake_room()
 
@@ -367,8 +367,8 @@ class Journal:
         return group
 
     def _wake_room(self) -> None:
-        if self._room and (self.has_room or self.failure is not None):
-            waiting, self._room = self._room, []
+        if self._room_waiters and (self.has_room or self.failure is not None):
+            waiting, self._room_waiters = self._room_waiters, []
             for waiter in waiting:
                 if not waiter.done():
                     waiter.set_result(None)
@@ -479,7 +479,7 @@ async def _closing(journal: Journal, writer: _Writer) -> AsyncIterator[None]:
                 writer.close()
 
 
-def settle(future: asyncio.Future[None], error: BrokerError | None) -> None:
+def complete_future(future: asyncio.Future[None], error: BrokerError | None) -> None:
     """Give *future* the outcome that a ``done`` callback was told."""
     if future.done():
         return
@@ -495,7 +495,7 @@ def _work(jobs: SimpleQueue[Job | None]) -> None:
         job()
 
 
-def _tell(group: _Group, error: BrokerError | None) -> None:
+def _notify(group: _Group, error: BrokerError | None) -> None:
     for _, done in group.entries:
         if done is None:
             continue
@@ -521,11 +521,13 @@ class _Group:
         """Whether messages are among the entries."""
         return any(type(entry) is Batch for entry, _ in self.entries)
 
-    def take_lasting(self) -> list[tuple[Entry | None, Done | None]]:
+    def take_independent(self) -> list[tuple[Entry | None, Done | None]]:
         """Take out the entries that do not depend on others of the group."""
-        lasting = [each for each in self.entries if isinstance(each[0], _LASTING)]
-        self.entries = [e for e in self.entries if not isinstance(e[0], _LASTING)]
-        return lasting
+        independent = [
+            each for each in self.entries if isinstance(each[0], _INDEPENDENT)
+        ]
+        self.entries = [e for e in self.entries if not isinstance(e[0], _INDEPENDENT)]
+        return independent
 
 
 def _size_of(entry: Entry | None) -> int:
@@ -568,16 +570,16 @@ class _Writer:
         self._position = file.byte_count
         self._synced = file.byte_count
         # Nothing is known of the disk yet: the first syncs are the thread's.
-        self._usual_sync_s = 2 * INLINE_SYNC_S_MAX
+        self._mean_sync_s = 2 * INLINE_SYNC_S_MAX
 
-    def is_quick_with(self, group: _Group) -> bool:
+    def can_commit_inline(self, group: _Group) -> bool:
         """Whether the loop may wait while *group* is committed."""
         if not self.is_blocking or group.snapshot is not None:
             return False
         if not group.sync:
             return group.byte_count <= _INLINE_WRITE_BYTES_MAX
         return (
-            self._usual_sync_s <= INLINE_SYNC_S_MAX
+            self._mean_sync_s <= INLINE_SYNC_S_MAX
             and len(group.entries) <= _INLINE_SYNC_ENTRIES_MAX
             and group.byte_count <= _INLINE_SYNC_BYTES_MAX
         )
@@ -641,7 +643,7 @@ class _Writer:
             raise JournalFailed(f"the disk did not confirm: {error}") from error
         self._synced = self._position
         taken_s = self.clock() - begin
-        self._usual_sync_s += _USUAL_SHARE * (taken_s - self._usual_sync_s)
+        self._mean_sync_s += _MEAN_WEIGHT * (taken_s - self._mean_sync_s)
 
     def _roll(self, snapshot: Sequence[Entry]) -> JournalFile:
         """Go on in a new file; the old one is on disk then, and so is the head."""
@@ -719,9 +721,11 @@ def _open_files(
     names = [name for name in files.names() if number_of(name) is not None]
     recovery = recover({name: files.map(name) for name in names})
     check(recovery)
-    if recovery.unborn is not None:
-        log.warning("removing %s, which a crash left without a head", recovery.unborn)
-        files.remove(recovery.unborn)
+    if recovery.headless_file is not None:
+        log.warning(
+            "removing %s, which a crash left without a head", recovery.headless_file
+        )
+        files.remove(recovery.headless_file)
         files.sync_directory()
     if not recovery.files:
         recovery.journal_id = new_id()

@@ -78,7 +78,7 @@ class JournalFile:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class JournalEnd:
+class JournalPosition:
     """A position in the journal, ordered by file and then by byte."""
 
     number: int
@@ -88,9 +88,9 @@ class JournalEnd:
         return f"{file_name(self.number)}, position {self.position}"
 
 
-def end_of(file: JournalFile) -> JournalEnd:
+def end_of(file: JournalFile) -> JournalPosition:
     """The end of *file*, as far as it counts."""
-    return JournalEnd(file.number, file.byte_count)
+    return JournalPosition(file.number, file.byte_count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Recovery:
     files: list[JournalFile] = field(default_factory=list)
     torn: TornEnd | None = None
     """What to cut off the last file."""
-    unborn: str | None = None
+    headless_file: str | None = None
     """A file whose head was never whole: to be removed."""
 
 
@@ -244,8 +244,10 @@ def _read_headers(
         except CorruptJournal as error:
             if index < len(numbered) - 1:
                 raise _at(name, 0, error) from error
-            _judge_head(view, number, recovery.journal_id, None, _at(name, 0, error))
-            recovery.unborn = name
+            _check_last_head(
+                view, number, recovery.journal_id, None, _at(name, 0, error)
+            )
+            recovery.headless_file = name
             break
         if header.number != number:
             raise CorruptJournal(
@@ -277,8 +279,8 @@ def _read_file(
                 raise _at(name, at, error) from error
             journal_id = header.journal_id if recovery.files else None
             reason = _at(name, at, error)
-            _judge_head(view, header.number, journal_id, header, reason)
-            recovery.unborn = name
+            _check_last_head(view, header.number, journal_id, header, reason)
+            recovery.headless_file = name
             if not recovery.files:
                 recovery.journal_id = None
             return
@@ -344,7 +346,7 @@ def _was_synced(view: memoryview, position: int, seed: int) -> bool:
     return any(synced > position for _, synced in find_entries(view, position, seed))
 
 
-def _judge_head(
+def _check_last_head(
     view: memoryview,
     number: int,
     journal_id: bytes | None,

@@ -25,7 +25,7 @@ START_BYTES_MIN = 1024 * 1024
 """A broker that starts with less free space than this releases its reserve."""
 
 
-class Space(Protocol):
+class DiskSpace(Protocol):
     """What the reserve needs of a disk."""
 
     @property
@@ -35,7 +35,7 @@ class Space(Protocol):
     def free_bytes(self) -> int:
         """How much room the disk has, besides what is occupied here."""
 
-    def occupy(self, byte_count: int) -> None:
+    def allocate(self, byte_count: int) -> None:
         """
         Occupy *byte_count* bytes, instead of what was occupied before.
 
@@ -43,7 +43,7 @@ class Space(Protocol):
             OSError: There is not so much room; nothing is occupied.
         """
 
-    def vacate(self) -> None:
+    def free(self) -> None:
         """Occupy nothing any more."""
 
 
@@ -54,7 +54,7 @@ class Reserve:
     Threads: ``release`` and ``refill`` may be called by any thread.
     """
 
-    def __init__(self, space: Space | None = None, byte_count: int = 0) -> None:
+    def __init__(self, space: DiskSpace | None = None, byte_count: int = 0) -> None:
         """Nothing is ever reserved without a *space*, or if *byte_count* is 0."""
         self.is_released = False
         """Whether the disk is full, so that nothing is published or staged."""
@@ -70,10 +70,10 @@ class Reserve:
             if self._space is None:
                 return
             if not self._byte_count:
-                self._space.vacate()
+                self._space.free()
                 return
             try:
-                self._space.occupy(self._byte_count)
+                self._space.allocate(self._byte_count)
             except OSError as error:
                 self._release(f"no room for it: {error.strerror}")
                 return
@@ -106,7 +106,7 @@ class Reserve:
                 # With just enough room, the disk would be full again at once.
                 if self._space.free_bytes() < 2 * self._byte_count:
                     return False
-                self._space.occupy(self._byte_count)
+                self._space.allocate(self._byte_count)
             except OSError:
                 return False
             self.is_released = False
@@ -129,7 +129,7 @@ class Reserve:
     def _release(self, reason: str) -> None:
         assert self._space is not None
         with suppress(OSError):
-            self._space.vacate()
+            self._space.free()
         self.is_released = True
         self.sealing_bytes_left = self._byte_count // 2
         log.warning(
@@ -149,23 +149,23 @@ class ReserveFile:
         self._path = path
 
     def free_bytes(self) -> int:
-        """See Space."""
+        """See DiskSpace."""
         found = os.statvfs(self._path.parent)
         return found.f_bavail * found.f_frsize
 
-    def occupy(self, byte_count: int) -> None:
-        """See Space."""
+    def allocate(self, byte_count: int) -> None:
+        """See DiskSpace."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(self._path, flags, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, byte_count)
             os.ftruncate(descriptor, byte_count)
         except OSError:
-            self.vacate()
+            self.free()
             raise
         finally:
             os.close(descriptor)
 
-    def vacate(self) -> None:
-        """See Space."""
+    def free(self) -> None:
+        """See DiskSpace."""
         self._path.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ between any two steps leaves an orphan object at most, or a tail that recovery
 finds to be history already.
 
 An object that the manifest does not name is an orphan.  The objects of a run of
-maintenance (see replacing.py) are orphans until it is accepted.  So are all objects
+maintenance (see replacement.py) are orphans until it is accepted.  So are all objects
 of a topic whose metadata was lost.  Orphans are therefore kept for a long time
 (``orphan_keep_s``), and each one that is deleted is logged by name.
 """
@@ -31,11 +31,11 @@ from crc32c import crc32c
 from pydanube.model.errors import BrokerError, TopicFenced
 from pydanube.model.ids import Offset, TopicId
 from pydanube.model.policy import Durability
-from pydanube.storage.journal import settle
+from pydanube.storage.journal import complete_future
 from pydanube.storage.manifest import SegmentEntry
 from pydanube.storage.retention import plan_drops
 from pydanube.storage.segments import encode_segment, publish_times_of
-from pydanube.wire.journal_format import Sealed
+from pydanube.wire.journal_format import TopicSealed
 from pydanube.wire.segment_checksums import part_checksums_of
 from pydanube.wire.segment_format import (
     SegmentIdentity,
@@ -68,7 +68,7 @@ LOG_INTERVAL_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class TailLoad:
+class SealCandidate:
     """What speaks for sealing a topic."""
 
     topic_id: TopicId
@@ -89,14 +89,14 @@ class SealPlan:
     """Memory or journal are short: do not rest."""
 
 
-def short_bytes(tail_bytes_max: int) -> int:
+def pressure_bytes(tail_bytes_max: int) -> int:
     """From how much in memory on topics are sealed that are not due otherwise."""
     # Publishers wait at the limit itself; sealing must come before that.
     return tail_bytes_max * 3 // 4
 
 
 def plan_seals(
-    loads: Iterable[TailLoad],
+    loads: Iterable[SealCandidate],
     *,
     now: float,
     tail_bytes: int,
@@ -114,7 +114,7 @@ def plan_seals(
     loads = list(loads)
     chosen: dict[TopicId, None] = {}
     excess = tail_bytes - tail_bytes_max // 2
-    if tail_bytes >= short_bytes(tail_bytes_max):
+    if tail_bytes >= pressure_bytes(tail_bytes_max):
         for load in sorted(loads, key=lambda each: (-each.byte_count, each.topic_id)):
             if excess <= 0:
                 break
@@ -150,7 +150,7 @@ class SealingFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class _Retired:
+class _DelayedDeletion:
     """Objects of a topic that are history no longer."""
 
     time: float
@@ -200,10 +200,10 @@ class Sealer:
         self._opened: deque[TopicLog] = deque()
         self._searches: list[tuple[float, TopicId]] = []
         # What was replaced, and when it is to be deleted, the first due first.
-        self._retired: deque[_Retired] = deque()
-        self._room: list[asyncio.Future[None]] = []
+        self._delayed_deletions: deque[_DelayedDeletion] = deque()
+        self._room_waiters: list[asyncio.Future[None]] = []
         self._removal = asyncio.Lock()
-        self._retained_at = clock()
+        self._retention_applied_at = clock()
 
     async def run(self) -> None:
         """
@@ -217,11 +217,14 @@ class Sealer:
         while True:
             self._memory.due.clear()
             await self._collect_all_orphans()
-            await self._delete_retired()
+            await self._run_delayed_deletions()
             await self.remove_files()
             await self._refill_reserve()
-            if self._clock() - self._retained_at >= self._config.retention_interval_s:
-                await self._retain_all()
+            if (
+                self._clock() - self._retention_applied_at
+                >= self._config.retention_interval_s
+            ):
+                await self._apply_all_retention()
             if not await self._seal_next() and not self._opened:
                 await _wait(self._memory.due, self._config.seal_interval_s)
 
@@ -229,7 +232,7 @@ class Sealer:
         """Return when the tails together are below their limit."""
         while not self._memory.has_room:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._room.append(waiter)
+            self._room_waiters.append(waiter)
             await waiter
 
     @property
@@ -247,19 +250,19 @@ class Sealer:
         self._opened.append(topic_log)
         self._memory.due.set()
 
-    def retire(self, topic_log: TopicLog, names: Iterable[str]) -> None:
+    def delete_later(self, topic_log: TopicLog, names: Iterable[str]) -> None:
         """
         Delete these objects, but not at once, because readers may have them open.
 
         What is not deleted before the broker stops is an orphan then.
         """
         time = self._clock() + self._config.replaced_keep_s
-        self._retired.append(_Retired(time, topic_log, tuple(names)))
+        self._delayed_deletions.append(_DelayedDeletion(time, topic_log, tuple(names)))
 
     def on_memory_freed(self) -> None:
         """There may be room again."""
         if self._memory.has_room:
-            waiting, self._room = self._room, []
+            waiting, self._room_waiters = self._room_waiters, []
             for waiter in waiting:
                 if not waiter.done():
                     waiter.set_result(None)
@@ -286,35 +289,37 @@ class Sealer:
     async def _seal_next(self) -> bool:
         """Seal one segment of the most urgent topic; return whether there was one."""
         if self._journal.reserve.is_released:
-            return await self._seal_small()
+            return await self._seal_smallest()
         now = self._clock()
-        if not self._planned or (not self._is_urgent and self._is_short()):
+        if not self._planned or (not self._is_urgent and self._is_under_pressure()):
             self._plan(now)
         topic_log = self._next_planned()
         if topic_log is None:
             return False
         work = self._seal_one(topic_log)
-        if await self._survives(topic_log, work, is_sealing=True):
+        if await self._attempt(topic_log, work, is_sealing=True):
             self._failures.pop(topic_log.topic_id, None)
         if not self._is_urgent:
             spent = self._clock() - now
             await asyncio.sleep(spent * self._config.seal_pace)
         return True
 
-    async def _seal_small(self) -> bool:
+    async def _seal_smallest(self) -> bool:
         """
         On a full disk, seal the smallest topic, unless that takes too much room.
 
         What keeps a journal file from deletion may be only a few messages.
         """
         reserve = self._journal.reserve
-        loads = sorted(self._loads(self._clock()), key=lambda load: load.byte_count)
+        loads = sorted(
+            self._candidates(self._clock()), key=lambda load: load.byte_count
+        )
         if not loads or loads[0].byte_count > reserve.sealing_bytes_left:
             return False
         reserve.sealing_bytes_left -= loads[0].byte_count
         topic_log = self._logs[loads[0].topic_id]
         work = self._seal_one(topic_log)
-        return await self._survives(topic_log, work, is_sealing=True)
+        return await self._attempt(topic_log, work, is_sealing=True)
 
     async def _refill_reserve(self) -> None:
         """On a disk that was full, find out whether there is room again."""
@@ -328,20 +333,20 @@ class Sealer:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._executor, reserve.refill)
 
-    def _is_short(self) -> bool:
+    def _is_under_pressure(self) -> bool:
         """Whether memory or journal are short."""
         memory = self._memory
         return (
-            memory.healthy_bytes >= short_bytes(memory.healthy_bytes_max)
+            memory.sealable_bytes >= pressure_bytes(memory.sealable_bytes_max)
             or self._journal.byte_count > self._config.journal_bytes_max
         )
 
     def _plan(self, now: float) -> None:
         plan = plan_seals(
-            self._loads(now),
+            self._candidates(now),
             now=now,
-            tail_bytes=self._memory.healthy_bytes,
-            tail_bytes_max=self._memory.healthy_bytes_max,
+            tail_bytes=self._memory.sealable_bytes,
+            tail_bytes_max=self._memory.sealable_bytes_max,
             journal_bytes=self._journal.byte_count,
             config=self._config,
         )
@@ -357,7 +362,7 @@ class Sealer:
                 return topic_log
         return None
 
-    def _loads(self, now: float) -> Iterable[TailLoad]:
+    def _candidates(self, now: float) -> Iterable[SealCandidate]:
         oldest = self._journal.oldest_ends()
         for topic_id, topic_log in self._memory.unsealed.items():
             time = topic_log.tail_time
@@ -366,14 +371,14 @@ class Sealer:
             failures = self._failures.get(topic_id)
             if failures is not None and failures.retry_at > now:
                 continue
-            yield TailLoad(
+            yield SealCandidate(
                 topic_id,
                 topic_log.tail_memory_bytes,
                 time,
                 oldest.get(topic_id, 0) > topic_log.sealed_offset,
             )
 
-    async def _survives(
+    async def _attempt(
         self, topic_log: TopicLog, work: Awaitable[None], *, is_sealing: bool = False
     ) -> bool:
         """Do *work* for one topic; return whether it succeeded."""
@@ -439,7 +444,7 @@ class Sealer:
         self.sealed_count += 1
         self.sealed_messages += segment.count
         self.on_memory_freed()
-        await self._note(topic_log, segment)
+        await self._append_sealed(topic_log, segment)
         await self.remove_files()
 
     async def _store(
@@ -463,12 +468,12 @@ class Sealer:
         await self._manifest.add(topic_log.topic_id, segment, topic_log.epoch)
         return segment
 
-    async def _note(self, topic_log: TopicLog, segment: SegmentEntry) -> None:
+    async def _append_sealed(self, topic_log: TopicLog, segment: SegmentEntry) -> None:
         """Tell the journal, which may forget the messages."""
         noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = Sealed(topic_log.topic_id, Offset(segment.end))
+        entry = TopicSealed(topic_log.topic_id, Offset(segment.end))
         try:
-            self._journal.append(entry, partial(settle, noted))
+            self._journal.append(entry, partial(complete_future, noted))
             await noted
         except BrokerError as error:
             # A full disk must not keep us from deleting old files.  Recovery
@@ -498,15 +503,15 @@ class Sealer:
         state = self._journal.state.topics.get(topic_id)
         return None if state is None else state.sealed_offset
 
-    async def _retain_all(self) -> None:
-        self._retained_at = self._clock()
+    async def _apply_all_retention(self) -> None:
+        self._retention_applied_at = self._clock()
         for number, topic_log in enumerate(list(self._logs.values()), 1):
             if topic_log.segments and topic_log.refusal is None:
-                await self._survives(topic_log, self.retain(topic_log))
+                await self._attempt(topic_log, self.apply_retention(topic_log))
             if number % _TOPICS_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
-    async def retain(self, topic_log: TopicLog) -> None:
+    async def apply_retention(self, topic_log: TopicLog) -> None:
         """
         Drop the segments that the topic's policy does not keep, unless it is held.
 
@@ -543,18 +548,18 @@ class Sealer:
         for _ in range(min(len(self._opened), _TOPICS_AT_ONCE)):
             topic_log = self._opened.popleft()
             if topic_log.refusal is None:
-                await self._survives(topic_log, self._collect_orphans(topic_log))
+                await self._attempt(topic_log, self._collect_orphans(topic_log))
 
-    async def _delete_retired(self) -> None:
+    async def _run_delayed_deletions(self) -> None:
         now = self._clock()
-        for _ in range(len(self._retired)):
-            if self._retired[0].time > now:
+        for _ in range(len(self._delayed_deletions)):
+            if self._delayed_deletions[0].time > now:
                 return
-            each = self._retired.popleft()
-            if not await self._survives(each.topic_log, self._delete(each)):
-                self.retire(each.topic_log, each.names)
+            each = self._delayed_deletions.popleft()
+            if not await self._attempt(each.topic_log, self._delete(each)):
+                self.delete_later(each.topic_log, each.names)
 
-    async def _delete(self, retired: _Retired) -> None:
+    async def _delete(self, retired: _DelayedDeletion) -> None:
         topic_log = retired.topic_log
         async with topic_log.maintenance:
             # Of a deleted topic all is gone, and another one may use the names.
@@ -570,7 +575,7 @@ class Sealer:
                 return
             prefix = object_prefix(self._config.root, topic_log.name)
             known = {segment.object_name for segment in topic_log.segments}
-            known.update(*(each.names for each in self._retired))
+            known.update(*(each.names for each in self._delayed_deletions))
             wait_us: float | None = None
             for name in await self._objects.names(prefix):
                 parsed = parse_object_name(name)

@@ -63,8 +63,8 @@ class SegmentCache:
         self._bytes_max = bytes_max
         # By the whole entry, not by name: the name may come again for another
         # topic of the same name.  Without an index it is the opened segment.
-        self._kept: OrderedDict[_Key, tuple[Any, int]] = OrderedDict()
-        self._coming: dict[_Key, asyncio.Future[tuple[Any, int]]] = {}
+        self._cached: OrderedDict[_Key, tuple[Any, int]] = OrderedDict()
+        self._loading: dict[_Key, asyncio.Future[tuple[Any, int]]] = {}
         self._failed: OrderedDict[_Key, CorruptSegment] = OrderedDict()
 
     async def read(
@@ -126,10 +126,10 @@ class SegmentCache:
         return {entry for entry, _ in self._failed}
 
     async def _get(self, key: _Key, load: Callable[[_Key], tuple[Any, int]]) -> Any:
-        kept = self._kept.get(key)
+        kept = self._cached.get(key)
         if kept is not None:
             self.hit_count += 1
-            self._kept.move_to_end(key)
+            self._cached.move_to_end(key)
             return kept[0]
         failed = self._failed.get(key)
         if failed is not None and asyncio.get_running_loop().time() < failed.retry_at:
@@ -142,25 +142,25 @@ class SegmentCache:
         self, key: _Key, load: Callable[[_Key], tuple[Any, int]]
     ) -> asyncio.Future[tuple[Any, int]]:
         """What loads *key*, begun now if it is not on its way or here already."""
-        coming = self._coming.get(key)
-        if coming is not None:
-            return coming
+        loading = self._loading.get(key)
+        if loading is not None:
+            return loading
         loop = asyncio.get_running_loop()
-        if key in self._kept:
+        if key in self._cached:
             there: asyncio.Future[tuple[Any, int]] = loop.create_future()
-            there.set_result(self._kept[key])
+            there.set_result(self._cached[key])
             return there
         self.miss_count += 1
-        coming = loop.run_in_executor(self._executor, load, key)
-        self._coming[key] = coming
-        coming.add_done_callback(partial(self._on_loaded, key))
-        return coming
+        loading = loop.run_in_executor(self._executor, load, key)
+        self._loading[key] = loading
+        loading.add_done_callback(partial(self._on_loaded, key))
+        return loading
 
-    def _on_loaded(self, key: _Key, coming: asyncio.Future[tuple[Any, int]]) -> None:
-        del self._coming[key]
-        if coming.cancelled():
+    def _on_loaded(self, key: _Key, loading: asyncio.Future[tuple[Any, int]]) -> None:
+        del self._loading[key]
+        if loading.cancelled():
             return
-        error = coming.exception()
+        error = loading.exception()
         if error is not None:
             # A read ahead that failed is nobody's error: the next reader tries again.
             if isinstance(error, CorruptSegment):
@@ -168,10 +168,10 @@ class SegmentCache:
             return
         if self._failed.pop(key, None) is not None:
             log.info("segment %s can be read again", key[0].object_name)
-        self._kept[key] = coming.result()
-        self.byte_count += coming.result()[1]
+        self._cached[key] = loading.result()
+        self.byte_count += loading.result()[1]
         while self.byte_count > self._bytes_max:
-            _, (_, size) = self._kept.popitem(last=False)
+            _, (_, size) = self._cached.popitem(last=False)
             self.byte_count -= size
 
     def _on_failed(self, key: _Key, error: CorruptSegment) -> None:

@@ -29,16 +29,16 @@ from pydanube.model.errors import (
     StagingClosed,
     Unavailable,
 )
-from pydanube.storage.journal import settle
+from pydanube.storage.journal import complete_future
 from pydanube.wire.staging_format import (
     Batch,
     FileHeader,
-    Finished,
     PartContent,
+    PartEnd,
     Topic,
     decode_file_header,
     encode_batch,
-    encode_finished,
+    encode_part_end,
     encode_topic,
     read_entries,
     read_part,
@@ -80,7 +80,7 @@ def number_of(name: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundPart:
+class RecoveredPart:
     """A part that was there when the broker started."""
 
     content: PartContent
@@ -103,10 +103,10 @@ class StagedFiles:
         self._executor = executor
         self._tasks = tasks
         self._next_number = 1
-        self._room = asyncio.Event()
-        self._room.set()
+        self._room_waiters = asyncio.Event()
+        self._room_waiters.set()
 
-    async def recover(self) -> list[FoundPart]:
+    async def recover(self) -> list[RecoveredPart]:
         """
         The parts that there are, by number; to be called once, before all else.
 
@@ -123,7 +123,7 @@ class StagedFiles:
         self._next_number += 1
         return PartFile(self, self._files, self._tasks, header_for(number))
 
-    def reopen(self, found: FoundPart) -> PartFile:
+    def reopen(self, found: RecoveredPart) -> PartFile:
         """A part that is not complete, to go on behind its last whole entry."""
         header = found.content.header
         file = PartFile(self, self._files, self._tasks, header)
@@ -159,7 +159,7 @@ class StagedFiles:
 
     async def room(self) -> None:
         """Return when little enough waits for the disk."""
-        await self._room.wait()
+        await self._room_waiters.wait()
 
     # For the files.
 
@@ -167,9 +167,9 @@ class StagedFiles:
         """So much more waits for the disk, or less if it is negative."""
         self.pending_bytes += byte_count
         if self.has_room:
-            self._room.set()
+            self._room_waiters.set()
         else:
-            self._room.clear()
+            self._room_waiters.clear()
 
     async def do(self, work: Callable[..., T], *arguments: object) -> T:
         """What *work* comes to, done where it may wait for a disk."""
@@ -180,7 +180,7 @@ class StagedFiles:
 
     # In a thread.
 
-    def _find(self) -> list[FoundPart]:
+    def _find(self) -> list[RecoveredPart]:
         found = []
         for name in self._files.names():
             number = number_of(name)
@@ -194,7 +194,7 @@ class StagedFiles:
                 found.append(part)
         return found
 
-    def _inspect(self, name: str) -> FoundPart | None:
+    def _inspect(self, name: str) -> RecoveredPart | None:
         buffer = self._files.map(name)
         try:
             content = read_part(buffer, verifies=False)
@@ -203,7 +203,7 @@ class StagedFiles:
                 content = read_part(buffer, verifies=True)
         except CorruptStage:
             return None
-        return FoundPart(content, len(buffer))
+        return RecoveredPart(content, len(buffer))
 
     def _verify(self, number: int) -> PartContent:
         content = read_part(self._map(number), verifies=True)
@@ -316,10 +316,10 @@ class PartFile:
         """
         buffers, size = encode_batch(topic, frame, self._begin(), self._seed)
         self._collect(buffers, size)
-        self._group.told.append(done)
+        self._group.callbacks.append(done)
         self._start()
 
-    async def finish(self, finished: Finished) -> None:
+    async def finish(self, end: PartEnd) -> None:
         """
         Append the end of the part.
 
@@ -328,10 +328,10 @@ class PartFile:
         Raises:
             DiskFull, Unavailable: It is not, and will not be.
         """
-        data = encode_finished(finished, self._begin(), self._seed)
+        data = encode_part_end(end, self._begin(), self._seed)
         self._collect([data], len(data))
         synced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._group.told.append(partial(settle, synced))
+        self._group.callbacks.append(partial(complete_future, synced))
         self._group.sync = True
         self._start()
         await synced
@@ -372,14 +372,14 @@ class PartFile:
 
     async def _run(self) -> None:
         try:
-            while self._group.told:
+            while self._group.callbacks:
                 group, self._group = self._group, _Group()
                 error = self._failure
                 if error is None:
                     error = await self._parts.do(self._write, group)
                 self._failure = self._failure or error
                 self._parts.count_pending(-group.byte_count)
-                for done in group.told:
+                for done in group.callbacks:
                     done(error)
         finally:
             self._running = None
@@ -434,7 +434,7 @@ class _Group:
 
     buffers: list[Buffer] = field(default_factory=list)
     byte_count: int = 0
-    told: list[Done] = field(default_factory=list)
+    callbacks: list[Done] = field(default_factory=list)
     sync: bool = False
 
 

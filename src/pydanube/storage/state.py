@@ -25,10 +25,10 @@ from pydanube.wire.journal_format import (
     ProducerOpened,
     ProducerSaved,
     Run,
-    Sealed,
     SubscriptionDeleted,
     TopicDeleted,
     TopicOpened,
+    TopicSealed,
 )
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class JournalState:
                 | ProducerOpened()
                 | ProducerSaved()
                 | ProducerDeleted()
-                | Sealed()
+                | TopicSealed()
             ):
                 topic = self.topics.get(entry.topic_id)
                 if topic is not None:
@@ -216,7 +216,7 @@ def _apply_to_topic(
     | ProducerOpened
     | ProducerSaved
     | ProducerDeleted
-    | Sealed,
+    | TopicSealed,
 ) -> None:
     match entry:
         case CursorSaved():
@@ -235,7 +235,7 @@ def _apply_to_topic(
             )
         case ProducerDeleted():
             topic.producers.pop(entry.name, None)
-        case Sealed():
+        case TopicSealed():
             topic.sealed_offset = Offset(max(topic.sealed_offset, entry.sealed_offset))
 
 

@@ -21,9 +21,13 @@ from pydanube.model.errors import (
     TopicNotFound,
 )
 from pydanube.model.ids import Epoch, Offset, ProducerId, TopicId
-from pydanube.storage.journal import open_journal, settle
-from pydanube.storage.replacing import REPLACED_MAX, examine, plan_replacement
-from pydanube.storage.sealing import Sealer, short_bytes
+from pydanube.storage.journal import complete_future, open_journal
+from pydanube.storage.replacement import (
+    REPLACED_MAX,
+    plan_replacement,
+    verify_replacement,
+)
+from pydanube.storage.sealing import Sealer, pressure_bytes
 from pydanube.storage.segment_cache import SegmentCache
 from pydanube.storage.segments import topic_id_of
 from pydanube.storage.topic_log import TailMemory, TopicLog
@@ -49,8 +53,8 @@ if TYPE_CHECKING:
     from pydanube.storage.journal import Done, Journal
     from pydanube.storage.manifest import Manifest, SegmentEntry
     from pydanube.storage.objects import Objects
-    from pydanube.storage.recovery import JournalEnd
-    from pydanube.storage.replacing import Offered
+    from pydanube.storage.recovery import JournalPosition
+    from pydanube.storage.replacement import Replacement
     from pydanube.storage.reserve import Reserve
     from pydanube.storage.state import TopicState
     from pydanube.wire.batches import BatchFrame
@@ -300,7 +304,7 @@ class Storage:
         )
 
     @property
-    def journal_end(self) -> JournalEnd:
+    def journal_end(self) -> JournalPosition:
         """Everything in the journal before this is on disk, for good."""
         return self._journal.durable_end
 
@@ -381,10 +385,13 @@ class Storage:
         await self._sealer.seal(topic_log)
 
     async def replace_segments(
-        self, topic_id: TopicId, old_names: Sequence[str], offered: Sequence[Offered]
+        self,
+        topic_id: TopicId,
+        old_names: Sequence[str],
+        replacements: Sequence[Replacement],
     ) -> tuple[SegmentEntry, ...]:
         """
-        Put the *offered* objects in the place of the segments called *old_names*.
+        Put the *replacements* in the place of the segments called *old_names*.
 
         They are read whole and compared with what they replace; then the manifest is
         changed with one transaction.  The old objects stay for ``replaced_keep_s``.
@@ -410,9 +417,11 @@ class Storage:
             check_not_held(topic_log)
             found = [
                 await asyncio.to_thread(
-                    examine, each, partial(self._objects.open, each.object_name)
+                    verify_replacement,
+                    each,
+                    partial(self._objects.open, each.object_name),
                 )
-                for each in offered[: REPLACED_MAX + 1]
+                for each in replacements[: REPLACED_MAX + 1]
             ]
             old, new = plan_replacement(
                 topic_log.segments,
@@ -430,15 +439,15 @@ class Storage:
                 topic_log.refuse(error)
                 raise
             topic_log.on_replaced(old, new)
-            self._sealer.retire(topic_log, [each.object_name for each in old])
+            self._sealer.delete_later(topic_log, [each.object_name for each in old])
         return new
 
-    async def retain(self, topic_id: TopicId) -> None:
+    async def apply_retention(self, topic_id: TopicId) -> None:
         """Drop at once what the topic's policy does not keep; see seal()."""
         topic_log = self._logs.get(topic_id)
         if topic_log is None:
             raise TopicNotFound(f"topic {topic_id} is not open here")
-        await self._sealer.retain(topic_log)
+        await self._sealer.apply_retention(topic_log)
 
     async def sync(self) -> None:
         """
@@ -482,8 +491,8 @@ class Storage:
         memory = self._memory
         if not memory.has_room:
             problems.append(
-                f"publishing waits: unsealed messages take {memory.healthy_bytes} "
-                f"bytes of memory, and {memory.healthy_bytes_max} are allowed "
+                f"publishing waits: unsealed messages take {memory.sealable_bytes} "
+                f"bytes of memory, and {memory.sealable_bytes_max} are allowed "
                 "(storage.tail_bytes_max, less what topics hold whose sealing fails)"
             )
         if not self._journal.has_room:
@@ -562,7 +571,7 @@ class Storage:
 
     async def _append(self, entry: Entry) -> None:
         committed: asyncio.Future[None] = self._loop.create_future()
-        self._journal.append(entry, partial(settle, committed))
+        self._journal.append(entry, partial(complete_future, committed))
         await committed
 
 
@@ -620,7 +629,7 @@ async def open_storage(
     """
     logs: dict[TopicId, TopicLog] = {}
     memory = TailMemory(
-        config.seal_bytes, short_bytes(config.tail_bytes_max), config.tail_bytes_max
+        config.seal_bytes, pressure_bytes(config.tail_bytes_max), config.tail_bytes_max
     )
     body_error: Exception | None = None
     with (

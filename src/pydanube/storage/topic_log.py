@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-STUCK_SHARE = 4
+UNSEALABLE_SHARE = 4
 """A topic whose sealing fails gets this part of ``tail_bytes_max``."""
 
 
@@ -42,14 +42,14 @@ class TailMemory:
 
     seal_bytes: int
     """A tail that reaches this makes a segment."""
-    short_bytes: int
+    pressure_bytes: int
     """All tails together: from here on memory is short."""
     bytes_max: int
     """All tails together: from here on publishers wait."""
     byte_count: int = 0
     pending_bytes: int = 0
     """What was appended and is not committed yet, as it will count."""
-    stuck_bytes: int = 0
+    unsealable_bytes: int = 0
     """How much of it belongs to topics whose sealing fails."""
     due: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when there may be something to seal."""
@@ -57,29 +57,29 @@ class TailMemory:
     """The logs that have something in memory."""
 
     @property
-    def healthy_bytes(self) -> int:
+    def sealable_bytes(self) -> int:
         """How much belongs to topics that can be sealed."""
-        return self.byte_count - self.stuck_bytes
+        return self.byte_count - self.unsealable_bytes
 
     @property
-    def healthy_bytes_max(self) -> int:
+    def sealable_bytes_max(self) -> int:
         """
         How much of these there may be.
 
         Half of the limit is theirs, however much is stuck.
         """
-        return max(self.bytes_max - self.stuck_bytes, self.bytes_max // 2)
+        return max(self.bytes_max - self.unsealable_bytes, self.bytes_max // 2)
 
     @property
     def has_room(self) -> bool:
         """Whether publishers need not wait."""
-        return self.healthy_bytes + self.pending_bytes <= self.healthy_bytes_max
+        return self.sealable_bytes + self.pending_bytes <= self.sealable_bytes_max
 
-    def is_stuck_full(self, tail_bytes: int) -> bool:
+    def is_unsealable_full(self, tail_bytes: int) -> bool:
         """Whether a topic whose sealing fails has all the memory that it gets."""
         return (
-            tail_bytes >= self.bytes_max // STUCK_SHARE
-            or self.stuck_bytes >= self.bytes_max // 2
+            tail_bytes >= self.bytes_max // UNSEALABLE_SHARE
+            or self.unsealable_bytes >= self.bytes_max // 2
         )
 
     def on_grown(self, tail_bytes: int, size: int) -> None:
@@ -89,7 +89,7 @@ class TailMemory:
         # At the moment of crossing only: the sealer looks again by itself.
         if (
             tail_bytes - size < self.seal_bytes <= tail_bytes
-            or before < self.short_bytes <= self.byte_count
+            or before < self.pressure_bytes <= self.byte_count
         ):
             self.due.set()
 
@@ -181,7 +181,7 @@ class TopicLog:
             Overloaded: Sealing fails, and the log has all the memory that it gets.
         """
         if self._seal_failure is not None:
-            self._refuse_if_stuck()
+            self._refuse_if_unsealable()
         if self.refusal is not None:
             # One error is raised many times, and must not collect where.
             raise self.refusal.with_traceback(None)
@@ -437,13 +437,13 @@ class TopicLog:
         Until ``on_seal_recovered``; the memory counts apart from that of others.
         """
         if self._seal_failure is None:
-            self._memory.stuck_bytes += self._tail.memory_bytes
+            self._memory.unsealable_bytes += self._tail.memory_bytes
         self._seal_failure = str(error)
 
     def on_seal_recovered(self) -> None:
         """Sealing succeeds again."""
         if self._seal_failure is not None:
-            self._memory.stuck_bytes -= self._tail.memory_bytes
+            self._memory.unsealable_bytes -= self._tail.memory_bytes
             self._seal_failure = None
 
     def on_replaced(
@@ -470,20 +470,20 @@ class TopicLog:
 
     def _on_grown(self, size: int) -> None:
         if self._seal_failure is not None:
-            self._memory.stuck_bytes += size
+            self._memory.unsealable_bytes += size
         self._memory.on_grown(self._tail.memory_bytes, size)
 
     def _drop_tail(self, offset: int) -> None:
         size = self._tail.drop_below(offset)
         self._memory.byte_count -= size
         if self._seal_failure is not None:
-            self._memory.stuck_bytes -= size
+            self._memory.unsealable_bytes -= size
         if not self._tail.byte_count:
             self._memory.unsealed.pop(self.topic_id, None)
 
-    def _refuse_if_stuck(self) -> None:
+    def _refuse_if_unsealable(self) -> None:
         memory_bytes = self._tail.memory_bytes
-        if self._memory.is_stuck_full(memory_bytes):
+        if self._memory.is_unsealable_full(memory_bytes):
             raise Overloaded(
                 f"{self.name} takes no more messages: its unsealed ones take "
                 f"{memory_bytes} bytes of memory, and sealing them fails: "

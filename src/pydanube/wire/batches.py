@@ -48,7 +48,12 @@ from crc32c import crc32c
 
 from pydanube.model.batch import FIELDS, Column, batch_of, columns_of, schema_of
 from pydanube.model.errors import CorruptBatch
-from pydanube.wire.small import SMALL_MESSAGES_MAX, Small, encode_small, find_small
+from pydanube.wire.small_batch import (
+    SMALL_MESSAGES_MAX,
+    SmallBatch,
+    decode_small_batch,
+    encode_small_batch,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -255,7 +260,7 @@ class BatchFrame:
 
     def verify(self) -> None:
         """Check as ``check`` does, for whoever does not need the batch."""
-        small = self.find_small()
+        small = self.decode_small_batch()
         if small is None:
             self.check()
             return
@@ -267,7 +272,7 @@ class BatchFrame:
             _refuse_impossible_time(min(small.times))
             _refuse_impossible_time(max(small.times))
 
-    def find_small(self) -> Small | None:
+    def decode_small_batch(self) -> SmallBatch | None:
         """The messages, if they are few and have little; see ``small``."""
         header = self.header
         columns = header.columns
@@ -277,7 +282,7 @@ class BatchFrame:
             or header.codec is not Codec.NONE
         ):
             return None
-        return find_small(
+        return decode_small_batch(
             self.buffer, self.body_at, header.count, has_times=columns == _TIMED
         )
 
@@ -481,7 +486,7 @@ def runs_of(offsets: pa.Array) -> list[Range]:
     return [(base, last + 1) for base, last in zip(bases, ends, strict=True)]
 
 
-def encode_few(
+def encode_payloads(
     payloads: Sequence[bytes], header: BatchHeader, times: Sequence[int] = ()
 ) -> BatchFrame:
     """
@@ -492,7 +497,7 @@ def encode_few(
     """
     if len(payloads) > SMALL_MESSAGES_MAX:
         return encode(batch_of(payloads, publish_times=times or None), header)
-    body = encode_small(payloads, times)
+    body = encode_small_batch(payloads, times)
     header.count = len(payloads)
     header.columns = _TIMED if times else Column.PAYLOAD
     header.codec = Codec.NONE

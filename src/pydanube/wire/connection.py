@@ -25,7 +25,7 @@ from pydanube.wire.batches import BATCH_MESSAGES_MAX, BatchFrame, Buffer
 from pydanube.wire.batches import decode as decode_batch
 from pydanube.wire.frames import (
     FRAME_BYTES_MAX,
-    GREETING_BYTES_MAX,
+    HANDSHAKE_BYTES_MAX,
     KINDS,
     FrameReader,
     Kind,
@@ -51,10 +51,10 @@ DELIVERY_PREFIX_BYTES = 8
 """Before the batch of a DELIVERY: u32 attempt, u32 zero."""
 
 
-class State(Enum):
+class ConnectionState(Enum):
     """How far the conversation is."""
 
-    GREETING = "greeting"
+    HANDSHAKE = "handshake"
     OPEN = "open"
     CLOSED = "closed"
 
@@ -72,7 +72,7 @@ class ChannelState(Enum):
 
 
 @dataclass(slots=True)
-class Received:
+class ReceivedFrame:
     """One frame of the peer, decoded: a control message or a batch."""
 
     kind: Kind
@@ -86,7 +86,7 @@ class Received:
     """How long the body of the frame was."""
 
 
-_GREETINGS = frozenset({Kind.HELLO, Kind.WELCOME})
+_HANDSHAKE_KINDS = frozenset({Kind.HELLO, Kind.WELCOME})
 _CHANNEL_OF = {
     Kind.PUBLISH: ChannelState.PRODUCER,
     Kind.CLOSE_PRODUCER: ChannelState.PRODUCER,
@@ -121,29 +121,29 @@ class StreamConnection:
     def __init__(self, side: Side, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         assert side is not Side.BOTH
         self.side = side
-        self.state = State.GREETING
+        self.state = ConnectionState.HANDSHAKE
         self.frame_bytes_max = frame_bytes_max
         """The longest frame that we take."""
-        self.peer_frame_bytes_max = GREETING_BYTES_MAX
+        self.peer_frame_bytes_max = HANDSHAKE_BYTES_MAX
         """The longest frame that the peer takes."""
         self.peer_revision = 0
         """How much of the version the peer knows."""
-        self.reader = FrameReader(GREETING_BYTES_MAX)
+        self.reader = FrameReader(HANDSHAKE_BYTES_MAX)
         self._channels: dict[int, ChannelState] = {}
         # Our requests that are not answered yet, and the peer's.
-        self._asked: dict[int, KindRule] = {}
-        self._to_answer: dict[int, KindRule] = {}
+        self._pending_requests: dict[int, KindRule] = {}
+        self._unanswered: dict[int, KindRule] = {}
         self._correlation = 0
-        self._has_greeted = False
+        self._has_handshake = False
 
     @property
     def is_open(self) -> bool:
         """Whether the greeting is done and the connection is not closed."""
-        return self.state is State.OPEN
+        return self.state is ConnectionState.OPEN
 
     # What happened.
 
-    def received(self, count: int) -> list[Received]:
+    def received(self, count: int) -> list[ReceivedFrame]:
         """
         Take note of *count* bytes in the reader's buffer.
 
@@ -155,7 +155,7 @@ class StreamConnection:
         self.reader.add(count)
         return [frame for frame in self.frames() if frame is not None]
 
-    def frames(self) -> Iterator[Received | None]:
+    def frames(self) -> Iterator[ReceivedFrame | None]:
         """
         Yield the frames that are complete; None for one that is to be dropped.
 
@@ -165,7 +165,7 @@ class StreamConnection:
             ProtocolViolation: As ``received``.
         """
         try:
-            while self.state is not State.CLOSED:
+            while self.state is not ConnectionState.CLOSED:
                 frame = self.reader.next_frame()
                 if frame is None:
                     return
@@ -175,11 +175,11 @@ class StreamConnection:
             raise
         self.reader.release()
 
-    def feed(self, data: Buffer) -> list[Received]:
+    def feed(self, data: Buffer) -> list[ReceivedFrame]:
         """Like ``received``, for bytes that are not in the reader's buffer."""
-        frames: list[Received] = []
+        frames: list[ReceivedFrame] = []
         view = memoryview(data)
-        while view and self.state is not State.CLOSED:
+        while view and self.state is not ConnectionState.CLOSED:
             buffer = self.reader.get_buffer()
             count = min(len(buffer), len(view))
             buffer[:count] = view[:count]
@@ -189,11 +189,11 @@ class StreamConnection:
 
     def close(self) -> None:
         """The connection is gone; nothing is sent or received any more."""
-        self.state = State.CLOSED
+        self.state = ConnectionState.CLOSED
         self.reader.release()
         self._channels.clear()
-        self._asked.clear()
-        self._to_answer.clear()
+        self._pending_requests.clear()
+        self._unanswered.clear()
 
     # What we send.
 
@@ -204,18 +204,18 @@ class StreamConnection:
         rule = KINDS[kind]
         assert rule.answer is not None
         correlation = self._free_correlation()
-        self._asked[correlation] = rule
+        self._pending_requests[correlation] = rule
         if kind in _OPENING:
             self._channels[channel] = _OPENING[kind]
         return correlation, self.send(kind, message, channel, correlation)
 
-    def answer(self, to: Received, kind: Kind, message: Message) -> bytes:
+    def answer(self, to: ReceivedFrame, kind: Kind, message: Message) -> bytes:
         """
         The bytes that answer the request *to*.
 
         An opened channel is open from here on, a closed one is free.
         """
-        rule = self._to_answer.pop(to.correlation, None)
+        rule = self._unanswered.pop(to.correlation, None)
         if rule is None:
             # The connection was closed while the request was being carried out.
             return b""
@@ -268,11 +268,11 @@ class StreamConnection:
 
     # What follows.
 
-    def _accept(self, frame: RawFrame) -> Received | None:
+    def _accept(self, frame: RawFrame) -> ReceivedFrame | None:
         rule = KINDS[frame.kind]
         if rule.sender is self.side:
             raise ProtocolViolation(f"{frame.kind.name} is not the peer's to send")
-        self._check_greeting(rule)
+        self._check_handshake(rule)
         if self.side is Side.BROKER:
             if not self._check_request(frame, rule):
                 return None
@@ -301,17 +301,17 @@ class StreamConnection:
             self._open()
         return received
 
-    def _check_greeting(self, rule: KindRule) -> None:
-        is_greeting = rule.kind in _GREETINGS
-        if self.state is State.OPEN:
-            if is_greeting:
+    def _check_handshake(self, rule: KindRule) -> None:
+        is_handshake = rule.kind in _HANDSHAKE_KINDS
+        if self.state is ConnectionState.OPEN:
+            if is_handshake:
                 raise ProtocolViolation(f"{rule.kind.name} comes once")
             return
         if self.side is Side.CLIENT and rule.kind in (Kind.ERROR, Kind.GOODBYE):
             return
-        if not is_greeting or self._has_greeted:
+        if not is_handshake or self._has_handshake:
             raise ProtocolViolation(f"{rule.kind.name} before the greeting is done")
-        self._has_greeted = True
+        self._has_handshake = True
 
     def _check_request(self, frame: RawFrame, rule: KindRule) -> bool:
         """Check a client's frame; return False where it is to be dropped."""
@@ -323,7 +323,7 @@ class StreamConnection:
             raise ProtocolViolation(
                 f"{frame.kind.name} with correlation {frame.correlation}"
             )
-        if frame.correlation in self._to_answer:
+        if frame.correlation in self._unanswered:
             raise ProtocolViolation(f"correlation {frame.correlation} is in use")
         state = self._channels.get(frame.channel)
         if frame.kind in _OPENING:
@@ -342,7 +342,7 @@ class StreamConnection:
             if not needs_answer or not frame.correlation:
                 return False
         if frame.correlation:
-            self._to_answer[frame.correlation] = rule
+            self._unanswered[frame.correlation] = rule
         return True
 
     def _check_answer(self, frame: RawFrame, rule: KindRule) -> None:
@@ -352,37 +352,37 @@ class StreamConnection:
             if frame.kind in (Kind.ERROR, Kind.MOVED) and frame.channel:
                 self._channels.pop(frame.channel, None)
             return
-        asked = self._asked.get(frame.correlation)
-        if asked is None:
+        request = self._pending_requests.get(frame.correlation)
+        if request is None:
             raise ProtocolViolation(
                 f"{frame.kind.name} answers correlation {frame.correlation}, "
                 "which nobody asked"
             )
-        if frame.kind is Kind.FETCHED and asked.kind is Kind.FETCH:
+        if frame.kind is Kind.FETCHED and request.kind is Kind.FETCH:
             return
-        if rule.kind not in (asked.answer, Kind.ERROR):
-            raise ProtocolViolation(f"{rule.kind.name} answers {asked.kind.name}")
-        del self._asked[frame.correlation]
-        if asked.kind in _CLOSING or (
-            asked.kind in _OPENING and rule.kind is Kind.ERROR
+        if rule.kind not in (request.answer, Kind.ERROR):
+            raise ProtocolViolation(f"{rule.kind.name} answers {request.kind.name}")
+        del self._pending_requests[frame.correlation]
+        if request.kind in _CLOSING or (
+            request.kind in _OPENING and rule.kind is Kind.ERROR
         ):
             self._channels.pop(frame.channel, None)
         elif frame.kind in _OPENED:
             self._channels[frame.channel] = _OPENED[frame.kind]
 
     def _open(self) -> None:
-        self.state = State.OPEN
+        self.state = ConnectionState.OPEN
         self.reader.frame_bytes_max = self.frame_bytes_max
 
     def _free_correlation(self) -> int:
         while True:
             self._correlation = self._correlation % CORRELATION_MAX + 1
-            if self._correlation not in self._asked:
+            if self._correlation not in self._pending_requests:
                 return self._correlation
 
 
-def _decode(frame: RawFrame, rule: KindRule) -> Received:
-    received = Received(
+def _decode(frame: RawFrame, rule: KindRule) -> ReceivedFrame:
+    received = ReceivedFrame(
         frame.kind, frame.channel, frame.correlation, byte_count=len(frame.body)
     )
     if rule.body is not None:

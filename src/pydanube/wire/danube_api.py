@@ -104,7 +104,7 @@ def messages_to_wire(
     consumer has been sent when it leaves.
     """
     header = frame.header
-    small = frame.find_small() if frame.count == 1 else None
+    small = frame.decode_small_batch() if frame.count == 1 else None
     if small is not None and not small.times:
         # A message alone, with nothing but a payload, needs no Arrow.
         yield _message(

@@ -34,7 +34,7 @@ Sealing adds the producer's name, the publish time and the offset as columns. A 
 letter names its origin: 6 KiB of attributes, and ``HISTORY_BYTES_MAX`` of earlier
 ones.
 """
-GREETING_BYTES_MAX = 64 * 1024
+HANDSHAKE_BYTES_MAX = 64 * 1024
 """The longest frame before the client is known."""
 
 _LENGTH = struct.Struct("<I")
@@ -404,7 +404,7 @@ class FrameReader:
     its memory is taken by the next ``get_buffer``.
     """
 
-    def __init__(self, frame_bytes_max: int = GREETING_BYTES_MAX) -> None:
+    def __init__(self, frame_bytes_max: int = HANDSHAKE_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
         self._view: memoryview | None = None
         self._start = 0

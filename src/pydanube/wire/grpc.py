@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 
 from pydanube.wire.hpack import byte_count_of, encode_headers
 from pydanube.wire.http2 import (
-    EXPECTED_BYTES_MAX,
+    EXTRA_WINDOW_BYTES_MAX,
     STREAM_WINDOW,
     VALID_BYTES_MAX,
     WORK_UNBOUNDED,
-    Code,
-    Data,
+    DataReceived,
+    ErrorCode,
     Http2Connection,
-    Opened,
-    Reset,
-    Sent,
+    RequestReceived,
+    SendCompleted,
+    StreamReset,
 )
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ PREFIX_BYTES = 5
 STATUS_TEXT_MAX = 4096
 """Characters of what a caller is told; longer texts are cut."""
 
-UNDERSTOOD_MAX = 64
+PARSED_REQUESTS_MAX = 64
 """So many different headers of a connection are remembered with what they say."""
-UNREAD_ANSWERS_BYTES_MAX = 64 * 1024 * 1024
+UNREAD_RESPONSE_BYTES_MAX = 64 * 1024 * 1024
 """If so many bytes of answers wait for the peer's windows, no more are kept: further
 calls end with RESOURCE_EXHAUSTED."""
 
@@ -99,7 +99,7 @@ _NOT_GRPC_BLOCK = encode_headers(
 
 
 @dataclass(slots=True)
-class Started:
+class CallStarted:
     """A call begins."""
 
     call: int
@@ -112,7 +112,7 @@ class Started:
 
 
 @dataclass(slots=True)
-class Message:
+class MessageReceived:
     """The caller has sent a message."""
 
     call: int
@@ -120,27 +120,27 @@ class Message:
 
 
 @dataclass(slots=True)
-class Finished:
+class HalfClosed:
     """The caller will send no more messages."""
 
     call: int
 
 
 @dataclass(slots=True)
-class Cancelled:
+class CallCancelled:
     """The call is gone, and needs no answer."""
 
     call: int
 
 
 @dataclass(slots=True)
-class Written:
+class WriteCompleted:
     """All messages of an answer have been handed over."""
 
     call: int
 
 
-Event = Started | Message | Finished | Cancelled | Written
+Event = CallStarted | MessageReceived | HalfClosed | CallCancelled | WriteCompleted
 
 
 class _Call:
@@ -162,7 +162,7 @@ class GrpcConnection:
 
     def __init__(self, message_bytes_max: int) -> None:
         """Take messages of up to *message_bytes_max*."""
-        assert message_bytes_max + PREFIX_BYTES <= EXPECTED_BYTES_MAX
+        assert message_bytes_max + PREFIX_BYTES <= EXTRA_WINDOW_BYTES_MAX
         self.http2 = Http2Connection()
         self._message_bytes_max = message_bytes_max
         self._calls: dict[int, _Call] = {}
@@ -170,7 +170,7 @@ class GrpcConnection:
         """Received bytes of calls that are not answered."""
         self._events: list[Event] = []
         # What headers said: a client sends the same ones again and again.
-        self._understood: dict[Headers, _Request | None] = {}
+        self._parsed_requests: dict[Headers, _Request | None] = {}
 
     # What is received.
 
@@ -179,41 +179,41 @@ class GrpcConnection:
         Process bytes from the peer, as far as *work_max* allows; what has happened.
 
         Raises:
-            Broken: See ``Http2Connection.receive``.
+            Http2Error: See ``Http2Connection.receive``.
         """
         self._events = events = list[Event]()
         for event in self.http2.receive(data, work_max=work_max):
             # Not by match, which takes several times as long.
-            if type(event) is Data:
+            if type(event) is DataReceived:
                 self._take_data(event.stream, event.data, is_last=event.is_last)
-            elif type(event) is Opened:
+            elif type(event) is RequestReceived:
                 self._open(event)
-            elif type(event) is Reset:
+            elif type(event) is StreamReset:
                 if self._end(event.stream) is not None:
-                    events.append(Cancelled(event.stream))
-            elif type(event) is Sent:
-                events.append(Written(event.stream))
+                    events.append(CallCancelled(event.stream))
+            elif type(event) is SendCompleted:
+                events.append(WriteCompleted(event.stream))
         self._events = []
         return events
 
-    def _open(self, event: Opened) -> None:
+    def _open(self, event: RequestReceived) -> None:
         number, headers = event.stream, event.headers
-        understood = self._understood
-        if headers in understood:
-            request = understood[headers]
+        parsed = self._parsed_requests
+        if headers in parsed:
+            request = parsed[headers]
         else:
             request = _request_of(headers)
             if byte_count_of(headers) <= VALID_BYTES_MAX:
-                if len(understood) >= UNDERSTOOD_MAX:
-                    understood.clear()
-                understood[headers] = request
+                if len(parsed) >= PARSED_REQUESTS_MAX:
+                    parsed.clear()
+                parsed[headers] = request
         if request is None:
-            self.http2.send_end(number, _NOT_GRPC_BLOCK)
+            self.http2.send_trailers(number, _NOT_GRPC_BLOCK)
             return
         self._calls[number] = _Call()
-        self._events.append(Started(number, *request))
-        if event.is_whole:
-            self._events.append(Finished(number))
+        self._events.append(CallStarted(number, *request))
+        if event.is_last:
+            self._events.append(HalfClosed(number))
 
     def _take_data(self, number: int, part: bytes, *, is_last: bool) -> None:
         call = self._calls.get(number)
@@ -235,7 +235,7 @@ class GrpcConnection:
                     number, StatusCode.INVALID_ARGUMENT, "a message is cut short"
                 )
             else:
-                self._events.append(Finished(number))
+                self._events.append(HalfClosed(number))
 
     def _take_messages(
         self,
@@ -267,11 +267,11 @@ class GrpcConnection:
             if count < end:
                 call.missing = end - count
                 if PREFIX_BYTES + size > STREAM_WINDOW:
-                    self.http2.expect(number, PREFIX_BYTES + size)
+                    self.http2.request_window(number, PREFIX_BYTES + size)
                 break
             with memoryview(received) as view:
                 self._events.append(
-                    Message(number, bytes(view[at + PREFIX_BYTES : end]))
+                    MessageReceived(number, bytes(view[at + PREFIX_BYTES : end]))
                 )
             at = end
         if at < count and not is_last:
@@ -280,7 +280,7 @@ class GrpcConnection:
 
     def _refuse(self, number: int, status: StatusCode, text: str) -> None:
         self.finish(number, status, text)
-        self._events.append(Cancelled(number))
+        self._events.append(CallCancelled(number))
 
     def consumed(self, number: int, message: bytes) -> None:
         """A message was dealt with, and the caller may send as much again."""
@@ -289,23 +289,23 @@ class GrpcConnection:
             byte_count = PREFIX_BYTES + len(message)
             call.held_bytes -= byte_count
             self.held_bytes -= byte_count
-            self.http2.release(number, byte_count)
+            self.http2.acknowledge_data(number, byte_count)
 
     # What is sent.
 
     def answer(self, number: int, message: bytes) -> None:
         """Answer a call with one message, and end it well."""
         http2 = self.http2
-        if http2.pending_bytes + len(message) > UNREAD_ANSWERS_BYTES_MAX:
+        if http2.pending_bytes + len(message) > UNREAD_RESPONSE_BYTES_MAX:
             self.finish(
                 *(number, StatusCode.RESOURCE_EXHAUSTED),
-                f"{UNREAD_ANSWERS_BYTES_MAX} bytes of answers wait to be read",
+                f"{UNREAD_RESPONSE_BYTES_MAX} bytes of answers wait to be read",
             )
             return
         if self._end(number) is None:
             return
         data = _PREFIX.pack(0, len(message)) + message
-        http2.send_answer(number, _HEADERS_BLOCK, data, _OK_BLOCK)
+        http2.send_response(number, _HEADERS_BLOCK, data, _OK_BLOCK)
 
     def begin(self, number: int) -> None:
         """Let the caller know that its call has been taken."""
@@ -318,7 +318,7 @@ class GrpcConnection:
         """
         Send one of several messages; whether it could be handed over.
 
-        If not, a ``Written`` will tell when it has been.
+        If not, a ``WriteCompleted`` will tell when it has been.
         """
         self.begin(number)
         return self.http2.send_data(number, _PREFIX.pack(0, len(message)) + message)
@@ -331,7 +331,7 @@ class GrpcConnection:
         if status is StatusCode.OK:
             if not call.has_headers:
                 self.http2.send_headers(number, _HEADERS_BLOCK)
-            self.http2.send_end(number, _OK_BLOCK)
+            self.http2.send_trailers(number, _OK_BLOCK)
             return
         trailers = [
             (b"grpc-status", str(int(status)).encode()),
@@ -339,12 +339,12 @@ class GrpcConnection:
         ]
         if not call.has_headers:
             trailers = [*_HEADERS, *trailers]
-        self.http2.send_end(number, encode_headers(trailers))
+        self.http2.send_trailers(number, encode_headers(trailers))
 
     def cancel(self, number: int) -> None:
         """End a call without an answer."""
         if self._end(number) is not None:
-            self.http2.reset(number, Code.CANCEL)
+            self.http2.reset(number, ErrorCode.CANCEL)
 
     def forget_calls(self) -> None:
         """The connection is being closed: nothing is answered any more."""

@@ -6,9 +6,9 @@ is taken.  It does what gRPC needs and refuses the rest: no upgrade from HTTP/1,
 push, no priorities.
 
 What a peer may make us keep is bounded.  A stream's window lets it send
-``STREAM_WINDOW`` bytes; more only when the machine's user asks for it with ``expect``,
-and at most ``EXPECTED_BYTES_MAX`` on a connection at a time, first come, first
-served.  The connection's own window never matters: it is refilled at once.
+``STREAM_WINDOW`` bytes.  ``request_window`` lets it send more, up to
+``EXTRA_WINDOW_BYTES_MAX`` on a connection at a time, first come, first served.  The
+connection's own window never matters: it is refilled at once.
 
 What a peer may make us do is bounded twice.  ``receive`` stops after the work that its
 caller allows, so one connection cannot keep others from a turn of the event loop.  And
@@ -40,7 +40,7 @@ STREAM_WINDOW = 65_535
 """What a peer may send on a stream before it is granted more."""
 CONNECTION_WINDOW = 16 * 1024 * 1024
 """What a peer may send on all streams before the window is refilled."""
-EXPECTED_BYTES_MAX = 64 * 1024 * 1024
+EXTRA_WINDOW_BYTES_MAX = 64 * 1024 * 1024
 """What may be granted to streams, beyond their first window, at a time."""
 STREAMS_MAX = 1000
 """So many requests of one connection are answered at a time."""
@@ -48,11 +48,11 @@ BLOCK_BYTES_MAX = LIST_BYTES_MAX
 """The longest block of headers, in however many frames; none is longer than what it
 stands for."""
 ALLOWANCE = 10_000
-"""Frames that bring no request forward: a peer may send so many until ``relax`` is
-called, and more if it earns them."""
+"""How many frames that bring no request forward a peer may send before the next call of
+``refill_allowance``, unless it earns more."""
 ALLOWANCE_MAX = 2 * ALLOWANCE
 """The largest allowance that a peer can earn."""
-ANSWER_EARNS = 64
+RESPONSE_EARNS = 64
 """What an answered request adds to the allowance: a client may send its window
 updates, pings and long headers with every call."""
 MESSAGE_EARNS = 4
@@ -68,7 +68,7 @@ HEADER_WORK_COUNT = 8
 """Each time so many bytes of a block of headers, and each time so many headers, count
 as one unit of work."""
 WORK_UNBOUNDED = 2**62
-ANSWERS_BYTES_MAX = 16 * 1024 * 1024
+PENDING_BYTES_MAX = 16 * 1024 * 1024
 """If so many bytes wait for the peer's windows, new requests are refused."""
 WINDOW_MAX = 2**31 - 1
 VALID_MAX = 64
@@ -83,7 +83,7 @@ HEADER_BYTES = 9
 _KIND_AT = 3
 
 
-class Frame(IntEnum):
+class FrameType(IntEnum):
     """What a frame is."""
 
     DATA = 0
@@ -98,7 +98,7 @@ class Frame(IntEnum):
     CONTINUATION = 9
 
 
-class Code(IntEnum):
+class ErrorCode(IntEnum):
     """Why a stream or connection ends."""
 
     NO_ERROR = 0
@@ -149,10 +149,10 @@ _PRIORITY = 0x20
 _PRIORITY_BYTES = 5
 
 
-class Broken(Exception):
+class Http2Error(Exception):
     """The peer broke the protocol; nothing it sends any more can be trusted."""
 
-    def __init__(self, code: Code, message: str) -> None:
+    def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
         self.code = code
 
@@ -161,17 +161,17 @@ class Broken(Exception):
 
 
 @dataclass(slots=True)
-class Opened:
+class RequestReceived:
     """A request begins."""
 
     stream: int
     headers: Headers
-    is_whole: bool
+    is_last: bool
     """Whether nothing follows."""
 
 
 @dataclass(slots=True)
-class Data:
+class DataReceived:
     """A part of a request's body."""
 
     stream: int
@@ -180,25 +180,25 @@ class Data:
 
 
 @dataclass(slots=True)
-class Reset:
+class StreamReset:
     """The peer wants no answer any more; the stream is gone."""
 
     stream: int
 
 
 @dataclass(slots=True)
-class Sent:
+class SendCompleted:
     """All that was to be sent on a stream has been handed over."""
 
     stream: int
 
 
-Event = Opened | Data | Reset | Sent
+Event = RequestReceived | DataReceived | StreamReset | SendCompleted
 
 
 class _Stream:
     __slots__ = (
-        *("closing", "expected", "is_closed_by_peer", "is_told", "pending"),
+        *("closing", "extra_window", "is_closed_by_peer", "is_drained", "pending"),
         *("pending_bytes", "receivable", "sendable"),
     )
 
@@ -207,7 +207,7 @@ class _Stream:
         """What the peer's window still takes."""
         self.receivable = STREAM_WINDOW
         """What the peer may still send."""
-        self.expected = 0
+        self.extra_window = 0
         """Of what it may send, so much was granted beyond the first window."""
         self.pending: deque[memoryview] = deque()
         """Data that the windows do not take yet."""
@@ -215,7 +215,7 @@ class _Stream:
         self.closing: bytes | None = None
         """The frames that come behind the data and end the stream."""
         self.is_closed_by_peer = False
-        self.is_told = True
+        self.is_drained = True
         """Whether the user knows that nothing is pending."""
 
 
@@ -229,13 +229,13 @@ class Http2Connection:
         self.work = 0
         """Units of work done for the peer so far: one for each frame, more for long
         ones and for headers."""
-        self.is_behind = False
+        self.has_backlog = False
         """Whether received frames wait for the next call of ``receive``."""
-        self.has_acknowledged = False
+        self.has_settings_ack = False
         """Whether the peer has acknowledged our settings."""
         self._allowance = ALLOWANCE
-        self._has_preface = False
-        self._has_settings = False
+        self._preface_received = False
+        self._settings_received = False
         self._decoder = HeaderDecoder()
         # Headers that were found good, by their identity.
         self._valid: dict[int, Headers] = {}
@@ -248,11 +248,11 @@ class Http2Connection:
         self._block: tuple[int, int, bytearray] | None = None
         self._output: list[bytes] = []
         self._sendable = STREAM_WINDOW
-        self._first_sendable = STREAM_WINDOW
+        self._initial_window = STREAM_WINDOW
         self._receivable = CONNECTION_WINDOW
-        self._expected_bytes = 0
+        self._extra_window_bytes = 0
         # Streams that wait for being granted more, and how much.
-        self._expecting: OrderedDict[int, int] = OrderedDict()
+        self._window_requests: OrderedDict[int, int] = OrderedDict()
         # Streams with pending data that their own windows take, in the order in which
         # they are served.
         self._blocked: OrderedDict[int, None] = OrderedDict()
@@ -261,14 +261,14 @@ class Http2Connection:
         self.is_going_away = False
         """Whether no more requests are taken."""
         self._write(
-            Frame.SETTINGS,
+            FrameType.SETTINGS,
             0,
             0,
             _SETTING.pack(Setting.MAX_CONCURRENT_STREAMS, STREAMS_MAX)
             + _SETTING.pack(Setting.MAX_HEADER_LIST_SIZE, BLOCK_BYTES_MAX),
         )
         self._write(
-            Frame.WINDOW_UPDATE, 0, 0, _U32.pack(CONNECTION_WINDOW - STREAM_WINDOW)
+            FrameType.WINDOW_UPDATE, 0, 0, _U32.pack(CONNECTION_WINDOW - STREAM_WINDOW)
         )
 
     # What is received.
@@ -277,11 +277,11 @@ class Http2Connection:
         """
         Process bytes from the peer and return what has happened.
 
-        Processing stops after *work_max* units of work.  ``is_behind`` then says that
+        Processing stops after *work_max* units of work.  ``has_backlog`` then says that
         there is more to process; call again, with no data, in a later turn.
 
         Raises:
-            Broken: They are not HTTP/2, or do what a peer must not do.  The output
+            Http2Error: They are not HTTP/2, or do what a peer must not do.  The output
                 then tells the peer so, and the connection is to be closed.
         """
         events: list[Event] = []
@@ -291,77 +291,86 @@ class Http2Connection:
             self._received = rest[self._at :] + data if rest else data
             self._at = 0
         try:
-            self._take_frames(self.work + work_max)
-        except Broken as error:
-            self._received, self._at, self.is_behind = b"", 0, False
+            self._receive_frames(self.work + work_max)
+        except Http2Error as error:
+            self._received, self._at, self.has_backlog = b"", 0, False
             self.go_away(error.code, str(error))
             raise
         finally:
             self._events = []
         return events
 
-    def _take_frames(self, work_end: int) -> None:
+    def _receive_frames(self, work_end: int) -> None:
         """Process complete frames until ``work`` reaches *work_end*."""
         received, at = self._received, self._at
         end = len(received)
-        self.is_behind = False
-        if not self._has_preface:
+        self.has_backlog = False
+        if not self._preface_received:
             if received[: len(PREFACE)] != PREFACE[:end]:
-                raise Broken(Code.PROTOCOL_ERROR, "the peer does not speak HTTP/2")
+                raise Http2Error(
+                    ErrorCode.PROTOCOL_ERROR, "the peer does not speak HTTP/2"
+                )
             if end < len(PREFACE):
                 return
-            self._has_preface = True
+            self._preface_received = True
             at = len(PREFACE)
         while end - at >= HEADER_BYTES:
             if self.work >= work_end:
-                self.is_behind = True
+                self.has_backlog = True
                 self._at = at
                 return
             high, low, kind, flags, stream = _HEADER.unpack_from(received, at)
             length = high << 8 | low
             if length > FRAME_BYTES_MAX:
-                raise Broken(Code.FRAME_SIZE_ERROR, f"a frame of {length} bytes")
+                raise Http2Error(
+                    ErrorCode.FRAME_SIZE_ERROR, f"a frame of {length} bytes"
+                )
             body_at = at + HEADER_BYTES
             if end - body_at < length:
                 break
             at = body_at + length
             self.work += 1 + length // WORK_BYTES
-            self._take(kind, flags, stream & WINDOW_MAX, received[body_at:at])
+            self._receive_frame(kind, flags, stream & WINDOW_MAX, received[body_at:at])
         self._received, self._at = received[at:], 0
 
-    def _take(self, kind: int, flags: int, stream: int, body: bytes) -> None:
-        if self._block is not None and kind != Frame.CONTINUATION:
-            raise Broken(Code.PROTOCOL_ERROR, "headers do not go on")
-        if not self._has_settings and kind != Frame.SETTINGS:
-            raise Broken(Code.PROTOCOL_ERROR, "the first frame is not SETTINGS")
-        take = _TAKE.get(kind)
+    def _receive_frame(self, kind: int, flags: int, stream: int, body: bytes) -> None:
+        if self._block is not None and kind != FrameType.CONTINUATION:
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "headers do not go on")
+        if not self._settings_received and kind != FrameType.SETTINGS:
+            raise Http2Error(
+                ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS"
+            )
+        take = _RECEIVE.get(kind)
         if take is None:
             # RFC 9113 wants unknown frames to be ignored.
             self._spend(1)
         else:
             take(self, flags, stream, body)
 
-    def _take_headers(self, flags: int, stream: int, body: bytes) -> None:
+    def _receive_headers(self, flags: int, stream: int, body: bytes) -> None:
         if flags & (_PADDED | _PRIORITY):
             body = _without_padding(flags, body)
             if flags & _PRIORITY:
                 if len(body) < _PRIORITY_BYTES:
-                    raise Broken(Code.FRAME_SIZE_ERROR, "headers without a priority")
+                    raise Http2Error(
+                        ErrorCode.FRAME_SIZE_ERROR, "headers without a priority"
+                    )
                 body = body[_PRIORITY_BYTES:]
         if flags & _END_HEADERS:
             self._open(stream, flags, body)
         else:
             self._block = (stream, flags, bytearray(body))
 
-    def _take_continuation(self, flags: int, stream: int, body: bytes) -> None:
+    def _receive_continuation(self, flags: int, stream: int, body: bytes) -> None:
         if self._block is None or self._block[0] != stream:
-            raise Broken(Code.PROTOCOL_ERROR, "no headers go on here")
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "no headers go on here")
         self._spend(1)
         _, first_flags, block = self._block
         block += body
         if len(block) > BLOCK_BYTES_MAX or not body:
-            raise Broken(
-                Code.ENHANCE_YOUR_CALM, f"headers of more than {BLOCK_BYTES_MAX} bytes"
+            raise Http2Error(
+                ErrorCode.ENHANCE_YOUR_CALM,
+                f"headers of more than {BLOCK_BYTES_MAX} bytes",
             )
         if flags & _END_HEADERS:
             self._block = None
@@ -372,41 +381,43 @@ class Http2Connection:
         try:
             headers = self._decoder.decode(block)
         except ProtocolViolation as error:
-            raise Broken(Code.COMPRESSION_ERROR, str(error)) from error
+            raise Http2Error(ErrorCode.COMPRESSION_ERROR, str(error)) from error
         work = len(block) // HEADER_WORK_BYTES + len(headers) // HEADER_WORK_COUNT
         if work:
             self.work += work
             self._spend(work)
-        is_whole = bool(flags & _END_STREAM)
+        is_last = bool(flags & _END_STREAM)
         stream = self._streams.get(number)
         if stream is not None:
             # Trailers: gRPC has none in requests, but they end one.
-            if not is_whole or stream.is_closed_by_peer:
-                raise Broken(Code.PROTOCOL_ERROR, "headers behind a request")
+            if not is_last or stream.is_closed_by_peer:
+                raise Http2Error(ErrorCode.PROTOCOL_ERROR, "headers behind a request")
             stream.is_closed_by_peer = True
-            self._events.append(Data(number, b"", is_last=True))
+            self._events.append(DataReceived(number, b"", is_last=True))
             return
         if not number & 1:
-            raise Broken(Code.PROTOCOL_ERROR, f"a request on stream {number}")
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"a request on stream {number}")
         if number <= self._last_stream:
             if number in self._abandoned:
                 self._spend(1)
                 return
-            raise Broken(Code.STREAM_CLOSED, f"a request on the old stream {number}")
+            raise Http2Error(
+                ErrorCode.STREAM_CLOSED, f"a request on the old stream {number}"
+            )
         self._last_stream = number
         if (
             self.is_going_away
             or len(self._streams) >= STREAMS_MAX
-            or self._pending_bytes > ANSWERS_BYTES_MAX
+            or self._pending_bytes > PENDING_BYTES_MAX
         ):
-            self._refuse(number, Code.REFUSED_STREAM)
+            self._refuse(number, ErrorCode.REFUSED_STREAM)
             return
         if not self._is_request(headers):
-            self._refuse(number, Code.PROTOCOL_ERROR)
+            self._refuse(number, ErrorCode.PROTOCOL_ERROR)
             return
-        stream = self._streams[number] = _Stream(self._first_sendable)
-        stream.is_closed_by_peer = is_whole
-        self._events.append(Opened(number, headers, is_whole))
+        stream = self._streams[number] = _Stream(self._initial_window)
+        stream.is_closed_by_peer = is_last
+        self._events.append(RequestReceived(number, headers, is_last))
 
     def _is_request(self, headers: Headers) -> bool:
         # The decoder gives the same object for the same block.
@@ -422,21 +433,23 @@ class Http2Connection:
         valid[id(headers)] = headers
         return True
 
-    def _refuse(self, number: int, code: Code) -> None:
+    def _refuse(self, number: int, code: ErrorCode) -> None:
         self._spend(1)
         self._abandon(number)
-        self._write(Frame.RST_STREAM, 0, number, _U32.pack(code))
+        self._write(FrameType.RST_STREAM, 0, number, _U32.pack(code))
 
-    def _take_data(self, flags: int, number: int, body: bytes) -> None:
+    def _receive_data(self, flags: int, number: int, body: bytes) -> None:
         size = len(body)
         if number > self._last_stream or not number:
-            raise Broken(Code.PROTOCOL_ERROR, f"data on stream {number}")
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"data on stream {number}")
         self._receivable -= size
         if self._receivable < 0:
-            raise Broken(Code.FLOW_CONTROL_ERROR, "more data than the window takes")
+            raise Http2Error(
+                ErrorCode.FLOW_CONTROL_ERROR, "more data than the window takes"
+            )
         if self._receivable * 2 < CONNECTION_WINDOW:
             self._write(
-                *(Frame.WINDOW_UPDATE, 0, 0),
+                *(FrameType.WINDOW_UPDATE, 0, 0),
                 _U32.pack(CONNECTION_WINDOW - self._receivable),
             )
             self._receivable = CONNECTION_WINDOW
@@ -445,129 +458,145 @@ class Http2Connection:
             if number in self._abandoned:
                 self._spend(1)
             else:
-                self._refuse(number, Code.STREAM_CLOSED)
+                self._refuse(number, ErrorCode.STREAM_CLOSED)
             return
         if stream.is_closed_by_peer:
-            raise Broken(Code.STREAM_CLOSED, "data behind the end of a request")
+            raise Http2Error(
+                ErrorCode.STREAM_CLOSED, "data behind the end of a request"
+            )
         stream.receivable -= size
         if stream.receivable < 0:
-            raise Broken(Code.FLOW_CONTROL_ERROR, "more data than a stream takes")
+            raise Http2Error(
+                ErrorCode.FLOW_CONTROL_ERROR, "more data than a stream takes"
+            )
         if flags & _PADDED:
             body = _without_padding(flags, body)
-            self.release(number, size - len(body))
+            self.acknowledge_data(number, size - len(body))
         is_last = bool(flags & _END_STREAM)
         stream.is_closed_by_peer = is_last
         if not is_last and len(body) < DATA_BYTES_MIN:
             self._spend(1)
             if not body:
                 return
-        self._events.append(Data(number, body, is_last=is_last))
+        self._events.append(DataReceived(number, body, is_last=is_last))
 
-    def _take_window_update(self, _: int, number: int, body: bytes) -> None:
+    def _receive_window_update(self, _: int, number: int, body: bytes) -> None:
         if len(body) != 4:
-            raise Broken(Code.FRAME_SIZE_ERROR, "a WINDOW_UPDATE of another size")
+            raise Http2Error(
+                ErrorCode.FRAME_SIZE_ERROR, "a WINDOW_UPDATE of another size"
+            )
         increment = _U32.unpack(body)[0] & WINDOW_MAX
         if not increment:
-            raise Broken(Code.PROTOCOL_ERROR, "a window grows by nothing")
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a window grows by nothing")
         self._spend(1)
         if number:
             if number > self._last_stream:
-                raise Broken(Code.PROTOCOL_ERROR, f"a window of stream {number}")
+                raise Http2Error(
+                    ErrorCode.PROTOCOL_ERROR, f"a window of stream {number}"
+                )
             stream = self._streams.get(number)
             if stream is None:
                 return
             stream.sendable += increment
             if stream.sendable > WINDOW_MAX:
-                self._refuse(number, Code.FLOW_CONTROL_ERROR)
+                self._refuse(number, ErrorCode.FLOW_CONTROL_ERROR)
                 self._forget(number)
-                self._events.append(Reset(number))
+                self._events.append(StreamReset(number))
                 return
             if stream.pending and stream.sendable > 0:
                 self._blocked.setdefault(number)
         else:
             self._sendable += increment
             if self._sendable > WINDOW_MAX:
-                raise Broken(Code.FLOW_CONTROL_ERROR, "the window grows too large")
+                raise Http2Error(
+                    ErrorCode.FLOW_CONTROL_ERROR, "the window grows too large"
+                )
         self._send_blocked()
 
-    def _take_reset(self, _: int, number: int, body: bytes) -> None:
+    def _receive_reset(self, _: int, number: int, body: bytes) -> None:
         if len(body) != 4:
-            raise Broken(Code.FRAME_SIZE_ERROR, "a RST_STREAM of another size")
+            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "a RST_STREAM of another size")
         if not number or number > self._last_stream:
-            raise Broken(Code.PROTOCOL_ERROR, f"stream {number} was never there")
+            raise Http2Error(
+                ErrorCode.PROTOCOL_ERROR, f"stream {number} was never there"
+            )
         # Requests that are taken back at once cost us more than their sender.
         self._spend(1)
         if number in self._streams:
             self._forget(number)
-            self._events.append(Reset(number))
+            self._events.append(StreamReset(number))
 
-    def _take_settings(self, flags: int, stream: int, body: bytes) -> None:
+    def _receive_settings(self, flags: int, stream: int, body: bytes) -> None:
         if stream:
-            raise Broken(Code.PROTOCOL_ERROR, "settings of a stream")
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "settings of a stream")
         work = len(body) // HEADER_WORK_BYTES
         self.work += work
         self._spend(1 + work)
         if flags & _ACK:
             if body:
-                raise Broken(Code.FRAME_SIZE_ERROR, "settings in an acknowledgement")
-            self.has_acknowledged = True
+                raise Http2Error(
+                    ErrorCode.FRAME_SIZE_ERROR, "settings in an acknowledgement"
+                )
+            self.has_settings_ack = True
             return
         if len(body) % _SETTING.size:
-            raise Broken(Code.FRAME_SIZE_ERROR, "settings that are cut")
-        window = self._first_sendable
+            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "settings that are cut")
+        window = self._initial_window
         for number, value in _SETTING.iter_unpack(body):
             low, high = _SETTING_BOUNDS.get(number, (0, 2**32 - 1))
             if not low <= value <= high:
-                code = Code.PROTOCOL_ERROR
+                code = ErrorCode.PROTOCOL_ERROR
                 if number == Setting.INITIAL_WINDOW_SIZE:
-                    code = Code.FLOW_CONTROL_ERROR
-                raise Broken(code, f"the setting {number} is {value}")
+                    code = ErrorCode.FLOW_CONTROL_ERROR
+                raise Http2Error(code, f"the setting {number} is {value}")
             # That frames may be longer does not matter: they would only let one
             # stream keep the others waiting.
             if number == Setting.INITIAL_WINDOW_SIZE:
                 window = value
-        if window != self._first_sendable:
-            self._set_first_window(window)
-        self._has_settings = True
-        self._write(Frame.SETTINGS, _ACK, 0, b"")
+        if window != self._initial_window:
+            self._set_initial_window(window)
+        self._settings_received = True
+        self._write(FrameType.SETTINGS, _ACK, 0, b"")
         self._send_blocked()
 
-    def _set_first_window(self, window: int) -> None:
-        change = window - self._first_sendable
-        self._first_sendable = window
+    def _set_initial_window(self, window: int) -> None:
+        change = window - self._initial_window
+        self._initial_window = window
         work = len(self._streams) // HEADER_WORK_COUNT
         self.work += work
         self._spend(work)
         for number, stream in self._streams.items():
             stream.sendable += change
             if stream.sendable > WINDOW_MAX:
-                raise Broken(Code.FLOW_CONTROL_ERROR, "a window grows too large")
+                raise Http2Error(
+                    ErrorCode.FLOW_CONTROL_ERROR, "a window grows too large"
+                )
             if stream.pending and stream.sendable > 0:
                 self._blocked.setdefault(number)
 
-    def _take_ping(self, flags: int, stream: int, body: bytes) -> None:
+    def _receive_ping(self, flags: int, stream: int, body: bytes) -> None:
         if stream or len(body) != 8:
-            raise Broken(Code.FRAME_SIZE_ERROR, "a PING of another size")
+            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "a PING of another size")
         self._spend(1)
         if not flags & _ACK:
-            self._write(Frame.PING, _ACK, 0, body)
+            self._write(FrameType.PING, _ACK, 0, body)
 
-    def _take_priority(self, _: int, stream: int, body: bytes) -> None:
+    def _receive_priority(self, _: int, stream: int, body: bytes) -> None:
         # It has no meaning any more, but a form.
         self._spend(1)
         if not stream:
-            raise Broken(Code.PROTOCOL_ERROR, "a priority of no stream")
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a priority of no stream")
         if len(body) != _PRIORITY_BYTES:
-            raise Broken(Code.FRAME_SIZE_ERROR, "a PRIORITY of another size")
+            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "a PRIORITY of another size")
 
-    def _take_goaway(self, _: int, stream: int, __: bytes) -> None:
+    def _receive_goaway(self, _: int, stream: int, __: bytes) -> None:
         # That the peer will send no more requests, we shall see.
         self._spend(1)
         if stream:
-            raise Broken(Code.PROTOCOL_ERROR, "a GOAWAY of a stream")
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a GOAWAY of a stream")
 
-    def _take_push(self, _: int, __: int, ___: bytes) -> None:
-        raise Broken(Code.PROTOCOL_ERROR, "a client does not push")
+    def _receive_push(self, _: int, __: int, ___: bytes) -> None:
+        raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a client does not push")
 
     # What is sent.
 
@@ -579,13 +608,13 @@ class Http2Connection:
     def send_headers(self, number: int, block: bytes) -> None:
         """Begin the answer to a request, with a block made by ``encode_headers``."""
         if number in self._streams:
-            self._write(Frame.HEADERS, _END_HEADERS, number, block)
+            self._write(FrameType.HEADERS, _END_HEADERS, number, block)
 
     def send_data(self, number: int, data: bytes) -> bool:
         """
         Go on with the answer; whether all of it could be handed over.
 
-        If not, a ``Sent`` will tell when it has been; more may be given before.
+        If not, a ``SendCompleted`` follows when it has been; more may be sent before.
         """
         stream = self._streams.get(number)
         if stream is None:
@@ -601,17 +630,17 @@ class Http2Connection:
             # As most are.
             stream.sendable -= len(data)
             self._sendable -= len(data)
-            self._write(Frame.DATA, 0, number, data)
+            self._write(FrameType.DATA, 0, number, data)
             return True
         stream.pending.append(memoryview(data))
         stream.pending_bytes += len(data)
         self._pending_bytes += len(data)
-        stream.is_told = True
+        stream.is_drained = True
         self._send_pending(number, stream)
-        stream.is_told = not stream.pending
-        return stream.is_told
+        stream.is_drained = not stream.pending
+        return stream.is_drained
 
-    def send_answer(self, number: int, block: bytes, data: bytes, end: bytes) -> None:
+    def send_response(self, number: int, block: bytes, data: bytes, end: bytes) -> None:
         """Send a whole answer: headers, data and trailers; see the three methods."""
         stream = self._streams.get(number)
         if stream is None:
@@ -626,40 +655,42 @@ class Http2Connection:
             self._sendable -= size
             self._earn(MESSAGE_EARNS + size // MESSAGE_BYTES_EARN)
             self._output.append(
-                _frame(Frame.HEADERS, _END_HEADERS, number, block)
-                + _frame(Frame.DATA, 0, number, data)
-                + _frame(Frame.HEADERS, _END_HEADERS | _END_STREAM, number, end)
+                _frame(FrameType.HEADERS, _END_HEADERS, number, block)
+                + _frame(FrameType.DATA, 0, number, data)
+                + _frame(FrameType.HEADERS, _END_HEADERS | _END_STREAM, number, end)
             )
             self._finish(number)
             return
         self.send_headers(number, block)
         self.send_data(number, data)
-        self.send_end(number, end)
+        self.send_trailers(number, end)
 
-    def send_end(self, number: int, block: bytes) -> None:
+    def send_trailers(self, number: int, block: bytes) -> None:
         """End the answer with trailers; the stream is gone when they are sent."""
         stream = self._streams.get(number)
         if stream is None:
             return
-        end = _frame(Frame.HEADERS, _END_HEADERS | _END_STREAM, number, block)
+        end = _frame(FrameType.HEADERS, _END_HEADERS | _END_STREAM, number, block)
         if not stream.is_closed_by_peer:
             # The rest of the request does not matter, and need not be sent.
             self._abandon(number)
-            end += _frame(Frame.RST_STREAM, 0, number, _U32.pack(Code.NO_ERROR))
+            end += _frame(
+                FrameType.RST_STREAM, 0, number, _U32.pack(ErrorCode.NO_ERROR)
+            )
         if stream.pending:
             stream.closing = end
             return
         self._output.append(end)
         self._finish(number)
 
-    def reset(self, number: int, code: Code) -> None:
+    def reset(self, number: int, code: ErrorCode) -> None:
         """End a stream without an answer."""
         if number in self._streams:
             self._abandon(number)
-            self._write(Frame.RST_STREAM, 0, number, _U32.pack(code))
+            self._write(FrameType.RST_STREAM, 0, number, _U32.pack(code))
             self._forget(number)
 
-    def expect(self, number: int, byte_count: int) -> None:
+    def request_window(self, number: int, byte_count: int) -> None:
         """
         Let the peer send *byte_count* in all on a stream that has just been opened.
 
@@ -667,30 +698,30 @@ class Http2Connection:
         """
         stream = self._streams.get(number)
         if stream is not None and byte_count > STREAM_WINDOW:
-            assert byte_count <= EXPECTED_BYTES_MAX
-            self._expecting[number] = byte_count - STREAM_WINDOW
+            assert byte_count <= EXTRA_WINDOW_BYTES_MAX
+            self._window_requests[number] = byte_count - STREAM_WINDOW
             self._grant()
 
-    def release(self, number: int, byte_count: int) -> None:
+    def acknowledge_data(self, number: int, byte_count: int) -> None:
         """Let the peer send so much more, for what has been dealt with."""
         stream = self._streams.get(number)
         if stream is not None and not stream.is_closed_by_peer and byte_count:
             stream.receivable += byte_count
-            self._write(Frame.WINDOW_UPDATE, 0, number, _U32.pack(byte_count))
+            self._write(FrameType.WINDOW_UPDATE, 0, number, _U32.pack(byte_count))
 
-    def relax(self) -> None:
+    def refill_allowance(self) -> None:
         """Refill the allowance; to be called at regular times."""
         self._allowance = max(self._allowance, ALLOWANCE)
 
     def ping(self) -> None:
         """Ask the peer for a sign of life; anything that comes is one."""
-        self._write(Frame.PING, 0, 0, b"pydanube")
+        self._write(FrameType.PING, 0, 0, b"pydanube")
 
-    def go_away(self, code: Code = Code.NO_ERROR, why: str = "") -> None:
+    def go_away(self, code: ErrorCode = ErrorCode.NO_ERROR, why: str = "") -> None:
         """Take no more requests; those that are being answered go on."""
         self.is_going_away = True
         self._write(
-            *(Frame.GOAWAY, 0, 0),
+            *(FrameType.GOAWAY, 0, 0),
             _U32.pack(self._last_stream) + _U32.pack(code) + why.encode()[:1000],
         )
 
@@ -702,15 +733,15 @@ class Http2Connection:
         return len(self._streams)
 
     @property
-    def has_only_ping_answer(self) -> bool:
+    def has_only_ping_ack(self) -> bool:
         """Whether the answer to one PING is all that is to be sent."""
         output = self._output
-        return len(output) == 1 and output[0][_KIND_AT] == Frame.PING
+        return len(output) == 1 and output[0][_KIND_AT] == FrameType.PING
 
     @property
-    def has_greeted(self) -> bool:
+    def has_preface(self) -> bool:
         """Whether the peer has sent its preface and settings."""
-        return self._has_settings
+        return self._settings_received
 
     @property
     def pending_bytes(self) -> int:
@@ -720,16 +751,16 @@ class Http2Connection:
     # What follows.
 
     def _grant(self) -> None:
-        while self._expecting:
-            number, byte_count = next(iter(self._expecting.items()))
-            if self._expected_bytes + byte_count > EXPECTED_BYTES_MAX:
+        while self._window_requests:
+            number, byte_count = next(iter(self._window_requests.items()))
+            if self._extra_window_bytes + byte_count > EXTRA_WINDOW_BYTES_MAX:
                 return
-            del self._expecting[number]
+            del self._window_requests[number]
             stream = self._streams[number]
-            self._expected_bytes += byte_count
-            stream.expected = byte_count
+            self._extra_window_bytes += byte_count
+            stream.extra_window = byte_count
             stream.receivable += byte_count
-            self._write(Frame.WINDOW_UPDATE, 0, number, _U32.pack(byte_count))
+            self._write(FrameType.WINDOW_UPDATE, 0, number, _U32.pack(byte_count))
 
     def _send_blocked(self) -> None:
         blocked = self._blocked
@@ -737,9 +768,9 @@ class Http2Connection:
             number = next(iter(blocked))
             stream = self._streams[number]
             self._send_pending(number, stream)
-            if not stream.pending and number in self._streams and not stream.is_told:
-                stream.is_told = True
-                self._events.append(Sent(number))
+            if not stream.pending and number in self._streams and not stream.is_drained:
+                stream.is_drained = True
+                self._events.append(SendCompleted(number))
 
     def _send_pending(self, number: int, stream: _Stream) -> None:
         """Send what the windows take, and the end if that is all."""
@@ -757,7 +788,7 @@ class Http2Connection:
             self._sendable -= size
             self._pending_bytes -= size
             self.work += 1
-            self._write(Frame.DATA, 0, number, bytes(data[:size]))
+            self._write(FrameType.DATA, 0, number, bytes(data[:size]))
             if size < len(data):
                 stream.pending[0] = data[size:]
             else:
@@ -767,17 +798,17 @@ class Http2Connection:
             self._finish(number)
 
     def _finish(self, number: int) -> None:
-        self._earn(ANSWER_EARNS)
+        self._earn(RESPONSE_EARNS)
         self._forget(number)
 
     def _forget(self, number: int) -> None:
         stream = self._streams.pop(number)
         self._blocked.pop(number, None)
-        self._expecting.pop(number, None)
+        self._window_requests.pop(number, None)
         self._pending_bytes -= stream.pending_bytes
-        if stream.expected:
-            self._expected_bytes -= stream.expected
-        if self._expecting:
+        if stream.extra_window:
+            self._extra_window_bytes -= stream.extra_window
+        if self._window_requests:
             self._grant()
 
     def _abandon(self, number: int) -> None:
@@ -791,26 +822,26 @@ class Http2Connection:
     def _spend(self, units: int) -> None:
         self._allowance -= units
         if self._allowance < 0:
-            raise Broken(
-                Code.ENHANCE_YOUR_CALM,
+            raise Http2Error(
+                ErrorCode.ENHANCE_YOUR_CALM,
                 "too many frames that bring no request forward",
             )
 
-    def _write(self, kind: Frame, flags: int, stream: int, body: bytes) -> None:
+    def _write(self, kind: FrameType, flags: int, stream: int, body: bytes) -> None:
         self._output.append(_frame(kind, flags, stream, body))
 
 
-_TAKE: dict[int, Callable[[Http2Connection, int, int, bytes], None]] = {
-    Frame.DATA: Http2Connection._take_data,  # noqa: SLF001  # The table of this class.
-    Frame.HEADERS: Http2Connection._take_headers,  # noqa: SLF001
-    Frame.PRIORITY: Http2Connection._take_priority,  # noqa: SLF001
-    Frame.RST_STREAM: Http2Connection._take_reset,  # noqa: SLF001
-    Frame.SETTINGS: Http2Connection._take_settings,  # noqa: SLF001
-    Frame.PUSH_PROMISE: Http2Connection._take_push,  # noqa: SLF001
-    Frame.PING: Http2Connection._take_ping,  # noqa: SLF001
-    Frame.GOAWAY: Http2Connection._take_goaway,  # noqa: SLF001
-    Frame.WINDOW_UPDATE: Http2Connection._take_window_update,  # noqa: SLF001
-    Frame.CONTINUATION: Http2Connection._take_continuation,  # noqa: SLF001
+_RECEIVE: dict[int, Callable[[Http2Connection, int, int, bytes], None]] = {
+    FrameType.DATA: Http2Connection._receive_data,  # noqa: SLF001  # The table of this class.
+    FrameType.HEADERS: Http2Connection._receive_headers,  # noqa: SLF001
+    FrameType.PRIORITY: Http2Connection._receive_priority,  # noqa: SLF001
+    FrameType.RST_STREAM: Http2Connection._receive_reset,  # noqa: SLF001
+    FrameType.SETTINGS: Http2Connection._receive_settings,  # noqa: SLF001
+    FrameType.PUSH_PROMISE: Http2Connection._receive_push,  # noqa: SLF001
+    FrameType.PING: Http2Connection._receive_ping,  # noqa: SLF001
+    FrameType.GOAWAY: Http2Connection._receive_goaway,  # noqa: SLF001
+    FrameType.WINDOW_UPDATE: Http2Connection._receive_window_update,  # noqa: SLF001
+    FrameType.CONTINUATION: Http2Connection._receive_continuation,  # noqa: SLF001
 }
 
 
@@ -841,5 +872,7 @@ def _without_padding(flags: int, body: bytes) -> bytes:
     if not flags & _PADDED:
         return body
     if not body or body[0] >= len(body):
-        raise Broken(Code.PROTOCOL_ERROR, "more padding than there is room for")
+        raise Http2Error(
+            ErrorCode.PROTOCOL_ERROR, "more padding than there is room for"
+        )
     return body[1 : len(body) - body[0]]

@@ -94,7 +94,7 @@ Run = tuple[int, int, int]
 """(base sequence, base offset, count) of messages that a producer sent in a row."""
 
 
-class Kind(IntEnum):
+class EntryKind(IntEnum):
     """What an entry says; a number is never used twice."""
 
     TOPIC_OPENED = 1
@@ -171,7 +171,7 @@ class ProducerSaved:
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class TopicSealed:
     """What is below *sealed_offset* stands in segments; the journal may forget it."""
 
     topic_id: TopicId
@@ -221,7 +221,7 @@ Entry = (
     | CursorSaved
     | ProducerOpened
     | ProducerSaved
-    | Sealed
+    | TopicSealed
     | TopicDeleted
     | SubscriptionDeleted
     | ProducerDeleted
@@ -315,7 +315,7 @@ def _encode_batch(
     length = _FRAME_AT + len(frame)
     head = bytearray(
         _BATCH_ENTRY.pack(
-            _ENTRY_MAGIC, 0, length, Kind.BATCH, position, synced, entry.topic_id
+            _ENTRY_MAGIC, 0, length, EntryKind.BATCH, position, synced, entry.topic_id
         )
     )
     crc = crc32c(frame[:_FRAME_CHECKED], crc32c(memoryview(head)[8:], seed))
@@ -356,7 +356,7 @@ def decode_entry(buffer: memoryview, position: int, seed: int) -> DecodedEntry:
             f"{len(buffer) - position} more"
         )
     checked_to = body_at + length
-    if kind == Kind.BATCH:
+    if kind == EntryKind.BATCH:
         checked_to = min(checked_to, body_at + _FRAME_AT + _FRAME_CHECKED)
     (expected,) = _CRC.unpack_from(buffer, position + 4)
     found = crc32c(buffer[position + _CHECKED_FROM : checked_to], seed)
@@ -445,11 +445,11 @@ def _decode_batch(body: memoryview) -> Batch:
     return Batch(TopicId(_TOPIC.unpack_from(body)[0]), frame)
 
 
-def _encode_opened(entry: TopicOpened) -> tuple[Kind, bytes]:
+def _encode_opened(entry: TopicOpened) -> tuple[EntryKind, bytes]:
     numbers = _OPENED.pack(
         entry.topic_id, entry.epoch, entry.end_offset, entry.sealed_offset
     )
-    return Kind.TOPIC_OPENED, numbers + entry.name.encode()
+    return EntryKind.TOPIC_OPENED, numbers + entry.name.encode()
 
 
 def _decode_opened(body: memoryview) -> TopicOpened:
@@ -463,18 +463,18 @@ def _decode_opened(body: memoryview) -> TopicOpened:
     )
 
 
-def _encode_cursor(entry: CursorSaved) -> tuple[Kind, bytes]:
+def _encode_cursor(entry: CursorSaved) -> tuple[EntryKind, bytes]:
     ranges, bit_maps = entry.cursor.done.parts()
     ids = entry.topic_id, entry.cursor.offset
     pairs = b"".join(_PAIR.pack(*each) for each in ranges)
     name = entry.subscription.encode()
     if not bit_maps:
-        return Kind.CURSOR, _CURSOR.pack(*ids, len(ranges)) + pairs + name
+        return EntryKind.CURSOR, _CURSOR.pack(*ids, len(ranges)) + pairs + name
     numbers = _CURSOR_MAPS.pack(*ids, len(ranges), len(bit_maps))
     maps = b"".join(
         _BIT_MAP.pack(origin, len(bits)) + bits for origin, bits in bit_maps
     )
-    return Kind.CURSOR_MAPS, numbers + pairs + maps + name
+    return EntryKind.CURSOR_MAPS, numbers + pairs + maps + name
 
 
 def _decode_cursor(body: memoryview) -> CursorSaved:
@@ -509,7 +509,7 @@ def _bit_map_at(body: memoryview, at: int) -> tuple[BitMap, int]:
     return (origin, bytes(_part(body, begin, begin + length))), begin + length
 
 
-def _encode_producer(entry: ProducerSaved) -> tuple[Kind, bytes]:
+def _encode_producer(entry: ProducerSaved) -> tuple[EntryKind, bytes]:
     numbers = _PRODUCER.pack(
         entry.topic_id,
         entry.producer_id,
@@ -518,7 +518,7 @@ def _encode_producer(entry: ProducerSaved) -> tuple[Kind, bytes]:
         len(entry.runs),
     )
     runs = b"".join(_RUN.pack(*each) for each in entry.runs)
-    return Kind.PRODUCER, numbers + runs + entry.name.encode()
+    return EntryKind.PRODUCER, numbers + runs + entry.name.encode()
 
 
 def _decode_producer(body: memoryview) -> ProducerSaved:
@@ -534,9 +534,9 @@ def _decode_producer(body: memoryview) -> ProducerSaved:
     )
 
 
-def _encode_producer_opened(entry: ProducerOpened) -> tuple[Kind, bytes]:
+def _encode_producer_opened(entry: ProducerOpened) -> tuple[EntryKind, bytes]:
     numbers = _PRODUCER_OPENED.pack(entry.topic_id, entry.producer_id, entry.epoch)
-    return Kind.PRODUCER_OPENED, numbers + entry.name.encode()
+    return EntryKind.PRODUCER_OPENED, numbers + entry.name.encode()
 
 
 def _decode_producer_opened(body: memoryview) -> ProducerOpened:
@@ -549,26 +549,26 @@ def _decode_producer_opened(body: memoryview) -> ProducerOpened:
     )
 
 
-def _encode_sealed(entry: Sealed) -> tuple[Kind, bytes]:
-    return Kind.SEALED, _SEALED.pack(entry.topic_id, entry.sealed_offset)
+def _encode_sealed(entry: TopicSealed) -> tuple[EntryKind, bytes]:
+    return EntryKind.SEALED, _SEALED.pack(entry.topic_id, entry.sealed_offset)
 
 
-def _decode_sealed(body: memoryview) -> Sealed:
+def _decode_sealed(body: memoryview) -> TopicSealed:
     topic_id, sealed_offset = _SEALED.unpack(body)
-    return Sealed(TopicId(topic_id), Offset(sealed_offset))
+    return TopicSealed(TopicId(topic_id), Offset(sealed_offset))
 
 
-def _encode_topic_deleted(entry: TopicDeleted) -> tuple[Kind, bytes]:
-    return Kind.TOPIC_DELETED, _TOPIC.pack(entry.topic_id)
+def _encode_topic_deleted(entry: TopicDeleted) -> tuple[EntryKind, bytes]:
+    return EntryKind.TOPIC_DELETED, _TOPIC.pack(entry.topic_id)
 
 
 def _decode_topic_deleted(body: memoryview) -> TopicDeleted:
     return TopicDeleted(TopicId(_TOPIC.unpack(body)[0]))
 
 
-def _encode_subscription_deleted(entry: SubscriptionDeleted) -> tuple[Kind, bytes]:
+def _encode_subscription_deleted(entry: SubscriptionDeleted) -> tuple[EntryKind, bytes]:
     body = _TOPIC.pack(entry.topic_id) + entry.subscription.encode()
-    return Kind.SUBSCRIPTION_DELETED, body
+    return EntryKind.SUBSCRIPTION_DELETED, body
 
 
 def _decode_subscription_deleted(body: memoryview) -> SubscriptionDeleted:
@@ -576,8 +576,8 @@ def _decode_subscription_deleted(body: memoryview) -> SubscriptionDeleted:
     return SubscriptionDeleted(topic_id, _text(body[_TOPIC.size :]))
 
 
-def _encode_producer_deleted(entry: ProducerDeleted) -> tuple[Kind, bytes]:
-    return Kind.PRODUCER_DELETED, _TOPIC.pack(entry.topic_id) + entry.name.encode()
+def _encode_producer_deleted(entry: ProducerDeleted) -> tuple[EntryKind, bytes]:
+    return EntryKind.PRODUCER_DELETED, _TOPIC.pack(entry.topic_id) + entry.name.encode()
 
 
 def _decode_producer_deleted(body: memoryview) -> ProducerDeleted:
@@ -585,16 +585,16 @@ def _decode_producer_deleted(body: memoryview) -> ProducerDeleted:
     return ProducerDeleted(topic_id, _text(body[_TOPIC.size :]))
 
 
-def _encode_metadata_revision(entry: MetadataRevision) -> tuple[Kind, bytes]:
-    return Kind.METADATA_REVISION, _COUNT.pack(entry.revision)
+def _encode_metadata_revision(entry: MetadataRevision) -> tuple[EntryKind, bytes]:
+    return EntryKind.METADATA_REVISION, _COUNT.pack(entry.revision)
 
 
 def _decode_metadata_revision(body: memoryview) -> MetadataRevision:
     return MetadataRevision(_COUNT.unpack(body)[0])
 
 
-def _encode_snapshot_end(entry: SnapshotEnd) -> tuple[Kind, bytes]:
-    return Kind.SNAPSHOT_END, _COUNT.pack(entry.count)
+def _encode_snapshot_end(entry: SnapshotEnd) -> tuple[EntryKind, bytes]:
+    return EntryKind.SNAPSHOT_END, _COUNT.pack(entry.count)
 
 
 def _decode_snapshot_end(body: memoryview) -> SnapshotEnd:
@@ -611,12 +611,12 @@ def _part(body: memoryview, base: int, end: int) -> memoryview:
     return body[base:end]
 
 
-_ENCODE: dict[type, Callable[[Any], tuple[Kind, bytes]]] = {
+_ENCODE: dict[type, Callable[[Any], tuple[EntryKind, bytes]]] = {
     TopicOpened: _encode_opened,
     CursorSaved: _encode_cursor,
     ProducerSaved: _encode_producer,
     ProducerOpened: _encode_producer_opened,
-    Sealed: _encode_sealed,
+    TopicSealed: _encode_sealed,
     TopicDeleted: _encode_topic_deleted,
     SubscriptionDeleted: _encode_subscription_deleted,
     ProducerDeleted: _encode_producer_deleted,
@@ -625,16 +625,16 @@ _ENCODE: dict[type, Callable[[Any], tuple[Kind, bytes]]] = {
 }
 
 _DECODE: dict[int, Callable[[memoryview], Entry]] = {
-    Kind.TOPIC_OPENED: _decode_opened,
-    Kind.BATCH: _decode_batch,
-    Kind.CURSOR: _decode_cursor,
-    Kind.CURSOR_MAPS: _decode_cursor_maps,
-    Kind.PRODUCER: _decode_producer,
-    Kind.PRODUCER_OPENED: _decode_producer_opened,
-    Kind.SEALED: _decode_sealed,
-    Kind.TOPIC_DELETED: _decode_topic_deleted,
-    Kind.SUBSCRIPTION_DELETED: _decode_subscription_deleted,
-    Kind.PRODUCER_DELETED: _decode_producer_deleted,
-    Kind.METADATA_REVISION: _decode_metadata_revision,
-    Kind.SNAPSHOT_END: _decode_snapshot_end,
+    EntryKind.TOPIC_OPENED: _decode_opened,
+    EntryKind.BATCH: _decode_batch,
+    EntryKind.CURSOR: _decode_cursor,
+    EntryKind.CURSOR_MAPS: _decode_cursor_maps,
+    EntryKind.PRODUCER: _decode_producer,
+    EntryKind.PRODUCER_OPENED: _decode_producer_opened,
+    EntryKind.SEALED: _decode_sealed,
+    EntryKind.TOPIC_DELETED: _decode_topic_deleted,
+    EntryKind.SUBSCRIPTION_DELETED: _decode_subscription_deleted,
+    EntryKind.PRODUCER_DELETED: _decode_producer_deleted,
+    EntryKind.METADATA_REVISION: _decode_metadata_revision,
+    EntryKind.SNAPSHOT_END: _decode_snapshot_end,
 }

@@ -76,7 +76,7 @@ _ENTRY = struct.Struct("<4sIIB3xQ")
 _CHECKED_FROM = 8
 _TOPIC = struct.Struct("<IIQ")
 _BATCH = struct.Struct("<II")
-_FINISHED = struct.Struct("<QQ")
+_PART_END = struct.Struct("<QQ")
 _FRAME_AT = _BATCH.size
 _FRAME_CHECKED = 20
 _CRC = struct.Struct("<I")
@@ -84,12 +84,12 @@ assert _HEADER.size == HEADER_BYTES
 assert _ENTRY.size == ENTRY_HEADER_BYTES
 
 
-class Kind(IntEnum):
+class EntryKind(IntEnum):
     """What an entry says; a number is never used twice."""
 
     TOPIC = 1
     BATCH = 2
-    FINISHED = 3
+    PART_END = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +141,14 @@ class Batch(NamedTuple):
     frame: BatchFrame
 
 
-class Finished(NamedTuple):
+class PartEnd(NamedTuple):
     """The part is complete, and has so much."""
 
     batch_count: int
     message_count: int
 
 
-Entry = Topic | Batch | Finished
+Entry = Topic | Batch | PartEnd
 
 
 def decode_file_header(buffer: Buffer) -> tuple[FileHeader, int]:
@@ -190,12 +190,12 @@ def decode_file_header(buffer: Buffer) -> tuple[FileHeader, int]:
 def encode_topic(topic: Topic, position: int, seed: int) -> bytes:
     """The entry that names *topic*, to be written at *position*."""
     fixed = _TOPIC.pack(topic.number, 0, topic.topic_id)
-    return _encode(Kind.TOPIC, fixed + topic.name.encode(), position, seed)
+    return _encode(EntryKind.TOPIC, fixed + topic.name.encode(), position, seed)
 
 
-def encode_finished(finished: Finished, position: int, seed: int) -> bytes:
+def encode_part_end(end: PartEnd, position: int, seed: int) -> bytes:
     """The last entry of a complete part, to be written at *position*."""
-    return _encode(Kind.FINISHED, _FINISHED.pack(*finished), position, seed)
+    return _encode(EntryKind.PART_END, _PART_END.pack(*end), position, seed)
 
 
 def encode_batch(
@@ -208,7 +208,7 @@ def encode_batch(
     """
     buffer = frame.buffer
     length = _FRAME_AT + len(buffer)
-    head = _ENTRY.pack(_ENTRY_MAGIC, 0, length, Kind.BATCH, position)
+    head = _ENTRY.pack(_ENTRY_MAGIC, 0, length, EntryKind.BATCH, position)
     fixed = _BATCH.pack(topic, 0)
     crc = crc32c(fixed, crc32c(head[_CHECKED_FROM:], seed))
     crc = crc32c(bytes(buffer[:_FRAME_CHECKED]), crc)
@@ -255,7 +255,7 @@ def _read_entry(
     if length > BODY_BYTES_MAX or end > len(buffer):
         raise CorruptStage(f"the entry at {position} is cut short")
     body = buffer[at : at + length]
-    summed = body if kind != Kind.BATCH else body[: _FRAME_AT + _FRAME_CHECKED]
+    summed = body if kind != EntryKind.BATCH else body[: _FRAME_AT + _FRAME_CHECKED]
     head = buffer[position + _CHECKED_FROM : at]
     if crc32c(summed, crc32c(head, seed)) != crc:
         raise CorruptStage(f"the entry at {position} does not match its checksum")
@@ -265,14 +265,14 @@ def _read_entry(
 def _decode(kind: int, body: memoryview, position: int) -> Entry:
     # It matches its checksum, so only another program can have written nonsense.
     try:
-        if kind == Kind.BATCH:
+        if kind == EntryKind.BATCH:
             topic, _ = _BATCH.unpack_from(body)
             return Batch(topic, batches.decode(body[_FRAME_AT:]))
-        if kind == Kind.TOPIC:
+        if kind == EntryKind.TOPIC:
             number, _, topic_id = _TOPIC.unpack_from(body)
             return Topic(number, TopicId(topic_id), str(body[_TOPIC.size :], "utf-8"))
-        if kind == Kind.FINISHED:
-            return Finished(*_FINISHED.unpack_from(body))
+        if kind == EntryKind.PART_END:
+            return PartEnd(*_PART_END.unpack_from(body))
     except (struct.error, UnicodeDecodeError, CorruptBatch) as error:
         raise CorruptStage(f"the entry at {position} is damaged: {error}") from error
     raise CorruptStage(f"the entry at {position} is of the unknown kind {kind}")
@@ -321,7 +321,7 @@ class PartContent:
                     raise CorruptStage("a batch does not continue its topic")
                 self.message_counts[topic] += frame.count
                 self.batch_count += 1
-            case Finished(batch_count, message_count):
+            case PartEnd(batch_count, message_count):
                 if (batch_count, message_count) != (
                     self.batch_count,
                     self.message_count,
@@ -352,7 +352,7 @@ def read_part(buffer: memoryview, *, verifies: bool) -> PartContent:
     return content
 
 
-def _encode(kind: Kind, body: bytes, position: int, seed: int) -> bytes:
+def _encode(kind: EntryKind, body: bytes, position: int, seed: int) -> bytes:
     head = _ENTRY.pack(_ENTRY_MAGIC, 0, len(body), kind, position)
     crc = crc32c(body, crc32c(head[_CHECKED_FROM:], seed))
     return _padded(head[:4] + _CRC.pack(crc) + head[8:] + body)

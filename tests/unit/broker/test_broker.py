@@ -83,7 +83,7 @@ def test_a_subscription_that_retention_overtook_is_told_once_and_goes_on():
             for payload in (b"a", b"b", b"c"):
                 await published(client, payload)
                 await storage.seal(topic.topic_id)
-            await storage.retain(topic.topic_id)
+            await storage.apply_retention(topic.topic_id)
             assert (await client.describe_topic(TOPIC)).base_offset == 2
             with pytest.raises(pydanube.OffsetDropped, match="that is there is 2"):
                 async with client.consumer(TOPIC, subscription="s") as consumer:

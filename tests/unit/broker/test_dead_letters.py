@@ -422,7 +422,7 @@ def test_a_message_that_cannot_be_read_does_not_keep_the_others():
         await reader.first(2)
         [segment] = topic.log.segments
         cache = topic.log._cache
-        cache._kept.clear()
+        cache._cached.clear()
         await cache._objects.delete(segment.object_name)
         subscription.nack([(0, 2)])
         assert [each[0] for each in await dead(broker, 1)] == [b"whole"]

@@ -101,7 +101,7 @@ def test_a_message_alone_is_the_plainest_of_batches():
     async def test(broker, topic):
         await offsets(publish(broker, topic, message(b"a")))
         (frame,) = frames_in(topic)
-        assert frame.find_small().payloads() == [b"a"]
+        assert frame.decode_small_batch().payloads() == [b"a"]
         frame.verify()
 
     gathers(test)

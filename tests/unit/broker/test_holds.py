@@ -4,7 +4,7 @@ import pytest
 
 from pydanube.broker.holds import HOLDS_MAX
 from pydanube.model.errors import InvalidRequest, NotFound, TopicHeld, TopicNotFound
-from pydanube.storage.replacing import Offered
+from pydanube.storage.replacement import Replacement
 from support.brokers import (
     A_NOW_US,
     A_TOPIC,
@@ -89,7 +89,7 @@ def test_segments_are_replaced_only_of_the_topic_that_was_meant():
             old = [each.object_name for each in topic.segments]
             with pytest.raises(TopicNotFound, match="created again"):
                 await broker.replace_segments(A_TOPIC, 99, old, [offered])
-            assert isinstance(offered, Offered)
+            assert isinstance(offered, Replacement)
             removed = await broker.replace_segments(
                 A_TOPIC, topic.topic_id, old, [offered]
             )

@@ -640,7 +640,7 @@ def name_of(topic, index):
 def let_it_read_again(topic):
     """As if the time of the next attempt had come."""
     cache = topic.log._cache
-    cache._kept.clear()
+    cache._cached.clear()
     for error in cache._failed.values():
         error.retry_at = 0.0
 
@@ -812,7 +812,7 @@ def test_a_redelivery_that_cannot_be_read_any_more_is_skipped():
         reader, _ = attach(subscription)
         await reader.first(5)
         objects.damage(name_of(topic, 0))
-        topic.log._cache._kept.clear()
+        topic.log._cache._cached.clear()
         subscription.nack([(0, 2)])
         assert (await reader.offsets(6))[-1] == 1
         subscription.ack([(1, 5)], 0)

@@ -15,9 +15,9 @@ from pydanube.wire.journal_format import (
     CursorSaved,
     CursorState,
     FileHeader,
-    Sealed,
     SubscriptionDeleted,
     TopicOpened,
+    TopicSealed,
 )
 from support.batches import frame_of
 from support.recording_files import RecordingFiles
@@ -172,7 +172,7 @@ def test_a_snapshot_larger_than_a_file_does_not_roll_for_ever(files):
             await journal.sync()
             before = journal.file_count
             for _ in range(10):
-                journal.append(Sealed(1, 0), None)
+                journal.append(TopicSealed(1, 0), None)
                 await journal.sync()
             assert journal.file_count <= before + 1
 
@@ -250,7 +250,7 @@ def test_on_a_full_disk_the_reserve_serves_cursors_and_deletions():
     async def run():
         disk = SmallDisk(4096)
         reserve = Reserve(disk, 2048)
-        disk.occupy(2048)
+        disk.allocate(2048)
         config = JournalConfig()
         told = {}
 
@@ -301,7 +301,7 @@ def test_an_exhausted_reserve_refuses_cursors_too():
     async def run():
         disk = SmallDisk(2048)
         reserve = Reserve(disk, 1024)
-        disk.occupy(1024)
+        disk.allocate(1024)
         saved = CursorSaved(1, "s", CursorState(1, RangeSet()))
         async with open_journal(
             disk.files, JournalConfig(), reserve=reserve

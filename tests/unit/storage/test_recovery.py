@@ -6,9 +6,9 @@ from pydanube.storage.state import JournalState
 from pydanube.wire.journal_format import (
     Batch,
     FileHeader,
-    Sealed,
     SnapshotEnd,
     TopicOpened,
+    TopicSealed,
     encode_entry,
 )
 from support.batches import frame_of
@@ -86,7 +86,7 @@ def test_batches_of_all_files_come_back_in_order():
 
 def test_any_suffix_of_the_files_is_a_journal():
     files = three_files()
-    files.add(Sealed(1, 8))
+    files.add(TopicSealed(1, 8))
     del files.data[1], files.data[2]
     recovery = files.recover()
     assert recovery.state == files.state
@@ -145,7 +145,7 @@ def test_a_last_file_without_a_head_is_to_be_removed(length):
     files = three_files()
     del files.data[4][length:]
     recovery = files.recover()
-    assert recovery.unborn == file_name(4)
+    assert recovery.headless_file == file_name(4)
     assert [file.number for file in recovery.files] == [1, 2, 3]
     assert recovery.state.topics[1].end_offset == 12
 
@@ -165,7 +165,7 @@ def test_a_journal_that_was_never_born_begins_anew(length):
     files.begin()
     del files.data[1][length:]
     recovery = files.recover()
-    assert recovery.unborn == file_name(1)
+    assert recovery.headless_file == file_name(1)
     assert recovery.journal_id is None
     assert not recovery.files
 

@@ -53,18 +53,18 @@ def test_a_reserve_file_occupies_what_it_says(tmp_path):
     file = ReserveFile(tmp_path / "reserve")
     assert file.free_bytes() > 0
     for byte_count in (2 * MIB, MIB):
-        file.occupy(byte_count)
+        file.allocate(byte_count)
         found = (tmp_path / "reserve").stat()
         assert found.st_size == byte_count
         assert found.st_blocks * 512 >= byte_count
         assert found.st_mode & 0o777 == 0o600
-    file.vacate()
-    file.vacate()
+    file.free()
+    file.free()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_reserve_file_that_does_not_fit_leaves_nothing(tmp_path):
     file = ReserveFile(tmp_path / "reserve")
     with pytest.raises(OSError, match=r"space|large"):
-        file.occupy(1 << 60)
+        file.allocate(1 << 60)
     assert list(tmp_path.iterdir()) == []

@@ -5,7 +5,7 @@ import pytest
 from pydanube.model.errors import ObjectsUnavailable, Overloaded, TopicFenced
 from pydanube.model.policy import Retention, TopicPolicy
 from pydanube.storage.config import JournalConfig, StorageConfig
-from pydanube.storage.sealing import TailLoad, plan_seals
+from pydanube.storage.sealing import SealCandidate, plan_seals
 from support.batches import frame_of, payloads_of
 from support.storages import A_NOW_US, World, open_topic, publish, read_all, until
 
@@ -16,7 +16,7 @@ CONFIG = StorageConfig(
 
 def plan(*loads, now=0.0, tail_bytes=0, journal_bytes=0):
     return plan_seals(
-        [TailLoad(*load) for load in loads],
+        [SealCandidate(*load) for load in loads],
         now=now,
         tail_bytes=tail_bytes,
         tail_bytes_max=CONFIG.tail_bytes_max,
@@ -372,10 +372,10 @@ def test_retention_drops_whole_segments():
         for at in range(3):
             await publish(log, b"a", time=A_NOW_US + at * 60_000_000)
             await storage.seal(1)
-        await storage.retain(1)
+        await storage.apply_retention(1)
         assert log.base_offset == 0
         world.wall = A_NOW_US + 121_000_000
-        await storage.retain(1)
+        await storage.apply_retention(1)
         assert log.base_offset == 2
         assert await world.manifest.load(1) == log.segments
         assert await world.objects.names("") == [log.segments[0].object_name]

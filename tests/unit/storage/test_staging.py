@@ -14,7 +14,7 @@ from pydanube.storage.staging import (
     number_of,
     open_staged_files,
 )
-from pydanube.wire.staging_format import FileHeader, Finished
+from pydanube.wire.staging_format import FileHeader, PartEnd
 from support.batches import frame_of, payloads_of
 from support.recording_files import RecordingFiles
 from support.storages import until
@@ -48,7 +48,7 @@ async def write_part(parts, *batches):
     for payloads in batches:
         assert await append(file, payloads, count) is None
         count += len(payloads)
-    await file.finish(Finished(len(batches), count))
+    await file.finish(PartEnd(len(batches), count))
     return file.header.number
 
 
@@ -104,7 +104,7 @@ def test_a_part_that_is_not_finished_goes_on_behind_its_last_whole_entry(files):
         assert found.content.damage is not None
         file = parts.reopen(found)
         await append(file, [b"2"], 1)
-        await file.finish(Finished(2, 2))
+        await file.finish(PartEnd(2, 2))
         number = file.header.number
         assert (await parts.verify(number)).damage is None
         assert await read_all(parts, number) == [b"1", b"2"]
@@ -139,7 +139,7 @@ def test_what_is_appended_together_is_written_in_one_call():
             frame = frame_of([b"m"], base_sequence=sequence)
             file.append_batch(0, frame, told.append)
         assert parts.pending_bytes == file.byte_count
-        await file.finish(Finished(10, 10))
+        await file.finish(PartEnd(10, 10))
         assert told == [None] * 10
         kinds = [each.kind for each in files.operations]
         assert kinds == ["create", "write", "sync", "sync_directory"]
@@ -175,7 +175,7 @@ def test_a_failure_ends_the_file_and_its_removal_frees_the_disk(kind, number, er
         said = await append(file, [b"1"])
         assert type(said) is (type(None) if kind == "sync" else error)
         with pytest.raises(error):
-            await file.finish(Finished(1, 1))
+            await file.finish(PartEnd(1, 1))
         is_failing = False
         assert type(await append(file, [b"2"], 1)) is error
         await file.drop()

@@ -9,10 +9,10 @@ from pydanube.wire.journal_format import (
     CursorState,
     ProducerDeleted,
     ProducerOpened,
-    Sealed,
     SubscriptionDeleted,
     TopicDeleted,
     TopicOpened,
+    TopicSealed,
 )
 from support.batches import frame_of
 
@@ -98,7 +98,7 @@ def test_what_comes_after_a_topic_was_deleted_says_nothing():
     late = [
         batch(state),
         CursorSaved(1, "s", CursorState(3)),
-        Sealed(1, 1),
+        TopicSealed(1, 1),
         ProducerOpened(topic_id=1, name="p", producer_id=1, epoch=1),
     ]
     state.apply(TopicDeleted(1))
@@ -109,5 +109,5 @@ def test_what_comes_after_a_topic_was_deleted_says_nothing():
 
 def test_sealing_never_goes_back():
     state = opened(5)
-    state.apply(Sealed(1, 3))
+    state.apply(TopicSealed(1, 3))
     assert state.topics[1].sealed_offset == 5

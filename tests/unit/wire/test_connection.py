@@ -3,8 +3,14 @@ import pytest
 from pydanube.model.batch import batch_of
 from pydanube.model.errors import ProtocolViolation
 from pydanube.wire.batches import Codec, encode
-from pydanube.wire.connection import State, StreamConnection
-from pydanube.wire.frames import FRAME_BYTES_MAX, GREETING_BYTES_MAX, Kind, Side, header
+from pydanube.wire.connection import ConnectionState, StreamConnection
+from pydanube.wire.frames import (
+    FRAME_BYTES_MAX,
+    HANDSHAKE_BYTES_MAX,
+    Kind,
+    Side,
+    header,
+)
 from pydanube.wire.pb import stream_pb2 as pb
 from support.streams import batch_frame, greeted, hello, opened
 
@@ -16,8 +22,8 @@ def publish(client: StreamConnection, channel: int = 1) -> bytes:
 def test_a_greeting_opens_both_sides():
     client, broker = greeted()
 
-    assert client.state is State.OPEN
-    assert broker.state is State.OPEN
+    assert client.state is ConnectionState.OPEN
+    assert broker.state is ConnectionState.OPEN
 
 
 def test_before_the_greeting_a_broker_takes_nothing_else():
@@ -26,7 +32,7 @@ def test_before_the_greeting_a_broker_takes_nothing_else():
     with pytest.raises(ProtocolViolation, match="before the greeting"):
         broker.feed(header(Kind.PING, 0, 1, 0))
 
-    assert broker.state is State.CLOSED
+    assert broker.state is ConnectionState.CLOSED
 
 
 def test_a_client_must_wait_for_the_welcome():
@@ -44,7 +50,7 @@ def test_long_frames_are_refused_until_the_client_is_known():
 
     newcomer = StreamConnection(Side.BROKER)
     with pytest.raises(ProtocolViolation, match="allowed are"):
-        newcomer.feed(header(Kind.HELLO, 0, 1, GREETING_BYTES_MAX))
+        newcomer.feed(header(Kind.HELLO, 0, 1, HANDSHAKE_BYTES_MAX))
 
 
 def test_a_second_greeting_is_refused():

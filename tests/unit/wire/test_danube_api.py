@@ -7,7 +7,7 @@ import pytest
 from pydanube.model.batch import Column, batch_of
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import DispatchMode, ProducerAccess, SubscriptionType
-from pydanube.wire.batches import BatchHeader, encode, encode_few
+from pydanube.wire.batches import BatchHeader, encode, encode_payloads
 from pydanube.wire.danube_api import (
     BINARY_KEY_ATTRIBUTE,
     access_from_wire,
@@ -43,7 +43,7 @@ def sent(frame) -> list[pb.StreamMessage]:
 
 
 def test_one_message_has_everything_a_client_looks_at():
-    [message] = sent(encode_few([b"hello"], header()))
+    [message] = sent(encode_payloads([b"hello"], header()))
     assert message == pb.StreamMessage(
         request_id=40,
         msg_id=pb.MsgID(
@@ -58,7 +58,7 @@ def test_one_message_has_everything_a_client_looks_at():
 def test_message_of_a_non_reliable_topic_has_offset_zero():
     for payloads in ([b"alone"], [b"one", b"two", b"three"]):
         messages = messages_to_wire(
-            encode_few(payloads, header()),
+            encode_payloads(payloads, header()),
             topic=TOPIC,
             broker_url=URL,
             producer_id_of=len,
@@ -70,7 +70,7 @@ def test_message_of_a_non_reliable_topic_has_offset_zero():
 
 def test_what_a_message_does_not_have_is_absent():
     frames = [
-        encode_few([b"hello"], header()),
+        encode_payloads([b"hello"], header()),
         encode(batch_of([b"hello"], attributes=[{"a": "b"}]), header()),
     ]
     for frame in frames:
@@ -81,7 +81,7 @@ def test_what_a_message_does_not_have_is_absent():
 
 def test_a_schema_is_there_if_the_batch_has_one():
     for frame in (
-        encode_few([b"hello"], header(schema_id=7, schema_version=2)),
+        encode_payloads([b"hello"], header(schema_id=7, schema_version=2)),
         encode(batch_of([b"a"], keys=[b"k"]), header(schema_id=7, schema_version=2)),
     ):
         [message] = sent(frame)
@@ -128,7 +128,7 @@ def test_a_key_that_is_no_text_travels_beside():
 
 
 def test_a_time_before_1970_is_sent_as_1970():
-    [message] = sent(encode_few([b"a"], header(first_publish_time=-1_000_000)))
+    [message] = sent(encode_payloads([b"a"], header(first_publish_time=-1_000_000)))
     assert message.publish_time == 0
 
 

@@ -8,17 +8,17 @@ import tracemalloc
 import pytest
 
 from pydanube.wire.grpc import (
-    UNDERSTOOD_MAX,
-    UNREAD_ANSWERS_BYTES_MAX,
-    Cancelled,
-    Finished,
+    PARSED_REQUESTS_MAX,
+    UNREAD_RESPONSE_BYTES_MAX,
+    CallCancelled,
+    CallStarted,
     GrpcConnection,
-    Message,
-    Started,
+    HalfClosed,
+    MessageReceived,
     StatusCode,
-    Written,
+    WriteCompleted,
 )
-from pydanube.wire.http2 import STREAM_WINDOW, Broken, Frame
+from pydanube.wire.http2 import STREAM_WINDOW, FrameType, Http2Error
 from support.http2_frames import (
     REQUEST,
     data,
@@ -45,14 +45,14 @@ def message(payload: bytes, *, flag: int = 0) -> bytes:
     return struct.pack(">BI", flag, len(payload)) + payload
 
 
-def started(number: int = 1, timeout_s: float | None = None, **metadata) -> Started:
-    return Started(number, METHOD, {"te": "trailers", **metadata}, timeout_s)
+def started(number: int = 1, timeout_s: float | None = None, **metadata) -> CallStarted:
+    return CallStarted(number, METHOD, {"te": "trailers", **metadata}, timeout_s)
 
 
 def answer_of(grpc: GrpcConnection) -> tuple[dict[str, str], bytes]:
     """The headers and the data of what was answered."""
     frames = sent(grpc.http2)
-    body = b"".join(each.body for each in frames if each.kind is Frame.DATA)
+    body = b"".join(each.body for each in frames if each.kind is FrameType.DATA)
     return headers_of(frames), body
 
 
@@ -64,10 +64,10 @@ def test_a_call_is_a_method_and_its_messages():
     body = message(b"one") + message(b"") + message(b"three")
     assert grpc.receive(request(1) + data(1, body, ends=True)) == [
         started(),
-        Message(1, b"one"),
-        Message(1, b""),
-        Message(1, b"three"),
-        Finished(1),
+        MessageReceived(1, b"one"),
+        MessageReceived(1, b""),
+        MessageReceived(1, b"three"),
+        HalfClosed(1),
     ]
 
 
@@ -80,8 +80,8 @@ def test_a_message_may_come_in_pieces():
         for at in range(len(body))
         for event in grpc.receive(data(1, body[at:][:1]))
     ]
-    assert events == [Message(1, b"hello"), Message(1, b"world")]
-    assert grpc.receive(data(1, b"", ends=True)) == [Finished(1)]
+    assert events == [MessageReceived(1, b"hello"), MessageReceived(1, b"world")]
+    assert grpc.receive(data(1, b"", ends=True)) == [HalfClosed(1)]
 
 
 def test_memory_of_a_message_is_proportional_to_its_bytes():
@@ -103,18 +103,18 @@ def test_long_headers_are_not_remembered():
     for number in range(10):
         headers = (*REQUEST, (b"x-long", b"%d" % number * 3000))
         grpc.receive(request(2 * number + 1, headers=headers))
-    assert not grpc._understood
+    assert not grpc._parsed_requests
     assert not grpc.http2._valid
 
 
 def test_answers_that_nobody_reads_are_bounded():
     grpc = connection(window=0)
-    large = bytes(UNREAD_ANSWERS_BYTES_MAX // 4)
+    large = bytes(UNREAD_RESPONSE_BYTES_MAX // 4)
     streams = (1, 3, 5, 7, 9)
     grpc.receive(b"".join(request(stream, ends=True) for stream in streams))
     for stream in streams:
         grpc.answer(stream, large)
-    assert grpc.http2.pending_bytes <= UNREAD_ANSWERS_BYTES_MAX
+    assert grpc.http2.pending_bytes <= UNREAD_RESPONSE_BYTES_MAX
     answered = [each for each in sent(grpc.http2) if each.stream == 9]
     assert headers_of(answered)["grpc-status"] == str(
         int(StatusCode.RESOURCE_EXHAUSTED)
@@ -122,7 +122,7 @@ def test_answers_that_nobody_reads_are_bounded():
 
 
 def test_a_call_without_a_message_is_told():
-    assert connection().receive(request(1, ends=True)) == [started(), Finished(1)]
+    assert connection().receive(request(1, ends=True)) == [started(), HalfClosed(1)]
 
 
 def test_headers_are_metadata():
@@ -158,7 +158,7 @@ def test_a_timeout_is_in_one_of_six_units(text, timeout_s):
 
 def test_headers_of_all_kinds_are_understood_however_many_there_are():
     grpc = connection()
-    for number in range(2 * UNDERSTOOD_MAX):
+    for number in range(2 * PARSED_REQUESTS_MAX):
         headers = (*REQUEST, (b"x-number", b"%d" % number))
         [event] = grpc.receive(request(2 * number + 1, headers=headers))
         assert event.metadata["x-number"] == str(number)
@@ -176,7 +176,7 @@ def test_what_is_not_grpc_is_told_what_this_is():
 def test_a_call_that_is_taken_back_is_gone():
     grpc = connection()
     grpc.receive(request(1))
-    assert grpc.receive(reset(1)) == [Cancelled(1)]
+    assert grpc.receive(reset(1)) == [CallCancelled(1)]
     assert grpc.call_count == 0
     grpc.answer(1, b"x")
     grpc.begin(1)
@@ -207,7 +207,7 @@ def test_a_stream_of_answers_ends_with_a_status():
     grpc = connection()
     grpc.receive(request(1) + data(1, message(b"x"), ends=True))
     grpc.begin(1)
-    assert [each.kind for each in sent(grpc.http2)] == [Frame.HEADERS]
+    assert [each.kind for each in sent(grpc.http2)] == [FrameType.HEADERS]
     assert grpc.write(1, b"one")
     assert grpc.write(1, b"two")
     grpc.finish(1, StatusCode.UNAVAILABLE, "stopping")
@@ -245,14 +245,14 @@ def test_who_waits_is_told_when_all_is_written():
     grpc = connection(window=8)
     grpc.receive(request(1, ends=True))
     assert not grpc.write(1, b"hello")
-    assert grpc.receive(window(1, 100)) == [Written(1)]
+    assert grpc.receive(window(1, 100)) == [WriteCompleted(1)]
 
 
 def test_a_call_may_end_without_a_status():
     grpc = connection()
     grpc.receive(request(1))
     grpc.cancel(1)
-    assert [each.kind for each in sent(grpc.http2)] == [Frame.RST_STREAM]
+    assert [each.kind for each in sent(grpc.http2)] == [FrameType.RST_STREAM]
 
 
 # Limits.
@@ -262,7 +262,7 @@ def test_a_message_that_is_too_long_is_refused_before_it_comes():
     grpc = connection(message_bytes_max=1000)
     grpc.receive(request(1))
     prefix = struct.pack(">BI", 0, 1001)
-    assert grpc.receive(data(1, prefix)) == [Cancelled(1)]
+    assert grpc.receive(data(1, prefix)) == [CallCancelled(1)]
     headers, _ = answer_of(grpc)
     assert headers["grpc-status"] == str(int(StatusCode.INVALID_ARGUMENT))
     assert headers["grpc-message"] == "Message size 1001 exceeds maximum allowed 1000"
@@ -280,9 +280,9 @@ def test_a_long_message_is_let_in():
     for _ in range(15):
         assert grpc.receive(data(1, bytes(size // 15))) in (
             [],
-            [Message(1, bytes(size))],
+            [MessageReceived(1, bytes(size))],
         )
-    assert grpc.receive(data(1, b"", ends=True)) == [Finished(1)]
+    assert grpc.receive(data(1, b"", ends=True)) == [HalfClosed(1)]
 
 
 def test_who_streams_requests_may_go_on_when_they_were_dealt_with():
@@ -305,11 +305,11 @@ def test_who_streams_requests_may_go_on_when_they_were_dealt_with():
 def test_a_malformed_body_is_refused(body, status):
     grpc = connection()
     events = grpc.receive(request(1) + data(1, body, ends=True))
-    assert events == [started(), Cancelled(1)]
+    assert events == [started(), CallCancelled(1)]
     headers, _ = answer_of(grpc)
     assert headers["grpc-status"] == str(int(status))
 
 
 def test_what_is_not_http2_is_refused():
-    with pytest.raises(Broken):
-        connection().receive(frame(Frame.DATA, 0, 0, b"x"))
+    with pytest.raises(Http2Error):
+        connection().receive(frame(FrameType.DATA, 0, 0, b"x"))

@@ -10,21 +10,21 @@ from pydanube.wire.hpack import encode_headers
 from pydanube.wire.http2 import (
     ALLOWANCE,
     ALLOWANCE_MAX,
-    ANSWERS_BYTES_MAX,
     CONNECTION_WINDOW,
-    EXPECTED_BYTES_MAX,
+    EXTRA_WINDOW_BYTES_MAX,
     FRAME_BYTES_MAX,
+    PENDING_BYTES_MAX,
     PREFACE,
     STREAM_WINDOW,
     STREAMS_MAX,
-    Broken,
-    Code,
-    Data,
-    Frame,
+    DataReceived,
+    ErrorCode,
+    FrameType,
     Http2Connection,
-    Opened,
-    Reset,
-    Sent,
+    Http2Error,
+    RequestReceived,
+    SendCompleted,
+    StreamReset,
 )
 from support.http2_frames import (
     ACK,
@@ -51,11 +51,11 @@ END = encode_headers([(b"grpc-status", b"0")])
 
 def refused(connection, received, code) -> None:
     """The bytes break the connection, and the peer is told so."""
-    with pytest.raises(Broken) as caught:
+    with pytest.raises(Http2Error) as caught:
         connection.receive(received)
     assert caught.value.code is code
     *_, last = sent(connection)
-    assert last.kind is Frame.GOAWAY
+    assert last.kind is FrameType.GOAWAY
     assert struct.unpack(">I", last.body[4:8])[0] == code
 
 
@@ -66,8 +66,8 @@ def test_the_server_says_what_it_takes_before_anything_else():
     connection = Http2Connection()
     first, second = seen(connection.take_output())
     values = dict(struct.iter_unpack(">HI", first.body))
-    assert (first.kind, values[3]) == (Frame.SETTINGS, STREAMS_MAX)
-    assert second.kind is Frame.WINDOW_UPDATE
+    assert (first.kind, values[3]) == (FrameType.SETTINGS, STREAMS_MAX)
+    assert second.kind is FrameType.WINDOW_UPDATE
     assert second.number == CONNECTION_WINDOW - STREAM_WINDOW
 
 
@@ -76,17 +76,17 @@ def test_settings_are_acknowledged():
     connection.take_output()
     connection.receive(greeting())
     [answer] = seen(connection.take_output())
-    assert (answer.kind, answer.flags, answer.body) == (Frame.SETTINGS, ACK, b"")
+    assert (answer.kind, answer.flags, answer.body) == (FrameType.SETTINGS, ACK, b"")
 
 
 @pytest.mark.parametrize("text", [b"GET / HTTP/1.1\r\n\r\n", PREFACE[:-1] + b"x"])
 def test_who_does_not_speak_http2_is_refused_at_once(text):
-    refused(Http2Connection(), text, Code.PROTOCOL_ERROR)
+    refused(Http2Connection(), text, ErrorCode.PROTOCOL_ERROR)
 
 
 def test_settings_come_first():
-    received = PREFACE + frame(Frame.PING, 0, 0, bytes(8))
-    refused(Http2Connection(), received, Code.PROTOCOL_ERROR)
+    received = PREFACE + frame(FrameType.PING, 0, 0, bytes(8))
+    refused(Http2Connection(), received, ErrorCode.PROTOCOL_ERROR)
 
 
 def test_what_comes_in_pieces_means_the_same():
@@ -98,8 +98,8 @@ def test_what_comes_in_pieces_means_the_same():
         for event in connection.receive(received[at : at + 1])
     ]
     assert events == [
-        Opened(1, REQUEST, is_whole=False),
-        Data(1, b"hello", is_last=True),
+        RequestReceived(1, REQUEST, is_last=False),
+        DataReceived(1, b"hello", is_last=True),
     ]
 
 
@@ -110,41 +110,43 @@ def test_a_request_is_its_headers_and_its_data():
     connection = greeted()
     events = connection.receive(request(1) + data(1, b"a") + data(1, b"b", ends=True))
     assert events == [
-        Opened(1, REQUEST, is_whole=False),
-        Data(1, b"a", is_last=False),
-        Data(1, b"b", is_last=True),
+        RequestReceived(1, REQUEST, is_last=False),
+        DataReceived(1, b"a", is_last=False),
+        DataReceived(1, b"b", is_last=True),
     ]
     assert connection.stream_count == 1
 
 
 def test_headers_may_come_in_several_frames():
     block = encode_headers(REQUEST)
-    received = frame(Frame.HEADERS, END_STREAM, 1, block[:10])
-    received += frame(Frame.CONTINUATION, 0, 1, block[10:20])
-    received += frame(Frame.CONTINUATION, END_HEADERS, 1, block[20:])
-    assert greeted().receive(received) == [Opened(1, REQUEST, is_whole=True)]
+    received = frame(FrameType.HEADERS, END_STREAM, 1, block[:10])
+    received += frame(FrameType.CONTINUATION, 0, 1, block[10:20])
+    received += frame(FrameType.CONTINUATION, END_HEADERS, 1, block[20:])
+    assert greeted().receive(received) == [RequestReceived(1, REQUEST, is_last=True)]
 
 
 def test_padding_and_priorities_are_left_out():
     block = bytes([3]) + bytes(5) + encode_headers(REQUEST) + bytes(3)
-    received = frame(Frame.HEADERS, END_HEADERS | PADDED | 0x20, 1, block)
-    received += frame(Frame.DATA, END_STREAM | PADDED, 1, b"\x02hello\0\0")
+    received = frame(FrameType.HEADERS, END_HEADERS | PADDED | 0x20, 1, block)
+    received += frame(FrameType.DATA, END_STREAM | PADDED, 1, b"\x02hello\0\0")
     assert greeted().receive(received) == [
-        Opened(1, REQUEST, is_whole=False),
-        Data(1, b"hello", is_last=True),
+        RequestReceived(1, REQUEST, is_last=False),
+        DataReceived(1, b"hello", is_last=True),
     ]
 
 
 def test_trailers_end_a_request():
     trailers = encode_headers([(b"x", b"y")])
-    received = request(1) + frame(Frame.HEADERS, END_HEADERS | END_STREAM, 1, trailers)
+    received = request(1) + frame(
+        FrameType.HEADERS, END_HEADERS | END_STREAM, 1, trailers
+    )
     _, last = greeted().receive(received)
-    assert last == Data(1, b"", is_last=True)
+    assert last == DataReceived(1, b"", is_last=True)
 
 
 def test_unknown_frames_and_flags_are_ignored():
-    received = frame(0xAB, 0xFF, 7, b"x") + frame(Frame.PRIORITY, 0, 9, bytes(5))
-    received += frame(Frame.GOAWAY, 0, 0, bytes(8)) + settings()
+    received = frame(0xAB, 0xFF, 7, b"x") + frame(FrameType.PRIORITY, 0, 9, bytes(5))
+    received += frame(FrameType.GOAWAY, 0, 0, bytes(8)) + settings()
     assert greeted().receive(received) == []
 
 
@@ -165,11 +167,11 @@ def test_what_is_no_request_is_refused_and_the_next_one_is_not(headers):
     connection = greeted()
     assert connection.receive(request(1, headers=headers)) == []
     [answer] = sent(connection)
-    assert (answer.kind, answer.stream) == (Frame.RST_STREAM, 1)
-    assert answer.number == Code.PROTOCOL_ERROR
+    assert (answer.kind, answer.stream) == (FrameType.RST_STREAM, 1)
+    assert answer.number == ErrorCode.PROTOCOL_ERROR
     # What was on its way does not matter.
     assert connection.receive(data(1, b"x") + request(3, ends=True)) == [
-        Opened(3, REQUEST, is_whole=True)
+        RequestReceived(3, REQUEST, is_last=True)
     ]
     assert sent(connection) == []
 
@@ -177,10 +179,10 @@ def test_what_is_no_request_is_refused_and_the_next_one_is_not(headers):
 def test_a_request_that_is_taken_back_is_gone():
     connection = greeted()
     events = connection.receive(request(1) + reset(1) + reset(1))
-    assert events == [Opened(1, REQUEST, is_whole=False), Reset(1)]
+    assert events == [RequestReceived(1, REQUEST, is_last=False), StreamReset(1)]
     connection.send_headers(1, OK)
     connection.send_data(1, b"x")
-    connection.send_end(1, END)
+    connection.send_trailers(1, END)
     assert sent(connection) == []
 
 
@@ -190,8 +192,8 @@ def test_of_too_many_requests_the_last_ones_are_refused():
         connection.receive(request(2 * number + 1))
     assert connection.receive(request(2 * STREAMS_MAX + 1)) == []
     [answer] = sent(connection)
-    assert answer.number == Code.REFUSED_STREAM
-    connection.send_end(1, END)
+    assert answer.number == ErrorCode.REFUSED_STREAM
+    connection.send_trailers(1, END)
     assert len(connection.receive(request(2 * STREAMS_MAX + 3))) == 1
 
 
@@ -203,13 +205,13 @@ def test_an_answer_is_headers_data_and_trailers():
     connection.receive(request(1, ends=True))
     connection.send_headers(1, OK)
     assert connection.send_data(1, b"hello")
-    connection.send_end(1, END)
+    connection.send_trailers(1, END)
     frames = sent(connection)
     kinds = [(each.kind, each.flags) for each in frames]
     assert kinds == [
-        (Frame.HEADERS, END_HEADERS),
-        (Frame.DATA, 0),
-        (Frame.HEADERS, END_HEADERS | END_STREAM),
+        (FrameType.HEADERS, END_HEADERS),
+        (FrameType.DATA, 0),
+        (FrameType.HEADERS, END_HEADERS | END_STREAM),
     ]
     assert headers_of(frames) == {":status": "200", "grpc-status": "0"}
     assert frames[1].body == b"hello"
@@ -219,10 +221,10 @@ def test_an_answer_is_headers_data_and_trailers():
 def test_an_answer_before_the_end_of_the_request_stops_the_rest():
     connection = greeted()
     connection.receive(request(1))
-    connection.send_end(1, END)
+    connection.send_trailers(1, END)
     end, stop = sent(connection)
     assert end.flags & END_STREAM
-    assert (stop.kind, stop.number) == (Frame.RST_STREAM, Code.NO_ERROR)
+    assert (stop.kind, stop.number) == (FrameType.RST_STREAM, ErrorCode.NO_ERROR)
     assert connection.receive(data(1, b"x" * 1000, ends=True)) == []
     assert sent(connection) == []
 
@@ -242,7 +244,7 @@ def test_data_waits_for_the_windows_and_the_end_waits_for_the_data():
     connection = greeted(window=10)
     connection.receive(request(1, ends=True))
     assert not connection.send_data(1, b"0123456789abcdef")
-    connection.send_end(1, END)
+    connection.send_trailers(1, END)
     [first] = sent(connection)
     assert first.body == b"0123456789"
     assert connection.receive(window(1, 4)) == []
@@ -259,7 +261,7 @@ def test_who_waits_is_told_when_all_is_sent():
     assert not connection.send_data(1, b"abcdef")
     assert not connection.send_data(1, b"g")
     assert connection.receive(window(1, 3)) == []
-    assert connection.receive(window(1, 3)) == [Sent(1)]
+    assert connection.receive(window(1, 3)) == [SendCompleted(1)]
     assert connection.receive(window(1, 3)) == []
     assert b"".join(each.body for each in sent(connection)) == b"abcdefg"
 
@@ -305,7 +307,7 @@ def test_the_connections_window_is_refilled():
     refills = [
         each.number
         for each in seen(connection.take_output())
-        if each.kind is Frame.WINDOW_UPDATE and each.stream == 0
+        if each.kind is FrameType.WINDOW_UPDATE and each.stream == 0
     ]
     assert taken - CONNECTION_WINDOW // 2 < sum(refills) <= taken
 
@@ -313,26 +315,26 @@ def test_the_connections_window_is_refilled():
 def test_a_stream_may_send_what_is_expected_of_it():
     connection = greeted()
     connection.receive(request(1))
-    connection.expect(1, 100_000)
+    connection.request_window(1, 100_000)
     [grant] = sent(connection)
     assert (grant.stream, grant.number) == (1, 100_000 - STREAM_WINDOW)
     for _ in range(10):
         connection.receive(data(1, bytes(10_000)))
-    refused(connection, data(1, b"x"), Code.FLOW_CONTROL_ERROR)
+    refused(connection, data(1, b"x"), ErrorCode.FLOW_CONTROL_ERROR)
 
 
 def test_what_is_expected_of_all_streams_is_bounded_and_comes_in_turn():
     connection = greeted()
-    large = EXPECTED_BYTES_MAX // 2 + STREAM_WINDOW
+    large = EXTRA_WINDOW_BYTES_MAX // 2 + STREAM_WINDOW
     for stream in (1, 3, 5, 7):
         connection.receive(request(stream))
-        connection.expect(stream, large)
+        connection.request_window(stream, large)
     assert [each.stream for each in sent(connection)] == [1, 3]
     connection.receive(reset(3))
     assert [each.stream for each in sent(connection)] == [5]
     connection.receive(reset(7))
-    connection.send_end(1, END)
-    assert Frame.WINDOW_UPDATE not in [each.kind for each in sent(connection)]
+    connection.send_trailers(1, END)
+    assert FrameType.WINDOW_UPDATE not in [each.kind for each in sent(connection)]
 
 
 def test_what_was_dealt_with_may_be_sent_again():
@@ -340,7 +342,7 @@ def test_what_was_dealt_with_may_be_sent_again():
     connection.receive(request(1))
     for _ in range(20):
         connection.receive(data(1, bytes(10_000)))
-        connection.release(1, 10_000)
+        connection.acknowledge_data(1, 10_000)
     assert [each.number for each in sent(connection)] == [10_000] * 20
 
 
@@ -350,35 +352,44 @@ def test_what_was_dealt_with_may_be_sent_again():
 @pytest.mark.parametrize(
     ("received", "code"),
     [
-        (frame(Frame.DATA, 0, 0, b"x"), Code.PROTOCOL_ERROR),
-        (data(1, b"x"), Code.PROTOCOL_ERROR),
-        (request(2), Code.PROTOCOL_ERROR),
-        (request(3) + request(1), Code.STREAM_CLOSED),
-        (request(1, ends=True) + data(1, b"x"), Code.STREAM_CLOSED),
-        (request(1) + request(1), Code.PROTOCOL_ERROR),
-        (frame(Frame.HEADERS, END_HEADERS, 1, b"\x80"), Code.COMPRESSION_ERROR),
-        (frame(Frame.HEADERS, END_HEADERS | PADDED, 1, b"\x05x"), Code.PROTOCOL_ERROR),
-        (frame(Frame.HEADERS, END_HEADERS | 0x20, 1, b"x"), Code.FRAME_SIZE_ERROR),
-        (frame(Frame.HEADERS, 0, 1, b"x") + settings(), Code.PROTOCOL_ERROR),
-        (frame(Frame.CONTINUATION, 0, 1, b"x"), Code.PROTOCOL_ERROR),
-        (frame(Frame.PUSH_PROMISE, 0, 1, b""), Code.PROTOCOL_ERROR),
-        (frame(Frame.PRIORITY, 0, 0, bytes(5)), Code.PROTOCOL_ERROR),
-        (frame(Frame.PRIORITY, 0, 1, bytes(4)), Code.FRAME_SIZE_ERROR),
-        (frame(Frame.GOAWAY, 0, 1, bytes(8)), Code.PROTOCOL_ERROR),
-        (frame(Frame.PING, 0, 0, b"short"), Code.FRAME_SIZE_ERROR),
-        (frame(Frame.SETTINGS, 0, 1, b""), Code.PROTOCOL_ERROR),
-        (frame(Frame.SETTINGS, 0, 0, b"short"), Code.FRAME_SIZE_ERROR),
-        (frame(Frame.SETTINGS, ACK, 0, bytes(6)), Code.FRAME_SIZE_ERROR),
-        (settings(window=2**31), Code.FLOW_CONTROL_ERROR),
-        (settings(push=2), Code.PROTOCOL_ERROR),
-        (settings(frame=100), Code.PROTOCOL_ERROR),
-        (window(0, 0), Code.PROTOCOL_ERROR),
-        (window(1, 1), Code.PROTOCOL_ERROR),
-        (window(0, 2**31 - 1), Code.FLOW_CONTROL_ERROR),
-        (frame(Frame.WINDOW_UPDATE, 0, 0, b"x"), Code.FRAME_SIZE_ERROR),
-        (frame(Frame.RST_STREAM, 0, 1, bytes(4)), Code.PROTOCOL_ERROR),
-        (frame(Frame.RST_STREAM, 0, 1, b"x"), Code.FRAME_SIZE_ERROR),
-        (b"\xff\xff\xff" + bytes(6), Code.FRAME_SIZE_ERROR),
+        (frame(FrameType.DATA, 0, 0, b"x"), ErrorCode.PROTOCOL_ERROR),
+        (data(1, b"x"), ErrorCode.PROTOCOL_ERROR),
+        (request(2), ErrorCode.PROTOCOL_ERROR),
+        (request(3) + request(1), ErrorCode.STREAM_CLOSED),
+        (request(1, ends=True) + data(1, b"x"), ErrorCode.STREAM_CLOSED),
+        (request(1) + request(1), ErrorCode.PROTOCOL_ERROR),
+        (
+            frame(FrameType.HEADERS, END_HEADERS, 1, b"\x80"),
+            ErrorCode.COMPRESSION_ERROR,
+        ),
+        (
+            frame(FrameType.HEADERS, END_HEADERS | PADDED, 1, b"\x05x"),
+            ErrorCode.PROTOCOL_ERROR,
+        ),
+        (
+            frame(FrameType.HEADERS, END_HEADERS | 0x20, 1, b"x"),
+            ErrorCode.FRAME_SIZE_ERROR,
+        ),
+        (frame(FrameType.HEADERS, 0, 1, b"x") + settings(), ErrorCode.PROTOCOL_ERROR),
+        (frame(FrameType.CONTINUATION, 0, 1, b"x"), ErrorCode.PROTOCOL_ERROR),
+        (frame(FrameType.PUSH_PROMISE, 0, 1, b""), ErrorCode.PROTOCOL_ERROR),
+        (frame(FrameType.PRIORITY, 0, 0, bytes(5)), ErrorCode.PROTOCOL_ERROR),
+        (frame(FrameType.PRIORITY, 0, 1, bytes(4)), ErrorCode.FRAME_SIZE_ERROR),
+        (frame(FrameType.GOAWAY, 0, 1, bytes(8)), ErrorCode.PROTOCOL_ERROR),
+        (frame(FrameType.PING, 0, 0, b"short"), ErrorCode.FRAME_SIZE_ERROR),
+        (frame(FrameType.SETTINGS, 0, 1, b""), ErrorCode.PROTOCOL_ERROR),
+        (frame(FrameType.SETTINGS, 0, 0, b"short"), ErrorCode.FRAME_SIZE_ERROR),
+        (frame(FrameType.SETTINGS, ACK, 0, bytes(6)), ErrorCode.FRAME_SIZE_ERROR),
+        (settings(window=2**31), ErrorCode.FLOW_CONTROL_ERROR),
+        (settings(push=2), ErrorCode.PROTOCOL_ERROR),
+        (settings(frame=100), ErrorCode.PROTOCOL_ERROR),
+        (window(0, 0), ErrorCode.PROTOCOL_ERROR),
+        (window(1, 1), ErrorCode.PROTOCOL_ERROR),
+        (window(0, 2**31 - 1), ErrorCode.FLOW_CONTROL_ERROR),
+        (frame(FrameType.WINDOW_UPDATE, 0, 0, b"x"), ErrorCode.FRAME_SIZE_ERROR),
+        (frame(FrameType.RST_STREAM, 0, 1, bytes(4)), ErrorCode.PROTOCOL_ERROR),
+        (frame(FrameType.RST_STREAM, 0, 1, b"x"), ErrorCode.FRAME_SIZE_ERROR),
+        (b"\xff\xff\xff" + bytes(6), ErrorCode.FRAME_SIZE_ERROR),
     ],
 )
 def test_a_peer_that_breaks_the_protocol_is_told_so(received, code):
@@ -388,24 +399,24 @@ def test_a_peer_that_breaks_the_protocol_is_told_so(received, code):
 def test_a_stream_whose_window_grows_too_large_ends_alone():
     connection = greeted()
     connection.receive(request(1) + request(3))
-    assert connection.receive(window(1, 2**31 - 1)) == [Reset(1)]
+    assert connection.receive(window(1, 2**31 - 1)) == [StreamReset(1)]
     [answer] = sent(connection)
-    assert (answer.stream, answer.number) == (1, Code.FLOW_CONTROL_ERROR)
+    assert (answer.stream, answer.number) == (1, ErrorCode.FLOW_CONTROL_ERROR)
     assert connection.stream_count == 1
 
 
 def test_headers_without_an_end_are_refused():
     connection = greeted()
-    connection.receive(frame(Frame.HEADERS, 0, 1, bytes(FRAME_BYTES_MAX)))
-    received = frame(Frame.CONTINUATION, 0, 1, bytes(FRAME_BYTES_MAX)) * 4
-    refused(connection, received, Code.ENHANCE_YOUR_CALM)
+    connection.receive(frame(FrameType.HEADERS, 0, 1, bytes(FRAME_BYTES_MAX)))
+    received = frame(FrameType.CONTINUATION, 0, 1, bytes(FRAME_BYTES_MAX)) * 4
+    refused(connection, received, ErrorCode.ENHANCE_YOUR_CALM)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "often",
     [
-        lambda _: frame(Frame.PING, 0, 0, bytes(8)),
+        lambda _: frame(FrameType.PING, 0, 0, bytes(8)),
         lambda _: settings(),
         lambda number: request(2 * number + 1) + reset(2 * number + 1),
         lambda number: request(2 * number + 1, headers=REQUEST[1:]),
@@ -417,32 +428,34 @@ def test_who_sends_nothing_else_is_refused(often):
     for number in range(ALLOWANCE - 1):
         connection.receive(often(number))
         connection.take_output()
-    refused(connection, often(ALLOWANCE - 1) + often(ALLOWANCE), Code.ENHANCE_YOUR_CALM)
+    refused(
+        connection, often(ALLOWANCE - 1) + often(ALLOWANCE), ErrorCode.ENHANCE_YOUR_CALM
+    )
 
 
 def test_who_does_it_now_and_then_is_not():
     connection = greeted()
     for _ in range(3):
         for _ in range(ALLOWANCE - 1):
-            connection.receive(frame(Frame.PING, 0, 0, bytes(8)))
-        connection.relax()
+            connection.receive(frame(FrameType.PING, 0, 0, bytes(8)))
+        connection.refill_allowance()
     assert not connection.is_going_away
 
 
 FLOODS = {
     "unknown": frame(0xAB, 0xFF, 7, b"x"),
-    "priority": frame(Frame.PRIORITY, 0, 9, bytes(5)),
-    "goaway": frame(Frame.GOAWAY, 0, 0, bytes(8)),
-    "ping": frame(Frame.PING, 0, 0, bytes(8)),
-    "answered ping": frame(Frame.PING, ACK, 0, bytes(8)),
+    "priority": frame(FrameType.PRIORITY, 0, 9, bytes(5)),
+    "goaway": frame(FrameType.GOAWAY, 0, 0, bytes(8)),
+    "ping": frame(FrameType.PING, 0, 0, bytes(8)),
+    "answered ping": frame(FrameType.PING, ACK, 0, bytes(8)),
     "settings": settings(),
-    "acknowledged settings": frame(Frame.SETTINGS, ACK),
+    "acknowledged settings": frame(FrameType.SETTINGS, ACK),
     "changed windows": settings(window=10) + settings(window=20),
     "window of the connection": window(0, 1),
     "window of a stream": window(1, 1),
     "window of an ended stream": window(3, 1),
     "empty data": data(1, b""),
-    "padded data": frame(Frame.DATA, PADDED, 1, bytes([3, 0, 0, 0])),
+    "padded data": frame(FrameType.DATA, PADDED, 1, bytes([3, 0, 0, 0])),
     "short data": data(1, b"xy"),
     "data of an ended stream": data(3, b"xy"),
     "reset of an ended stream": reset(3),
@@ -453,17 +466,17 @@ FLOODS = {
 def test_flood_of_any_frame_uses_up_the_allowance(flood):
     connection = greeted()
     connection.receive(request(1) + request(3, ends=True))
-    connection.send_end(3, END)
+    connection.send_trailers(3, END)
     connection.take_output()
-    refused(connection, FLOODS[flood] * (2 * ALLOWANCE), Code.ENHANCE_YOUR_CALM)
+    refused(connection, FLOODS[flood] * (2 * ALLOWANCE), ErrorCode.ENHANCE_YOUR_CALM)
     assert connection.work <= 2 * ALLOWANCE
 
 
 def test_headers_in_small_pieces_use_up_the_allowance():
     connection = greeted()
-    connection.receive(frame(Frame.HEADERS, 0, 1, b"x"))
-    pieces = frame(Frame.CONTINUATION, 0, 1, b"x") * (ALLOWANCE + 1)
-    refused(connection, pieces, Code.ENHANCE_YOUR_CALM)
+    connection.receive(frame(FrameType.HEADERS, 0, 1, b"x"))
+    pieces = frame(FrameType.CONTINUATION, 0, 1, b"x") * (ALLOWANCE + 1)
+    refused(connection, pieces, ErrorCode.ENHANCE_YOUR_CALM)
 
 
 def test_long_headers_use_up_the_allowance():
@@ -471,10 +484,10 @@ def test_long_headers_use_up_the_allowance():
     # Each block empties the peer's table and fills it again.
     block = b"".join(b"\x40\x01%c\x00" % (97 + at % 26) for at in range(900))
     requests = b"".join(
-        frame(Frame.HEADERS, END_HEADERS, 2 * number + 1, block)
+        frame(FrameType.HEADERS, END_HEADERS, 2 * number + 1, block)
         for number in range(200)
     )
-    refused(connection, requests, Code.ENHANCE_YOUR_CALM)
+    refused(connection, requests, ErrorCode.ENHANCE_YOUR_CALM)
     assert connection.work <= 2 * ALLOWANCE
 
 
@@ -484,20 +497,20 @@ def test_one_settings_frame_changes_windows_once():
         connection.receive(request(2 * number + 1))
     before = connection.work
     body = struct.pack(">HIHI", 4, 10, 4, 20) * 1000
-    connection.receive(frame(Frame.SETTINGS, 0, 0, body))
+    connection.receive(frame(FrameType.SETTINGS, 0, 0, body))
     assert connection.work - before < 2 * STREAMS_MAX // 8
 
 
 def test_answered_requests_earn_an_allowance():
     connection = greeted()
-    overhead = window(0, 1) + frame(Frame.PING, 0, 0, bytes(8)) + window(0, 1)
+    overhead = window(0, 1) + frame(FrameType.PING, 0, 0, bytes(8)) + window(0, 1)
     overhead *= 10
     for number in range(ALLOWANCE // 20):
         stream = 2 * number + 1
         received = request(stream) + data(stream, b"xy") + data(stream, b"", ends=True)
         connection.receive(received + overhead)
         connection.send_headers(stream, OK)
-        connection.send_end(stream, END)
+        connection.send_trailers(stream, END)
         connection.take_output()
     assert not connection.is_going_away
 
@@ -512,7 +525,7 @@ def test_sent_messages_earn_an_allowance():
 
 
 def data_ping() -> bytes:
-    return frame(Frame.PING, 0, 0, bytes(8))
+    return frame(FrameType.PING, 0, 0, bytes(8))
 
 
 def test_allowance_that_was_earned_is_bounded():
@@ -520,7 +533,7 @@ def test_allowance_that_was_earned_is_bounded():
     connection.receive(request(1, ends=True))
     for _ in range(ALLOWANCE):
         connection.send_data(1, b"x")
-    refused(connection, data_ping() * (ALLOWANCE_MAX + 1), Code.ENHANCE_YOUR_CALM)
+    refused(connection, data_ping() * (ALLOWANCE_MAX + 1), ErrorCode.ENHANCE_YOUR_CALM)
 
 
 def test_receive_stops_after_the_work_that_is_allowed():
@@ -528,14 +541,14 @@ def test_receive_stops_after_the_work_that_is_allowed():
     before = connection.work
     received = data_ping() * 100 + request(1, ends=True)
     assert connection.receive(received, work_max=10) == []
-    assert (connection.work - before, connection.is_behind) == (10, True)
+    assert (connection.work - before, connection.has_backlog) == (10, True)
     events = []
     turns = 0
-    while connection.is_behind:
+    while connection.has_backlog:
         assert len(seen(connection.take_output())) == 10
         events += connection.receive(b"", work_max=10)
         turns += 1
-    assert events == [Opened(1, REQUEST, is_whole=True)]
+    assert events == [RequestReceived(1, REQUEST, is_last=True)]
     assert turns == 10
 
 
@@ -545,7 +558,7 @@ def test_long_frames_are_more_work_than_short_ones():
     body = data(1, bytes(FRAME_BYTES_MAX)) * 3
     before = connection.work
     connection.receive(body, work_max=20)
-    assert connection.is_behind
+    assert connection.has_backlog
     assert connection.work - before == 2 * (1 + FRAME_BYTES_MAX // 1024)
 
 
@@ -561,20 +574,20 @@ def test_expectations_of_reset_streams_are_forgotten():
     for number in range(1000):
         stream = 2 * number + 1
         connection.receive(request(stream))
-        connection.expect(stream, EXPECTED_BYTES_MAX // 2)
+        connection.request_window(stream, EXTRA_WINDOW_BYTES_MAX // 2)
         if number > 2:
             connection.receive(reset(stream))
-    assert len(connection._expecting) == 1
+    assert len(connection._window_requests) == 1
 
 
 def test_requests_are_refused_while_too_many_answers_wait():
     connection = greeted(window=0)
     connection.receive(request(1, ends=True))
-    connection.send_data(1, bytes(ANSWERS_BYTES_MAX + 1))
-    assert connection.pending_bytes == ANSWERS_BYTES_MAX + 1
+    connection.send_data(1, bytes(PENDING_BYTES_MAX + 1))
+    assert connection.pending_bytes == PENDING_BYTES_MAX + 1
     assert connection.receive(request(3, ends=True)) == []
     [answer] = sent(connection)
-    assert (answer.stream, answer.number) == (3, Code.REFUSED_STREAM)
+    assert (answer.stream, answer.number) == (3, ErrorCode.REFUSED_STREAM)
     connection.receive(reset(1))
     assert connection.pending_bytes == 0
     assert len(connection.receive(request(5, ends=True))) == 1
@@ -611,31 +624,38 @@ def test_who_goes_away_takes_no_more_requests_and_answers_those_it_has():
     connection.receive(request(1, ends=True))
     connection.go_away()
     [goodbye] = sent(connection)
-    assert goodbye.kind is Frame.GOAWAY
-    assert struct.unpack(">II", goodbye.body[:8]) == (1, Code.NO_ERROR)
+    assert goodbye.kind is FrameType.GOAWAY
+    assert struct.unpack(">II", goodbye.body[:8]) == (1, ErrorCode.NO_ERROR)
     assert connection.receive(request(3, ends=True)) == []
     [answer] = sent(connection)
-    assert answer.number == Code.REFUSED_STREAM
+    assert answer.number == ErrorCode.REFUSED_STREAM
     connection.send_headers(1, OK)
-    connection.send_end(1, END)
+    connection.send_trailers(1, END)
     assert [each.stream for each in sent(connection)] == [1, 1]
 
 
 def test_a_stream_may_end_without_an_answer():
     connection = greeted()
     connection.receive(request(1))
-    connection.reset(1, Code.INTERNAL_ERROR)
+    connection.reset(1, ErrorCode.INTERNAL_ERROR)
     [answer] = sent(connection)
-    assert (answer.kind, answer.number) == (Frame.RST_STREAM, Code.INTERNAL_ERROR)
+    assert (answer.kind, answer.number) == (
+        FrameType.RST_STREAM,
+        ErrorCode.INTERNAL_ERROR,
+    )
     assert connection.stream_count == 0
 
 
 def test_a_ping_is_answered_and_an_answer_is_not():
     connection = greeted()
-    connection.receive(frame(Frame.PING, 0, 0, b"12345678"))
+    connection.receive(frame(FrameType.PING, 0, 0, b"12345678"))
     [answer] = sent(connection)
-    assert (answer.kind, answer.flags, answer.body) == (Frame.PING, ACK, b"12345678")
+    assert (answer.kind, answer.flags, answer.body) == (
+        FrameType.PING,
+        ACK,
+        b"12345678",
+    )
     connection.ping()
     [ping] = sent(connection)
-    connection.receive(frame(Frame.PING, ACK, 0, ping.body))
+    connection.receive(frame(FrameType.PING, ACK, 0, ping.body))
     assert sent(connection) == []

@@ -13,16 +13,16 @@ from pydanube.wire.journal_format import (
     Batch,
     CursorSaved,
     CursorState,
+    EntryKind,
     FileHeader,
-    Kind,
     ProducerDeleted,
     ProducerOpened,
     ProducerSaved,
-    Sealed,
     SnapshotEnd,
     SubscriptionDeleted,
     TopicDeleted,
     TopicOpened,
+    TopicSealed,
     decode_entry,
     decode_file_header,
     encode_entry,
@@ -52,7 +52,7 @@ SMALL = [
         runs=((0, 0, 50), (50, 70, 40)),
     ),
     ProducerOpened(topic_id=1, name="web-1", producer_id=3, epoch=2),
-    Sealed(1, 90),
+    TopicSealed(1, 90),
     TopicDeleted(1),
     SubscriptionDeleted(1, "billing"),
     ProducerDeleted(1, "web-1"),
@@ -83,7 +83,7 @@ def test_what_is_done_here_and_there_takes_a_bit_for_each_message():
     [data] = encode_entry(
         CursorSaved(1, "s", CursorState(5, SCATTERED)), position=48, synced=0, seed=SEED
     )[0]
-    assert data[12] == Kind.CURSOR_MAPS
+    assert data[12] == EntryKind.CURSOR_MAPS
     assert len(data) < 60_000 / 8 + 2000
 
 
@@ -139,7 +139,7 @@ def test_a_changed_byte_of_a_message_is_noticed():
 
 
 def test_an_entry_of_another_place_or_file_is_not_taken():
-    data = packed(Sealed(1, 90))
+    data = packed(TopicSealed(1, 90))
     with pytest.raises(CorruptJournal, match="position"):
         unpacked(data, position=56)
     with pytest.raises(CorruptJournal, match="checksum"):
@@ -147,25 +147,25 @@ def test_an_entry_of_another_place_or_file_is_not_taken():
 
 
 def test_an_impossible_length_is_not_followed():
-    data = bytearray(packed(Sealed(1, 90)))
+    data = bytearray(packed(TopicSealed(1, 90)))
     struct.pack_into("<I", data, 8, 2**32 - 1)
     with pytest.raises(CorruptJournal, match="impossible"):
         unpacked(bytes(data))
 
 
 def test_an_entry_whose_end_is_missing_is_said_to_be_cut_short():
-    data = packed(Sealed(1, 90))
+    data = packed(TopicSealed(1, 90))
     for length in range(len(data)):
         with pytest.raises(CorruptJournal):
             unpacked(data[:length])
 
 
 def test_entries_are_found_behind_a_damaged_place():
-    first = packed(Sealed(1, 90), position=48)
-    payload = packed(Sealed(7, 7), position=48)
+    first = packed(TopicSealed(1, 90), position=48)
+    payload = packed(TopicSealed(7, 7), position=48)
     second = packed(Batch(1, frame_of([payload])), position=48 + len(first), synced=56)
     third_at = 48 + len(first) + len(second)
-    third = packed(Sealed(2, 8), position=third_at, synced=third_at)
+    third = packed(TopicSealed(2, 8), position=third_at, synced=third_at)
     data = bytearray(bytes(48) + first + second + third)
     data[60] ^= 1
     # The entry inside of the message was never an entry of this file.
@@ -198,7 +198,7 @@ def test_a_newer_version_is_told_from_damage():
 def test_the_kinds_stand_in_the_documentation():
     page = Path(__file__).parents[3] / "docs" / "format" / "journal.md"
     rows = re.findall(r"^\| (\d+) \| ([A-Z_]+) \|", page.read_text(), re.MULTILINE)
-    assert rows == [(str(kind.value), kind.name) for kind in Kind]
+    assert rows == [(str(kind.value), kind.name) for kind in EntryKind]
 
 
 def test_files_have_seeds_of_their_own():

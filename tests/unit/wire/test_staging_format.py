@@ -6,11 +6,11 @@ from pydanube.model.errors import CorruptStage
 from pydanube.model.staging import PartKey
 from pydanube.wire.staging_format import (
     FileHeader,
-    Finished,
+    PartEnd,
     Topic,
     decode_file_header,
     encode_batch,
-    encode_finished,
+    encode_part_end,
     encode_topic,
     read_part,
     size_of_batch,
@@ -28,8 +28,8 @@ def file_of(*entries, header=HEADER):
         at = len(data)
         if isinstance(entry, Topic):
             data += encode_topic(entry, at, header.seed)
-        elif isinstance(entry, Finished):
-            data += encode_finished(entry, at, header.seed)
+        elif isinstance(entry, PartEnd):
+            data += encode_part_end(entry, at, header.seed)
         else:
             number, payloads = entry
             frame = frame_of(payloads, base_sequence=counts.get(number, 0))
@@ -42,7 +42,7 @@ def file_of(*entries, header=HEADER):
 
 
 A, B = Topic(0, 11, "/default/a"), Topic(1, 12, "/default/b")
-WHOLE = file_of(A, (0, [b"1", b"2"]), B, (1, [b"x" * 9]), (0, [b"3"]), Finished(3, 4))
+WHOLE = file_of(A, (0, [b"1", b"2"]), B, (1, [b"x" * 9]), (0, [b"3"]), PartEnd(3, 4))
 
 
 def read(data):
@@ -112,8 +112,8 @@ def _unsummed():
     [
         ([(0, [b"1"])], "unknown topic"),
         ([B], "out of order"),
-        ([A, Finished(1, 1)], "does not have"),
-        ([A, Finished(0, 0), B], "follows the end"),
+        ([A, PartEnd(1, 1)], "does not have"),
+        ([A, PartEnd(0, 0), B], "follows the end"),
     ],
 )
 def test_entries_that_do_not_follow_from_each_other_are_damage(entries, reason):

@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.wire.grpc import (
-    Cancelled,
-    Finished,
+    CallCancelled,
+    CallStarted,
     GrpcConnection,
-    Message,
-    Started,
+    HalfClosed,
+    MessageReceived,
     StatusCode,
-    Written,
+    WriteCompleted,
 )
-from pydanube.wire.http2 import Broken, Code
+from pydanube.wire.http2 import ErrorCode, Http2Error
 from pydanube.wire.turn_budget import TurnBudget
 
 if TYPE_CHECKING:
@@ -199,24 +199,26 @@ class GrpcProtocol(asyncio.Protocol):
         before = self._grpc.http2.work
         try:
             events = self._grpc.receive(data, work_max=self._turn.left)
-        except Broken as error:
+        except Http2Error as error:
             self._break(str(error))
             return
         self._turn.spend(self._grpc.http2.work - before)
         for event in events:
             # Not by match, which takes several times as long.
-            if type(event) is Message:
+            if type(event) is MessageReceived:
                 self._take(event.call, event.data)
-            elif type(event) is Started:
+            elif type(event) is CallStarted:
                 self._begin(event)
-            elif type(event) is Finished:
+            elif type(event) is HalfClosed:
                 self._finish(event.call)
-            elif type(event) is Cancelled:
+            elif type(event) is CallCancelled:
                 self._cancel(event.call)
-            elif type(event) is Written and (writer := self._writers.get(event.call)):
+            elif type(event) is WriteCompleted and (
+                writer := self._writers.get(event.call)
+            ):
                 writer.set()
         self._update_reading()
-        if self._grpc.http2.has_only_ping_answer:
+        if self._grpc.http2.has_only_ping_ack:
             # Usually an answer to a call follows at once, and takes it along.
             if self._ping_timer is None:
                 self._ping_timer = self._loop.call_later(
@@ -231,12 +233,12 @@ class GrpcProtocol(asyncio.Protocol):
 
     def _process_rest(self) -> None:
         """Go on, in a later turn, with what has come."""
-        if self._grpc.http2.is_behind and self._can_write.is_set():
+        if self._grpc.http2.has_backlog and self._can_write.is_set():
             self._process(b"")
 
     def _update_reading(self) -> None:
         """Read from the client only if it can be served at once."""
-        is_reading = self._can_write.is_set() and not self._grpc.http2.is_behind
+        is_reading = self._can_write.is_set() and not self._grpc.http2.has_backlog
         if is_reading != self._is_reading and not self._transport.is_closing():
             self._is_reading = is_reading
             if is_reading:
@@ -288,7 +290,7 @@ class GrpcProtocol(asyncio.Protocol):
     def has_settled(self) -> bool:
         """Whether the greeting is complete on both sides."""
         http2 = self._grpc.http2
-        return http2.has_greeted and http2.has_acknowledged
+        return http2.has_preface and http2.has_settings_ack
 
     # The end.
 
@@ -299,7 +301,7 @@ class GrpcProtocol(asyncio.Protocol):
 
     def refuse(self, why: str) -> None:
         """Close the connection because of what the peer does, and say why."""
-        self._grpc.http2.go_away(Code.ENHANCE_YOUR_CALM, why)
+        self._grpc.http2.go_away(ErrorCode.ENHANCE_YOUR_CALM, why)
         for task in self.calls.values():
             task.cancel()
         self._answering.clear()
@@ -329,7 +331,7 @@ class GrpcProtocol(asyncio.Protocol):
 
     # Calls.
 
-    def _begin(self, event: Started) -> None:
+    def _begin(self, event: CallStarted) -> None:
         number = event.call
         method = self._server.methods.get(event.method)
         if method is None:
@@ -406,7 +408,7 @@ class GrpcProtocol(asyncio.Protocol):
             self._answered.set()
 
     def _run(
-        self, number: int, method: Method, started: Started, data: bytes | _Requests
+        self, number: int, method: Method, started: CallStarted, data: bytes | _Requests
     ) -> None:
         timeout_s = started.timeout_s
         has_deadline = timeout_s is not None and timeout_s < TIMEOUT_S_MAX
@@ -505,7 +507,7 @@ class GrpcProtocol(asyncio.Protocol):
             self.held_bytes += change
             self._server.count_held(change)
         self._turn.refill()
-        if http2.is_behind:
+        if http2.has_backlog:
             self._loop.call_soon(self._process_rest)
 
     # Signs of life.
@@ -522,9 +524,9 @@ class GrpcProtocol(asyncio.Protocol):
 
     def _look_for_life(self) -> None:
         http2 = self._grpc.http2
-        http2.relax()
+        http2.refill_allowance()
         sent_bytes = self._written_bytes - self._transport.get_write_buffer_size()
-        if not http2.has_greeted or (self._is_old and not http2.has_acknowledged):
+        if not http2.has_preface or (self._is_old and not http2.has_settings_ack):
             log.info("the client %s did not complete the greeting", self._peer)
             self._server.counts.silent_total += 1
             self._transport.abort()
@@ -587,7 +589,7 @@ class _Beginning:
 
     __slots__ = ("message", "message_count", "method", "started")
 
-    def __init__(self, method: Method, started: Started) -> None:
+    def __init__(self, method: Method, started: CallStarted) -> None:
         self.method = method
         self.started = started
         self.message = b""

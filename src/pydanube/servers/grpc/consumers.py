@@ -39,7 +39,7 @@ from pydanube.model.policy import Start, SubscriptionType
 from pydanube.servers.grpc.id_registry import IdRegistry
 from pydanube.servers.grpc.services import StatusError
 from pydanube.servers.grpc.window import AdaptiveWindow
-from pydanube.storage.journal import settle
+from pydanube.storage.journal import complete_future
 from pydanube.wire.danube_api import messages_to_wire, type_from_wire
 from pydanube.wire.grpc import StatusCode
 from pydanube.wire.pb import danube_api_pb2 as pb
@@ -373,7 +373,7 @@ class Consumers:
         if offset is not None:
             subscription.ack([(offset, offset + 1)], 0)
             saved: asyncio.Future[None] = self._loop.create_future()
-            subscription.save_cursor_now(partial(settle, saved))
+            subscription.save_cursor_now(partial(complete_future, saved))
             self._grant_soon(subscription)
             await saved
         return pb.AckResponse(request_id=request.request_id)

@@ -41,7 +41,7 @@ from pydanube.wire.connection import (
     CREDIT_REVISION,
     PROTOCOL_VERSION,
     REVISION,
-    Received,
+    ReceivedFrame,
     StreamConnection,
 )
 from pydanube.wire.frames import Kind, Side, batch_bytes_max
@@ -405,7 +405,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         self._request_bytes = 0
         self._fetching: dict[asyncio.Task[None], None] = {}
         # Openings that are not begun, because as many as may are carried out.
-        self._openings_due: deque[Received] = deque()
+        self._openings_due: deque[ReceivedFrame] = deque()
         self._openings_running = 0
         self.held_bytes = 0
         self._pauses: set[str] = set()
@@ -686,7 +686,7 @@ class NativeConnection(asyncio.BufferedProtocol):
 
     # The data path.
 
-    def _take(self, frame: Received) -> None:
+    def _take(self, frame: ReceivedFrame) -> None:
         channel = frame.channel
         message: Any = frame.message
         match frame.kind:
@@ -708,7 +708,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             case _:
                 self._start(frame)
 
-    def _publish(self, channel: int, frame: Received) -> None:
+    def _publish(self, channel: int, frame: ReceivedFrame) -> None:
         producer = self._producers.get(channel)
         batch = frame.batch
         if producer is None or batch is None:
@@ -745,7 +745,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             self._pause("room")
             self._server.run(self._resume_when_there_is_room())
 
-    def _stage(self, channel: int, frame: Received) -> None:
+    def _stage(self, channel: int, frame: ReceivedFrame) -> None:
         assert frame.batch is not None
         self._stages.take(channel, frame.batch)
         if not self._broker.staging.has_room and "staging" not in self._pauses:
@@ -841,7 +841,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         producer.sequences, producer.offsets = [], []
         self._write(self._protocol.send(Kind.RECEIPT, receipt, channel))
 
-    def _settle(self, frame: Received, message: Any) -> None:
+    def _settle(self, frame: ReceivedFrame, message: Any) -> None:
         """Take an ACK or NACK."""
         consumer = self._consumers.get(frame.channel)
         if consumer is None:
@@ -902,7 +902,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             self._transport.abort()
         self._unpause("ranges")
 
-    def _acked(self, frame: Received, error: BrokerError | None) -> None:
+    def _acked(self, frame: ReceivedFrame, error: BrokerError | None) -> None:
         if error is None:
             self._answer(frame, Kind.OK, pb.Ok())
         else:
@@ -910,7 +910,7 @@ class NativeConnection(asyncio.BufferedProtocol):
 
     # Requests.
 
-    def _greet(self, frame: Received, hello: Any) -> None:
+    def _greet(self, frame: ReceivedFrame, hello: Any) -> None:
         if not hello.version_min <= PROTOCOL_VERSION <= hello.version_max:
             self._refuse(
                 ProtocolViolation(
@@ -937,7 +937,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         )
         self._answer(frame, Kind.WELCOME, welcome)
 
-    def _start(self, frame: Received) -> None:
+    def _start(self, frame: ReceivedFrame) -> None:
         message: Any = frame.message
         if (
             frame.kind is Kind.OPEN_PRODUCER
@@ -963,13 +963,13 @@ class NativeConnection(asyncio.BufferedProtocol):
         else:
             self._openings_due.append(frame)
 
-    def _begin_opening(self, frame: Received) -> None:
+    def _begin_opening(self, frame: ReceivedFrame) -> None:
         self._openings_running += 1
         task = self._server.run(self._carry_out_opening(frame))
         if frame.channel:
             self._remember_opening(frame, task)
 
-    def _remember_opening(self, frame: Received, task: asyncio.Task[None]) -> None:
+    def _remember_opening(self, frame: ReceivedFrame, task: asyncio.Task[None]) -> None:
         channel = frame.channel
         self._opening[channel] = task
 
@@ -980,7 +980,7 @@ class NativeConnection(asyncio.BufferedProtocol):
 
         task.add_done_callback(forget)
 
-    async def _carry_out_opening(self, frame: Received) -> None:
+    async def _carry_out_opening(self, frame: ReceivedFrame) -> None:
         try:
             await self._carry_out_counted(frame)
         finally:
@@ -988,7 +988,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             if self._openings_due:
                 self._begin_opening(self._openings_due.popleft())
 
-    async def _carry_out_patiently(self, frame: Received) -> None:
+    async def _carry_out_patiently(self, frame: ReceivedFrame) -> None:
         try:
             await self._carry_out(frame)
         except asyncio.CancelledError:
@@ -998,13 +998,13 @@ class NativeConnection(asyncio.BufferedProtocol):
         finally:
             self._patient.pop(frame.channel, None)
 
-    async def _carry_out_counted(self, frame: Received) -> None:
+    async def _carry_out_counted(self, frame: ReceivedFrame) -> None:
         try:
             await self._carry_out(frame)
         finally:
             self._on_carried_out(frame)
 
-    def _on_carried_out(self, frame: Received) -> None:
+    def _on_carried_out(self, frame: ReceivedFrame) -> None:
         self._requests -= 1
         self._request_bytes -= frame.byte_count
         if self._requests < REQUESTS_MAX and self._request_bytes < REQUEST_BYTES_MAX:
@@ -1025,7 +1025,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         if opening is not None:
             await asyncio.wait([opening])
 
-    async def _carry_out(self, frame: Received) -> None:
+    async def _carry_out(self, frame: ReceivedFrame) -> None:
         # One request may fail alone: this is the place that decides so.
         try:
             kind, message = await self._handle(frame)
@@ -1038,7 +1038,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         if not self._gone.is_set():
             self._answer(frame, kind, message)
 
-    async def _handle(self, frame: Received) -> tuple[Kind, Message]:
+    async def _handle(self, frame: ReceivedFrame) -> tuple[Kind, Message]:
         handle = _HANDLERS.get(frame.kind)
         answer = (
             await REQUESTS[frame.kind](self._broker, frame.message)
@@ -1047,7 +1047,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         )
         return answer if answer is not None else (Kind.OK, pb.Ok())
 
-    async def _open_producer(self, frame: Received, m: Any) -> Answer:
+    async def _open_producer(self, frame: ReceivedFrame, m: Any) -> Answer:
         channel = frame.channel
         topic, session = await self._broker.open_producer(
             TopicName.parse(m.topic),
@@ -1082,7 +1082,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             self._send_receipts(channel, self._producers[channel])
             self.close_channel(channel, reason)
 
-    async def _close_producer(self, frame: Received, _: Any) -> Answer:
+    async def _close_producer(self, frame: ReceivedFrame, _: Any) -> Answer:
         await self._opened(frame.channel)
         producer = self._producers.get(frame.channel)
         if producer is not None:
@@ -1094,7 +1094,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             )
         return None
 
-    async def _open_consumer(self, frame: Received, m: Any) -> Answer:
+    async def _open_consumer(self, frame: ReceivedFrame, m: Any) -> Answer:
         channel = frame.channel
         port = ConsumerChannel(self, channel)
         topic, subscription = await self._broker.open_subscription(
@@ -1121,32 +1121,32 @@ class NativeConnection(asyncio.BufferedProtocol):
             reliable=topic.policy.is_reliable, cursor=subscription.cursor_offset
         )
 
-    async def _close_consumer(self, frame: Received, _: Any) -> Answer:
+    async def _close_consumer(self, frame: ReceivedFrame, _: Any) -> Answer:
         await self._opened(frame.channel)
         port = self._consumers.pop(frame.channel, None)
         if port is not None:
             port.detach()
         return None
 
-    async def _open_stage(self, frame: Received, m: Any) -> Answer:
+    async def _open_stage(self, frame: ReceivedFrame, m: Any) -> Answer:
         answer = await self._stages.open(self, frame.channel, m)
         if self._gone.is_set():
             self._stages.close(frame.channel)
         return answer
 
-    async def _close_stage(self, frame: Received, _: Any) -> Answer:
+    async def _close_stage(self, frame: ReceivedFrame, _: Any) -> Answer:
         await self._opened(frame.channel)
         self._stages.close(frame.channel)
         return None
 
-    async def _seek(self, frame: Received, m: Any) -> Answer:
+    async def _seek(self, frame: ReceivedFrame, m: Any) -> Answer:
         port = self._consumers.get(frame.channel)
         if port is None:
             raise InvalidRequest(f"there is no consumer on channel {frame.channel}")
         await self._broker.seek(port.topic, port.subscription, position_from_wire(m))
         return None
 
-    async def _fetch(self, frame: Received, m: Any) -> Answer:
+    async def _fetch(self, frame: ReceivedFrame, m: Any) -> Answer:
         topic_log = (await self._broker.reliable_topic(TopicName.parse(m.topic))).log
         offset, left = m.base_offset, min(m.bytes_max or 1, FETCH_BYTES_MAX)
         if m.HasField("publish_time"):
@@ -1208,14 +1208,14 @@ class NativeConnection(asyncio.BufferedProtocol):
         if data and not self._gone.is_set():
             self._outbox.write(data)
 
-    def _answer(self, frame: Received, kind: Kind, message: Message) -> None:
+    def _answer(self, frame: ReceivedFrame, kind: Kind, message: Message) -> None:
         self._write(self._protocol.answer(frame, kind, message))
 
     def abort(self) -> None:
         """Break the connection without a word."""
         self._transport.abort()
 
-    def _refuse(self, error: BrokerError, request: Received | None = None) -> None:
+    def _refuse(self, error: BrokerError, request: ReceivedFrame | None = None) -> None:
         """Close the connection, and say why; in the answer to *request*, if any."""
         log.info("closing the connection of %s: %s", self._peer, error)
         reason = self._server.error(error)
@@ -1249,7 +1249,7 @@ def _given_up() -> Closed:
     return Closed("the client did not wait for the opening")
 
 
-def _units_of(frame: Received) -> int:
+def _units_of(frame: ReceivedFrame) -> int:
     """What a frame costs of its connection's share of a turn."""
     bytes_per_unit = BYTES_PER_UNIT if frame.batch else _CONTROL_BYTES_PER_UNIT
     units = _UNITS.get(frame.kind, _REQUEST_UNITS)
@@ -1270,7 +1270,7 @@ def _watch_for_vanished_peer(connection: socket.socket, timeout_s: float) -> Non
 
 
 _HANDLERS: dict[
-    Kind, Callable[[NativeConnection, Received, Any], Awaitable[Answer]]
+    Kind, Callable[[NativeConnection, ReceivedFrame, Any], Awaitable[Answer]]
 ] = {
     Kind.OPEN_PRODUCER: NativeConnection._open_producer,  # noqa: SLF001  # Its own table.
     Kind.CLOSE_PRODUCER: NativeConnection._close_producer,  # noqa: SLF001

@@ -21,7 +21,7 @@ from pydanube.model.names import (
 )
 from pydanube.servers.native.schemas import SCHEMA_REQUESTS
 from pydanube.servers.native.staging import STAGING_REQUESTS
-from pydanube.storage.replacing import Offered
+from pydanube.storage.replacement import Replacement
 from pydanube.wire.frames import Kind
 from pydanube.wire.messages import (
     RANGES_MAX,
@@ -300,7 +300,7 @@ async def _replace_segments(broker: Broker, m: Any) -> Answer:
         TopicId(m.topic_id),
         list(m.old),
         [
-            Offered(
+            Replacement(
                 object_name=each.object_name,
                 byte_count=each.byte_count,
                 checksum=each.checksum,

@@ -20,7 +20,7 @@ from pydanube.servers.grpc.connection import (
     GrpcServer,
 )
 from pydanube.servers.grpc.services import Service
-from pydanube.wire.http2 import Frame
+from pydanube.wire.http2 import FrameType
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube.wire.pb import reflection_v1_pb2
 from support.grpc_calls import Caller
@@ -234,7 +234,9 @@ def test_who_reads_no_answers_is_not_read_from():
     async def test(world, call):
         _, writer = await asyncio.open_connection("127.0.0.1", world.port)
         writer.write(greeting(window=2**31 - 1))
-        writer.write(frame(Frame.WINDOW_UPDATE, 0, 0, (2**31 - 1 - 65_535).to_bytes(4)))
+        writer.write(
+            frame(FrameType.WINDOW_UPDATE, 0, 0, (2**31 - 1 - 65_535).to_bytes(4))
+        )
         path = (b":path", f"/{RECEIVE}".encode())
         headers = [(b":method", b"POST"), (b":scheme", b"http"), path]
         headers.append((b"content-type", b"application/grpc"))
@@ -260,14 +262,14 @@ def test_who_reads_no_answers_is_not_read_from():
 def test_who_gives_no_sign_of_life_is_gone():
     async def test(world, call):
         reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
-        writer.write(greeting() + frame(Frame.SETTINGS, 1))
+        writer.write(greeting() + frame(FrameType.SETTINGS, 1))
         await world.until(
             lambda: any(each.has_settled for each in world.server.connections)
         )
         [connection] = world.server.connections
         received = await reader.read(1000)
         # The greeting may come in pieces; when nothing comes any more, it is asked.
-        while Frame.PING not in [each.kind for each in seen([received])]:
+        while FrameType.PING not in [each.kind for each in seen([received])]:
             connection._look_for_life()
             with suppress(TimeoutError):
                 async with asyncio.timeout(0.05):
@@ -302,7 +304,7 @@ def test_whoever_speaks_something_else_is_told_goodbye():
         reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
         writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
         received = await reader.read()
-        assert [each.kind for each in seen([received])][-1] is Frame.GOAWAY
+        assert [each.kind for each in seen([received])][-1] is FrameType.GOAWAY
         writer.close()
 
     with_world(test)
@@ -333,7 +335,7 @@ def test_a_method_takes_one_request_and_not_two():
 # One connection beside others.
 
 
-PING = frame(Frame.PING, 0, 0, bytes(8))
+PING = frame(FrameType.PING, 0, 0, bytes(8))
 HEADERS_OF_ACK = [
     (b":method", b"POST"),
     (b":scheme", b"http"),
@@ -346,7 +348,7 @@ def connected_by_hand(server) -> tuple[GrpcProtocol, RecordingTransport]:
     """A connection that has greeted, and its transport."""
     connection, transport = server.new_connection(), RecordingTransport()
     connection.connection_made(transport)
-    connection.data_received(greeting() + frame(Frame.SETTINGS, 1))
+    connection.data_received(greeting() + frame(FrameType.SETTINGS, 1))
     return connection, transport
 
 
@@ -383,7 +385,7 @@ def test_connection_has_a_bounded_share_of_a_turn():
         before = http2.work
         connection.data_received(PING * (10 * WORK_PER_TURN))
         turns = 0
-        while http2.is_behind:
+        while http2.has_backlog:
             assert http2.work - before <= WORK_PER_TURN * (turns // 2 + 1)
             assert not transport.is_reading_now
             await asyncio.sleep(0)
@@ -404,7 +406,7 @@ def test_other_connections_are_served_between_the_turns_of_one():
         nack = call_of(1, "danube.ConsumerService/Nack", pb.NackRequest())
         good.data_received(nack)
         await turns_until(lambda: "grpc-status" in answer_in(transport))
-        assert hostile._grpc.http2.is_behind
+        assert hostile._grpc.http2.has_backlog
         assert hostile._grpc.http2.work - before <= 4 * WORK_PER_TURN
 
     by_hand(test)
@@ -436,7 +438,7 @@ def test_connection_that_is_not_read_from_processes_nothing():
             await asyncio.sleep(0)
         assert http2.work == before
         connection.resume_writing()
-        await turns_until(lambda: not http2.is_behind)
+        await turns_until(lambda: not http2.has_backlog)
         assert http2.work > before
 
     by_hand(test)
@@ -449,7 +451,7 @@ def test_flood_closes_its_connection():
             connection.data_received(PING * 1000)
             await asyncio.sleep(0)
         *_, last = seen([bytes(transport.written)])
-        assert last.kind is Frame.GOAWAY
+        assert last.kind is FrameType.GOAWAY
         # What comes after that does not matter.
         connection.data_received(PING)
 
@@ -482,7 +484,7 @@ def test_connection_that_holds_most_is_closed_when_memory_runs_out():
         assert not transport.is_closed
         assert server.counts.abusive_total == 1
         *_, last = seen([bytes(hogs_transport.written)])
-        assert last.kind is Frame.GOAWAY
+        assert last.kind is FrameType.GOAWAY
         assert server.held_bytes == small.held_bytes == 1005
 
     by_hand(test, receive_bytes_max=100_000)
@@ -648,7 +650,7 @@ def statuses_of(transport):
     return [(each.stream, each.kind) for each in written]
 
 
-WHOLE = [Frame.HEADERS, Frame.DATA, Frame.HEADERS]
+WHOLE = [FrameType.HEADERS, FrameType.DATA, FrameType.HEADERS]
 
 
 def test_a_call_that_need_not_wait_is_answered_without_a_task():
@@ -673,7 +675,7 @@ def test_a_refusal_without_a_task_reaches_the_caller_and_is_counted():
         transport.written.clear()
         connection.data_received(nack_of(1, "refused"))
         await turn()
-        assert statuses_of(transport) == [(1, Frame.HEADERS)]
+        assert statuses_of(transport) == [(1, FrameType.HEADERS)]
         errors = server.methods[f"/{NACK}"].service.errors
         assert errors == {InvalidRequest.code: 1}
 
@@ -688,7 +690,7 @@ def test_a_call_that_was_taken_back_is_not_answered_without_a_task_either():
         transport.written.clear()
         connection.data_received(nack_of(1, "later"))
         assert connection.is_answering
-        connection.data_received(frame(Frame.RST_STREAM, 0, 1, bytes(4)))
+        connection.data_received(frame(FrameType.RST_STREAM, 0, 1, bytes(4)))
         assert not connection.is_answering
         service.answers[0]()
         await turn()
@@ -728,6 +730,6 @@ def test_the_answer_to_a_ping_leaves_in_one_write_with_the_answer_to_a_call():
         await turn()
         assert transport.write_count == before + 1
         frames = seen([bytes(transport.written)])
-        assert [each.kind for each in frames] == [Frame.PING, *WHOLE]
+        assert [each.kind for each in frames] == [FrameType.PING, *WHOLE]
 
     by_hand(test, service=Nowait())

@@ -1,10 +1,10 @@
 """
 Replacing segments of a topic by others with the same messages, or with fewer.
 
-Who has made the others (see docs/guide/maintenance.md) is not trusted: every
-object is read and compared with what is said of it, before the manifest names it.
-``examine`` looks at one object and waits for the disk; ``plan_replacement``, which
-is pure, compares what it found with what is to be replaced.
+The program that wrote the new objects (see docs/guide/maintenance.md) is not trusted:
+storage reads every object and compares it with its description before the manifest
+names it.  ``verify_replacement`` reads one object and waits for the disk;
+``plan_replacement``, which is pure, compares the result with the old segments.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ REPLACED_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offered:
+class Replacement:
     """An object that is to take the place of others, as its writer describes it."""
 
     object_name: str
@@ -50,10 +50,10 @@ class Offered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Examined:
-    """What was found in an object that is offered."""
+class VerifiedReplacement:
+    """The verified content of a replacement."""
 
-    offered: Offered
+    replacement: Replacement
     footer: SegmentFooter
     last_offset: int | None
     """Of its last message; None if it has no message."""
@@ -63,7 +63,9 @@ class Examined:
     """See ``wire.segment_checksums``."""
 
 
-def examine(offered: Offered, source: Callable[[], Any]) -> Examined:
+def verify_replacement(
+    replacement: Replacement, source: Callable[[], Any]
+) -> VerifiedReplacement:
     """
     Read the object that *source* opens, all of it.
 
@@ -71,15 +73,15 @@ def examine(offered: Offered, source: Callable[[], Any]) -> Examined:
         SegmentsChanged: It is not there (any more).
         InvalidRequest: It is not a segment, or not the one that is described.
     """
-    name = offered.object_name
+    name = replacement.object_name
     try:
         with source() as file:
             checksum, byte_count = file_checksum(file)
-            if (checksum, byte_count) != (offered.checksum, offered.byte_count):
+            if (checksum, byte_count) != (replacement.checksum, replacement.byte_count):
                 raise InvalidRequest(
                     f"the object {name} has {byte_count} bytes and the checksum "
-                    f"{checksum:#010x}, expected {offered.byte_count} bytes and "
-                    f"{offered.checksum:#010x}"
+                    f"{checksum:#010x}, expected {replacement.byte_count} bytes and "
+                    f"{replacement.checksum:#010x}"
                 )
             part_checksums = part_checksums_of(file)
         with pq.ParquetFile(source()) as parquet:
@@ -90,7 +92,7 @@ def examine(offered: Offered, source: Callable[[], Any]) -> Examined:
                 )
             times = publish_times_of_metadata(parquet.metadata)
             # This compares what the footer says of offsets; then it can be relied on.
-            entry = _entry(offered, footer, 0, times or (0, 0), part_checksums)
+            entry = _entry(replacement, footer, 0, times or (0, 0), part_checksums)
             reader = SegmentReader(entry, source, frame_bytes=1)
             for index in range(parquet.num_row_groups):
                 _check_offsets(parquet.read_row_group(index, ["offset"]), name)
@@ -100,8 +102,8 @@ def examine(offered: Offered, source: Callable[[], Any]) -> Examined:
         ) from error
     except (*UNREADABLE, CorruptSegment) as error:
         raise InvalidRequest(f"the object {name} cannot be read: {error}") from error
-    return Examined(
-        offered=offered,
+    return VerifiedReplacement(
+        replacement=replacement,
         footer=footer,
         last_offset=reader.last_offset,
         times=times,
@@ -119,7 +121,7 @@ def _check_offsets(group: pa.Table, name: str) -> None:
 def plan_replacement(
     segments: Sequence[SegmentEntry],
     old_names: Sequence[str],
-    new: Sequence[Examined],
+    new: Sequence[VerifiedReplacement],
     *,
     topic: str,
     topic_id: int,
@@ -132,7 +134,7 @@ def plan_replacement(
 
     Raises:
         SegmentsChanged: Those to be replaced are not all there any more.
-        InvalidRequest: What is offered cannot take their place.
+        InvalidRequest: The replacements cannot take their place.
     """
     if not old_names or not new:
         raise InvalidRequest("at least one segment is replaced, by at least one")
@@ -159,7 +161,7 @@ def plan_replacement(
         _check_name(each, names, object_prefix(root, topic), epoch)
         if each.footer.topic_id != topic_id:
             raise InvalidRequest(
-                f"the object {each.offered.object_name} is of topic "
+                f"the object {each.replacement.object_name} is of topic "
                 f"{each.footer.topic_id}, not of {topic_id}"
             )
     before, after = sum(e.count for e in old), sum(e.footer.count for e in new)
@@ -175,50 +177,52 @@ def plan_replacement(
         max(each.last_publish_time for each in old),
     )
     entries = tuple(
-        _entry(each.offered, each.footer, now, each.times or times, each.part_checksums)
+        _entry(
+            each.replacement, each.footer, now, each.times or times, each.part_checksums
+        )
         for each in new
     )
     return old, entries
 
 
 def _check_name(
-    examined: Examined, present: Sequence[str], prefix: str, epoch: int
+    verified: VerifiedReplacement, present: Sequence[str], prefix: str, epoch: int
 ) -> None:
-    name = examined.offered.object_name
+    name = verified.replacement.object_name
     parsed = parse_object_name(name)
     said = None if parsed is None else (parsed.base, parsed.end)
     if (
         parsed is None
         or parsed.run is None
         or parsed.epoch > epoch
-        or said != (examined.footer.base, examined.footer.end)
+        or said != (verified.footer.base, verified.footer.end)
         or name.rpartition("/")[0] + "/" != prefix
         or name in present
     ):
         raise InvalidRequest(
             f"{name} cannot be the name of a new segment with "
-            f"{examined.footer.base} … {examined.footer.end} below {prefix}"
+            f"{verified.footer.base} … {verified.footer.end} below {prefix}"
         )
 
 
 def _entry(
-    offered: Offered,
+    replacement: Replacement,
     footer: SegmentFooter,
     now: int,
     times: tuple[int, int],
     part_checksums: bytes,
 ) -> SegmentEntry:
-    parsed = parse_object_name(offered.object_name)
+    parsed = parse_object_name(replacement.object_name)
     return SegmentEntry(
         base=footer.base,
         end=footer.end,
         epoch=0 if parsed is None else parsed.epoch,
         count=footer.count,
-        byte_count=offered.byte_count,
-        object_name=offered.object_name,
+        byte_count=replacement.byte_count,
+        object_name=replacement.object_name,
         first_publish_time=times[0],
         last_publish_time=times[1],
         sealed_at=now,
-        checksum=offered.checksum,
+        checksum=replacement.checksum,
         part_checksums=part_checksums,
     )

@@ -44,7 +44,7 @@ _TIMED_HEAD = struct.Struct("<26q")
 _TIMED_NUMBERS = _TIMED_HEAD.unpack_from(batch_of([b""], publish_times=[0]).serialize())
 
 
-class Small(NamedTuple):
+class SmallBatch(NamedTuple):
     """Messages that were found in a body; nothing is left to check but the times."""
 
     data: memoryview
@@ -65,7 +65,7 @@ class Small(NamedTuple):
         return max(end - begin for begin, end in pairwise(self.offsets))
 
 
-def encode_small(payloads: Sequence[bytes], times: Sequence[int] = ()) -> bytes:
+def encode_small_batch(payloads: Sequence[bytes], times: Sequence[int] = ()) -> bytes:
     """
     The body of a batch of *payloads*, at most ``SMALL_MESSAGES_MAX``.
 
@@ -88,9 +88,11 @@ def encode_small(payloads: Sequence[bytes], times: Sequence[int] = ()) -> bytes:
     )
 
 
-def find_small(buffer: Buffer, at: int, count: int, *, has_times: bool) -> Small | None:
+def decode_small_batch(
+    buffer: Buffer, at: int, count: int, *, has_times: bool
+) -> SmallBatch | None:
     """
-    The messages in the body from *at* on, if ``encode_small`` would write it so.
+    The messages in the body from *at* on, if ``encode_small_batch`` would write it so.
 
     All that describes them is compared with what it has to be.
     """
@@ -123,7 +125,7 @@ def find_small(buffer: Buffer, at: int, count: int, *, has_times: bool) -> Small
     ):
         return None
     begin += _padded(4 * (count + 1))
-    return Small(memoryview(buffer)[begin : begin + data_bytes], offsets, times)
+    return SmallBatch(memoryview(buffer)[begin : begin + data_bytes], offsets, times)
 
 
 # Where some of the numbers are.
@@ -173,7 +175,10 @@ def _is_what_arrow_writes() -> bool:
     payloads, times = [b"ab", b"", b"c"], [1, 2, 3]
     plain, timed = batch_of(payloads), batch_of(payloads, publish_times=times)
     written = [each.serialize().to_pybytes() for each in (plain, timed)]
-    return [encode_small(payloads), encode_small(payloads, times)] == written
+    return [
+        encode_small_batch(payloads),
+        encode_small_batch(payloads, times),
+    ] == written
 
 
 SMALL_MESSAGES_MAX = 128 if _is_what_arrow_writes() else 0

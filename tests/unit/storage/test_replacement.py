@@ -15,7 +15,7 @@ from pydanube.model.errors import (
 )
 from pydanube.model.policy import Retention, TopicPolicy
 from pydanube.model.ranges import RangeSet
-from pydanube.storage.replacing import REPLACED_MAX
+from pydanube.storage.replacement import REPLACED_MAX
 from pydanube.wire.segment_checksums import file_checksum
 from support.batches import payloads_of
 from support.compacted import compact, offer
@@ -254,7 +254,7 @@ def test_old_objects_of_a_deleted_topic_are_not_taken_for_those_of_the_next():
         await world.objects.put(old[0], b"of a topic with the same name")
         world.now += 61
         storage._memory.due.set()
-        await until(lambda: not storage._sealer._retired)
+        await until(lambda: not storage._sealer._delayed_deletions)
         assert await world.objects.names("") == [old[0]]
 
     run(test, seal_interval_s=0.001)
@@ -266,10 +266,10 @@ def test_a_held_topic_is_neither_replaced_nor_dropped():
         with pytest.raises(TopicHeld, match="held by lake"):
             await compact(storage, world.objects, log, even)
         world.wall = A_NOW_US + 3600_000_000
-        await storage.retain(1)
+        await storage.apply_retention(1)
         assert len(log.segments) == 3
         log.holds = frozenset()
-        await storage.retain(1)
+        await storage.apply_retention(1)
         assert len(log.segments) == 1
 
     run(test, policy=TopicPolicy(retention=Retention(age_s=60)))
@@ -372,9 +372,11 @@ def test_what_cannot_take_their_place_is_refused():
         await objects.put(name, data)
         from crc32c import crc32c
 
-        from pydanube.storage.replacing import Offered
+        from pydanube.storage.replacement import Replacement
 
-        return Offered(object_name=name, byte_count=data.size, checksum=crc32c(data))
+        return Replacement(
+            object_name=name, byte_count=data.size, checksum=crc32c(data)
+        )
 
     run(test)
 

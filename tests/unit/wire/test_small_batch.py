@@ -5,13 +5,13 @@ from hypothesis import strategies as st
 
 from pydanube.model.batch import batch_of, schema_of
 from pydanube.model.errors import CorruptBatch
-from pydanube.wire import batches, small
-from pydanube.wire.batches import BatchHeader, Codec, Column, encode, encode_few
-from pydanube.wire.small import (
+from pydanube.wire import batches, small_batch
+from pydanube.wire.batches import BatchHeader, Codec, Column, encode, encode_payloads
+from pydanube.wire.small_batch import (
     SMALL_BYTES_MAX,
     SMALL_MESSAGES_MAX,
-    encode_small,
-    find_small,
+    decode_small_batch,
+    encode_small_batch,
 )
 
 payloads = st.lists(st.binary(max_size=60), min_size=1, max_size=12)
@@ -27,7 +27,7 @@ def messages(draw):
 
 
 def found_in(body, bodies, times):
-    return find_small(body, 0, len(bodies), has_times=bool(times))
+    return decode_small_batch(body, 0, len(bodies), has_times=bool(times))
 
 
 @given(messages())
@@ -36,22 +36,22 @@ def test_the_bytes_are_those_that_arrow_writes(drawn):
 
     written = batch_of(bodies, publish_times=times or None).serialize().to_pybytes()
 
-    assert encode_small(bodies, times) == written
+    assert encode_small_batch(bodies, times) == written
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8, SMALL_MESSAGES_MAX])
 def test_so_are_those_of_any_number_of_messages(count):
     bodies = [bytes([number]) * (number % 5) for number in range(count)]
 
-    assert encode_small(bodies) == batch_of(bodies).serialize().to_pybytes()
+    assert encode_small_batch(bodies) == batch_of(bodies).serialize().to_pybytes()
 
 
 @given(messages(), st.integers(0, 9))
 def test_messages_are_found_again(drawn, at):
     bodies, times = drawn
-    buffer = bytes(at) + encode_small(bodies, times)
+    buffer = bytes(at) + encode_small_batch(bodies, times)
 
-    found = find_small(buffer, at, len(bodies), has_times=bool(times))
+    found = decode_small_batch(buffer, at, len(bodies), has_times=bool(times))
 
     assert found.payloads() == bodies
     assert list(found.times) == times
@@ -62,7 +62,7 @@ def test_messages_are_found_again(drawn, at):
 def test_arrow_reads_what_was_written(drawn):
     bodies, times = drawn
     columns = Column.PAYLOAD | (Column.PUBLISH_TIME if times else 0)
-    body = pa.py_buffer(encode_small(bodies, times))
+    body = pa.py_buffer(encode_small_batch(bodies, times))
 
     batch = pa.ipc.read_record_batch(body, schema_of(columns))
 
@@ -73,7 +73,7 @@ def test_arrow_reads_what_was_written(drawn):
 @given(messages(), st.data())
 def test_what_is_found_in_changed_bytes_is_what_arrow_finds_there(drawn, data):
     bodies, times = drawn
-    body = bytearray(encode_small(bodies, times))
+    body = bytearray(encode_small_batch(bodies, times))
     at = data.draw(st.integers(0, len(body) - 1))
     body[at] ^= data.draw(st.integers(1, 255))
 
@@ -89,7 +89,7 @@ def test_what_is_found_in_changed_bytes_is_what_arrow_finds_there(drawn, data):
 @given(messages(), st.data())
 def test_a_body_that_is_cut_or_longer_is_not_one(drawn, data):
     bodies, times = drawn
-    body = encode_small(bodies, times)
+    body = encode_small_batch(bodies, times)
     end = data.draw(st.integers(0, len(body) - 1))
 
     assert found_in(body[:end], bodies, times) is None
@@ -98,15 +98,15 @@ def test_a_body_that_is_cut_or_longer_is_not_one(drawn, data):
 
 @given(st.binary(max_size=400), st.integers(0, 200), st.booleans())
 def test_arbitrary_bytes_do_no_harm(data, count, has_times):
-    find_small(data, 0, count, has_times=has_times)
+    decode_small_batch(data, 0, count, has_times=has_times)
 
 
 @given(messages(), st.integers(0, 20))
 def test_another_count_than_that_of_the_body_is_refused(drawn, count):
     bodies, times = drawn
-    body = encode_small(bodies, times)
+    body = encode_small_batch(bodies, times)
 
-    found = find_small(body, 0, count, has_times=bool(times))
+    found = decode_small_batch(body, 0, count, has_times=bool(times))
 
     assert (found is not None) == (count == len(bodies))
 
@@ -114,16 +114,19 @@ def test_another_count_than_that_of_the_body_is_refused(drawn, count):
 def test_messages_with_more_than_payloads_are_arrows_to_read():
     body = batch_of([b"a"], keys=[b"k"]).serialize().to_pybytes()
 
-    assert find_small(body, 0, 1, has_times=False) is None
-    assert find_small(body, 0, 1, has_times=True) is None
+    assert decode_small_batch(body, 0, 1, has_times=False) is None
+    assert decode_small_batch(body, 0, 1, has_times=True) is None
 
 
 def test_long_and_many_messages_are_arrows_to_read():
-    long = encode_small([bytes(SMALL_BYTES_MAX)])
+    long = encode_small_batch([bytes(SMALL_BYTES_MAX)])
     many = [b""] * (SMALL_MESSAGES_MAX + 1)
 
-    assert find_small(long, 0, 1, has_times=False) is None
-    assert find_small(encode_small(many), 0, len(many), has_times=False) is None
+    assert decode_small_batch(long, 0, 1, has_times=False) is None
+    assert (
+        decode_small_batch(encode_small_batch(many), 0, len(many), has_times=False)
+        is None
+    )
 
 
 def header(**fields):
@@ -139,36 +142,36 @@ def header(**fields):
 @pytest.mark.parametrize("times", [[], [5, 6]])
 def test_few_messages_are_framed_as_any_batch(times):
     bodies = [b"hi", b"there"]
-    few = encode_few(bodies, header(), times)
+    few = encode_payloads(bodies, header(), times)
     as_batch = encode(batch_of(bodies, publish_times=times or None), header())
 
     assert few.buffer == as_batch.buffer
     few.verify()
-    assert few.find_small().payloads() == bodies
+    assert few.decode_small_batch().payloads() == bodies
 
 
 @pytest.mark.parametrize("times", [[], [5, 6]])
 def test_an_arrow_of_another_layout_writes_them_itself(times, monkeypatch):
     monkeypatch.setattr(batches, "SMALL_MESSAGES_MAX", 0)
-    monkeypatch.setattr(small, "SMALL_MESSAGES_MAX", 0)
+    monkeypatch.setattr(small_batch, "SMALL_MESSAGES_MAX", 0)
     bodies = [b"hi", b"there"]
 
-    frame = encode_few(bodies, header(), times)
+    frame = encode_payloads(bodies, header(), times)
 
-    assert frame.find_small() is None
+    assert frame.decode_small_batch() is None
     assert frame.check().column("payload").to_pylist() == bodies
 
 
 def test_a_compressed_message_is_arrows_to_read():
     frame = encode(batch_of([b"hi"]), header(), Codec.ZSTD)
 
-    assert frame.find_small() is None
+    assert frame.decode_small_batch() is None
     frame.verify()
 
 
 @pytest.mark.parametrize("at", [30, 100, 180, 270])
 def test_verifying_finds_what_checking_finds(at):
-    frame = encode_few([bytes(100)], header())
+    frame = encode_payloads([bytes(100)], header())
     frame.buffer[at] ^= 1
 
     with pytest.raises(CorruptBatch):
@@ -177,8 +180,8 @@ def test_verifying_finds_what_checking_finds(at):
 
 def test_verifying_refuses_impossible_times():
     with pytest.raises(CorruptBatch, match="years"):
-        encode_few([b"hi"], header(time=2**62)).verify()
+        encode_payloads([b"hi"], header(time=2**62)).verify()
     with pytest.raises(CorruptBatch, match="years"):
-        encode_few([b"hi", b"there"], header(), [5, 2**62]).verify()
+        encode_payloads([b"hi", b"there"], header(), [5, 2**62]).verify()
     with pytest.raises(CorruptBatch, match="years"):
-        encode_few([b"hi", b"there"], header(), [-(2**62), 5]).verify()
+        encode_payloads([b"hi", b"there"], header(), [-(2**62), 5]).verify()
