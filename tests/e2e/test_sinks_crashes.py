@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pydanube.model.errors import Unavailable
-from pydanube.spark.sinks.batches import BatchKey, PieceKey
+from pydanube.spark.sinks.batches import BatchKey, TaskKey
 from pydanube.spark.sinks.clickhouse import ClickHouseOptions, ClickHouseSink
 from pydanube.spark.sinks.lance_database import Database
 from pydanube.spark.sinks.lance_options import LanceOptions
@@ -40,7 +40,7 @@ def stage(sink, number, task_count, rows=ROWS):
     for task in range(task_count):
         own = list(rows)[task::task_count]
         batch = pa.record_batch([own, [str(each) for each in own]], schema=SCHEMA)
-        found.append(sink.write(PieceKey(key(number), task, task), iter([batch])))
+        found.append(sink.write(TaskKey(key(number), task, task), iter([batch])))
     return found
 
 
@@ -131,7 +131,7 @@ def test_the_last_row_of_a_key_wins_and_a_replay_changes_nothing(postgres):
     sink = PostgresSink(wanted, wanted.plan(rows.schema))
     for cut in (2, 3, 1):
         pieces = [
-            sink.write(PieceKey(key(0), task, task), iter([part]))
+            sink.write(TaskKey(key(0), task, task), iter([part]))
             for task, part in enumerate([rows.slice(0, cut), rows.slice(cut)])
         ]
         sink.commit(key(0), pieces)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pydanube.model.errors import InvalidConfig
 from pydanube.model.names import TopicName, parse_client_name
 from pydanube.spark.option_table import URL_DEFAULT
-from pydanube.spark.sinks.batches import Identity
+from pydanube.spark.sinks.batches import BatchIdentity
 from pydanube.spark.sinks.options import APP_ID, BATCH_ID, SinkOption, parse_given
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class WriteOptions:
     encode: Encode = Encode.AUTO
     version: int | None = None
     """None: the one that the topic is bound to, or else the latest."""
-    identity: Identity = field(default_factory=Identity)
+    identity: BatchIdentity = field(default_factory=BatchIdentity)
 
 
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
@@ -99,7 +99,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
             raise InvalidConfig(f"{key}: given twice with different values")
     given = parse_given(renamed, OPTIONS)
     topic = given.text("topic")
-    identity = Identity.parse(given)
+    identity = BatchIdentity.parse(given)
     if identity.app is not None:
         parse_client_name("appId", identity.app)
     encode = Encode(given.choice("encode", [each.value for each in Encode], "auto"))

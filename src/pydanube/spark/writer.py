@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pydanube.model.schemas import SchemaReference
     from pydanube.model.staging import StagedPart
     from pydanube.spark.encoding import TopicEncoding
-    from pydanube.spark.sinks.batches import BatchKey, Identity, PieceKey, Sink
+    from pydanube.spark.sinks.batches import BatchIdentity, BatchKey, Sink, TaskKey
 
 GATHERED_BYTES = 4 * 1024 * 1024
 """So much of a topic is sent at once, where nothing is staged."""
@@ -77,7 +77,7 @@ class DanubeSink(SinkDataSource):
     def name(cls) -> str:
         return "danube"
 
-    def sink(self, schema: StructType) -> tuple[Sink, Identity]:
+    def sink(self, schema: StructType) -> tuple[Sink, BatchIdentity]:
         options = parse_write_options(dict(self.options))
         found = check_columns(arrow_schema(schema), options)
         if found:
@@ -92,7 +92,7 @@ class DanubeSink(SinkDataSource):
             check_topic(process_client(options.url), options, arrow_schema(schema))
         return made
 
-    def replacing(self, sink: Sink) -> Sink:
+    def overwriting(self, sink: Sink) -> Sink:
         """Not of topics."""
         raise InvalidConfig(
             "a topic is a log: messages are added to it and never replaced. Use "
@@ -113,7 +113,7 @@ class TopicSink:
         self._connect = connect
 
     def write(
-        self, key: PieceKey, batches: Iterator[pa.RecordBatch]
+        self, key: TaskKey, batches: Iterator[pa.RecordBatch]
     ) -> StagedPart | None:
         """
         Stage or publish the rows of one task.
@@ -130,7 +130,7 @@ class TopicSink:
             return None
         return self._stage(client, key, batches)
 
-    def commit(self, key: BatchKey, pieces: Sequence[StagedPart]) -> None:
+    def commit(self, key: BatchKey, outputs: Sequence[StagedPart]) -> None:
         """
         Publish what the tasks of a batch have staged: all of it, and once.
 
@@ -139,9 +139,9 @@ class TopicSink:
         Raises:
             BrokerError: It may be published or not; committing again is safe.
         """
-        self._staging(key).commit(pieces)
+        self._staging(key).commit(outputs)
 
-    def abort(self, key: BatchKey, pieces: Sequence[StagedPart]) -> None:
+    def abort(self, key: BatchKey, outputs: Sequence[StagedPart]) -> None:
         """Drop what is staged; the same batch may be staged again."""
         if self._options.delivery is Delivery.EXACTLY_ONCE:
             self._staging(key).abort()
@@ -151,7 +151,7 @@ class TopicSink:
         return client.staging(key.app, key.number)
 
     def _stage(
-        self, client: Client, key: PieceKey, batches: Iterator[pa.RecordBatch]
+        self, client: Client, key: TaskKey, batches: Iterator[pa.RecordBatch]
     ) -> StagedPart | None:
         staging = self._staging(key.batch)
         if staging.is_committed():

@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 import pyspark_danube
 from pydanube.client.schema import Schema
 from pydanube.model.errors import InvalidConfig, InvalidRequest, TopicNotFound
-from pydanube.spark.sinks.batches import BatchKey, PieceKey
+from pydanube.spark.sinks.batches import BatchKey, TaskKey
 from pydanube.spark.write_options import parse_write_options
 from pydanube.spark.writer import GATHERED_BYTES, DanubeSink, TopicSink
 from support.memory_clients import memory_client
@@ -47,7 +47,7 @@ def batch_key(number, app="query"):
 
 
 def piece(number, partition=0, attempt=0):
-    return PieceKey(batch_key(number), partition, attempt)
+    return TaskKey(batch_key(number), partition, attempt)
 
 
 def numbers(client, topic=TOPIC):
@@ -97,7 +97,7 @@ def test_two_queries_do_not_know_each_other(client):
     writer = sink(client)
     for app in "ab":
         key = batch_key(0, app)
-        part = writer.write(PieceKey(key, 0, 0), iter([batch(0, 2)]))
+        part = writer.write(TaskKey(key, 0, 0), iter([batch(0, 2)]))
         writer.commit(key, [part])
     assert numbers(client) == [0, 1, 0, 1]
 

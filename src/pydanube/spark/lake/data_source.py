@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pydanube.spark.lake.options import WriteOptions
     from pydanube.spark.lake.table import LakeTable
-    from pydanube.spark.sinks.batches import Identity, Sink
+    from pydanube.spark.sinks.batches import BatchIdentity, Sink
 
 
 class LakeDataSource(SinkDataSource):
@@ -28,7 +28,7 @@ class LakeDataSource(SinkDataSource):
     @staticmethod
     def parse_options(
         options: Mapping[str, str],
-    ) -> tuple[LakeTable, WriteOptions, Identity]:
+    ) -> tuple[LakeTable, WriteOptions, BatchIdentity]:
         """
         The table that *options* name, how to write to it, and whose batches these are.
 
@@ -52,7 +52,7 @@ class LakeDataSource(SinkDataSource):
             f"{self.name()} only writes; read the table with {self.readers}"
         )
 
-    def sink(self, schema: StructType) -> tuple[LakeSink, Identity]:
+    def sink(self, schema: StructType) -> tuple[LakeSink, BatchIdentity]:
         table, write, identity = self.parse_options(self.options)
         location = table.prepare(columns_of(schema), write)
         sink = LakeSink(
@@ -63,6 +63,6 @@ class LakeDataSource(SinkDataSource):
         )
         return sink, identity
 
-    def replacing(self, sink: Sink) -> Sink:
+    def overwriting(self, sink: Sink) -> Sink:
         assert isinstance(sink, LakeSink)
-        return sink.replacing()
+        return sink.overwriting()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydanube.spark.lake.options import WriteOptions
-    from pydanube.spark.sinks.batches import Identity
+    from pydanube.spark.sinks.batches import BatchIdentity
 
 
 class DeltaDataSource(LakeDataSource):
@@ -31,7 +31,7 @@ class DeltaDataSource(LakeDataSource):
     @staticmethod
     def parse_options(
         options: Mapping[str, str],
-    ) -> tuple[DeltaLakeTable, WriteOptions, Identity]:
+    ) -> tuple[DeltaLakeTable, WriteOptions, BatchIdentity]:
         """See the base class."""
         parsed = parse_delta(options)
         table = DeltaLakeTable(parsed.path, parsed.storage)

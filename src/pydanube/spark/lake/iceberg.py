@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydanube.spark.lake.options import WriteOptions
-    from pydanube.spark.sinks.batches import Identity
+    from pydanube.spark.sinks.batches import BatchIdentity
 
 
 class IcebergDataSource(LakeDataSource):
@@ -31,7 +31,7 @@ class IcebergDataSource(LakeDataSource):
     @staticmethod
     def parse_options(
         options: Mapping[str, str],
-    ) -> tuple[IcebergLakeTable, WriteOptions, Identity]:
+    ) -> tuple[IcebergLakeTable, WriteOptions, BatchIdentity]:
         """See the base class."""
         parsed = parse_iceberg(options)
         table = IcebergLakeTable(parsed.table, parsed.catalog)

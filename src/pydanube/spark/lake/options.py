@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.spark.sinks.batches import Identity
+from pydanube.spark.sinks.batches import BatchIdentity
 from pydanube.spark.sinks.options import APP_ID, BATCH_ID, SinkOption, parse_given
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pydanube.spark.sinks.options import GivenOptions
+    from pydanube.spark.sinks.options import ParsedOptions
 
 MIB = 1024 * 1024
 FILE_BYTES_MAX = 128 * MIB
@@ -118,7 +118,7 @@ class DeltaOptions:
 
     path: str
     storage: Mapping[str, str] = field(default_factory=dict)
-    identity: Identity = field(default_factory=Identity)
+    identity: BatchIdentity = field(default_factory=BatchIdentity)
     write: WriteOptions = WriteOptions()
 
 
@@ -128,7 +128,7 @@ class IcebergOptions:
 
     table: str
     catalog: Mapping[str, str] = field(default_factory=dict)
-    identity: Identity = field(default_factory=Identity)
+    identity: BatchIdentity = field(default_factory=BatchIdentity)
     write: WriteOptions = WriteOptions()
 
 
@@ -143,7 +143,7 @@ def parse_delta(options: Mapping[str, str]) -> DeltaOptions:
     found = DeltaOptions(
         path=given.text("path"),
         storage=given.family("storage."),
-        identity=Identity.parse(given),
+        identity=BatchIdentity.parse(given),
         write=_write_options(given),
     )
     for part in found.write.partition_by:
@@ -166,7 +166,7 @@ def parse_iceberg(options: Mapping[str, str]) -> IcebergOptions:
     return IcebergOptions(
         table=_table_name(given.text("table")),
         catalog=given.family("catalog."),
-        identity=Identity.parse(given),
+        identity=BatchIdentity.parse(given),
         write=_write_options(given),
     )
 
@@ -208,10 +208,10 @@ def _partition_field(text: str) -> PartitionField:
     )
 
 
-def _write_options(given: GivenOptions) -> WriteOptions:
+def _write_options(given: ParsedOptions) -> WriteOptions:
     return WriteOptions(
         partition_by=parse_partition_by(given.text("partitionBy")),
-        merge_schema=given.truth("mergeSchema"),
+        merge_schema=given.boolean("mergeSchema"),
         file_bytes_max=given.count("fileBytesMax", FILE_BYTES_MAX),
     )
 

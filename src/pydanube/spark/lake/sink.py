@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pydanube.spark.lake.files import TableLocation
-    from pydanube.spark.sinks.batches import BatchKey, PieceKey
+    from pydanube.spark.sinks.batches import BatchKey, TaskKey
 
 JOB = "batch"
 """What files of a batch write have in their names instead of a query."""
@@ -34,30 +34,30 @@ class LakeSink:
         *,
         file_bytes_max: int,
         is_named: bool = False,
-        is_replacing: bool = False,
+        is_overwrite: bool = False,
     ) -> None:
         """
         With *is_named* the user has said whose the batches are.
 
-        With *is_replacing* each of them takes the place of all rows.
+        With *is_overwrite* each of them takes the place of all rows.
         """
         self._table = table
         self._location = location
         self._file_bytes_max = file_bytes_max
         self._is_named = is_named
-        self._is_replacing = is_replacing
+        self._is_replacing = is_overwrite
 
-    def replacing(self) -> LakeSink:
+    def overwriting(self) -> LakeSink:
         """The same, for batches that each take the place of all rows."""
         return LakeSink(
             self._table,
             self._location,
             file_bytes_max=self._file_bytes_max,
             is_named=self._is_named,
-            is_replacing=True,
+            is_overwrite=True,
         )
 
-    def write(self, key: PieceKey, batches: Iterator[pa.RecordBatch]) -> list[DataFile]:
+    def write(self, key: TaskKey, batches: Iterator[pa.RecordBatch]) -> list[DataFile]:
         """Write the rows of one task into files of their own."""
         batch = key.batch
         name = f"{batch.query or JOB}-{batch.number}-{key.partition}-{key.attempt}"
@@ -65,14 +65,14 @@ class LakeSink:
             self._location, batches, name, file_bytes_max=self._file_bytes_max
         )
 
-    def commit(self, key: BatchKey, pieces: Sequence[list[DataFile]]) -> None:
+    def commit(self, key: BatchKey, outputs: Sequence[list[DataFile]]) -> None:
         """
         Make what the tasks have written part of the table: all of it, and once.
 
         A batch of a stream, or one that the user has numbered, is dropped if the table
         has it already.
         """
-        files = [file for piece in pieces for file in piece]
+        files = [file for piece in outputs for file in piece]
         transactions: list[AppTransaction] = []
         note: dict[str, str] = {}
         if key.query or self._is_named:
@@ -83,9 +83,9 @@ class LakeSink:
         ):
             self._discard(files)
 
-    def abort(self, key: BatchKey, pieces: Sequence[list[DataFile]]) -> None:
+    def abort(self, key: BatchKey, outputs: Sequence[list[DataFile]]) -> None:
         """Remove what the tasks have written."""
-        self._discard([file for piece in pieces for file in piece])
+        self._discard([file for piece in outputs for file in piece])
 
     def _discard(self, files: Sequence[DataFile]) -> None:
         """

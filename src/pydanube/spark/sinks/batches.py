@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pydanube.spark.sinks.options import GivenOptions
+    from pydanube.spark.sinks.options import ParsedOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class BatchKey:
 
 
 @dataclass(frozen=True, slots=True)
-class PieceKey:
+class TaskKey:
     """What one attempt of one task writes of a batch."""
 
     batch: BatchKey
@@ -51,7 +51,7 @@ class Sink(Protocol):
     It is pickled into Spark's tasks, so it holds options and nothing that is open.
     """
 
-    def write(self, key: PieceKey, batches: Iterator[pa.RecordBatch]) -> Any:
+    def write(self, key: TaskKey, batches: Iterator[pa.RecordBatch]) -> Any:
         """
         Write *batches*, which have at least one row.
 
@@ -60,11 +60,11 @@ class Sink(Protocol):
         """
         ...
 
-    def commit(self, key: BatchKey, pieces: Sequence[Any]) -> None:
+    def commit(self, key: BatchKey, outputs: Sequence[Any]) -> None:
         """Make a batch of *pieces* visible, unless it was before."""
         ...
 
-    def abort(self, key: BatchKey, pieces: Sequence[Any]) -> None:
+    def abort(self, key: BatchKey, outputs: Sequence[Any]) -> None:
         """
         Remove *pieces*: their batch is given up, and may come again.
 
@@ -74,14 +74,14 @@ class Sink(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class BatchIdentity:
     """Which batch the user says a write is."""
 
     app: str | None = None
     number: int | None = None
 
     @classmethod
-    def parse(cls, given: GivenOptions) -> Identity:
+    def parse(cls, given: ParsedOptions) -> BatchIdentity:
         """
         What ``appId`` and ``batchId`` say.
 

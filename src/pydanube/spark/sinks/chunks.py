@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 
-def cut(
+def split_rows(
     batches: Iterable[pa.RecordBatch],
     *,
     rows_max: int,

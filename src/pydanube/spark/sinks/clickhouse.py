@@ -27,8 +27,8 @@ from pydanube.model.errors import (
     Unavailable,
 )
 from pydanube.spark.sinks import clickhouse_sql
-from pydanube.spark.sinks.batches import Identity
-from pydanube.spark.sinks.chunks import cut
+from pydanube.spark.sinks.batches import BatchIdentity
+from pydanube.spark.sinks.chunks import split_rows
 from pydanube.spark.sinks.clickhouse_sql import DONE, MOVE_SETTINGS, MOVING, ROW, Plan
 from pydanube.spark.sinks.columns import arrow_schema, missing_columns
 from pydanube.spark.sinks.options import (
@@ -39,7 +39,7 @@ from pydanube.spark.sinks.options import (
     SinkOption,
     parse_given,
 )
-from pydanube.spark.sinks.requests import Requests, outline, passes
+from pydanube.spark.sinks.requests import Requests, is_retryable_status, summarize
 from pydanube.spark.sinks.retrying import Backoff
 from pydanube.spark.sinks.writers import SinkDataSource
 
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from pydanube.spark.sinks.batches import BatchKey, PieceKey
-    from pydanube.spark.sinks.clickhouse_sql import Decision
+    from pydanube.spark.sinks.batches import BatchKey, TaskKey
+    from pydanube.spark.sinks.clickhouse_sql import CommitRecord
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,9 @@ OPTIONS = (
 
 # Codes of exceptions after which the same statement may succeed: timeouts, too much at
 # once, the network, read-only replicas, too many parts, memory, Keeper.
-_PASSING = frozenset({159, 202, 209, 210, 225, 241, 242, 252, 285, 319, 425, 999})
+_RETRYABLE_CODES = frozenset(
+    {159, 202, 209, 210, 225, 241, 242, 252, 285, 319, 425, 999}
+)
 _UNKNOWN = frozenset({60, 81})
 _REFUSED = frozenset({192, 193, 194, 291, 497, 516})
 
@@ -111,7 +113,7 @@ class ClickHouseOptions:
     bytes_max: int
     timeout_s: float
     backoff: Backoff
-    identity: Identity
+    identity: BatchIdentity
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ClickHouseOptions:
@@ -127,7 +129,7 @@ class ClickHouseOptions:
             raise InvalidConfig("url: must begin with http:// or https://")
         if "@" in url:
             raise InvalidConfig("url: give user and password as options of that name")
-        create = given.truth("createTable")
+        create = given.boolean("createTable")
         for name in ("engine", "orderBy"):
             if name in given and not create:
                 raise InvalidConfig(f"{name}: only with createTable=true")
@@ -144,7 +146,7 @@ class ClickHouseOptions:
             bytes_max=given.count("batchBytes", 32 * 1024 * 1024),
             timeout_s=given.seconds("timeoutS", 300),
             backoff=Backoff.parse(given),
-            identity=Identity.parse(given),
+            identity=BatchIdentity.parse(given),
         )
 
     def plan(self, schema: pa.Schema) -> Plan:
@@ -175,7 +177,7 @@ class ClickHouseDataSource(SinkDataSource):
     def name(cls) -> str:
         return "danube-clickhouse"
 
-    def sink(self, schema: StructType) -> tuple[ClickHouseSink, Identity]:
+    def sink(self, schema: StructType) -> tuple[ClickHouseSink, BatchIdentity]:
         options = ClickHouseOptions.parse(dict(self.options))
         plan = options.plan(arrow_schema(schema))
         return ClickHouseSink(options, plan), options.identity
@@ -194,9 +196,9 @@ def check(options: Mapping[str, str], schema: StructType) -> list[str]:
 
 def _problems(server: Server, plan: Plan, *, may_create: bool) -> list[str]:
     name = clickhouse_sql.literal(plan.database)
-    if not server.ask(f"SELECT name FROM system.databases WHERE name = {name}"):  # noqa: S608
+    if not server.query(f"SELECT name FROM system.databases WHERE name = {name}"):  # noqa: S608
         return [f"there is no database {plan.database!r}"]
-    columns = server.ask(plan.describe())
+    columns = server.query(plan.describe())
     if not columns:
         if may_create:
             return []
@@ -206,7 +208,7 @@ def _problems(server: Server, plan: Plan, *, may_create: bool) -> list[str]:
         if name in plan.schema.names:
             kind = plan.schema.field(name).type
             try:
-                server.ask(clickhouse_sql.try_cast(kind, to))
+                server.query(clickhouse_sql.try_cast(kind, to))
             except InvalidRequest:
                 has = clickhouse_sql.column_type(kind)
                 found.append(f"the column {name!r} is {has} and cannot become {to}")
@@ -234,7 +236,7 @@ class ClickHouseSink:
         self._plan = plan
         self._wait = wait
 
-    def write(self, key: PieceKey, batches: Iterator[pa.RecordBatch]) -> StagedRows:
+    def write(self, key: TaskKey, batches: Iterator[pa.RecordBatch]) -> StagedRows:
         """
         Stage *batches* in a table of their own.
 
@@ -248,9 +250,9 @@ class ClickHouseSink:
         staging = plan.staging_name(key.batch, uuid.uuid4().hex[:8])
         options = self._options
         with self._server() as server:
-            server.run(plan.create_staging(staging))
+            server.execute(plan.create_staging(staging))
             try:
-                for chunk in cut(
+                for chunk in split_rows(
                     batches, rows_max=options.rows_max, bytes_max=options.bytes_max
                 ):
                     # A chunk is known by its first row when it has to be sent again.
@@ -264,7 +266,7 @@ class ClickHouseSink:
                 raise
         return StagedRows(staging, count)
 
-    def commit(self, key: BatchKey, pieces: Sequence[StagedRows]) -> None:
+    def commit(self, key: BatchKey, outputs: Sequence[StagedRows]) -> None:
         """
         Move what is staged into the table, unless it was before.
 
@@ -278,36 +280,40 @@ class ClickHouseSink:
         """
         plan, options = self._plan, self._options
         with self._server() as server:
-            server.run(plan.create_commits())
+            server.execute(plan.create_commits())
             if options.create:
-                server.run(plan.create_target())
-            last = clickhouse_sql.decision(server.ask(plan.noted(key)))
-            _refuse_strangers(last, key)
+                server.execute(plan.create_target())
+            last = clickhouse_sql.parse_commit_record(
+                server.query(plan.select_commit(key))
+            )
+            _check_same_query(last, key)
             if last is not None and not last.is_done:
                 # It was decided and not finished; who decided it is gone.
                 begun = replace(key, number=last.number, query=last.query)
                 self._move(server, begun, last.stagings)
             if last is None or last.number < key.number:
-                stagings = self._decide(server, key, pieces)
+                stagings = self._decide(server, key, outputs)
                 self._move(server, key, stagings)
-            self._tidy(server, key)
+            self._drop_stale_tables(server, key)
 
-    def abort(self, key: BatchKey, pieces: Sequence[StagedRows]) -> None:
+    def abort(self, key: BatchKey, outputs: Sequence[StagedRows]) -> None:
         plan = self._plan
         with suppress(BrokerError), self._server() as server:
-            server.run(plan.create_commits())
-            last = clickhouse_sql.decision(server.ask(plan.noted(key)))
+            server.execute(plan.create_commits())
+            last = clickhouse_sql.parse_commit_record(
+                server.query(plan.select_commit(key))
+            )
             # What a batch was decided to consist of is needed until that is done.
             needed = () if last is None or last.is_done else last.stagings
             server.drop(
-                [plan.place(e.staging) for e in pieces if e.staging not in needed]
+                [plan.place(e.staging) for e in outputs if e.staging not in needed]
             )
 
     def _decide(
-        self, server: Server, key: BatchKey, pieces: Sequence[StagedRows]
+        self, server: Server, key: BatchKey, outputs: Sequence[StagedRows]
     ) -> Sequence[str]:
         """Note what the batch consists of, which nothing changes any more."""
-        columns = server.ask(self._plan.describe())
+        columns = server.query(self._plan.describe())
         if not columns:
             raise NotFound(
                 f"there is no table {self._plan.target}; createTable=true makes one"
@@ -315,33 +321,33 @@ class ClickHouseSink:
         wrong = self._plan.problems_with({name: kind for name, kind, _ in columns})
         if wrong:
             raise InvalidRequest("; ".join(wrong))
-        for each in pieces:
-            [(count,)] = server.ask(self._plan.count(each.staging))
+        for each in outputs:
+            [(count,)] = server.query(self._plan.count(each.staging))
             if int(count) != each.row_count:
                 raise InvalidRequest(
                     f"{each.staging} has {count} rows and not {each.row_count}; does "
                     "the url lead to one server?"
                 )
-        stagings = [each.staging for each in pieces]
-        server.run(self._plan.note(key, stagings, MOVING))
+        stagings = [each.staging for each in outputs]
+        server.execute(self._plan.insert_commit(key, stagings, MOVING))
         return stagings
 
     def _move(self, server: Server, key: BatchKey, stagings: Sequence[str]) -> None:
         for index, staging in enumerate(stagings):
             token = clickhouse_sql.move_token(key, index)
             settings = MOVE_SETTINGS | {"insert_deduplication_token": token}
-            server.run(self._plan.move(staging), settings)
-        server.run(self._plan.note(key, (), DONE))
+            server.execute(self._plan.move(staging), settings)
+        server.execute(self._plan.insert_commit(key, (), DONE))
 
-    def _tidy(self, server: Server, key: BatchKey) -> None:
-        left = self._plan.leftovers(key, server.ask(self._plan.staging_names()))
+    def _drop_stale_tables(self, server: Server, key: BatchKey) -> None:
+        left = self._plan.stale_tables(key, server.query(self._plan.staging_names()))
         server.drop([self._plan.place(name) for name in left])
 
     def _server(self) -> Server:
         return Server(self._options, self._wait)
 
 
-def _refuse_strangers(last: Decision | None, key: BatchKey) -> None:
+def _check_same_query(last: CommitRecord | None, key: BatchKey) -> None:
     if last is None or last.number < key.number or last.query == key.query:
         return
     raise Conflict(
@@ -378,13 +384,15 @@ class Server:
     def __exit__(self, *error: object) -> None:
         self._requests.__exit__(*error)
 
-    def ask(self, question: str) -> list[list[Any]]:
-        """The rows that answer *question*."""
-        text = self._send({}, f"{question} FORMAT JSONCompact".encode())
+    def query(self, statement: str) -> list[list[Any]]:
+        """Return the rows of the query *statement*."""
+        text = self._send({}, f"{statement} FORMAT JSONCompact".encode())
         rows: list[list[Any]] = json.loads(text)["data"]
         return rows
 
-    def run(self, statement: str, settings: Mapping[str, str] | None = None) -> None:
+    def execute(
+        self, statement: str, settings: Mapping[str, str] | None = None
+    ) -> None:
         self._send(dict(settings or {}), statement.encode())
 
     def insert(self, statement: str, rows: bytes, settings: Mapping[str, str]) -> None:
@@ -392,20 +400,20 @@ class Server:
 
     def drop(self, tables: Sequence[str]) -> None:
         for table in tables:
-            self.run(f"DROP TABLE IF EXISTS {table} SYNC")
+            self.execute(f"DROP TABLE IF EXISTS {table} SYNC")
 
     def _send(self, params: Mapping[str, str], content: bytes) -> str:
-        answer = self._requests.send(
+        response = self._requests.send(
             "POST",
             self._url,
             params=self._settings | dict(params),
             headers=self._headers,
             content=content,
-            is_passing=_is_passing,
+            is_retryable=_is_retryable,
         )
-        if answer.status_code != 200:
-            raise translate(_code(answer), outline(answer))
-        text: str = answer.text
+        if response.status_code != 200:
+            raise translate(_code(response), summarize(response))
+        text: str = response.text
         return text
 
 
@@ -416,19 +424,19 @@ def translate(code: int | None, said: str) -> BrokerError:
         kind = NotFound
     elif code in _REFUSED:
         kind = PermissionDenied
-    elif code in _PASSING:
+    elif code in _RETRYABLE_CODES:
         kind = Unavailable
     return kind(f"ClickHouse: {said}")
 
 
-def _is_passing(answer: Any) -> bool:
+def _is_retryable(response: Any) -> bool:
     # An exception of the server's has status 500 in most cases, whatever it is.
-    code = _code(answer)
-    return passes(answer) if code is None else code in _PASSING
+    code = _code(response)
+    return is_retryable_status(response) if code is None else code in _RETRYABLE_CODES
 
 
-def _code(answer: Any) -> int | None:
-    text = answer.headers.get("X-ClickHouse-Exception-Code", "")
+def _code(response: Any) -> int | None:
+    text = response.headers.get("X-ClickHouse-Exception-Code", "")
     return int(text) if text.isdecimal() else None
 
 

@@ -55,7 +55,7 @@ _SIMPLE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class CommitRecord:
     """The last batch of a query that was begun."""
 
     number: int
@@ -111,18 +111,18 @@ class Plan:
 
     def place(self, name: str) -> str:
         """A table of the same database, as it stands in a statement."""
-        return f"{quoted(self.database)}.{quoted(name)}"
+        return f"{quote_identifier(self.database)}.{quote_identifier(name)}"
 
     # What is said.
 
     def create_target(self) -> str:
         """The table of the option ``createTable``."""
         columns = ", ".join(
-            f"{quoted(field.name)} "
+            f"{quote_identifier(field.name)} "
             + str(column_type(field.type, may_be_null=field.name not in self.order))
             for field in self.schema
         )
-        order = ", ".join(map(quoted, self.order)) or "tuple()"
+        order = ", ".join(map(quote_identifier, self.order)) or "tuple()"
         # The others know repetitions by themselves.
         is_own = not self.engine.startswith(("Replicated", "Shared"))
         return (
@@ -133,7 +133,8 @@ class Plan:
     def create_staging(self, staging: str) -> str:
         """A table for what one attempt of a task writes."""
         columns = ", ".join(
-            f"{quoted(field.name)} {column_type(field.type)}" for field in self.schema
+            f"{quote_identifier(field.name)} {column_type(field.type)}"
+            for field in self.schema
         )
         return (
             f"CREATE TABLE IF NOT EXISTS {self.place(staging)} "
@@ -143,7 +144,7 @@ class Plan:
 
     def insert(self, staging: str) -> str:
         """What goes before an Arrow stream with the rows, ``ROW`` first."""
-        names = ", ".join([ROW, *map(quoted, self.schema.names)])
+        names = ", ".join([ROW, *map(quote_identifier, self.schema.names)])
         return f"INSERT INTO {self.place(staging)} ({names}) FORMAT ArrowStream"
 
     def count(self, staging: str) -> str:
@@ -155,7 +156,7 @@ class Plan:
 
         With ``MOVE_SETTINGS`` the rows make the same blocks each time.
         """
-        names = ", ".join(map(quoted, self.schema.names))
+        names = ", ".join(map(quote_identifier, self.schema.names))
         return (
             f"INSERT INTO {self.target} ({names}) SELECT {names} FROM "
             f"{self.place(staging)} ORDER BY {ROW}"
@@ -170,7 +171,7 @@ class Plan:
             "ENGINE = ReplacingMergeTree(step) ORDER BY (app, target)"
         )
 
-    def note(self, key: BatchKey, stagings: Sequence[str], state: int) -> str:
+    def insert_commit(self, key: BatchKey, stagings: Sequence[str], state: int) -> str:
         """Write down that the batch consists of *stagings*, or that it is done."""
         values = ", ".join(
             (
@@ -186,7 +187,7 @@ class Plan:
             f"VALUES ({values})"
         )
 
-    def noted(self, key: BatchKey) -> str:
+    def select_commit(self, key: BatchKey) -> str:
         """A question for what ``decision`` reads."""
         return (
             "SELECT toString(step), query, arrayStringConcat(stagings, ',') FROM "
@@ -220,14 +221,14 @@ class Plan:
             f"startsWith(name, {literal(RESERVED)})"
         )
 
-    def leftovers(self, key: BatchKey, rows: Iterable[Sequence[str]]) -> list[str]:
+    def stale_tables(self, key: BatchKey, rows: Iterable[Sequence[str]]) -> list[str]:
         """Of what ``staging_names`` gives, the tables that nobody can need any more."""
         start = self._prefix(key)
         found = []
-        for name, is_forgotten in rows:
+        for name, is_expired in rows:
             number = name.removeprefix(start).partition("_")[0]
             is_ours = name.startswith(start) and number.isdecimal()
-            if is_forgotten == "1" or (is_ours and int(number) <= key.number):
+            if is_expired == "1" or (is_ours and int(number) <= key.number):
                 found.append(name)
         return found
 
@@ -252,14 +253,14 @@ def move_token(key: BatchKey, index: int) -> str:
     return f"{key}:{index}"
 
 
-def decision(rows: Sequence[Sequence[str]]) -> Decision | None:
+def parse_commit_record(rows: Sequence[Sequence[str]]) -> CommitRecord | None:
     """What the answer to ``Plan.noted`` says."""
     if not rows:
         return None
     [(step, query, stagings)] = rows
     number, state = divmod(int(step), 2)
     names = tuple(name for name in stagings.split(",") if name)
-    return Decision(number, state == DONE, query, names)
+    return CommitRecord(number, state == DONE, query, names)
 
 
 def try_cast(kind: pa.DataType, to: str) -> str:
@@ -281,7 +282,8 @@ def column_type(kind: pa.DataType, *, may_be_null: bool = True) -> str | None:
         fields = [(field.name, column_type(field.type)) for field in kind]
         if not fields or not all(inner for _, inner in fields):
             return None
-        return f"Tuple({', '.join(f'{quoted(name)} {of}' for name, of in fields)})"
+        parts = (f"{quote_identifier(name)} {inner}" for name, inner in fields)
+        return f"Tuple({', '.join(parts)})"
     if pa.types.is_decimal(kind):
         plain = f"Decimal({kind.precision}, {kind.scale})"
     elif kind in _SIMPLE:
@@ -305,7 +307,7 @@ def check_engine(text: str) -> str:
     return text
 
 
-def quoted(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """*name* as an identifier."""
     return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 

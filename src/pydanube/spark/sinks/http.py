@@ -19,7 +19,7 @@ from pydanube.model.names import TopicName
 from pydanube.spark.catalog import process_client
 from pydanube.spark.option_table import URL_DEFAULT
 from pydanube.spark.sinks import secrets
-from pydanube.spark.sinks.batches import Identity
+from pydanube.spark.sinks.batches import BatchIdentity
 from pydanube.spark.sinks.columns import arrow_schema
 from pydanube.spark.sinks.http_bodies import Format, format_named, idempotency_key
 from pydanube.spark.sinks.options import (
@@ -30,7 +30,7 @@ from pydanube.spark.sinks.options import (
     SinkOption,
     parse_given,
 )
-from pydanube.spark.sinks.requests import Requests, outline
+from pydanube.spark.sinks.requests import Requests, summarize
 from pydanube.spark.sinks.retrying import Backoff
 from pydanube.spark.sinks.writers import SinkDataSource
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pydanube.client.sync import Client
-    from pydanube.spark.sinks.batches import BatchKey, PieceKey
+    from pydanube.spark.sinks.batches import BatchKey, TaskKey
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ OPTIONS = (
     BATCH_ID,
 )
 
-NOBODYS_ROWS = frozenset({401, 403, 404, 405, 407})
+ADDRESS_STATUSES = frozenset({401, 403, 404, 405, 407})
 """Answers that are about who asks and where: no other rows would be taken either."""
 
 
@@ -98,7 +98,7 @@ class HttpOptions:
     backoff: Backoff
     dead_letter_topic: str | None
     dead_letter_url: str
-    identity: Identity
+    identity: BatchIdentity
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> HttpOptions:
@@ -131,7 +131,7 @@ class HttpOptions:
             backoff=Backoff.parse(given),
             dead_letter_topic=str(TopicName.parse(topic)) if topic else None,
             dead_letter_url=given.text("deadLetterUrl", URL_DEFAULT),
-            identity=Identity.parse(given),
+            identity=BatchIdentity.parse(given),
         )
 
 
@@ -142,7 +142,7 @@ class HttpDataSource(SinkDataSource):
     def name(cls) -> str:
         return "danube-http"
 
-    def sink(self, schema: StructType) -> tuple[HttpSink, Identity]:
+    def sink(self, schema: StructType) -> tuple[HttpSink, BatchIdentity]:
         options = HttpOptions.parse(dict(self.options))
         wrong = format_named(options.format).problems(arrow_schema(schema))
         if wrong:
@@ -155,13 +155,15 @@ def check(options: Mapping[str, str], schema: StructType) -> list[str]:
     try:
         wanted = HttpOptions.parse(options)
         found = format_named(wanted.format).problems(arrow_schema(schema))
-        with Requests(timeout_s=wanted.timeout_s, backoff=Backoff(retries=0)) as asking:
+        with Requests(
+            timeout_s=wanted.timeout_s, backoff=Backoff(retries=0)
+        ) as requests:
             # Whether rows would be taken is only found out with rows.
-            asking.send(
+            requests.send(
                 "OPTIONS",
                 wanted.url,
                 headers=wanted.headers,
-                is_passing=lambda _: False,
+                is_retryable=lambda _: False,
             )
         if wanted.dead_letter_topic is not None:
             process_client(wanted.dead_letter_url).describe_broker()
@@ -191,7 +193,7 @@ class HttpSink:
         self._wait = wait
         self._connect = connect
 
-    def write(self, key: PieceKey, batches: Iterator[pa.RecordBatch]) -> SentRows:
+    def write(self, key: TaskKey, batches: Iterator[pa.RecordBatch]) -> SentRows:
         """
         Send *batches*, one request after the other.
 
@@ -218,10 +220,10 @@ class HttpSink:
                 task.send(number, chunk)
         return SentRows(task.row_count, task.dead_letter_count)
 
-    def commit(self, key: BatchKey, pieces: Sequence[SentRows]) -> None:
-        dead = sum(each.dead_letter_count for each in pieces)
+    def commit(self, key: BatchKey, outputs: Sequence[SentRows]) -> None:
+        dead = sum(each.dead_letter_count for each in outputs)
         if dead:
-            count = sum(each.row_count for each in pieces)
+            count = sum(each.row_count for each in outputs)
             topic = self._options.dead_letter_topic
             log.warning(
                 "batch %s: of %d rows %d are dead letters in %s",
@@ -231,8 +233,8 @@ class HttpSink:
                 topic,
             )
 
-    def abort(self, key: BatchKey, pieces: Sequence[SentRows]) -> None:
-        count = sum(each.row_count for each in pieces)
+    def abort(self, key: BatchKey, outputs: Sequence[SentRows]) -> None:
+        count = sum(each.row_count for each in outputs)
         log.warning("batch %s: %d rows of it are sent, and stay so", key, count)
 
 
@@ -242,7 +244,7 @@ class _Task:
     def __init__(
         self,
         options: HttpOptions,
-        key: PieceKey,
+        key: TaskKey,
         format: Format,  # noqa: A002
         requests: Requests,
         connect: Callable[[str], Client],
@@ -259,7 +261,7 @@ class _Task:
         """Send *chunk* as request *number* of its task, in halves if need be."""
         body = self._format.body(chunk)
         idempotency = idempotency_key(self._key, number, body)
-        answer = self._requests.send(
+        response = self._requests.send(
             self._options.method,
             self._options.url,
             headers={
@@ -269,33 +271,33 @@ class _Task:
             },
             content=body,
         )
-        if answer.is_success:
+        if response.is_success:
             self.row_count += chunk.num_rows
             return
-        is_about_rows = answer.is_client_error and (
-            answer.status_code not in NOBODYS_ROWS
+        is_about_rows = response.is_client_error and (
+            response.status_code not in ADDRESS_STATUSES
         )
         if not is_about_rows or self._options.dead_letter_topic is None:
-            where = f"{self._options.method} {secrets.shown_url(self._options.url)}"
-            raise InvalidRequest(self._hidden(f"{where}: {outline(answer)}"))
+            where = f"{self._options.method} {secrets.url_origin(self._options.url)}"
+            raise InvalidRequest(self._redacted(f"{where}: {summarize(response)}"))
         if chunk.num_rows == 1:
-            self._bury(chunk, answer, idempotency)
+            self._dead_letter(chunk, response, idempotency)
             return
         # One row may be to blame for all; it is found by halving.
         half = chunk.num_rows // 2
         self.send(number, chunk.slice(0, half))
         self.send(number, chunk.slice(half))
 
-    def _bury(self, chunk: pa.Table, answer: Any, idempotency: str) -> None:
+    def _dead_letter(self, chunk: pa.Table, response: Any, idempotency: str) -> None:
         topic = self._options.dead_letter_topic
         assert topic is not None
         attributes = {
-            "reason": self._hidden(outline(answer)),
-            "status": str(answer.status_code),
-            "url": secrets.shown_url(self._options.url),
+            "reason": self._redacted(summarize(response)),
+            "status": str(response.status_code),
+            "url": secrets.url_origin(self._options.url),
             "idempotency_key": idempotency,
         }
-        letters = pa.record_batch(
+        batch = pa.record_batch(
             {
                 "payload": self._format.rows(chunk),
                 "attributes": pa.array(
@@ -305,11 +307,11 @@ class _Task:
         )
         client = self._connect(self._options.dead_letter_url)
         with client.producer(topic, reliable=True) as producer:
-            producer.send_batch(letters)
+            producer.send_batch(batch)
         self.row_count += 1
         self.dead_letter_count += 1
 
-    def _hidden(self, text: str) -> str:
+    def _redacted(self, text: str) -> str:
         """*text* without the values of headers, which some servers send back."""
         values = [v for v in self._options.headers.values() if len(v) > 3]
-        return secrets.hide(text, [*values, *secrets.of_url(self._options.url)])
+        return secrets.redact(text, [*values, *secrets.in_url(self._options.url)])

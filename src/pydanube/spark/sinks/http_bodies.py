@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.spark.sinks import json_text
-from pydanube.spark.sinks.chunks import cut
+from pydanube.spark.sinks.chunks import split_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pydanube.spark.sinks.batches import PieceKey
+    from pydanube.spark.sinks.batches import TaskKey
 
 _TEXT = "text"
 
@@ -73,7 +73,7 @@ class JsonFormat:
             for batch in batches
         )
         # Each row with what separates it from the next.
-        return cut(
+        return split_rows(
             texts,
             rows_max=rows_max,
             bytes_max=bytes_max,
@@ -104,7 +104,7 @@ class ArrowFormat:
     def chunks(
         self, batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int
     ) -> Iterator[pa.Table]:
-        return cut(batches, rows_max=rows_max, bytes_max=bytes_max)
+        return split_rows(batches, rows_max=rows_max, bytes_max=bytes_max)
 
     def body(self, chunk: pa.Table) -> bytes:
         sink = pa.BufferOutputStream()
@@ -127,7 +127,7 @@ def format_named(name: str) -> Format:
     return JsonFormat(is_lines=name == "ndjson")
 
 
-def idempotency_key(key: PieceKey, number: int, body: bytes) -> str:
+def idempotency_key(key: TaskKey, number: int, body: bytes) -> str:
     """
     What a request is recognised by when it comes again.
 

@@ -55,8 +55,8 @@ class Database:
             raise InvalidConfig(
                 "danube-lancedb needs LanceDB: pip install 'pydanube[lancedb]'"
             ) from error
-        self._secrets = [*options.storage.values(), *secrets.of_url(options.uri)]
-        with self.translated():
+        self._secrets = [*options.storage.values(), *secrets.in_url(options.uri)]
+        with self.translated_errors():
             self._database = lancedb.connect(
                 options.uri, storage_options=dict(options.storage) or None
             )
@@ -65,7 +65,7 @@ class Database:
         """The tables whose names begin with *start*."""
         found: list[str] = []
         token = None
-        with self.translated():
+        with self.translated_errors():
             while True:
                 page = self._database.list_tables(page_token=token)
                 found += [name for name in page.tables if name.startswith(start)]
@@ -75,7 +75,7 @@ class Database:
 
     def find(self, name: str) -> Any | None:
         """The table, if there is one."""
-        with self.translated():
+        with self.translated_errors():
             try:
                 return self._database.open_table(name)
             except (ValueError, FileNotFoundError) as error:
@@ -84,17 +84,17 @@ class Database:
                 raise
 
     def open(self, name: str) -> Any:
-        with self.translated():
+        with self.translated_errors():
             return self._database.open_table(name)
 
     def create(
         self, name: str, schema: pa.Schema, rows: pa.RecordBatchReader | None = None
     ) -> None:
-        with self.translated():
+        with self.translated_errors():
             self._database.create_table(name, data=rows, schema=schema)
 
     def count(self, table: Any, condition: str | None = None) -> int:
-        with self.translated():
+        with self.translated_errors():
             found: int = table.count_rows(condition)
             return found
 
@@ -106,7 +106,7 @@ class Database:
             InvalidRequest: Some of it is missing.
         """
         table, count = self.open(piece.staging), 0
-        with self.translated():
+        with self.translated_errors():
             for batch in table.search().select(columns).to_batches(READ_ROWS):
                 count += batch.num_rows
                 yield batch
@@ -119,26 +119,26 @@ class Database:
         """Index *column*, unless it is indexed."""
         from lancedb import index  # noqa: PLC0415  # An extra.
 
-        with self.translated():
+        with self.translated_errors():
             if not any(column in each.columns for each in table.list_indices()):
                 config = getattr(index, kind)(distance_type=metric)
                 table.create_index(column, config=config)
 
-    def is_forgotten(self, name: str) -> bool:
+    def is_expired(self, name: str) -> bool:
         """Whether nobody has come back for the staging table *name* for long."""
         table = self.find(name)
         if table is None:
             return False
-        with self.translated():
+        with self.translated_errors():
             made_s: float = table.list_versions()[0]["timestamp"].timestamp()
         return time.time_ns() / 1e9 - made_s > STAGING_AGE_MAX_S
 
     def drop(self, name: str) -> None:
-        with self.translated():
+        with self.translated_errors():
             self._database.drop_table(name, ignore_missing=True)
 
     @contextmanager
-    def leaving_nothing(self, name: str) -> Iterator[None]:
+    def dropped_on_error(self, name: str) -> Iterator[None]:
         """Drop the table *name* if what is done inside fails."""
         try:
             yield
@@ -148,11 +148,11 @@ class Database:
             raise
 
     @contextmanager
-    def translated(self) -> Iterator[None]:
+    def translated_errors(self) -> Iterator[None]:
         """LanceDB's errors in our words, without secrets."""
         try:
             yield
         except (OSError, RuntimeError, ValueError) as error:
-            said = secrets.hide(" ".join(str(error).split()), self._secrets)
+            said = secrets.redact(" ".join(str(error).split()), self._secrets)
             kind = InvalidRequest if isinstance(error, ValueError) else Unavailable
             raise kind(f"LanceDB: {said}") from None

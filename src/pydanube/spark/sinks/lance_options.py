@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.spark.sinks.batches import Identity
+from pydanube.spark.sinks.batches import BatchIdentity
 from pydanube.spark.sinks.columns import missing_columns
 from pydanube.spark.sinks.options import APP_ID, BATCH_ID, SinkOption, parse_given
 from pydanube.spark.sinks.vectors import is_numbers
@@ -102,7 +102,7 @@ class LanceOptions:
     metric: str
     optimize_every: int
     storage: Mapping[str, str] = field(repr=False)
-    identity: Identity
+    identity: BatchIdentity
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> LanceOptions:
@@ -132,13 +132,13 @@ class LanceOptions:
             batch_column=None if keys or batch_column == "none" else batch_column,
             vector=vector,
             dimension=given.count("dimension", 1) if "dimension" in given else None,
-            create=given.truth("createTable"),
+            create=given.boolean("createTable"),
             index=index,
             index_rows_min=given.count("indexMinRows", 10_000, smallest=1),
             metric=given.choice("metric", METRICS, "l2"),
             optimize_every=given.count("optimizeEvery", 100, smallest=0),
             storage=given.family("storage."),
-            identity=Identity.parse(given),
+            identity=BatchIdentity.parse(given),
         )
 
     def column_problems(self, schema: pa.Schema) -> list[str]:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from pydanube.spark.sinks.batches import BatchKey, Identity, PieceKey
+    from pydanube.spark.sinks.batches import BatchIdentity, BatchKey, TaskKey
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class LanceDataSource(SinkDataSource):
     def name(cls) -> str:
         return "danube-lancedb"
 
-    def sink(self, schema: StructType) -> tuple[LanceSink, Identity]:
+    def sink(self, schema: StructType) -> tuple[LanceSink, BatchIdentity]:
         options = LanceOptions.parse(dict(self.options))
         rows = arrow_schema(schema)
         wrong = options.column_problems(rows)
@@ -92,7 +92,7 @@ class LanceSink:
         self._schema = schema
         self._connect = connect
 
-    def write(self, key: PieceKey, batches: Iterator[pa.RecordBatch]) -> StagedRows:
+    def write(self, key: TaskKey, batches: Iterator[pa.RecordBatch]) -> StagedRows:
         """
         Stage *batches* in a table of their own.
 
@@ -103,12 +103,12 @@ class LanceSink:
         database = self._connect(self._options)
         staging = f"{self._prefix(key.batch)}{key.batch.number}_{uuid.uuid4().hex[:8]}"
         staged = self._staged_schema(database)
-        rows = _Carried(self._numbered(batches, staged))
-        with database.leaving_nothing(staging), rows.raising():
+        rows = _TrackedBatches(self._numbered(batches, staged))
+        with database.dropped_on_error(staging), rows.reraising():
             database.create(staging, staged, rows.reader(staged))
         return StagedRows(staging, rows.count)
 
-    def commit(self, key: BatchKey, pieces: Sequence[StagedRows]) -> None:
+    def commit(self, key: BatchKey, outputs: Sequence[StagedRows]) -> None:
         """
         Put what is staged into the table, as one version of it.
 
@@ -123,26 +123,26 @@ class LanceSink:
         options, database = self._options, self._connect(self._options)
         table = self._target(database)
         if options.keys:
-            self._merge(database, table, pieces)
+            self._merge(database, table, outputs)
         elif options.batch_column is None:
-            self._add(database, table, pieces, None)
+            self._add(database, table, outputs, None)
         else:
             mark = f"{options.batch_column} = {_literal(str(key))}"
             if database.count(table, mark):
                 log.info("batch %s is in %s already", key, options.table)
             else:
-                self._add(database, table, pieces, str(key))
-        self._tidy(database, key)
+                self._add(database, table, outputs, str(key))
+        self._drop_stale_tables(database, key)
         try:
             self._maintain(database, table, key)
         except BrokerError as error:
             # The rows are there, and without an index they are found too.
             log.warning("%s is not indexed or tidied: %s", options.table, error)
 
-    def abort(self, key: BatchKey, pieces: Sequence[StagedRows]) -> None:
+    def abort(self, key: BatchKey, outputs: Sequence[StagedRows]) -> None:
         with suppress(BrokerError):
             database = self._connect(self._options)
-            for each in pieces:
+            for each in outputs:
                 database.drop(each.staging)
 
     # What is written.
@@ -212,19 +212,19 @@ class LanceSink:
         return table
 
     def _merge(
-        self, database: Database, table: Any, pieces: Sequence[StagedRows]
+        self, database: Database, table: Any, outputs: Sequence[StagedRows]
     ) -> None:
         keys, order = self._options.keys, self._options.order
         found = [
             database.read(each, [*dict.fromkeys([*keys, *order]), _ROW])
-            for each in pieces
+            for each in outputs
         ]
         # By number, in whatever order the store gives them.
         sorted_keys = [pa.Table.from_batches(rows).sort_by(_ROW) for rows in found]
         masks = latest_rows(sorted_keys, keys, order)
         schema = self._row_schema(table, None)
-        rows = _Carried(self._rows(database, pieces, masks, None, schema))
-        with rows.raising(), database.translated():
+        rows = _TrackedBatches(self._rows(database, outputs, masks, None, schema))
+        with rows.reraising(), database.translated_errors():
             merge = table.merge_insert(list(keys))
             merge.when_matched_update_all().when_not_matched_insert_all().execute(
                 rows.reader(schema)
@@ -234,12 +234,12 @@ class LanceSink:
         self,
         database: Database,
         table: Any,
-        pieces: Sequence[StagedRows],
+        outputs: Sequence[StagedRows],
         mark: str | None,
     ) -> None:
         schema = self._row_schema(table, mark)
-        rows = _Carried(self._rows(database, pieces, None, mark, schema))
-        with rows.raising(), database.translated():
+        rows = _TrackedBatches(self._rows(database, outputs, None, mark, schema))
+        with rows.reraising(), database.translated_errors():
             table.add(rows.reader(schema))
 
     def _row_schema(self, table: Any, mark: str | None) -> pa.Schema:
@@ -252,15 +252,15 @@ class LanceSink:
     def _rows(
         self,
         database: Database,
-        pieces: Sequence[StagedRows],
+        outputs: Sequence[StagedRows],
         masks: Sequence[Any] | None,
         mark: str | None,
         schema: pa.Schema,
     ) -> Iterator[pa.RecordBatch]:
         """What is staged, as rows of the table: those of *masks*, or else all."""
         names = list(self._schema.names)
-        for index, piece in enumerate(pieces):
-            for staged in database.read(piece, [*names, _ROW]):
+        for index, output in enumerate(outputs):
+            for staged in database.read(output, [*names, _ROW]):
                 batch = staged
                 if masks is not None:
                     numbers = batch.column(_ROW).to_numpy()
@@ -277,13 +277,13 @@ class LanceSink:
 
     # What is left to do.
 
-    def _tidy(self, database: Database, key: BatchKey) -> None:
+    def _drop_stale_tables(self, database: Database, key: BatchKey) -> None:
         """Drop what was staged, also by attempts that were killed."""
         start = self._prefix(key)
         for name in database.names(RESERVED):
             number = name.removeprefix(start).partition("_")[0]
             is_ours = name.startswith(start) and number.isdecimal()
-            if (is_ours and int(number) <= key.number) or database.is_forgotten(name):
+            if (is_ours and int(number) <= key.number) or database.is_expired(name):
                 database.drop(name)
 
     def _maintain(self, database: Database, table: Any, key: BatchKey) -> None:
@@ -293,14 +293,14 @@ class LanceSink:
             database.index(table, options.vector, options.index, options.metric)
         every = options.optimize_every
         if every and key.number % every == every - 1:
-            with database.translated():
+            with database.translated_errors():
                 table.optimize()
 
     def _prefix(self, key: BatchKey) -> str:
         return f"{RESERVED}{digest(key.app, self._options.table)}_"
 
 
-class _Carried:
+class _TrackedBatches:
     """Batches on their way through the store, which loses what errors they raise."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -312,7 +312,7 @@ class _Carried:
         return pa.RecordBatchReader.from_batches(schema, self._each())
 
     @contextmanager
-    def raising(self) -> Iterator[None]:
+    def reraising(self) -> Iterator[None]:
         """Have what went wrong here raised as it was."""
         try:
             yield

@@ -17,7 +17,7 @@ _RANK = "_danube_rank"
 
 
 def latest_rows(
-    pieces: Sequence[pa.Table], keys: Sequence[str], order: Sequence[str]
+    outputs: Sequence[pa.Table], keys: Sequence[str], order: Sequence[str]
 ) -> list[Any]:
     """
     For each of *pieces* a mask of the rows that are the last ones of their *keys*.
@@ -25,7 +25,7 @@ def latest_rows(
     The last one has the greatest values in *order*, of which null is the least; among
     equals it is the one that comes last in the last piece.
     """
-    rows = pa.concat_tables(pieces)
+    rows = pa.concat_tables(outputs)
     places = [(f"_danube_{at}", rows.column(name)) for at, name in enumerate(order)]
     # Sorting by the position settles what is equal otherwise.
     places.append((_RANK, pa.array(np.arange(rows.num_rows))))
@@ -43,5 +43,5 @@ def latest_rows(
     )
     mask = np.zeros(rows.num_rows, np.bool_)
     mask[sorted_rows[last.column(f"{_RANK}_max").to_numpy()]] = True
-    ends = np.cumsum([piece.num_rows for piece in pieces])
+    ends = np.cumsum([piece.num_rows for piece in outputs])
     return list(np.split(mask, ends[:-1]))

@@ -17,7 +17,7 @@ from pydanube.model.suggestions import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-OF_SPARK = frozenset({"checkpointlocation", "queryname"})
+SPARK_OPTIONS = frozenset({"checkpointlocation", "queryname"})
 """What Spark hands to every sink of a stream although it is not for the sink."""
 
 
@@ -61,7 +61,7 @@ RETRY_INTERVAL = SinkOption(
 
 def parse_given(
     given: Mapping[str, str], declared: Sequence[SinkOption]
-) -> GivenOptions:
+) -> ParsedOptions:
     """
     What is given, with every name one that is *declared*.
 
@@ -73,7 +73,7 @@ def parse_given(
     values: dict[str, str] = {}
     for name, value in given.items():
         key = name.lower()
-        if key in OF_SPARK:
+        if key in SPARK_OPTIONS:
             continue
         if key not in by_key and not any(
             key.startswith(prefix) and key != prefix for prefix in prefixes
@@ -86,7 +86,7 @@ def parse_given(
     for option in declared:
         if option.is_required and not values.get(option.name.lower()):
             raise InvalidConfig(f"the option {option.name!r} is required")
-    return GivenOptions(values)
+    return ParsedOptions(values)
 
 
 def options_table(declared: Sequence[SinkOption]) -> str:
@@ -100,7 +100,7 @@ def options_table(declared: Sequence[SinkOption]) -> str:
     return "\n".join(["| Option | Default | Meaning |", "|---|---|---|", *rows])
 
 
-class GivenOptions:
+class ParsedOptions:
     """Options by name, in any case, each read as what it is meant to be."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
@@ -160,7 +160,7 @@ class GivenOptions:
             )
         return found
 
-    def truth(self, name: str, *, default: bool = False) -> bool:
+    def boolean(self, name: str, *, default: bool = False) -> bool:
         """
         ``true`` or ``false``.
 

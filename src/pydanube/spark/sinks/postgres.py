@@ -26,7 +26,7 @@ from pydanube.model.errors import (
     Unavailable,
 )
 from pydanube.spark.sinks import json_text, postgres_sql
-from pydanube.spark.sinks.batches import Identity
+from pydanube.spark.sinks.batches import BatchIdentity
 from pydanube.spark.sinks.columns import arrow_schema, missing_columns
 from pydanube.spark.sinks.options import (
     APP_ID,
@@ -36,7 +36,7 @@ from pydanube.spark.sinks.options import (
     SinkOption,
     parse_given,
 )
-from pydanube.spark.sinks.postgres_database import Database, connect, connected
+from pydanube.spark.sinks.postgres_database import Database, connect, open_connection
 from pydanube.spark.sinks.postgres_sql import Plan, TableName, Target
 from pydanube.spark.sinks.retrying import Backoff, Failed, persist
 from pydanube.spark.sinks.writers import SinkDataSource
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from pydanube.spark.sinks.batches import BatchKey, PieceKey
+    from pydanube.spark.sinks.batches import BatchKey, TaskKey
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ class PostgresOptions:
     delete: str | None
     create: bool
     backoff: Backoff
-    identity: Identity
+    identity: BatchIdentity
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> PostgresOptions:
@@ -129,9 +129,9 @@ class PostgresOptions:
             keys=keys,
             order=given.names("orderColumns"),
             delete=delete,
-            create=given.truth("createTable"),
+            create=given.boolean("createTable"),
             backoff=Backoff.parse(given),
-            identity=Identity.parse(given),
+            identity=BatchIdentity.parse(given),
         )
 
     def plan(self, schema: pa.Schema) -> Plan:
@@ -163,15 +163,15 @@ class PostgresOptions:
 class PostgresDataSource(SinkDataSource):
     """``format("danube-postgres")``."""
 
-    def replacing(self, sink: Any) -> PostgresSink:
+    def overwriting(self, sink: Any) -> PostgresSink:
         assert isinstance(sink, PostgresSink)
-        return sink.replacing()
+        return sink.overwriting()
 
     @classmethod
     def name(cls) -> str:
         return "danube-postgres"
 
-    def sink(self, schema: StructType) -> tuple[PostgresSink, Identity]:
+    def sink(self, schema: StructType) -> tuple[PostgresSink, BatchIdentity]:
         options = PostgresOptions.parse(dict(self.options))
         return PostgresSink(options, options.plan(arrow_schema(schema))), (
             options.identity
@@ -183,7 +183,7 @@ def check(options: Mapping[str, str], schema: StructType) -> list[str]:
     try:
         wanted = PostgresOptions.parse(options)
         plan = wanted.plan(arrow_schema(schema))
-        with connected(wanted.uri) as database:
+        with open_connection(wanted.uri) as database:
             return _problems(database, plan, may_create=wanted.create)
     except BrokerError as error:
         return [str(error)]
@@ -196,7 +196,7 @@ def _problems(database: Database, plan: Plan, *, may_create: bool) -> list[str]:
             return []
         return [f"there is no table {plan.table}; createTable=true makes one"]
     found = plan.problems_with(target)
-    if not found and database.ask(postgres_sql.describe_rights(plan.table)) != [
+    if not found and database.query(postgres_sql.describe_privileges(plan.table)) != [
         (True,)
     ]:
         found.append(f"the user of the uri may not write to {plan.table}")
@@ -207,7 +207,7 @@ def _problems(database: Database, plan: Plan, *, may_create: bool) -> list[str]:
     return found
 
 
-class _RowsLost(Exception):
+class _StagedRowsLost(Exception):
     """What was staged is gone; trying the commit again does not help."""
 
 
@@ -232,12 +232,12 @@ class PostgresSink:
         self._plan = plan
         self._wait = wait
 
-    def replacing(self) -> PostgresSink:
+    def overwriting(self) -> PostgresSink:
         """One whose batches each replace all rows of the table."""
-        plan = replace(self._plan, is_replacing=True)
+        plan = replace(self._plan, is_overwrite=True)
         return PostgresSink(self._options, plan, self._wait)
 
-    def write(self, key: PieceKey, batches: Iterator[pa.RecordBatch]) -> StagedRows:
+    def write(self, key: TaskKey, batches: Iterator[pa.RecordBatch]) -> StagedRows:
         """
         Stage *batches* in a table of their own.
 
@@ -251,15 +251,15 @@ class PostgresSink:
         count = 0
         # One transaction: where it fails, there is no table either.
         with self._connected() as database, database.transaction():
-            [(hour,)] = database.ask(postgres_sql.HOUR)
+            [(hour,)] = database.query(postgres_sql.HOUR)
             staging = self._plan.staging_name(key.batch, hour, uuid.uuid4().hex[:8])
-            database.run(self._plan.create_staging(staging))
+            database.execute(self._plan.create_staging(staging))
             for batch in batches:
                 database.copy(self._plan.table.sibling(staging), self._staged(batch))
                 count += batch.num_rows
         return StagedRows(staging, count)
 
-    def commit(self, key: BatchKey, pieces: Sequence[StagedRows]) -> None:
+    def commit(self, key: BatchKey, outputs: Sequence[StagedRows]) -> None:
         """
         Move what is staged into the table, in one transaction, unless it was before.
 
@@ -273,53 +273,57 @@ class PostgresSink:
         """
         try:
             persist(
-                lambda: self._try_commit(key, pieces), self._options.backoff, self._wait
+                lambda: self._try_commit(key, outputs),
+                self._options.backoff,
+                self._wait,
             )
-        except _RowsLost as lost:
+        except _StagedRowsLost as lost:
             raise Unavailable(
                 f"{lost}: the server has lost the rows that were staged there, as it "
                 "does when it crashes; nothing is written, and the batch can be "
                 "written again"
             ) from None
-        with suppress(BrokerError), connected(self._options.uri) as database:
-            self._tidy(database, key)
+        with suppress(BrokerError), open_connection(self._options.uri) as database:
+            self._drop_stale_tables(database, key)
 
-    def abort(self, key: BatchKey, pieces: Sequence[StagedRows]) -> None:
-        with suppress(BrokerError), connected(self._options.uri) as database:
-            database.drop([self._plan.table.sibling(each.staging) for each in pieces])
-            self._tidy(database, key)
+    def abort(self, key: BatchKey, outputs: Sequence[StagedRows]) -> None:
+        with suppress(BrokerError), open_connection(self._options.uri) as database:
+            database.drop([self._plan.table.sibling(each.staging) for each in outputs])
+            self._drop_stale_tables(database, key)
 
-    def _try_commit(self, key: BatchKey, pieces: Sequence[StagedRows]) -> Failed | None:
+    def _try_commit(
+        self, key: BatchKey, outputs: Sequence[StagedRows]
+    ) -> Failed | None:
         try:
-            with connected(self._options.uri) as database, database.transaction():
-                self._move(database, key, pieces)
+            with open_connection(self._options.uri) as database, database.transaction():
+                self._move(database, key, outputs)
         except Unavailable as error:
             return Failed(error)
         return None
 
     def _move(
-        self, database: Database, key: BatchKey, pieces: Sequence[StagedRows]
+        self, database: Database, key: BatchKey, outputs: Sequence[StagedRows]
     ) -> None:
         plan = self._plan
-        database.run_alone(
+        database.create_table(
             plan.create_commits(), plan.table.sibling(postgres_sql.COMMITS)
         )
-        if database.ask(plan.remember(key)):
+        if database.query(plan.insert_commit(key)):
             target = self._target(database)
-            wanted = {each.staging: each.row_count for each in pieces}
+            wanted = {each.staging: each.row_count for each in outputs}
             self._require_all(database, wanted)
-            if plan.is_replacing:
-                database.run(plan.delete_all())
+            if plan.is_overwrite:
+                database.execute(plan.delete_all())
             if wanted:
-                database.run(plan.move(list(wanted), target))
+                database.execute(plan.move(list(wanted), target))
         else:
             self._require_same_query(database, key)
-        for each in pieces:
-            database.run(f"DROP TABLE IF EXISTS {plan.table.sibling(each.staging)}")
+        for each in outputs:
+            database.execute(f"DROP TABLE IF EXISTS {plan.table.sibling(each.staging)}")
 
     def _target(self, database: Database) -> Target:
         if self._options.create:
-            database.run_alone(self._plan.create_target(), self._plan.table)
+            database.create_table(self._plan.create_target(), self._plan.table)
         target = database.describe(self._plan.table)
         if target is None:
             raise NotFound(
@@ -333,16 +337,16 @@ class PostgresSink:
     def _require_all(self, database: Database, wanted: Mapping[str, int]) -> None:
         if not wanted:
             return
-        [there] = database.ask(self._plan.find_staged(list(wanted)))
+        [there] = database.query(self._plan.find_staged(list(wanted)))
         lost = [name for name, oid in zip(wanted, there, strict=True) if oid is None]
         if not lost:
-            [found] = database.ask(self._plan.count_staged(list(wanted)))
+            [found] = database.query(self._plan.count_staged(list(wanted)))
             lost = postgres_sql.lost_rows(wanted, found)
         if lost:
-            raise _RowsLost(", ".join(lost))
+            raise _StagedRowsLost(", ".join(lost))
 
     def _require_same_query(self, database: Database, key: BatchKey) -> None:
-        [(number, query)] = database.ask(self._plan.remembered(key))
+        [(number, query)] = database.query(self._plan.select_commit(key))
         if query != key.query:
             raise Conflict(
                 f"appId {key.app!r} was used by another query, up to batch {number}, "
@@ -351,13 +355,13 @@ class PostgresSink:
             )
         log.info("batch %s is in %s already", key, self._plan.table)
 
-    def _tidy(self, database: Database, key: BatchKey) -> None:
+    def _drop_stale_tables(self, database: Database, key: BatchKey) -> None:
         """Drop what attempts that were killed have left."""
         plan = self._plan
-        names = [name for (name,) in database.ask(plan.staging_names())]
-        [(hour,)] = database.ask(postgres_sql.HOUR)
+        names = [name for (name,) in database.query(plan.staging_names())]
+        [(hour,)] = database.query(postgres_sql.HOUR)
         # What others have left may not be ours to drop.
-        for left in (plan.leftovers(key, names), plan.forgotten(names, hour)):
+        for left in (plan.stale_tables(key, names), plan.expired(names, hour)):
             if left:
                 database.drop([plan.table.sibling(name) for name in left])
 

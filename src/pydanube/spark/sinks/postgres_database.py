@@ -29,7 +29,7 @@ LOCK_TIMEOUT = "1s"
 
 # Classes of SQLSTATE after which the same work may succeed: lost connections, no
 # resources, the server is stopping, deadlocks and the like.
-_PASSING = ("08", "53", "57P", "40")
+_RETRYABLE_STATES = ("08", "53", "57P", "40")
 _BUSY = ("starting up", "shutting down", "in recovery", "too many clients", "slots are")
 _IO = 10
 
@@ -49,12 +49,12 @@ def connect(uri: str) -> Database:
         raise InvalidConfig(
             "danube-postgres needs its driver: pip install 'pydanube[postgres]'"
         ) from error
-    with _translated(uri):
-        return Database(dbapi.connect(_patient(uri)), uri)
+    with _translated_errors(uri):
+        return Database(dbapi.connect(_with_connect_timeout(uri)), uri)
 
 
 @contextmanager
-def connected(uri: str) -> Iterator[Database]:
+def open_connection(uri: str) -> Iterator[Database]:
     """A connection that is closed at the end."""
     database = connect(uri)
     try:
@@ -75,24 +75,24 @@ class Database:
         """Commit what is done inside, or nothing of it."""
         try:
             yield
-            with _translated(self._uri):
+            with _translated_errors(self._uri):
                 self._connection.commit()
         except BaseException:
             self._roll_back()
             raise
 
-    def ask(self, question: str) -> list[tuple[Any, ...]]:
-        """The rows that answer *question*."""
-        with _translated(self._uri), self._connection.cursor() as cursor:
-            cursor.execute(question)
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        """Return the rows of the query *statement*."""
+        with _translated_errors(self._uri), self._connection.cursor() as cursor:
+            cursor.execute(statement)
             found: list[tuple[Any, ...]] = cursor.fetchall()
             return found
 
-    def run(self, statement: str) -> None:
-        with _translated(self._uri), self._connection.cursor() as cursor:
+    def execute(self, statement: str) -> None:
+        with _translated_errors(self._uri), self._connection.cursor() as cursor:
             cursor.execute(statement)
 
-    def run_alone(self, statement: str, creates: TableName) -> None:
+    def create_table(self, statement: str, creates: TableName) -> None:
         """
         Run a statement that *creates* a table, unless the table is there.
 
@@ -100,23 +100,23 @@ class Database:
         IF NOT EXISTS.
         """
         name = postgres_sql.literal(str(creates))
-        if self.ask(f"SELECT to_regclass({name}) IS NULL") == [(True,)]:
-            self.run(f"SELECT pg_advisory_xact_lock(hashtext({name}))")
-            self.run(statement)
+        if self.query(f"SELECT to_regclass({name}) IS NULL") == [(True,)]:
+            self.execute(f"SELECT pg_advisory_xact_lock(hashtext({name}))")
+            self.execute(statement)
 
     def copy(self, table: TableName, batch: pa.RecordBatch) -> None:
         """Add the rows of *batch* to *table*, which has their very types."""
-        with _translated(self._uri), self._connection.cursor() as cursor:
+        with _translated_errors(self._uri), self._connection.cursor() as cursor:
             cursor.adbc_ingest(
                 table.name, batch, mode="append", db_schema_name=table.schema
             )
 
     def describe(self, table: TableName) -> Target | None:
         """What *table* is like, if it is there."""
-        columns = self.ask(postgres_sql.describe_columns(table))
+        columns = self.query(postgres_sql.describe_columns(table))
         if not columns:
             return None
-        unique = self.ask(postgres_sql.describe_unique(table))
+        unique = self.query(postgres_sql.describe_unique(table))
         return Target(
             tuple(Column(*row) for row in columns),
             postgres_sql.unique_columns((index, name) for index, name in unique),
@@ -126,7 +126,7 @@ class Database:
         """Why values of the column *name* cannot become *to*, if so."""
         kind = plan.schema.field(name).type
         try:
-            self.ask(postgres_sql.try_cast(kind, to))
+            self.query(postgres_sql.try_cast(kind, to))
         except InvalidRequest:
             self._roll_back()
             has = postgres_sql.column_type(kind)
@@ -136,9 +136,9 @@ class Database:
     def drop(self, tables: Sequence[TableName]) -> None:
         """Drop *tables*, unless somebody is still at one of them."""
         with self.transaction():
-            self.run(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
+            self.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
             for table in tables:
-                self.run(f"DROP TABLE IF EXISTS {table}")
+                self.execute(f"DROP TABLE IF EXISTS {table}")
 
     def close(self) -> None:
         with suppress(Exception):  # It may be broken already.
@@ -150,7 +150,7 @@ class Database:
 
 
 @contextmanager
-def _translated(uri: str) -> Iterator[None]:
+def _translated_errors(uri: str) -> Iterator[None]:
     from adbc_driver_manager import Error  # noqa: PLC0415  # An extra.
 
     try:
@@ -162,17 +162,17 @@ def _translated(uri: str) -> Iterator[None]:
 def translate(error: Any, uri: str) -> BrokerError:
     """The driver's *error* in our words, without the secrets of *uri*."""
     text, _, _ = str(error).partition("\n\nQuery was:")
-    said = secrets.hide(" ".join(text.split()), secrets.of_url(uri))
+    said = secrets.redact(" ".join(text.split()), secrets.in_url(uri))
     state = error.sqlstate or ""
     # What goes wrong while connecting has no SQLSTATE.
     is_broken = int(error.status_code) == _IO and not state and "FATAL" not in said
     is_busy = any(reason in said for reason in _BUSY)
-    if is_broken or is_busy or state.startswith(_PASSING):
+    if is_broken or is_busy or state.startswith(_RETRYABLE_STATES):
         return Unavailable(f"PostgreSQL: {said}")
     return InvalidRequest(f"PostgreSQL: {said}")
 
 
-def _patient(uri: str) -> str:
+def _with_connect_timeout(uri: str) -> str:
     """*uri* with a bound on how long connecting takes, unless it has one."""
     if "connect_timeout" in uri:
         return uri

@@ -90,8 +90,8 @@ class TableName:
         return TableName(self.schema, name)
 
     def __str__(self) -> str:
-        own = quoted(self.name)
-        return own if self.schema is None else f"{quoted(self.schema)}.{own}"
+        own = quote_identifier(self.name)
+        return own if self.schema is None else f"{quote_identifier(self.schema)}.{own}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class Plan:
     keys: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
     delete: str | None = None
-    is_replacing: bool = False
+    is_overwrite: bool = False
     """Whether a batch is all that the table has afterwards."""
 
     @property
@@ -169,7 +169,7 @@ class Plan:
             if column.is_required and column.name not in self.written
         ]
         if self.keys and frozenset(self.keys) not in target.unique:
-            names = ", ".join(map(quoted, self.keys))
+            names = ", ".join(map(quote_identifier, self.keys))
             found.append(
                 f"keyColumns: {self.table} has no unique index on exactly these "
                 f"columns; CREATE UNIQUE INDEX ON {self.table} ({names})"
@@ -181,7 +181,7 @@ class Plan:
     def create_target(self) -> str:
         """The table of the option ``createTable``."""
         columns = [
-            f"{quoted(name)} {column_type(self.schema.field(name).type)}"
+            f"{quote_identifier(name)} {column_type(self.schema.field(name).type)}"
             for name in self.written
         ]
         if self.keys:
@@ -196,7 +196,8 @@ class Plan:
         which counts the rows, has the batch written again.
         """
         columns = [
-            f"{quoted(field.name)} {staged_type(field.type)}" for field in self.schema
+            f"{quote_identifier(field.name)} {staged_type(field.type)}"
+            for field in self.schema
         ]
         return (
             f"CREATE UNLOGGED TABLE {self.table.sibling(staging)} "
@@ -228,7 +229,7 @@ class Plan:
         types = {column.name: column.type for column in target.columns}
         names = _list(self.written)
         cast = ", ".join(
-            f"s.{quoted(name)}::{types[name]} AS {quoted(name)}"
+            f"s.{quote_identifier(name)}::{types[name]} AS {quote_identifier(name)}"
             for name in self.written
         )
         if not self.keys:
@@ -242,21 +243,25 @@ class Plan:
         # Orders by the staged values, which compare as they do in Spark.
         order = ", ".join(
             [
-                *(f"k.{quoted(name)}" for name in self.keys),
-                *(f"s.{quoted(name)} DESC NULLS LAST" for name in self.order),
+                *(f"k.{quote_identifier(name)}" for name in self.keys),
+                *(f"s.{quote_identifier(name)} DESC NULLS LAST" for name in self.order),
                 f"s.{_PIECE} DESC",
                 f"s.{_ROW} DESC",
             ]
         )
-        on = ", ".join(f"k.{quoted(name)}" for name in self.keys)
-        chosen = ", ".join(f"k.{quoted(name)}" for name in self.written)
-        deleted = "" if self.delete is None else f", s.{quoted(self.delete)} AS {_GONE}"
+        on = ", ".join(f"k.{quote_identifier(name)}" for name in self.keys)
+        chosen = ", ".join(f"k.{quote_identifier(name)}" for name in self.written)
+        deleted = (
+            ""
+            if self.delete is None
+            else f", s.{quote_identifier(self.delete)} AS {_GONE}"
+        )
         latest = (
             f"latest AS MATERIALIZED (SELECT DISTINCT ON ({on}) {chosen}{deleted} "
             f"FROM ({rows}) AS s, LATERAL (SELECT {cast}) AS k ORDER BY {order})"
         )
         updates = ", ".join(
-            f"{quoted(name)} = EXCLUDED.{quoted(name)}"
+            f"{quote_identifier(name)} = EXCLUDED.{quote_identifier(name)}"
             for name in self.written
             if name not in self.keys
         )
@@ -269,7 +274,8 @@ class Plan:
         if self.delete is None:
             return f"WITH {latest} {upsert}"
         same = " AND ".join(
-            f"t.{quoted(name)} = latest.{quoted(name)}" for name in self.keys
+            f"t.{quote_identifier(name)} = latest.{quote_identifier(name)}"
+            for name in self.keys
         )
         gone = (
             f"gone AS (DELETE FROM {self.table} AS t USING latest "
@@ -285,7 +291,7 @@ class Plan:
             "timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (app, target))"
         )
 
-    def remember(self, key: BatchKey) -> str:
+    def insert_commit(self, key: BatchKey) -> str:
         """Note the batch; gives a row unless it, or a later one, is noted already."""
         values = ", ".join(
             (
@@ -302,7 +308,7 @@ class Plan:
             "c.batch < EXCLUDED.batch RETURNING 1"
         )
 
-    def remembered(self, key: BatchKey) -> str:
+    def select_commit(self, key: BatchKey) -> str:
         """The last batch that is noted, and which query wrote it."""
         return (
             f"SELECT batch, query FROM {self.table.sibling(COMMITS)} WHERE app = "
@@ -318,7 +324,7 @@ class Plan:
         """A name for what an attempt stages from *hour* on; *suffix* is its own."""
         return f"{self._staging_prefix(key)}{key.number}_{hour}_{suffix}"
 
-    def leftovers(self, key: BatchKey, names: Iterable[str]) -> list[str]:
+    def stale_tables(self, key: BatchKey, names: Iterable[str]) -> list[str]:
         """Of *names*, the staging tables that no batch after this one can need."""
         start = self._staging_prefix(key)
         return [
@@ -329,7 +335,7 @@ class Plan:
             and int(found["number"]) <= key.number
         ]
 
-    def forgotten(self, names: Iterable[str], hour: int) -> list[str]:
+    def expired(self, names: Iterable[str], hour: int) -> list[str]:
         """Of *names*, the staging tables of any query that nobody came back for."""
         return [
             name
@@ -396,7 +402,7 @@ def describe_unique(table: TableName) -> str:
     )
 
 
-def describe_rights(table: TableName) -> str:
+def describe_privileges(table: TableName) -> str:
     """Whether rows may be written to *table*, null if it is not there."""
     return f"SELECT has_table_privilege({_oid(table)}, 'INSERT, UPDATE, DELETE')"
 
@@ -423,7 +429,7 @@ def lost_rows(expected: Mapping[str, int], found: Sequence[int]) -> list[str]:
     ]
 
 
-def quoted(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """*name* as an identifier."""
     return '"' + name.replace('"', '""') + '"'
 
@@ -434,7 +440,7 @@ def literal(text: str) -> str:
 
 
 def _list(names: Iterable[str]) -> str:
-    return ", ".join(map(quoted, names))
+    return ", ".join(map(quote_identifier, names))
 
 
 def _oid(table: TableName) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pydanube.spark.sinks.retrying import Backoff
 
-PASSING = frozenset({408, 425, 429})
+RETRYABLE_STATUSES = frozenset({408, 425, 429})
 """Answers after which the same request may succeed, besides those from 500 up."""
 
 SHOWN_CHARACTERS_MAX = 500
@@ -69,50 +69,52 @@ class Requests:
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         content: bytes = b"",
-        is_passing: Callable[[httpx.Response], bool] | None = None,
+        is_retryable: Callable[[httpx.Response], bool] | None = None,
     ) -> httpx.Response:
         """
-        The final answer: one for which repeating makes no difference.
+        The final response: one for which repeating makes no difference.
 
-        *is_passing* tells which answers are worth another try; by default those that
+        *is_retryable* tells which answers are worth another try; by default those that
         HTTP says so of.
 
         Raises:
             Unavailable: There was none, as often as it was tried.
             InvalidConfig: The address is malformed.
         """
-        shown = f"{method} {secrets.shown_url(url)}"
-        is_passing = is_passing or passes
+        shown = f"{method} {secrets.url_origin(url)}"
+        is_retryable = is_retryable or is_retryable_status
 
         def attempt() -> httpx.Response | Failed:
             try:
-                answer = self._client.request(
+                response = self._client.request(
                     method, url, params=params, headers=headers, content=content
                 )
             except self._wrong_address as error:
                 raise InvalidConfig(f"url: {shown}: {type(error).__name__}") from None
             except self._errors as error:
                 what = type(error).__name__
-                reason = secrets.hide(str(error), secrets.of_url(url))
+                reason = secrets.redact(str(error), secrets.in_url(url))
                 return Failed(Unavailable(f"{shown}: {what}: {reason or 'no answer'}"))
-            if is_passing(answer):
+            if is_retryable(response):
                 after_s = parse_retry_after(
-                    answer.headers.get("retry-after"), answer.headers.get("date")
+                    response.headers.get("retry-after"), response.headers.get("date")
                 )
-                return Failed(Unavailable(f"{shown}: {outline(answer)}"), after_s)
-            return answer
+                return Failed(Unavailable(f"{shown}: {summarize(response)}"), after_s)
+            return response
 
         return persist(attempt, self._backoff, self._wait)
 
 
-def passes(answer: httpx.Response) -> bool:
+def is_retryable_status(response: httpx.Response) -> bool:
     """Whether the same request may be answered otherwise a little later."""
-    return answer.status_code >= 500 or answer.status_code in PASSING
+    return response.status_code >= 500 or response.status_code in RETRYABLE_STATUSES
 
 
-def outline(answer: Any) -> str:
+def summarize(response: Any) -> str:
     """The status of *answer*, and how its body begins."""
-    text = " ".join(answer.text.split())
+    text = " ".join(response.text.split())
     if len(text) > SHOWN_CHARACTERS_MAX:
         text = text[:SHOWN_CHARACTERS_MAX] + " …"
-    return f"{answer.status_code} {answer.reason_phrase}: {text or 'without a body'}"
+    return (
+        f"{response.status_code} {response.reason_phrase}: {text or 'without a body'}"
+    )

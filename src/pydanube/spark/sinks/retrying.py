@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from pydanube.model.errors import Unavailable
-    from pydanube.spark.sinks.options import GivenOptions
+    from pydanube.spark.sinks.options import ParsedOptions
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class Backoff:
     first_s: float = 0.5
 
     @classmethod
-    def parse(cls, given: GivenOptions) -> Backoff:
+    def parse(cls, given: ParsedOptions) -> Backoff:
         """
         What ``retries`` and ``retryIntervalMs`` say.
 

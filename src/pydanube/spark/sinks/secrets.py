@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 _PASSWORD = re.compile(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)", re.IGNORECASE)
 
-HIDDEN = "***"
+MASK = "***"
 
 
-def hide(text: str, secrets: Iterable[str]) -> str:
+def redact(text: str, secrets: Iterable[str]) -> str:
     """*text* without *secrets*, and without what looks like a password in it."""
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
-        text = text.replace(secret, HIDDEN)
-    return _PASSWORD.sub(rf"\1{HIDDEN}", text)
+        text = text.replace(secret, MASK)
+    return _PASSWORD.sub(rf"\1{MASK}", text)
 
 
-def of_url(url: str) -> list[str]:
+def in_url(url: str) -> list[str]:
     """What is secret in *url*: all of it if it has a password, and that itself."""
     try:
         password = urlsplit(url).password
@@ -34,7 +34,7 @@ def of_url(url: str) -> list[str]:
     return found
 
 
-def shown_url(url: str) -> str:
+def url_origin(url: str) -> str:
     """
     *url* as it may be shown: scheme, host and port.
 
@@ -45,6 +45,6 @@ def shown_url(url: str) -> str:
         host = parts.hostname or ""
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
-        return HIDDEN
+        return MASK
     host = f"[{host}]" if ":" in host else host
     return urlunsplit((parts.scheme, host + port, "", "", ""))

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 )
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.spark.sinks.batches import PieceKey
+from pydanube.spark.sinks.batches import TaskKey
 from pydanube.spark.sinks.columns import arrow_schema
 from pydanube.spark.tasks import task_place
 
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from pydanube.spark.sinks.batches import BatchKey, Identity, Sink
+    from pydanube.spark.sinks.batches import BatchIdentity, BatchKey, Sink
 
 log = logging.getLogger(__name__)
 
 
-class Written(WriterCommitMessage):  # type: ignore[misc]
+class TaskCommitMessage(WriterCommitMessage):  # type: ignore[misc]
     """What one task has to say: what it has written, if anything, of which batch."""
 
     def __init__(self, key: BatchKey, piece: Any) -> None:
         self.key = key
-        self.piece = piece
+        self.output = piece
 
 
 class SinkDataSource(DataSource):  # type: ignore[misc]
     """A sink as a data source; what differs from sink to sink is ``sink()``."""
 
-    def sink(self, schema: StructType) -> tuple[Sink, Identity]:
+    def sink(self, schema: StructType) -> tuple[Sink, BatchIdentity]:
         """
         The sink of these options, for rows of *schema*.
 
@@ -59,9 +59,9 @@ class SinkDataSource(DataSource):  # type: ignore[misc]
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         sink, identity = self.sink(schema)
         identity.check(is_stream=False)
-        sink = self.replacing(sink) if overwrite else sink
+        sink = self.overwriting(sink) if overwrite else sink
         rows = arrow_schema(schema)
-        return BatchWriter(sink, identity, rows, is_replacing=overwrite)
+        return BatchWriter(sink, identity, rows, is_overwrite=overwrite)
 
     def streamWriter(  # noqa: N802
         self,
@@ -70,11 +70,11 @@ class SinkDataSource(DataSource):  # type: ignore[misc]
     ) -> DataSourceStreamArrowWriter:
         sink, identity = self.sink(schema)
         identity.check(is_stream=True)
-        sink = self.replacing(sink) if overwrite else sink
+        sink = self.overwriting(sink) if overwrite else sink
         rows = arrow_schema(schema)
-        return StreamWriter(sink, identity, rows, is_replacing=overwrite)
+        return StreamWriter(sink, identity, rows, is_overwrite=overwrite)
 
-    def replacing(self, sink: Sink) -> Sink:
+    def overwriting(self, sink: Sink) -> Sink:
         """
         *sink* as one whose batches each replace everything that was there.
 
@@ -93,30 +93,30 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
     def __init__(
         self,
         sink: Sink,
-        identity: Identity,
+        identity: BatchIdentity,
         schema: pa.Schema,
         *,
-        is_replacing: bool = False,
+        is_overwrite: bool = False,
     ) -> None:
         self._sink = sink
-        self._is_replacing = is_replacing
+        self._is_replacing = is_overwrite
         self._identity = identity
         self._schema = schema
         self._job = uuid.uuid4().hex
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         place = task_place(self._job)
         key = self._identity.key(self._job, 0, is_stream=False)
-        piece = PieceKey(key, place.partition, place.attempt)
-        return write_piece(self._sink, piece, self._schema, iterator)
+        piece = TaskKey(key, place.partition, place.attempt)
+        return write_task(self._sink, piece, self._schema, iterator)
 
     def commit(self, messages: list[Any]) -> None:
         key = self._identity.key(self._job, 0, is_stream=False)
-        commit_pieces(self._sink, messages, key, is_replacing=self._is_replacing)
+        commit_batch(self._sink, messages, key, is_overwrite=self._is_replacing)
 
     def abort(self, messages: list[Any]) -> None:
         key = self._identity.key(self._job, 0, is_stream=False)
-        abort_pieces(self._sink, messages, key)
+        abort_batch(self._sink, messages, key)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
@@ -125,47 +125,47 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     def __init__(
         self,
         sink: Sink,
-        identity: Identity,
+        identity: BatchIdentity,
         schema: pa.Schema,
         *,
-        is_replacing: bool = False,
+        is_overwrite: bool = False,
     ) -> None:
         self._sink = sink
-        self._is_replacing = is_replacing
+        self._is_replacing = is_overwrite
         self._identity = identity
         self._schema = schema
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         # A stream's tasks always know their query.
         place = task_place("")
         key = self._identity.key(place.query, place.batch, is_stream=True)
-        piece = PieceKey(key, place.partition, place.attempt)
-        return write_piece(self._sink, piece, self._schema, iterator)
+        piece = TaskKey(key, place.partition, place.attempt)
+        return write_task(self._sink, piece, self._schema, iterator)
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
-        commit_pieces(self._sink, messages, is_replacing=self._is_replacing)
+        commit_batch(self._sink, messages, is_overwrite=self._is_replacing)
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
-        abort_pieces(self._sink, messages)
+        abort_batch(self._sink, messages)
 
 
-def write_piece(
-    sink: Sink, key: PieceKey, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
-) -> Written:
+def write_task(
+    sink: Sink, key: TaskKey, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> TaskCommitMessage:
     """Write the rows of a task; a sink is not troubled where there are none."""
     rows = (conform(batch, schema) for batch in batches if batch.num_rows)
     first = next(rows, None)
     if first is None:
-        return Written(key.batch, None)
-    return Written(key.batch, sink.write(key, chain([first], rows)))
+        return TaskCommitMessage(key.batch, None)
+    return TaskCommitMessage(key.batch, sink.write(key, chain([first], rows)))
 
 
-def commit_pieces(
+def commit_batch(
     sink: Sink,
-    messages: Sequence[Written | None],
+    messages: Sequence[TaskCommitMessage | None],
     key: BatchKey | None = None,
     *,
-    is_replacing: bool,
+    is_overwrite: bool,
 ) -> None:
     """
     Commit what the tasks of a batch have written, in the order of their numbers.
@@ -173,22 +173,24 @@ def commit_pieces(
     A batch without rows is nothing to commit, unless nothing is to be left by it.
     """
     written = [message for message in messages if message is not None]
-    pieces = [message.piece for message in written if message.piece is not None]
+    outputs = [message.output for message in written if message.output is not None]
     key = written[0].key if written else key
-    if key is not None and (pieces or is_replacing):
-        sink.commit(key, pieces)
+    if key is not None and (outputs or is_overwrite):
+        sink.commit(key, outputs)
 
 
-def abort_pieces(
-    sink: Sink, messages: Sequence[Written | None], key: BatchKey | None = None
+def abort_batch(
+    sink: Sink,
+    messages: Sequence[TaskCommitMessage | None],
+    key: BatchKey | None = None,
 ) -> None:
     """Remove what is left of batch *key*, which the messages know if there are any."""
     written = [message for message in messages if message is not None]
     key = written[0].key if written else key
     if key is not None:
         log.warning("batch %s is given up; what is written of it is removed", key)
-        pieces = [message.piece for message in written if message.piece is not None]
-        sink.abort(key, pieces)
+        outputs = [message.output for message in written if message.output is not None]
+        sink.abort(key, outputs)
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ from pydanube.spark.lake.options import (
     parse_iceberg,
     parse_partition_by,
 )
-from pydanube.spark.sinks.batches import Identity
+from pydanube.spark.sinks.batches import BatchIdentity
 from pydanube.spark.sinks.options import options_table
 from support.project import ROOT
 
@@ -33,7 +33,7 @@ def test_options_are_taken_in_any_case():
     assert found.storage == {"aws_region": "eu-central-1"}
     assert [part.column for part in found.write.partition_by] == ["day", "customer"]
     assert found.write.merge_schema
-    assert found.identity == Identity("orders", 7)
+    assert found.identity == BatchIdentity("orders", 7)
     assert found.write.file_bytes_max == 1000
 
 

@@ -32,12 +32,12 @@ def test_every_row_is_in_the_piece_of_its_values_and_in_its_order(rows):
             "row": pa.array(range(len(rows)), pa.int64()),
         }
     )
-    pieces = list(split(batch, [batch.column("text"), batch.column("number")]))
-    assert len({values for values, _ in pieces}) == len(pieces)
-    for values, piece in pieces:
+    outputs = list(split(batch, [batch.column("text"), batch.column("number")]))
+    assert len({values for values, _ in outputs}) == len(outputs)
+    for values, piece in outputs:
         expected = [row for row, each in enumerate(rows) if each == values]
         assert piece.column("row").to_pylist() == expected
-    assert sum(piece.num_rows for _, piece in pieces) == len(rows)
+    assert sum(piece.num_rows for _, piece in outputs) == len(rows)
 
 
 def test_without_partitions_a_batch_is_one_piece():

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from pydanube.spark.lake.sink import LakeSink
-from pydanube.spark.sinks.batches import BatchKey, PieceKey
+from pydanube.spark.sinks.batches import BatchKey, TaskKey
 from support.lake_tables import data_files, options, read, table_in
 
 pytestmark = pytest.mark.slow
@@ -30,7 +30,7 @@ def sink_of(table, **how):
 def written(sink, key, *numbers):
     """What a task says that has written *numbers*."""
     rows = pa.record_batch({"n": pa.array(numbers, pa.int64())})
-    return sink.write(PieceKey(key, 0, 0), iter([rows]))
+    return sink.write(TaskKey(key, 0, 0), iter([rows]))
 
 
 def numbers(table):
@@ -59,7 +59,7 @@ def test_a_batch_is_written_whenever_it_is_asked_for(table):
         sink.commit(OF_A_JOB, [written(sink, OF_A_JOB, 1)])
     assert numbers(table) == [1, 1]
     assert table.app_versions([OF_A_JOB.app]) == {OF_A_JOB.app: None}
-    replacing = sink.replacing()
+    replacing = sink.overwriting()
     replacing.commit(OF_A_JOB, [written(replacing, OF_A_JOB, 2)])
     assert numbers(table) == [2]
 

@@ -3,12 +3,12 @@
 import pytest
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.spark.sinks.batches import BatchKey, Identity, digest
+from pydanube.spark.sinks.batches import BatchIdentity, BatchKey, digest
 from pydanube.spark.sinks.options import APP_ID, BATCH_ID, parse_given
 
 
 def identity(**options):
-    return Identity.parse(parse_given(options, (APP_ID, BATCH_ID)))
+    return BatchIdentity.parse(parse_given(options, (APP_ID, BATCH_ID)))
 
 
 def test_a_stream_has_its_own_name_and_numbers():

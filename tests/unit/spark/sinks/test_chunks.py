@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pydanube.spark.sinks.chunks import cut
+from pydanube.spark.sinks.chunks import split_rows
 
 
 def sizes_of(batch):
@@ -33,7 +33,7 @@ def test_every_row_is_in_one_chunk_and_every_chunk_within_its_bounds(
     sizes, cuts, rows_max, bytes_max
 ):
     found = list(
-        cut(
+        split_rows(
             batches(sizes, cuts), rows_max=rows_max, bytes_max=bytes_max, sizes=sizes_of
         )
     )
@@ -51,7 +51,7 @@ def test_the_cut_does_not_depend_on_the_batches(
 ):
     limits = {"rows_max": rows_max, "bytes_max": bytes_max, "sizes": sizes_of}
     counts = [
-        [chunk.num_rows for chunk in cut(batches(sizes, each), **limits)]
+        [chunk.num_rows for chunk in split_rows(batches(sizes, each), **limits)]
         for each in (cuts, others)
     ]
     assert counts[0] == counts[1]
@@ -59,5 +59,5 @@ def test_the_cut_does_not_depend_on_the_batches(
 
 def test_rows_without_a_size_of_their_own_count_as_the_mean():
     rows = pa.record_batch({"x": pa.array(range(100), pa.int64())})
-    found = list(cut([rows], rows_max=1000, bytes_max=80))
+    found = list(split_rows([rows], rows_max=1000, bytes_max=80))
     assert [chunk.num_rows for chunk in found] == [10] * 10

@@ -8,14 +8,14 @@ from pydanube.spark.sinks.batches import BatchKey
 from pydanube.spark.sinks.clickhouse_sql import (
     DONE,
     MOVING,
-    Decision,
+    CommitRecord,
     Plan,
     check_engine,
     column_type,
-    decision,
     literal,
     move_token,
-    quoted,
+    parse_commit_record,
+    quote_identifier,
 )
 
 KEY = BatchKey("app", 7, "query")
@@ -73,11 +73,11 @@ def test_columns_that_are_not_there_or_cannot_be_written_are_told():
 
 
 def test_what_was_noted_is_read_back():
-    assert decision([]) is None
-    begun = Decision(7, is_done=False, query="q", stagings=("a", "b"))
-    assert decision([[str(7 * 2 + MOVING), "q", "a,b"]]) == begun
-    done = Decision(7, is_done=True, query="q", stagings=())
-    assert decision([[str(7 * 2 + DONE), "q", ""]]) == done
+    assert parse_commit_record([]) is None
+    begun = CommitRecord(7, is_done=False, query="q", stagings=("a", "b"))
+    assert parse_commit_record([[str(7 * 2 + MOVING), "q", "a,b"]]) == begun
+    done = CommitRecord(7, is_done=True, query="q", stagings=())
+    assert parse_commit_record([[str(7 * 2 + DONE), "q", ""]]) == done
 
 
 def test_each_piece_of_a_batch_has_a_token_of_its_own():
@@ -89,9 +89,9 @@ def test_staging_tables_are_dropped_when_nobody_can_need_them():
     names = [this.staging_name(BatchKey("app", n, ""), "0123abcd") for n in (6, 7, 8)]
     strange = other.staging_name(KEY, "0123abcd")
     rows = [*([name, "0"] for name in names), [strange, "0"], ["_danube_old", "1"]]
-    assert this.leftovers(KEY, rows) == [*names[:2], "_danube_old"]
+    assert this.stale_tables(KEY, rows) == [*names[:2], "_danube_old"]
 
 
 def test_names_and_texts_cannot_break_out():
-    assert quoted("a`b\\") == "`a\\`b\\\\`"
+    assert quote_identifier("a`b\\") == "`a\\`b\\\\`"
     assert literal("a'b\\") == "'a\\'b\\\\'"

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.spark.sinks.batches import BatchKey, PieceKey
+from pydanube.spark.sinks.batches import BatchKey, TaskKey
 from pydanube.spark.sinks.http_bodies import format_named, idempotency_key
 
 ROWS = pa.record_batch({"id": [1, 2, 3], "text": ["a", None, "b\n"]})
@@ -17,7 +17,7 @@ WANTED = [
     {"id": 2, "text": None},
     {"id": 3, "text": "b\n"},
 ]
-PIECE = PieceKey(BatchKey("app", 7, "query"), 3, 99)
+PIECE = TaskKey(BatchKey("app", 7, "query"), 3, 99)
 
 
 def bodies(name, rows_max=1000, bytes_max=1000):
@@ -78,4 +78,4 @@ def test_the_key_of_a_request_says_where_its_rows_are_and_what():
     assert key == idempotency_key(PIECE, 5, b"rows")
     assert key != idempotency_key(PIECE, 5, b"other rows")
     with pytest.raises(InvalidConfig, match="printable ASCII"):
-        idempotency_key(PieceKey(BatchKey("a\r\nb", 0, ""), 0, 0), 0, b"")
+        idempotency_key(TaskKey(BatchKey("a\r\nb", 0, ""), 0, 0), 0, b"")

@@ -24,11 +24,11 @@ def table(rows):
 
 @settings(deadline=None)
 @given(st.lists(st.lists(rows, max_size=8), min_size=1, max_size=4), st.booleans())
-def test_each_key_has_one_last_row_and_it_is_the_right_one(pieces, is_ordered):
+def test_each_key_has_one_last_row_and_it_is_the_right_one(outputs, is_ordered):
     order = ["at"] if is_ordered else []
-    masks = latest_rows([table(each) for each in pieces], ["id", "name"], order)
+    masks = latest_rows([table(each) for each in outputs], ["id", "name"], order)
     best = {}
-    for piece, each in enumerate(pieces):
+    for piece, each in enumerate(outputs):
         for row, (number, name, at) in enumerate(each):
             time = (-1 if at is None else at) if is_ordered else 0
             place = (time, piece, row)

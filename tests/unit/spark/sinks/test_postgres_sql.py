@@ -14,7 +14,7 @@ from pydanube.spark.sinks.postgres_sql import (
     column_type,
     literal,
     lost_rows,
-    quoted,
+    quote_identifier,
     staged_type,
     unique_columns,
 )
@@ -121,9 +121,9 @@ def test_staging_tables_are_dropped_when_nobody_can_need_them():
     }
     strange = [other.staging_name(KEY, 1000, "0123abcd"), "_danube_user", "x"]
     everything = [*names.values(), *strange]
-    assert this.leftovers(KEY, everything) == [names[6], names[7]]
-    assert this.forgotten(everything, 1000 + STAGING_AGE_MAX_HOURS) == []
-    assert this.forgotten(everything, 1001 + STAGING_AGE_MAX_HOURS) == [
+    assert this.stale_tables(KEY, everything) == [names[6], names[7]]
+    assert this.expired(everything, 1000 + STAGING_AGE_MAX_HOURS) == []
+    assert this.expired(everything, 1001 + STAGING_AGE_MAX_HOURS) == [
         *names.values(),
         strange[0],
     ]
@@ -135,5 +135,5 @@ def test_staging_tables_that_lost_rows_are_found():
 
 
 def test_names_and_texts_cannot_break_out():
-    assert quoted('a"b') == '"a""b"'
+    assert quote_identifier('a"b') == '"a""b"'
     assert literal("a'b") == "'a''b'"

@@ -32,8 +32,8 @@ def test_what_passes_is_tried_again_after_the_pause_that_is_asked_for(
     requests, server, pauses
 ):
     server.faults.extend([Answer(429, headers={"Retry-After": "7"}), Broken.AFTER])
-    answer = requests.send("POST", server.url, content=b"rows")
-    assert answer.content == b"rows"
+    response = requests.send("POST", server.url, content=b"rows")
+    assert response.content == b"rows"
     assert pauses == [7.0, 2.0]
     assert len(server.requests) == 2
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pydanube.spark.sinks.secrets import hide, of_url, shown_url
+from pydanube.spark.sinks.secrets import in_url, redact, url_origin
 
 
 @pytest.mark.parametrize(
@@ -17,16 +17,16 @@ from pydanube.spark.sinks.secrets import hide, of_url, shown_url
 )
 def test_the_password_of_a_url_is_hidden_wherever_it_stands(url):
     said = f"cannot connect to {url}: sesame refused"
-    assert "sesame" not in hide(said, of_url(url))
+    assert "sesame" not in redact(said, in_url(url))
 
 
 def test_a_url_without_a_password_may_be_said():
     url = "postgresql://ada@host/db"
-    assert hide(f"no {url}", of_url(url)) == f"no {url}"
+    assert redact(f"no {url}", in_url(url)) == f"no {url}"
 
 
 def test_only_the_server_is_shown():
     url = "https://ada:sesame@host:8443/hooks/sesame?token=sesame#sesame"
-    assert shown_url(url) == "https://host:8443"
-    assert shown_url("http://[::1]:80/x") == "http://[::1]:80"
-    assert shown_url("http://host:port/") == "***"
+    assert url_origin(url) == "https://host:8443"
+    assert url_origin("http://[::1]:80/x") == "http://[::1]:80"
+    assert url_origin("http://host:port/") == "***"

@@ -10,14 +10,14 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import LongType, StructType
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.spark.sinks.batches import BatchKey, Identity, PieceKey
+from pydanube.spark.sinks.batches import BatchIdentity, BatchKey, TaskKey
 from pydanube.spark.sinks.writers import (
     BatchWriter,
     SinkDataSource,
-    abort_pieces,
-    commit_pieces,
+    abort_batch,
+    commit_batch,
     conform,
-    write_piece,
+    write_task,
 )
 
 KEY = BatchKey("app", 3, "query")
@@ -36,11 +36,11 @@ class RecordingSink:
         self.told.append(("write", key, rows))
         return rows
 
-    def commit(self, key, pieces):
-        self.told.append(("commit", key, pieces))
+    def commit(self, key, outputs):
+        self.told.append(("commit", key, outputs))
 
-    def abort(self, key, pieces):
-        self.told.append(("abort", key, pieces))
+    def abort(self, key, outputs):
+        self.told.append(("abort", key, outputs))
 
 
 class Source(SinkDataSource):
@@ -51,7 +51,7 @@ class Source(SinkDataSource):
         return "recording"
 
     def sink(self, schema):
-        return RecordingSink(), Identity()
+        return RecordingSink(), BatchIdentity()
 
 
 def batch(*values):
@@ -59,42 +59,42 @@ def batch(*values):
 
 
 def piece(sink, partition, *batches):
-    return write_piece(sink, PieceKey(KEY, partition, 0), SCHEMA, iter(batches))
+    return write_task(sink, TaskKey(KEY, partition, 0), SCHEMA, iter(batches))
 
 
 def test_the_rows_of_a_task_reach_the_sink_without_empty_batches():
     sink = RecordingSink()
     piece(sink, 0, batch(), batch(1), batch(), batch(2, 3))
-    assert sink.told == [("write", PieceKey(KEY, 0, 0), [1, 2, 3])]
+    assert sink.told == [("write", TaskKey(KEY, 0, 0), [1, 2, 3])]
 
 
 def test_a_task_without_rows_does_not_trouble_the_sink():
     sink = RecordingSink()
-    commit_pieces(sink, [piece(sink, 0), piece(sink, 1, batch())], is_replacing=False)
+    commit_batch(sink, [piece(sink, 0), piece(sink, 1, batch())], is_overwrite=False)
     assert sink.told == []
 
 
 def test_a_batch_without_rows_still_replaces():
     sink = RecordingSink()
-    commit_pieces(sink, [piece(sink, 0)], is_replacing=True)
-    commit_pieces(sink, [], KEY, is_replacing=True)
+    commit_batch(sink, [piece(sink, 0)], is_overwrite=True)
+    commit_batch(sink, [], KEY, is_overwrite=True)
     assert sink.told == [("commit", KEY, [])] * 2
 
 
 def test_a_batch_is_committed_in_the_order_of_its_tasks():
     sink = RecordingSink()
     messages = [piece(sink, 0, batch(1)), piece(sink, 1), piece(sink, 2, batch(2))]
-    commit_pieces(sink, messages, is_replacing=False)
+    commit_batch(sink, messages, is_overwrite=False)
     assert sink.told[-1] == ("commit", KEY, [[1], [2]])
 
 
 def test_what_is_left_of_a_batch_is_given_back():
     sink = RecordingSink()
-    abort_pieces(sink, [None, piece(sink, 1, batch(7)), None])
+    abort_batch(sink, [None, piece(sink, 1, batch(7)), None])
     assert sink.told[-1] == ("abort", KEY, [[7]])
-    abort_pieces(sink, [None], KEY)
+    abort_batch(sink, [None], KEY)
     assert sink.told[-1] == ("abort", KEY, [])
-    abort_pieces(sink, [None])
+    abort_batch(sink, [None])
     assert len(sink.told) == 3
 
 
@@ -121,5 +121,5 @@ def test_writers_travel_into_tasks():
 
 def test_a_batch_write_gives_back_what_its_tasks_left_even_if_none_came_back():
     sink = RecordingSink()
-    BatchWriter(sink, Identity("app", 3), SCHEMA).abort([None, None])
+    BatchWriter(sink, BatchIdentity("app", 3), SCHEMA).abort([None, None])
     assert sink.told == [("abort", BatchKey("app", 3, ""), [])]
