@@ -14,7 +14,7 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydanube.cli.failures import SIGNAL_EXIT_CODE
+from pydanube.cli.error_report import SIGNAL_EXIT_CODE
 from pydanube.cli.main import COMMANDS, app, load
 from pydanube.servers.errors import EXIT_CODE
 

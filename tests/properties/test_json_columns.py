@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from pydanube.model.errors import InvalidPayload
 from pydanube.schemas.json_schema import AT_ONCE_MIN, JsonSchema
+from pydanube.schemas.json_schema.column_reader import read_objects
 from pydanube.schemas.json_schema.columns import converter_of
-from pydanube.schemas.json_schema.objects import read_objects
 
 DOCUMENT = {
     "type": "object",

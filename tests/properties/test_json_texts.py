@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pydanube.schemas.json_schema import JsonSchema
-from pydanube.schemas.json_schema.writing import to_texts, written_schema
+from pydanube.schemas.json_schema.column_writer import to_texts, written_schema
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
 SCALARS = [

@@ -18,7 +18,7 @@ from pydanube.client.schema import Schema
 from pydanube.model.errors import InvalidSchema
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.parsing import parse_schema
-from pydanube.schemas.values import value_decoder, value_encoder
+from pydanube.schemas.value_codecs import value_decoder, value_encoder
 
 TEXTUAL = [each for each in SchemaType if each is not SchemaType.PROTOBUF]
 LANGUAGES = ["json_schema", "avro"]

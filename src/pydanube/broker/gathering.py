@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pydanube.broker.topic import Published, Topic
-    from pydanube.schemas.format import BadPayload
+    from pydanube.schemas.language import BadPayload
     from pydanube.wire.batches import BatchFrame
 
 log = logging.getLogger(__name__)

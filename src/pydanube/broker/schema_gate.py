@@ -24,8 +24,8 @@ from pydanube.model.errors import (
     SchemaNotFound,
 )
 from pydanube.model.schemas import SchemaPolicy
-from pydanube.schemas.format import BadPayload, invalid_payload
-from pydanube.schemas.schema import Validator
+from pydanube.schemas.language import BadPayload, invalid_payload
+from pydanube.schemas.parsed_schema import Validator
 
 if TYPE_CHECKING:
     from pydanube.broker.topic import Published

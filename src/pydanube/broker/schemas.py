@@ -118,7 +118,7 @@ class TopicSchemas:
         await self.registry.delete_version(
             subject,
             version,
-            objection=None if force else partial(self._object, subject, version),
+            check_unused=None if force else partial(self._object, subject, version),
         )
         for topic in topics:
             if topic.gate is not None and topic.gate.schema.subject == subject:
@@ -129,7 +129,7 @@ class TopicSchemas:
     ) -> None:
         """See ``Broker.delete_schema_subject``."""
         await self.registry.delete_subject(
-            subject, objection=None if force else partial(self._object, subject)
+            subject, check_unused=None if force else partial(self._object, subject)
         )
         for topic in topics:
             if topic.gate is not None and topic.gate.schema.subject == subject:

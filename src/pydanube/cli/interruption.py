@@ -41,14 +41,14 @@ class Interruption:
         self._grace: asyncio.TimerHandle | None = None
 
     @property
-    def came(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether the command should end."""
         return self.number is not None
 
     @asynccontextmanager
-    async def until_it_comes(self) -> AsyncIterator[None]:
+    async def until_requested(self) -> AsyncIterator[None]:
         """Run the body, but only until a signal comes; go on behind it then."""
-        deadline = asyncio.get_running_loop().time() if self.came else None
+        deadline = asyncio.get_running_loop().time() if self.is_requested else None
         try:
             async with asyncio.timeout_at(deadline) as self._waiting:
                 yield
@@ -59,7 +59,7 @@ class Interruption:
             self._waiting = None
 
     @contextmanager
-    def finishing(self, grace_s: float | None = None) -> Iterator[None]:
+    def shielded(self, grace_s: float | None = None) -> Iterator[None]:
         """
         Run the body; the first signal does not cut it off.
 
@@ -75,7 +75,7 @@ class Interruption:
 
     def on_signal(self, number: int) -> None:
         """A signal came."""
-        is_first, self.number = not self.came, self.number or number
+        is_first, self.number = not self.is_requested, self.number or number
         if is_first and self._waiting is not None:
             self._waiting.reschedule(asyncio.get_running_loop().time())
         elif not is_first or not self._is_finishing:

@@ -18,9 +18,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from pydanube.cli.failures import reported
+from pydanube.cli.error_report import exit_on_error
 from pydanube.cli.help_text import unwrap
-from pydanube.cli.options import examples
+from pydanube.cli.parameters import examples
 from pydanube.model.version import __version__
 
 
@@ -41,7 +41,7 @@ class CommandEntry:
 
 def module_of(name: str) -> str:
     """The module of the command called *name*."""
-    return f"pydanube.cli.{name.replace('-', '_')}"
+    return f"pydanube.cli.commands.{name.replace('-', '_')}"
 
 
 _BROKER, _MESSAGES, _TOPICS, _INSIDE = "Broker", "Messages", "Topics", "Inside"
@@ -109,7 +109,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; it ends with an answer or with an exit code."""
-        with reported(is_debugging=ctx.params["debug"]):
+        with exit_on_error(is_debugging=ctx.params["debug"]):
             return super().invoke(ctx)
 
 

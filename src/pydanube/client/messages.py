@@ -18,14 +18,14 @@ import pyarrow as pa
 from pydanube.client.positions import time_of
 from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE, Column, attributes_of
 from pydanube.model.errors import InvalidPayload, SchemaNotFound
-from pydanube.schemas.format import reason_alone
+from pydanube.schemas.language import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
     from pydanube.model.ranges import Range
-    from pydanube.schemas.format import Decoder
+    from pydanube.schemas.language import Decoder
     from pydanube.wire.batches import BatchFrame
 
 
@@ -218,7 +218,7 @@ class Part:
         try:
             [value] = self.decoder_at(index)([self.payloads[index]])
         except InvalidPayload as error:
-            said = f"{self._named(index)}: {reason_alone(error)}"
+            said = f"{self._named(index)}: {reason_of(error)}"
             raise InvalidPayload(said) from error
         return value
 

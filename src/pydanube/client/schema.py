@@ -12,7 +12,7 @@ from pydanube.model.schemas import SchemaType
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from pydanube.schemas.schema import Schema as ParsedSchema
+    from pydanube.schemas.parsed_schema import ParsedSchema
 
 # ruff: noqa: PLC0415  # What knows the languages is needed only by who has schemas.
 
@@ -198,8 +198,8 @@ class Schema(Generic[T]):
 
 
 def _typed() -> ModuleType:
-    """Return ``pydanube.schemas.typed``, which needs packages that may be missing."""
+    """Return ``pydanube.schemas.class_schemas``; its packages are optional."""
     require("schemas", "a schema that is made from a class")
-    from pydanube.schemas import typed
+    from pydanube.schemas import class_schemas
 
-    return typed
+    return class_schemas

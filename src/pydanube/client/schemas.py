@@ -10,7 +10,7 @@ from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName, parse_subject
 from pydanube.model.schemas import Compatibility, SchemaPolicy, TopicSchema
 from pydanube.schemas.compatibility import Direction, Violation
-from pydanube.schemas.format import Incompatibility
+from pydanube.schemas.language import Incompatibility
 from pydanube.wire.frames import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube.wire.schema_messages import (

@@ -25,7 +25,7 @@ from pydanube.model.errors import (
 )
 from pydanube.model.names import parse_subject
 from pydanube.model.schemas import ProducerSchema, SchemaReference
-from pydanube.schemas.format import reason_alone
+from pydanube.schemas.language import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pydanube.client.producer import Batched, Producer, ProducerOptions
     from pydanube.client.tasks import TaskScope
     from pydanube.model.schemas import SchemaVersion
-    from pydanube.schemas.format import Encoder
+    from pydanube.schemas.language import Encoder
 
 T = TypeVar("T")
 
@@ -199,7 +199,7 @@ class TypedProducer(Generic[T]):
         try:
             [payload] = self._encode([value])
         except InvalidPayload as error:
-            raise InvalidPayload(reason_alone(error)) from error
+            raise InvalidPayload(reason_of(error)) from error
         return payload
 
 
@@ -266,6 +266,6 @@ async def _subject_for(client: Client, topic: str) -> str:
 
 
 def _encoder_of(schema: Schema[Any]) -> Encoder:
-    from pydanube.schemas.values import value_encoder  # noqa: PLC0415  # As needed.
+    from pydanube.schemas.value_codecs import value_encoder  # noqa: PLC0415  # As needed.
 
     return value_encoder(schema.parse(), schema.cls)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pydanube.client.messages import Part
     from pydanube.client.tasks import TaskScope
-    from pydanube.schemas.format import Decoder
+    from pydanube.schemas.language import Decoder
 
 # ruff: noqa: PLC0415  # What knows the languages is needed only by who has schemas.
 
@@ -69,8 +69,8 @@ class Written:
             raise self._found
         decode = self._made.get(cls)
         if decode is None:
-            from pydanube.schemas.typed import is_protobuf
-            from pydanube.schemas.values import protobuf_decoder, value_decoder
+            from pydanube.schemas.class_schemas import is_protobuf
+            from pydanube.schemas.value_codecs import protobuf_decoder, value_decoder
 
             if is_protobuf(cls):
                 # The class knows what it needs; nothing is to be compiled.

@@ -7,8 +7,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from pydanube.model.schemas import Compatibility
-from pydanube.schemas.format import Incompatibility
-from pydanube.schemas.schema import Schema
+from pydanube.schemas.language import Incompatibility
+from pydanube.schemas.parsed_schema import ParsedSchema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ class Violation:
 
 
 def find_violations(
-    mode: Compatibility, new: Schema, versions: Sequence[tuple[int, Schema]]
+    mode: Compatibility, new: ParsedSchema, versions: Sequence[tuple[int, ParsedSchema]]
 ) -> list[Violation]:
     """
     Why *new* may not follow *versions*, which are in order; empty if it may.
@@ -69,7 +69,9 @@ def find_violations(
     return violations
 
 
-def incompatibilities(reader: Schema, writer: Schema) -> list[Incompatibility]:
+def incompatibilities(
+    reader: ParsedSchema, writer: ParsedSchema
+) -> list[Incompatibility]:
     """Why some of what *writer* allows cannot be read with *reader*."""
     if reader.type is not writer.type:
         return [

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-    from pydanube.schemas.schema import Schema
+    from pydanube.schemas.parsed_schema import ParsedSchema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Difference:
     """The same of the new one."""
 
 
-def differences(old: Schema, new: Schema) -> list[Difference]:
+def find_differences(old: ParsedSchema, new: ParsedSchema) -> list[Difference]:
     """What differs between *old* and *new*, in the order of the old one."""
     if old.type is not new.type:
         return [Difference(path="/", old=old.type.value, new=new.type.value)]
@@ -68,7 +68,7 @@ def _text(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _outline(schema: Schema) -> Any:
+def _outline(schema: ParsedSchema) -> Any:
     """The schema as mappings by name, so that order and layout do not count."""
     match schema.type:
         case SchemaType.JSON_SCHEMA:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from pydanube.model.errors import InvalidSchema
 from pydanube.model.extras import require
 from pydanube.model.schemas import SchemaType
-from pydanube.schemas.format import definition_text
+from pydanube.schemas.language import definition_text
 from pydanube.schemas.primitives import BytesSchema, NumberSchema, StringSchema
 
 if TYPE_CHECKING:
-    from pydanube.schemas.schema import Schema
+    from pydanube.schemas.parsed_schema import ParsedSchema
 
 _WITH_LIBRARIES = (SchemaType.AVRO, SchemaType.JSON_SCHEMA, SchemaType.PROTOBUF)
 
@@ -20,7 +20,7 @@ _WITH_LIBRARIES = (SchemaType.AVRO, SchemaType.JSON_SCHEMA, SchemaType.PROTOBUF)
 
 def parse_schema(
     type_: SchemaType, definition: bytes | str, *, message: str | None = None
-) -> Schema:
+) -> ParsedSchema:
     """
     The schema that *definition* is; it may take a while, so not on an event loop.
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from pydanube.model.errors import IncompatibleSchema, InvalidSchema
 from pydanube.model.schemas import SchemaType
-from pydanube.schemas.format import (
+from pydanube.schemas.language import (
     ColumnDecoder,
     Decoder,
     Encoder,
@@ -25,13 +25,13 @@ from pydanube.schemas.format import (
     Validate,
     invalid_payload,
 )
-from pydanube.schemas.schema import Schema
+from pydanube.schemas.parsed_schema import ParsedSchema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class BytesSchema(Schema):
+class BytesSchema(ParsedSchema):
     """Any payload."""
 
     type = SchemaType.BYTES
@@ -50,12 +50,14 @@ class BytesSchema(Schema):
         """See the base class; of a type without text it is its name."""
         return "bytes"
 
-    def incompatibilities_here(self, writer: Schema) -> list[Incompatibility]:
+    def incompatibilities_in_process(
+        self, writer: ParsedSchema
+    ) -> list[Incompatibility]:
         """See the base class."""
         assert isinstance(writer, BytesSchema)
         return []
 
-    def validator_here(self) -> Validate:
+    def validator_in_process(self) -> Validate:
         """See the base class."""
         return lambda _: []
 
@@ -78,13 +80,13 @@ class BytesSchema(Schema):
         """See the base class."""
         return pa.binary()
 
-    def _column_decoder(self, writer: Schema) -> ColumnDecoder:
+    def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
         """See the base class."""
         assert isinstance(writer, BytesSchema)
         return lambda payloads: payloads
 
 
-class StringSchema(Schema):
+class StringSchema(ParsedSchema):
     """UTF-8 text."""
 
     type = SchemaType.STRING
@@ -103,12 +105,14 @@ class StringSchema(Schema):
         """See the base class; of a type without text it is its name."""
         return "string"
 
-    def incompatibilities_here(self, writer: Schema) -> list[Incompatibility]:
+    def incompatibilities_in_process(
+        self, writer: ParsedSchema
+    ) -> list[Incompatibility]:
         """See the base class."""
         assert isinstance(writer, StringSchema)
         return []
 
-    def validator_here(self) -> Validate:
+    def validator_in_process(self) -> Validate:
         """See the base class."""
 
         def validate(payloads: Sequence[bytes]) -> list[tuple[int, str]]:
@@ -151,7 +155,7 @@ class StringSchema(Schema):
         """See the base class."""
         return pa.string()
 
-    def _column_decoder(self, writer: Schema) -> ColumnDecoder:
+    def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
         """See the base class."""
         assert isinstance(writer, StringSchema)
 
@@ -159,13 +163,13 @@ class StringSchema(Schema):
             try:
                 return payloads.cast(pa.string())
             except pa.ArrowInvalid:
-                _raise_first(self.validator_here(), payloads)
+                _raise_first(self.validator_in_process(), payloads)
                 raise
 
         return decode
 
 
-class NumberSchema(Schema):
+class NumberSchema(ParsedSchema):
     """An int64, or a float64."""
 
     type = SchemaType.NUMBER
@@ -186,7 +190,9 @@ class NumberSchema(Schema):
         """See the base class; of integers, the plain case, it is the type's name."""
         return self.canonical.decode()
 
-    def incompatibilities_here(self, writer: Schema) -> list[Incompatibility]:
+    def incompatibilities_in_process(
+        self, writer: ParsedSchema
+    ) -> list[Incompatibility]:
         """See the base class."""
         assert isinstance(writer, NumberSchema)
         if self._kind == writer._kind:  # noqa: SLF001
@@ -200,7 +206,7 @@ class NumberSchema(Schema):
             )
         ]
 
-    def validator_here(self) -> Validate:
+    def validator_in_process(self) -> Validate:
         """See the base class."""
 
         def validate(payloads: Sequence[bytes]) -> list[tuple[int, str]]:
@@ -252,7 +258,7 @@ class NumberSchema(Schema):
         """See the base class."""
         return pa.int64() if self._kind == "int64" else pa.float64()
 
-    def _column_decoder(self, writer: Schema) -> ColumnDecoder:
+    def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
         """See the base class; an int64 may be read as a float64."""
         assert isinstance(writer, NumberSchema)
         if writer._kind == self._kind:  # noqa: SLF001

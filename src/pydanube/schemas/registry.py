@@ -32,14 +32,14 @@ from pydanube.model.schemas import (
     SubjectDescription,
 )
 from pydanube.schemas.compatibility import Direction, Violation, find_violations
-from pydanube.schemas.format import DEFINITION_BYTES_MAX, Incompatibility
+from pydanube.schemas.language import DEFINITION_BYTES_MAX, Incompatibility
 from pydanube.schemas.parsing import parse_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pydanube.metadata.store import MetadataStore, Stored
-    from pydanube.schemas.schema import Schema
+    from pydanube.schemas.parsed_schema import ParsedSchema
 
 PARSED_MAX = 256
 """So many schemas are kept parsed."""
@@ -51,13 +51,13 @@ VIOLATIONS_MAX = 1000
 """With more violations a schema is not compared with further versions."""
 VERSIONS_MAX = 10_000
 """Of one subject."""
-SAID_MAX = 5
+REASONS_MAX = 5
 """Of the reasons why a schema is incompatible, so many are in the error."""
 TEXT_LENGTH_MAX = 10_000
 """Of a description, a creator or all tags."""
 
 
-Objection = Callable[[], Awaitable[None]]
+DeletionCheck = Callable[[], Awaitable[None]]
 """Awaited before something is deleted; raises if it must not be."""
 
 
@@ -85,9 +85,9 @@ class SchemaRegistry:
     def __init__(self, store: MetadataStore, wall_clock_us: Callable[[], int]) -> None:
         self._store = store
         self._wall_clock_us = wall_clock_us
-        self._parsed: OrderedDict[tuple[int, int], Schema] = OrderedDict()
+        self._parsed: OrderedDict[tuple[int, int], ParsedSchema] = OrderedDict()
         self._threads = asyncio.Semaphore(THREADS_MAX)
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Of the subjects for which something is being compared."""
 
     # What changes.
@@ -110,7 +110,7 @@ class SchemaRegistry:
         """
         parse_subject(subject)
         _check_texts(new)
-        async with self._turns.setdefault(subject, asyncio.Lock()):
+        async with self._locks.setdefault(subject, asyncio.Lock()):
             schema = await self._parse(new.type, new.definition, new.message)
             return await settled(partial(self._try_register, subject, new, schema))
 
@@ -131,12 +131,12 @@ class SchemaRegistry:
         await settled(attempt)
 
     async def delete_version(
-        self, subject: str, version: int, *, objection: Objection | None = None
+        self, subject: str, version: int, *, check_unused: DeletionCheck | None = None
     ) -> None:
         """
         Remove one version; its number is not given out again.
 
-        *objection* raises if somebody uses it.  Whoever begins to use it touches the
+        *check_unused* raises if somebody uses it.  Whoever begins to use it touches the
         subject's record, so that none is overlooked.
 
         Raises:
@@ -148,8 +148,8 @@ class SchemaRegistry:
             record = stored.value
             if version not in record.versions:
                 raise _no_version(subject, version)
-            if objection is not None:
-                await objection()
+            if check_unused is not None:
+                await check_unused()
             left = tuple(each for each in record.versions if each != version)
             key = keys.subject(subject)
             await self._store.transaction(
@@ -163,12 +163,12 @@ class SchemaRegistry:
         await settled(attempt)
 
     async def delete_subject(
-        self, subject: str, *, objection: Objection | None = None
+        self, subject: str, *, check_unused: DeletionCheck | None = None
     ) -> None:
         """
         Remove a subject with all its versions; its id is not given out again.
 
-        *objection* as in ``delete_version``.
+        *check_unused* as in ``delete_version``.
 
         Raises:
             SchemaNotFound: There is none.
@@ -177,8 +177,8 @@ class SchemaRegistry:
         async def attempt() -> None:
             stored = await self._subject(subject)
             record = stored.value
-            if objection is not None:
-                await objection()
+            if check_unused is not None:
+                await check_unused()
             await self._store.transaction(
                 [unchanged(keys.subject(subject), stored)],
                 [
@@ -289,13 +289,13 @@ class SchemaRegistry:
             InvalidSchema: The definition is not well-formed.
         """
         record = (await self._subject(subject)).value
-        async with self._turns.setdefault(subject, asyncio.Lock()):
+        async with self._locks.setdefault(subject, asyncio.Lock()):
             schema = await self._parse(new.type, new.definition, new.message)
             return await self._violations(
                 subject, record, schema, mode or record.compatibility
             )
 
-    async def schema(self, found: SchemaVersion) -> Schema:
+    async def schema(self, found: SchemaVersion) -> ParsedSchema:
         """The parsed schema of a version, from memory if it was used lately."""
         key = (found.schema_id, found.version)
         schema = self._parsed.get(key)
@@ -311,7 +311,7 @@ class SchemaRegistry:
     # What follows.
 
     async def _try_register(
-        self, subject: str, new: NewSchema, schema: Schema
+        self, subject: str, new: NewSchema, schema: ParsedSchema
     ) -> tuple[SchemaVersion, bool]:
         stored = await self._store.get(keys.subject(subject))
         if stored is None:
@@ -324,7 +324,7 @@ class SchemaRegistry:
             subject, record, schema, record.compatibility
         )
         if violations:
-            raise IncompatibleSchema(_sentence(subject, record, violations))
+            raise IncompatibleSchema(_error_text(subject, record, violations))
         if record.last_version >= VERSIONS_MAX:
             raise InvalidSchema(f"{subject} has {VERSIONS_MAX} versions already")
         version = record.last_version + 1
@@ -345,7 +345,7 @@ class SchemaRegistry:
         return _version_of(subject, record, version, written), True
 
     async def _create(
-        self, subject: str, new: NewSchema, schema: Schema
+        self, subject: str, new: NewSchema, schema: ParsedSchema
     ) -> SchemaVersion:
         last = await self._store.get(keys.LAST_SCHEMA_ID)
         schema_id = 1 if last is None else last.value + 1
@@ -373,7 +373,7 @@ class SchemaRegistry:
         return _version_of(subject, record, 1, written)
 
     async def _find_same(
-        self, subject: str, record: SubjectRecord, schema: Schema
+        self, subject: str, record: SubjectRecord, schema: ParsedSchema
     ) -> SchemaVersion | None:
         prefix = keys.schema_versions_of(record.schema_id)
         for path, each in reversed(await self._store.scan(prefix)):
@@ -384,7 +384,11 @@ class SchemaRegistry:
         return None
 
     async def _violations(
-        self, subject: str, record: SubjectRecord, new: Schema, mode: Compatibility
+        self,
+        subject: str,
+        record: SubjectRecord,
+        new: ParsedSchema,
+        mode: Compatibility,
     ) -> list[Violation]:
         if mode is Compatibility.NONE or not record.versions:
             return []
@@ -401,7 +405,7 @@ class SchemaRegistry:
                 )
                 seconds += clock() - began
             if seconds > COMPARED_SECONDS_MAX and version != wanted[0]:
-                return [*violations, _too_long(version)]
+                return [*violations, _timeout_violation(version)]
             if len(violations) > VIOLATIONS_MAX:
                 break
         return violations
@@ -423,7 +427,7 @@ class SchemaRegistry:
 
     async def _parse(
         self, type_: SchemaType, definition: bytes | str, message: str | None
-    ) -> Schema:
+    ) -> ParsedSchema:
         if len(definition) > DEFINITION_BYTES_MAX:
             raise InvalidSchema(
                 f"the schema has {len(definition)} bytes; no more than "
@@ -434,7 +438,7 @@ class SchemaRegistry:
                 parse_schema, type_, definition, message=message
             )
 
-    def _record_of(self, new: NewSchema, schema: Schema) -> SchemaVersionRecord:
+    def _record_of(self, new: NewSchema, schema: ParsedSchema) -> SchemaVersionRecord:
         return SchemaVersionRecord(
             type=schema.type,
             definition=schema.text,
@@ -465,7 +469,7 @@ def _version_of(
     )
 
 
-def _too_long(version: int) -> Violation:
+def _timeout_violation(version: int) -> Violation:
     return Violation(
         version=version,
         direction=Direction.BACKWARD,
@@ -482,12 +486,12 @@ def _no_version(subject: str, version: int) -> SchemaNotFound:
     return SchemaNotFound(f"Schema not found: {subject} has no version {version}")
 
 
-def _sentence(
+def _error_text(
     subject: str, record: SubjectRecord, violations: Sequence[Violation]
 ) -> str:
     mode = record.compatibility.value.title().replace("_", "")
-    said = "; ".join(str(each) for each in violations[:SAID_MAX])
-    more = len(violations) - SAID_MAX
+    said = "; ".join(str(each) for each in violations[:REASONS_MAX])
+    more = len(violations) - REASONS_MAX
     return (
         f"Schema is not compatible with subject '{subject}' (mode: {mode}): {said}"
         + (f"; and {more} more" if more > 0 else "")

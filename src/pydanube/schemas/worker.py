@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Any
 
 from pydanube.model.schemas import SchemaType
-from pydanube.schemas.confinement import read_message, write_message
 from pydanube.schemas.parsing import parse_schema
+from pydanube.schemas.worker_pool import read_message, write_message
 
 SCHEMAS_KEPT_MAX = 16
 
@@ -37,7 +37,7 @@ def _validate(definition: list[Any], payloads: list[bytes]) -> Any:
 
 
 def _compare(reader: list[Any], writer: list[Any]) -> Any:
-    found = _schema_of(*reader).incompatibilities_here(_schema_of(*writer))
+    found = _schema_of(*reader).incompatibilities_in_process(_schema_of(*writer))
     return [(each.path, each.rule, each.text) for each in found]
 
 
@@ -51,7 +51,7 @@ def _schema_of(type_: str, text: str, message: str | None) -> Any:
 
 @lru_cache(maxsize=SCHEMAS_KEPT_MAX)
 def _validator_of(type_: str, text: str, message: str | None) -> Any:
-    return _schema_of(type_, text, message).validator_here()
+    return _schema_of(type_, text, message).validator_in_process()
 
 
 if __name__ == "__main__":

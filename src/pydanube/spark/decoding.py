@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pydanube.model.errors import BrokerError, InvalidPayload
-from pydanube.schemas.format import reason_alone
+from pydanube.schemas.language import reason_of
 from pydanube.schemas.parsing import parse_schema
 from pydanube.spark.fitting import fitter, spark_type
 from pydanube.spark.options import OnUndecodable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pydanube.model.schemas import SchemaType
-    from pydanube.schemas.schema import Schema
+    from pydanube.schemas.parsed_schema import ParsedSchema
     from pydanube.spark.offsets import ReadAs
 
 VALUE = "value"
@@ -57,7 +57,7 @@ class Definition:
     text: str
     message: str | None = None
 
-    def parse(self) -> Schema:
+    def parse(self) -> ParsedSchema:
         """
         The schema; parsed once in each process.
 
@@ -69,7 +69,7 @@ class Definition:
 
 
 @lru_cache(maxsize=256)
-def _parse(definition: Definition) -> Schema:
+def _parse(definition: Definition) -> ParsedSchema:
     return parse_schema(definition.type, definition.text, message=definition.message)
 
 
@@ -200,7 +200,7 @@ def decode_each(
         return decode(payloads), []
     except _REFUSALS as error:
         if len(payloads) == 1:
-            return pa.nulls(1, value_type), [(0, _said(error))]
+            return pa.nulls(1, value_type), [(0, _reason(error))]
     half = len(payloads) // 2
     values, bad = decode_each(
         decode, payloads[:half], value_type, is_first_enough=is_first_enough
@@ -231,6 +231,6 @@ def _reasons(bad: list[BadMessage], count: int) -> Any:
     return pa.array(reasons, pa.string())
 
 
-def _said(error: Exception) -> str:
-    said = reason_alone(error) if isinstance(error, InvalidPayload) else str(error)
+def _reason(error: Exception) -> str:
+    said = reason_of(error) if isinstance(error, InvalidPayload) else str(error)
     return " ".join(said.split()) or type(error).__name__

@@ -21,7 +21,7 @@ from pydanube.spark.write_options import Encode
 
 if TYPE_CHECKING:
     from pydanube.client.sync import Client
-    from pydanube.schemas.columns import ColumnEncoder
+    from pydanube.schemas.column_encoding import ColumnEncoder
     from pydanube.spark.write_options import WriteOptions
 
 
@@ -127,7 +127,7 @@ def require_topic(client: Client, topic: str) -> None:
 @lru_cache(maxsize=256)
 def _encoder(definition: Definition | None, has: Any) -> ColumnEncoder:
     # Whoever writes payloads needs none of the schema languages.
-    from pydanube.schemas.columns import column_encoder  # noqa: PLC0415
+    from pydanube.schemas.column_encoding import column_encoder  # noqa: PLC0415
 
     schema = None if definition is None else definition.parse()
     return column_encoder(schema, has)

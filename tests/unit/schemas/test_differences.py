@@ -5,11 +5,11 @@ from dataclasses import make_dataclass
 import pytest
 
 from pydanube.client.schema import Schema
-from pydanube.schemas.differences import Difference, differences
+from pydanube.schemas.differences import Difference, find_differences
 
 
 def between(old, new):
-    return [(d.path, d.old, d.new) for d in differences(old.parse(), new.parse())]
+    return [(d.path, d.old, d.new) for d in find_differences(old.parse(), new.parse())]
 
 
 def test_equal_schemas_do_not_differ_whatever_their_layout():
@@ -66,7 +66,7 @@ def test_fields_of_avro_are_compared_by_name():
 
 
 def test_another_language_is_the_only_difference():
-    assert differences(Schema.string().parse(), Schema.number().parse()) == [
+    assert find_differences(Schema.string().parse(), Schema.number().parse()) == [
         Difference(path="/", old="string", new="number")
     ]
     assert between(Schema.number(), Schema.number("float64")) == [

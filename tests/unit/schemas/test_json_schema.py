@@ -266,11 +266,13 @@ EXPRESSION = json.dumps(
 
 def test_why_a_value_is_bad_is_said_only_where_that_takes_few_steps():
     """The library collects the errors of all alternatives at all depths: 2 ** 200."""
-    validate = JsonSchema(EXPRESSION).validator_here()
+    validate = JsonSchema(EXPRESSION).validator_in_process()
     payload = b'{"left":' * 200 + b"1" + b',"op":"*"}' * 200
     [(_, reason)] = validate([payload])
     assert "too large or too deep" in reason
-    tree = JsonSchema('{"items": {"$ref": "#"}, "type": "array"}').validator_here()
+    tree = JsonSchema(
+        '{"items": {"$ref": "#"}, "type": "array"}'
+    ).validator_in_process()
     [(_, reason)] = tree([b"[[], [1]]"])
     assert 'is not of type "array"' in reason
 

@@ -22,9 +22,9 @@ from pydanube.schemas.avro.bounds import VALUE_DEPTH_MAX, bounds_of, check_datum
 from pydanube.schemas.avro.canonical import canonical_form
 from pydanube.schemas.avro.columns import arrow_type_of, converter_of
 from pydanube.schemas.avro.container import CONTAINER_MAGIC, open_container
-from pydanube.schemas.avro.resolution import resolve
+from pydanube.schemas.avro.resolution import find_incompatibilities
 from pydanube.schemas.avro.types import parse_avro, without_wrong_decimals
-from pydanube.schemas.format import (
+from pydanube.schemas.language import (
     REASON_LENGTH_MAX,
     ColumnDecoder,
     Decoder,
@@ -33,9 +33,9 @@ from pydanube.schemas.format import (
     Validate,
     definition_text,
     invalid_payload,
-    shown,
+    short_repr,
 )
-from pydanube.schemas.schema import Schema
+from pydanube.schemas.parsed_schema import ParsedSchema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ _NAMED = "__named_schemas"
 """Where fastavro keeps the types that a schema refers to by name."""
 
 
-class AvroSchema(Schema):
+class AvroSchema(ParsedSchema):
     """One Avro schema."""
 
     type = SchemaType.AVRO
@@ -74,12 +74,14 @@ class AvroSchema(Schema):
         """See the base class."""
         return canonical_form(self.root)
 
-    def incompatibilities_here(self, writer: Schema) -> list[Incompatibility]:
+    def incompatibilities_in_process(
+        self, writer: ParsedSchema
+    ) -> list[Incompatibility]:
         """See the base class."""
         assert isinstance(writer, AvroSchema)
-        return resolve(self.root, writer.root)
+        return find_incompatibilities(self.root, writer.root)
 
-    def validator_here(self) -> Validate:
+    def validator_in_process(self) -> Validate:
         """See the base class."""
         read = self._reader()
 
@@ -120,7 +122,7 @@ class AvroSchema(Schema):
                     write(sink, parsed, value, strict_allow_default=True)
                 except Exception as error:
                     raise invalid_payload(
-                        index, f"{shown(value)} does not fit the schema: {error}"
+                        index, f"{short_repr(value)} does not fit the schema: {error}"
                     ) from error
                 payloads.append(sink.getvalue())
             return payloads
@@ -131,7 +133,7 @@ class AvroSchema(Schema):
         """See the base class."""
         return arrow_type_of(self.root)
 
-    def _column_decoder(self, writer: Schema) -> ColumnDecoder:
+    def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
         """
         See the base class: the specification's schema resolution, and a little more.
 
@@ -234,7 +236,7 @@ class AvroSchema(Schema):
                 value = read(source, parsed, reader)
             # fastavro raises whatever its reading runs into.
             except Exception as error:
-                reason = f"no datum of the Avro schema: {_said(error)}"
+                reason = f"no datum of the Avro schema: {_reason(error)}"
                 raise InvalidPayload(reason) from error
             return value, source.tell()
 
@@ -316,6 +318,6 @@ def _check_depth(value: Any) -> None:
         pending += [(each, depth + 1) for each in inner]
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """The error's own words, or its name where it has none."""
     return str(error)[:REASON_LENGTH_MAX] or type(error).__name__

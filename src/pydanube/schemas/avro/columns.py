@@ -22,7 +22,7 @@ from pydanube.schemas.avro.types import (
     Record,
     Union,
 )
-from pydanube.schemas.format import DEPTH_MAX, PARTS_MAX
+from pydanube.schemas.language import DEPTH_MAX, PARTS_MAX
 
 Convert = Callable[[Any], Any]
 

@@ -24,7 +24,7 @@ from pydanube.schemas.avro.types import (
     Union,
     kind_of,
 )
-from pydanube.schemas.format import INCOMPATIBILITIES_MAX, Incompatibility
+from pydanube.schemas.language import INCOMPATIBILITIES_MAX, Incompatibility
 
 if TYPE_CHECKING:
     from pydanube.schemas.avro.types import Logical
@@ -51,7 +51,7 @@ _TOO_COMPLEX = Incompatibility(
 )
 
 
-def resolve(reader: AvroType, writer: AvroType) -> list[Incompatibility]:
+def find_incompatibilities(reader: AvroType, writer: AvroType) -> list[Incompatibility]:
     """Why some of what *writer* allows cannot be read as *reader*."""
     return _Resolution().compare(reader, writer, "")
 
@@ -106,8 +106,8 @@ class _Resolution:
                     Incompatibility(
                         path=path or "/",
                         rule="writer_union_branch_unreadable",
-                        text=f"the writer may have written {_said(branch)}, which "
-                        f"cannot be read as {_said(reader)}",
+                        text=f"the writer may have written {_text(branch)}, which "
+                        f"cannot be read as {_text(reader)}",
                     )
                 )
             found += reasons
@@ -126,7 +126,7 @@ class _Resolution:
         missing = Incompatibility(
             path=path or "/",
             rule="reader_union_lacks_branch",
-            text=f"the writer's {_said(writer)} fits no branch of the reader's union",
+            text=f"the writer's {_text(writer)} fits no branch of the reader's union",
         )
         return [missing, *nearest]
 
@@ -257,11 +257,11 @@ def _type_changed(reader: AvroType, writer: AvroType, path: str) -> Incompatibil
     return Incompatibility(
         path=path or "/",
         rule="type_changed",
-        text=f"the writer's {_said(writer)} cannot be read as {_said(reader)}",
+        text=f"the writer's {_text(writer)} cannot be read as {_text(reader)}",
     )
 
 
-def _said(avro_type: AvroType) -> str:
+def _text(avro_type: AvroType) -> str:
     kind = kind_of(avro_type)
     if isinstance(avro_type, Record | Enum | Fixed):
         return f"{kind} {avro_type.name}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pydanube.model.errors import InvalidSchema
-from pydanube.schemas.format import DEPTH_MAX, PARTS_MAX
+from pydanube.schemas.language import DEPTH_MAX, PARTS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

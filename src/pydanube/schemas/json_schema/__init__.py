@@ -17,7 +17,24 @@ import pyarrow as pa
 
 from pydanube.model.errors import InvalidPayload, InvalidSchema
 from pydanube.model.schemas import SchemaType
-from pydanube.schemas.format import (
+from pydanube.schemas.json_schema.column_reader import read_objects
+from pydanube.schemas.json_schema.columns import (
+    arrow_type_of,
+    converter_of,
+    is_plain_object,
+)
+from pydanube.schemas.json_schema.containment import (
+    find_incompatibilities,
+    is_quick_to_compare,
+)
+from pydanube.schemas.json_schema.document import (
+    LINEAR_PATTERNS_MAX,
+    LINEAR_REGEX,
+    check_document,
+    patterns_in,
+)
+from pydanube.schemas.json_schema.validation_cost import UNBOUNDED, ValidationCost
+from pydanube.schemas.language import (
     REASON_LENGTH_MAX,
     ColumnDecoder,
     Decoder,
@@ -27,26 +44,12 @@ from pydanube.schemas.format import (
     definition_text,
     invalid_payload,
 )
-from pydanube.schemas.json_schema.columns import (
-    arrow_type_of,
-    converter_of,
-    is_plain_object,
-)
-from pydanube.schemas.json_schema.containment import contain, is_quick_to_contain
-from pydanube.schemas.json_schema.document import (
-    LINEAR_PATTERNS_MAX,
-    LINEAR_REGEX,
-    check_document,
-    patterns_in,
-)
-from pydanube.schemas.json_schema.objects import read_objects
-from pydanube.schemas.json_schema.weight import UNBOUNDED, Weight
-from pydanube.schemas.schema import Schema
+from pydanube.schemas.parsed_schema import ParsedSchema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ERRORS_SAID_MAX = 3
+ERRORS_LISTED_MAX = 3
 EXPLAINED_STEPS_MAX = 16 * 1024
 """If there may be more errors in a value, it is not said what they are."""
 EXPLAINED_TEXT_BYTES_MAX = 1024
@@ -57,7 +60,7 @@ AT_ONCE_MIN = 16
 """For fewer payloads it takes longer to begin than to read them one by one."""
 
 
-class JsonSchema(Schema):
+class JsonSchema(ParsedSchema):
     """One JSON Schema document."""
 
     type = SchemaType.JSON_SCHEMA
@@ -75,7 +78,7 @@ class JsonSchema(Schema):
         except _NOT_JSON as error:
             raise InvalidSchema(f"the JSON Schema is not JSON: {error}") from error
         check_document(self.document)
-        self._weight = Weight(self.document)
+        self._weight = ValidationCost(self.document)
         patterns = patterns_in(self.document)
         rules = None
         if patterns and patterns <= LINEAR_PATTERNS_MAX:
@@ -86,7 +89,7 @@ class JsonSchema(Schema):
             try:
                 rules = self._make_rules(_regex_for(patterns))
             except (jsonschema_rs.ValidationError, ValueError) as error:
-                raise InvalidSchema(f"no JSON Schema: {_said(error)}") from error
+                raise InvalidSchema(f"no JSON Schema: {_reason(error)}") from error
         if self._is_linear:
             # Any others are made where they are needed, which is not in a broker.
             self._rules = rules
@@ -101,14 +104,16 @@ class JsonSchema(Schema):
         """See the base class."""
         return msgspec.json.encode(self.document, order="deterministic")
 
-    def is_quick_to_compare(self, writer: Schema) -> bool:
+    def is_quick_to_compare(self, writer: ParsedSchema) -> bool:
         """See the base class."""
         assert isinstance(writer, JsonSchema)
         if self.canonical == writer.canonical:
             return True
-        return is_quick_to_contain(self.document, writer.document)
+        return is_quick_to_compare(self.document, writer.document)
 
-    def incompatibilities_here(self, writer: Schema) -> list[Incompatibility]:
+    def incompatibilities_in_process(
+        self, writer: ParsedSchema
+    ) -> list[Incompatibility]:
         """
         See the base class.
 
@@ -118,9 +123,9 @@ class JsonSchema(Schema):
         assert isinstance(writer, JsonSchema)
         if self.canonical == writer.canonical:
             return []
-        return contain(self.document, writer.document)
+        return find_incompatibilities(self.document, writer.document)
 
-    def validator_here(self) -> Validate:
+    def validator_in_process(self) -> Validate:
         """See the base class."""
         decode, is_valid = msgspec.json.decode, self._rules.is_valid
 
@@ -136,7 +141,7 @@ class JsonSchema(Schema):
                     reason = f"not JSON: {error}"
                 except ValueError as error:
                     # The library takes no value that nests deeper than 255.
-                    reason = f"cannot be validated: {_said(error)}"
+                    reason = f"cannot be validated: {_reason(error)}"
                 bad.append((index, reason))
             return bad
 
@@ -179,7 +184,7 @@ class JsonSchema(Schema):
         """See the base class."""
         return arrow_type_of(self.document, self.document)
 
-    def _column_decoder(self, writer: Schema) -> ColumnDecoder:
+    def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
         """
         See the base class; what the column's type does not hold is refused.
 
@@ -228,7 +233,7 @@ class JsonSchema(Schema):
                 "".join(f"[{part!r}]" for part in error.instance_path) or "the value"
             )
             said.append(f"{where:.100}: {error.message:.{REASON_LENGTH_MAX}}")
-            if len(said) == ERRORS_SAID_MAX:
+            if len(said) == ERRORS_LISTED_MAX:
                 break
         return "; ".join(said)
 
@@ -258,5 +263,5 @@ def _regex_for(patterns: int) -> Any:
     )
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return str(getattr(error, "message", None) or error).split("\n", 1)[0]

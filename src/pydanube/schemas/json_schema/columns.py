@@ -10,8 +10,8 @@ import msgspec
 import pyarrow as pa
 
 from pydanube.model.errors import InvalidPayload
-from pydanube.schemas.format import DEPTH_MAX, PARTS_MAX
 from pydanube.schemas.json_schema.document import find_target
+from pydanube.schemas.language import DEPTH_MAX, PARTS_MAX
 
 Convert = Callable[[Any], Any]
 

@@ -20,8 +20,8 @@ from typing import Any
 import jsonschema_rs
 import msgspec
 
-from pydanube.schemas.format import INCOMPATIBILITIES_MAX, Incompatibility
 from pydanube.schemas.json_schema.document import REGEX, find_target
+from pydanube.schemas.language import INCOMPATIBILITIES_MAX, Incompatibility
 
 STEPS_MAX = 20_000
 """No comparison takes more steps; schemas for which it would are not compared."""
@@ -129,7 +129,7 @@ _APPLICATORS = {
 }
 
 
-def is_quick_to_contain(reader: Any, writer: Any) -> bool:
+def is_quick_to_compare(reader: Any, writer: Any) -> bool:
     """Whether comparing the documents surely takes few steps."""
     parts = alternatives = 0
     pending = [reader, writer]
@@ -150,7 +150,7 @@ def is_quick_to_contain(reader: Any, writer: Any) -> bool:
     return alternatives <= QUICK_ALTERNATIVES_MAX
 
 
-def contain(reader: Any, writer: Any) -> list[Incompatibility]:
+def find_incompatibilities(reader: Any, writer: Any) -> list[Incompatibility]:
     """Why some value that *writer* allows is not allowed by *reader*; documents."""
     return _Containment(reader, writer).compare(
         _absolute(reader, _READER), _absolute(writer, _WRITER), "$"

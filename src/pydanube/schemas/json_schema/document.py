@@ -8,7 +8,7 @@ from urllib.parse import unquote
 import jsonschema_rs
 
 from pydanube.model.errors import InvalidSchema
-from pydanube.schemas.format import DEPTH_MAX, PARTS_MAX
+from pydanube.schemas.language import DEPTH_MAX, PARTS_MAX
 
 REGEX = jsonschema_rs.FancyRegexOptions(
     backtrack_limit=100_000, size_limit=1024 * 1024, dfa_size_limit=4 * 1024 * 1024

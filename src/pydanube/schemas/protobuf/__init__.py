@@ -21,7 +21,7 @@ from pydanube.model.errors import (
     InvalidSchema,
 )
 from pydanube.model.schemas import SchemaType
-from pydanube.schemas.format import (
+from pydanube.schemas.language import (
     PARTS_MAX,
     REASON_LENGTH_MAX,
     ColumnDecoder,
@@ -31,12 +31,12 @@ from pydanube.schemas.format import (
     Validate,
     definition_text,
     invalid_payload,
-    shown,
+    short_repr,
 )
+from pydanube.schemas.parsed_schema import ParsedSchema
 from pydanube.schemas.protobuf.columns import arrow_type_of, extractor_of
-from pydanube.schemas.protobuf.comparison import compare
+from pydanube.schemas.protobuf.comparison import find_incompatibilities
 from pydanube.schemas.protobuf.compiler import compile_proto
-from pydanube.schemas.schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
 
 
-class ProtobufSchema(Schema):
+class ProtobufSchema(ParsedSchema):
     """One message of one ``.proto`` text."""
 
     type = SchemaType.PROTOBUF
@@ -81,12 +81,14 @@ class ProtobufSchema(Schema):
         name = self.message.full_name.encode()
         return name + b"\0" + file.SerializeToString(deterministic=True)
 
-    def incompatibilities_here(self, writer: Schema) -> list[Incompatibility]:
+    def incompatibilities_in_process(
+        self, writer: ParsedSchema
+    ) -> list[Incompatibility]:
         """See the base class."""
         assert isinstance(writer, ProtobufSchema)
-        return compare(self.message, writer.message)
+        return find_incompatibilities(self.message, writer.message)
 
-    def validator_here(self) -> Validate:
+    def validator_in_process(self) -> Validate:
         """See the base class."""
         read = self._reader()
 
@@ -131,7 +133,7 @@ class ProtobufSchema(Schema):
             # The runtime raises whatever it runs into in a user's values.
             except Exception as error:
                 index = len(payloads)
-                reason = f"{shown(values[index])} does not fit the schema: {error}"
+                reason = f"{short_repr(values[index])} does not fit the schema: {error}"
                 raise invalid_payload(index, reason) from error
             return payloads
 
@@ -141,10 +143,10 @@ class ProtobufSchema(Schema):
         """See the base class."""
         return arrow_type_of(self.message)
 
-    def _column_decoder(self, writer: Schema) -> ColumnDecoder:
+    def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
         """See the base class; fields are known by their numbers."""
         assert isinstance(writer, ProtobufSchema)
-        for each in compare(self.message, writer.message):
+        for each in find_incompatibilities(self.message, writer.message):
             # What does not fit is skipped by the runtime without a word.
             if each.rule == "type_changed":
                 raise IncompatibleSchema(str(each))

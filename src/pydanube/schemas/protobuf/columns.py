@@ -12,7 +12,7 @@ import pyarrow as pa
 from google.protobuf import json_format
 from google.protobuf.descriptor import FieldDescriptor as Type
 
-from pydanube.schemas.format import DEPTH_MAX, PARTS_MAX
+from pydanube.schemas.language import DEPTH_MAX, PARTS_MAX
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from google.protobuf.descriptor import FieldDescriptor as Type
 from google.protobuf.descriptor_pb2 import DescriptorProto
 
-from pydanube.schemas.format import Incompatibility
+from pydanube.schemas.language import Incompatibility
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +53,9 @@ _NAMES = {
 }
 
 
-def compare(reader: Descriptor, writer: Descriptor) -> list[Incompatibility]:
+def find_incompatibilities(
+    reader: Descriptor, writer: Descriptor
+) -> list[Incompatibility]:
     """Why some of what is written as *writer* cannot be read as *reader*."""
     found = []
     if reader.name != writer.name:

@@ -17,7 +17,7 @@ from pathlib import Path
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from pydanube.model.errors import InvalidSchema
-from pydanube.schemas.confinement import SECONDS_MAX, confined_command
+from pydanube.schemas.worker_pool import SECONDS_MAX, limited_command
 
 FILE_NAME = "schema.proto"
 
@@ -50,7 +50,7 @@ def compile_proto(text: str) -> tuple[FileDescriptorProto, ...]:
 
 
 def _run_compiler(directory: str, well_known: str, result: Path) -> None:
-    command = confined_command(
+    command = limited_command(
         *("-m", "grpc_tools.protoc"),
         *(f"-I{directory}", f"-I{well_known}", "--include_imports"),
         *(f"--descriptor_set_out={result}", FILE_NAME),
@@ -71,10 +71,10 @@ def _run_compiler(directory: str, well_known: str, result: Path) -> None:
             f"the Protobuf compiler took more than {SECONDS_MAX} s"
         ) from error
     if done.returncode:
-        raise InvalidSchema(f"the Protobuf schema is refused: {_said(done.stderr)}")
+        raise InvalidSchema(f"the Protobuf schema is refused: {_reason(done.stderr)}")
 
 
-def _said(stderr: str) -> str:
+def _reason(stderr: str) -> str:
     """The compiler's errors, without its log and the path of the directory."""
     lines = [
         FILE_NAME + line.rpartition(FILE_NAME)[2]

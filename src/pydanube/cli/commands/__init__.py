@@ -1,0 +1,1 @@
+"""The commands of `danube`: one module for each, and modules for their parts."""

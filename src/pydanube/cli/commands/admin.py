@@ -1,0 +1,31 @@
+"""`danube admin`: everything that is decided about a broker, in one place."""
+
+from __future__ import annotations
+
+import typer
+
+from pydanube.cli.commands import admin_brokers, admin_namespaces, subscriptions, topics
+from pydanube.cli.parameters import examples
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    help="""
+    Decide about brokers, namespaces, topics and subscriptions.
+
+    "danube topics" and "danube subscriptions" are the same commands as
+    "danube admin topics" and "danube admin subscriptions".
+    """,
+    epilog=examples(
+        "danube admin brokers list",
+        "danube admin namespaces create shop",
+        "danube admin topics create /shop/orders",
+        "danube admin subscriptions pause /shop/orders -s billing",
+    ),
+)
+
+app.add_typer(admin_brokers.app, name="brokers")
+app.add_typer(admin_namespaces.app, name="namespaces")
+app.add_typer(topics.app, name="topics")
+app.add_typer(subscriptions.app, name="subscriptions")

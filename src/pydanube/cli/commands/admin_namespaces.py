@@ -1,0 +1,176 @@
+"""`danube admin namespaces`: create, list and delete namespaces, and limit topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pydanube.cli import parameters
+from pydanube.cli.client_calls import confirm, run_with_client
+from pydanube.cli.commands import limits
+from pydanube.cli.output import (
+    OutputFormat,
+    print_fields,
+    print_json,
+    print_line,
+    print_table,
+)
+from pydanube.cli.parameters import examples
+from pydanube.client.client import DEFAULT_URL
+from pydanube.model.errors import InvalidRequest
+from pydanube.model.policy import NamespacePolicy
+
+if TYPE_CHECKING:
+    from pydanube.client.client import Client
+    from pydanube.model.descriptions import NamespaceDescription
+
+Namespace = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAMESPACE", help="Its name, for example shop.", show_default=False
+    ),
+]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    help="Create, list and delete namespaces, and limit what their topics may take.",
+    epilog=examples(
+        "danube admin namespaces create shop --set max_producers_per_topic=10",
+        "danube admin namespaces list",
+        "danube admin namespaces set-policies shop --set max_publish_rate=5000",
+        "danube admin namespaces delete shop",
+    ),
+)
+
+
+@app.command(
+    epilog=examples(
+        "danube admin namespaces create shop",
+        "danube admin namespaces create shop --set max_message_size=1048576",
+    )
+)
+def create(
+    namespace: Namespace,
+    *,
+    settings: limits.Set = None,
+    if_not_exists: Annotated[
+        bool,
+        typer.Option(
+            "--if-not-exists",
+            help="It is no error if it exists; then its limits stay as they are.",
+        ),
+    ] = False,
+    url: parameters.Url = DEFAULT_URL,
+    output_format: parameters.FormatOption = OutputFormat.TABLE,
+) -> None:
+    """Create a namespace, which topics are created in."""
+    policy = limits.with_settings(NamespacePolicy(), settings or [])
+
+    async def call(client: Client) -> NamespaceDescription:
+        await client.create_namespace(namespace, policy=policy, exist_ok=if_not_exists)
+        return await client.describe_namespace(namespace)
+
+    described = run_with_client(url, call)
+    if output_format is OutputFormat.JSON:
+        print_json(described)
+    else:
+        print_line(f"{described.namespace} is there.")
+
+
+@app.command("list", epilog=examples("danube admin namespaces list"))
+def list_(
+    *,
+    url: parameters.Url = DEFAULT_URL,
+    output_format: parameters.FormatOption = OutputFormat.TABLE,
+) -> None:
+    """List the namespaces, with how many topics they have."""
+
+    async def call(client: Client) -> list[NamespaceDescription]:
+        names = await client.namespaces()
+        return [await client.describe_namespace(name) for name in names]
+
+    described = run_with_client(url, call)
+    if output_format is OutputFormat.JSON:
+        print_json(described)
+    else:
+        print_table(
+            ("Namespace", "Topics"),
+            ((each.namespace, each.topic_count) for each in described),
+        )
+
+
+@app.command(epilog=examples("danube admin namespaces delete shop --yes"))
+def delete(
+    namespace: Namespace,
+    *,
+    yes: parameters.Yes = False,
+    url: parameters.Url = DEFAULT_URL,
+    output_format: parameters.FormatOption = OutputFormat.TABLE,
+) -> None:
+    """Delete a namespace that has no topics."""
+    confirm(f"Delete the namespace {namespace}?", is_sure=yes)
+
+    async def call(client: Client) -> None:
+        await client.delete_namespace(namespace)
+
+    run_with_client(url, call)
+    if output_format is OutputFormat.JSON:
+        print_json({"namespace": namespace, "deleted": True})
+    else:
+        print_line(f"{namespace} is deleted.")
+
+
+@app.command(epilog=examples("danube admin namespaces policies shop --format json"))
+def policies(
+    namespace: Namespace,
+    *,
+    url: parameters.Url = DEFAULT_URL,
+    output_format: parameters.FormatOption = OutputFormat.TABLE,
+) -> None:
+    """Show what the topics of a namespace may take at most."""
+
+    async def call(client: Client) -> NamespaceDescription:
+        return await client.describe_namespace(namespace)
+
+    _print_policy(run_with_client(url, call).policy, output_format)
+
+
+@app.command(
+    epilog=examples(
+        "danube admin namespaces set-policies shop --set max_publish_rate=5000",
+        "danube admin namespaces set-policies shop --set max_publish_rate=0",
+    )
+)
+def set_policies(
+    namespace: Namespace,
+    *,
+    settings: limits.Set = None,
+    url: parameters.Url = DEFAULT_URL,
+    output_format: parameters.FormatOption = OutputFormat.TABLE,
+) -> None:
+    """
+    Change what the topics of a namespace may take at most.
+
+    What is not named stays as it is. It holds at once; whoever is connected beyond a
+    new limit stays. Topics with limits of their own keep them.
+    """
+    if not settings:
+        raise InvalidRequest("say which limit: --set NAME=NUMBER")
+
+    async def call(client: Client) -> NamespacePolicy:
+        known = (await client.describe_namespace(namespace)).policy
+        policy = limits.with_settings(known, settings)
+        await client.set_namespace_policy(namespace, policy)
+        return policy
+
+    _print_policy(run_with_client(url, call), output_format)
+
+
+def _print_policy(policy: NamespacePolicy, output_format: OutputFormat) -> None:
+    if output_format is OutputFormat.JSON:
+        print_json(policy)
+    else:
+        print_fields(limits.limit_fields(policy))

@@ -1,0 +1,193 @@
+"""`danube bench`: throughput and latency of a broker; see ``pydanube.bench``."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pydanube.bench.machine import Machine, measure_machine
+from pydanube.bench.run import GRPC, ON_REQUEST, WORKLOADS, Row, Scale, run_bench
+from pydanube.cli.output import (
+    OutputFormat,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+)
+from pydanube.cli.parameters import FormatOption, examples
+from pydanube.demo.broker_process import printed_url, running_broker
+from pydanube.model.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+
+@app.command(
+    epilog=examples(
+        "danube bench",
+        "danube bench --workload end-to-end --message-bytes 1024",
+        "danube bench --workload spark-read -n 2000000 --message-bytes 200",
+        "danube bench --url danube://10.0.0.5:6651 --format json",
+    )
+)
+def bench(
+    *,
+    workload: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join([*WORKLOADS, GRPC, *ON_REQUEST]),
+            help="Only this one; by default all but those with Spark.",
+        ),
+    ] = None,
+    messages: Annotated[
+        int,
+        typer.Option(
+            "--messages", "-n", min=1000, help="Messages of each throughput workload."
+        ),
+    ] = 3_000_000,
+    message_bytes: Annotated[
+        int, typer.Option(min=0, help="Payload bytes of each message.")
+    ] = 100,
+    batch_messages: Annotated[
+        int, typer.Option(min=1, help="Messages of each batch.")
+    ] = 1000,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The broker to measure. By default one is started, with its data in "
+            "a temporary directory.",
+        ),
+    ] = None,
+    grpc_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where that broker takes clients of the original Danube, as "
+            "http://HOST:PORT; without it that is not measured.",
+        ),
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where the data of the broker that is started goes: choose the disk "
+            "that you want to measure.",
+        ),
+    ] = None,
+    output_format: FormatOption = OutputFormat.TABLE,
+) -> None:
+    """
+    Measure throughput and latency on this machine.
+
+    Producer, broker and consumer are processes of their own. Every figure says what
+    an acknowledgement meant, and every consumer checks that each message came once
+    and in order. Topics under /default/bench-… are made for it and deleted.
+
+    The workloads: publish in batches; end-to-end, publishing and consuming at once;
+    sharing, the same with subscriptions of each type; backlog, consuming what is
+    there; one-by-one, message by message instead of in batches; latency, one message
+    at a time; grpc, what clients of the original Danube get; and those with Spark.
+
+    A figure is for this machine, disk and batch size. To compare with other systems,
+    run `make bench` in a checkout: it measures them side by side.
+    """
+    known = [*WORKLOADS, GRPC, *ON_REQUEST]
+    if workload is not None and workload not in known:
+        raise InvalidRequest(
+            f"there is no workload {workload!r}; choose from {', '.join(known)}"
+        )
+    if workload == GRPC and url is not None and grpc_url is None:
+        raise InvalidRequest("the workload grpc needs --grpc-url beside --url")
+    scale = Scale(
+        messages=messages, message_bytes=message_bytes, batch_messages=batch_messages
+    )
+    with _broker(url, grpc_url, data_dir) as (broker_url, broker_grpc_url, directory):
+        machine = measure_machine(directory)
+        if output_format is OutputFormat.TABLE:
+            print_note(_sentence(machine))
+        rows = []
+        measured = run_bench(broker_url, scale, workload, grpc_url=broker_grpc_url)
+        for row in measured:
+            rows.append(row)
+            if output_format is OutputFormat.TABLE:
+                print_note(f"  {row.workload}, {row.durability}: {_headline(row)}")
+    if output_format is OutputFormat.JSON:
+        print_json(
+            {"machine": asdict(machine), "rows": [row.as_dict() for row in rows]}
+        )
+        return
+    print_line()
+    print_table(_COLUMNS, [_cells(row) for row in rows])
+
+
+@contextmanager
+def _broker(
+    url: str | None, grpc_url: str | None, data_dir: Path | None
+) -> Iterator[tuple[str, str | None, Path]]:
+    """A broker's URLs, and a directory on the disk that it writes to."""
+    with tempfile.TemporaryDirectory(dir=data_dir, prefix="danube-bench-") as name:
+        directory = Path(name)
+        if url is not None:
+            yield url, grpc_url, directory
+            return
+        log_file = directory / "log"
+        with running_broker(directory / "data", log_file, {}) as started:
+            yield started, printed_url(log_file, "grpc"), directory
+
+
+_COLUMNS = (
+    "workload",
+    "an ack means",
+    "bytes",
+    "batch",
+    "messages/s",
+    "MB/s",
+    "p50 µs",
+    "p99 µs",
+    "p99.9 µs",
+    "max µs",
+    "client CPU s/M",
+)
+
+
+def _cells(row: Row) -> tuple[Any, ...]:
+    return (
+        row.workload,
+        row.durability,
+        row.message_bytes,
+        row.batch,
+        _rounded(row.per_second),
+        _rounded(row.mb_per_second),
+        _rounded(row.p50_us),
+        _rounded(row.p99_us),
+        _rounded(row.p999_us),
+        _rounded(row.max_us),
+        ""
+        if row.client_cpu_s_per_million is None
+        else f"{row.client_cpu_s_per_million:.2f}",
+    )
+
+
+def _rounded(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"
+
+
+def _headline(row: Row) -> str:
+    if row.per_second is not None:
+        return f"{row.per_second:,.0f} messages/s"
+    return f"p50 {_rounded(row.p50_us)} µs, p99 {_rounded(row.p99_us)} µs"
+
+
+def _sentence(machine: Machine) -> str:
+    return (
+        f"{machine.cores} cores, Python {machine.python}, one fdatasync "
+        f"{machine.fdatasync_us:.0f} µs, memory copies at {machine.copy_gb_s:.1f} GB/s"
+    )

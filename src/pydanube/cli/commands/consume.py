@@ -1,0 +1,445 @@
+"""
+`danube consume`: the messages of a subscription on standard output.
+
+What was printed is acknowledged, nothing else: a message counts as printed when
+whoever reads our output could have all of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import stat
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from pydanube.cli import parameters
+from pydanube.cli.interruption import Interruption, run
+from pydanube.cli.output import print_note, printable
+from pydanube.cli.parameters import examples
+from pydanube.cli.position_option import parse_position
+from pydanube.cli.quantities import format_messages, parse_duration
+from pydanube.cli.standard_streams import OutputStream
+from pydanube.client.client import DEFAULT_URL, connect
+from pydanube.client.positions import time_of
+from pydanube.model.errors import (
+    BrokerError,
+    InvalidPayload,
+    InvalidRequest,
+    TimedOut,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pydanube.client.client import Client
+    from pydanube.client.consumer import Consumer
+    from pydanube.client.messages import Message, MessageBatch
+    from pydanube.client.partitioned_consumer import PartitionedConsumer
+    from pydanube.client.positions import Where
+
+BATCH_MESSAGES = 1000
+STANDARD_OUTPUT = 1
+CLOSE_TIMEOUT_S = 3.0
+"""Whoever ends the command waits so long for a broker that has gone."""
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+
+class Output(Enum):
+    """How messages are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@app.command(
+    epilog=examples(
+        "danube consume /default/orders -s me --from earliest",
+        "danube consume /default/orders -s me -n 10 --timeout 5",
+        "danube consume /default/orders -s audit --output json | jq .payload",
+        "danube consume /default/orders -s workers --type shared",
+        "danube consume /default/orders -s eu --type key-shared --key-filter 'eu-*'",
+        "danube consume /default/orders -s again --from 2h",
+        "danube consume /default/orders -s me --decode",
+    )
+)
+def consume(
+    topic: parameters.Topic,
+    *,
+    subscription: Annotated[
+        str,
+        typer.Option(
+            "--subscription",
+            "-s",
+            metavar="NAME",
+            help="The subscription, which remembers what is done. It is created if it "
+            "does not exist.",
+            show_default=False,
+        ),
+    ],
+    type: parameters.Type = "exclusive",  # noqa: A002  # The option's name.
+    start: parameters.From = "latest",
+    key_filter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--key-filter",
+            metavar="PATTERN",
+            help="Where keys are shared: take only keys that match, with * for any "
+            "text and ? for one character; may be given several times.",
+        ),
+    ] = None,
+    priority: Annotated[
+        int,
+        typer.Option(
+            "--priority",
+            metavar="NUMBER",
+            help="Where consumers share: those with a lower number are served first.",
+        ),
+    ] = 0,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "--count",
+            "-n",
+            min=1,
+            metavar="COUNT",
+            help="End after so many messages; by default never.",
+        ),
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            metavar="SECONDS",
+            min=0.001,
+            help="End when no message has come for so long; by default never. It is an "
+            "error if fewer came than -n asks for.",
+        ),
+    ] = None,
+    ack: Annotated[
+        bool,
+        typer.Option(
+            "--ack/--no-ack",
+            help="Acknowledge what was printed, or leave everything as it was: the "
+            "messages come again.",
+        ),
+    ] = True,
+    nack: Annotated[
+        str | None,
+        typer.Option(
+            "--nack",
+            metavar="REASON",
+            help="Give back what was printed, as failed for this reason: it comes "
+            "again, until the subscription's failure policy says otherwise.",
+        ),
+    ] = None,
+    nack_delay: Annotated[
+        str,
+        typer.Option(
+            "--nack-delay",
+            metavar="DURATION",
+            help="With --nack: not sooner than this.",
+        ),
+    ] = "0s",
+    output: Annotated[
+        Output,
+        typer.Option(
+            "--output",
+            "-o",
+            "--format",
+            metavar="text|json",
+            help="The payload of each message and a newline; or a JSON object a line "
+            "with topic, offset, publish_time, key, attributes, producer, attempt and "
+            "payload, where payload_base64 takes its place if it is not UTF-8.",
+        ),
+    ] = Output.TEXT,
+    decode: Annotated[
+        bool,
+        typer.Option(
+            "--decode",
+            help="Print values in JSON, by the schemas that messages were written "
+            "with; a message that has none is printed as it is.",
+        ),
+    ] = False,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="The consumer's name, by default made up. One that comes again under "
+            "its name takes its place.",
+        ),
+    ] = None,
+    url: parameters.Url = DEFAULT_URL,
+) -> None:
+    """
+    Print the messages of a topic as they come.
+
+    What was printed is acknowledged, and that is on disk when the command ends; Ctrl-C
+    ends it. Start it again, and it goes on where it ended.
+    """
+    if nack is not None and not ack:
+        raise InvalidRequest("either --nack or --no-ack")
+    options = ConsumeOptions(
+        topic=topic,
+        subscription=subscription,
+        type=type,
+        start=parse_position(start, time_of(time.time_ns() // 1000)),
+        key_filters=tuple(key_filter or ()),
+        priority=priority,
+        count=count,
+        timeout_s=timeout,
+        is_acking=ack and nack is None,
+        nack_reason=nack,
+        nack_delay_s=parse_duration(nack_delay),
+        render=RENDERERS[output, decode],
+        name=name,
+        url=url,
+    )
+    run(lambda interruption: print_messages(options, interruption))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeOptions:
+    """What to consume, and how to print it."""
+
+    topic: str
+    subscription: str
+    type: str
+    start: Where
+    key_filters: tuple[str, ...]
+    priority: int
+    count: int | None
+    timeout_s: float | None
+    is_acking: bool
+    nack_reason: str | None
+    nack_delay_s: float
+    render: Callable[[MessageBatch], list[bytes]]
+    name: str | None
+    url: str
+
+
+async def print_messages(options: ConsumeOptions, interruption: Interruption) -> None:
+    """
+    Print messages until there are enough, none comes any more, or a signal does.
+
+    Durability: On return, and after an error, the broker has on disk that what was
+        printed is done, unless it cannot be reached.
+
+    Raises:
+        TimedOut: Too few came.
+    """
+    output = OutputStream(STANDARD_OUTPUT)
+    async with (
+        connect(options.url, close_timeout_s=CLOSE_TIMEOUT_S) as client,
+        client.consumer(
+            options.topic,
+            subscription=options.subscription,
+            type=options.type,
+            start=options.start,
+            name=options.name,
+            key_filters=options.key_filters,
+            priority=options.priority,
+        ) as consumer,
+    ):
+        if sys.stdout.isatty() and sys.stderr.isatty():
+            print_note(f"Waiting for messages of {options.topic}; Ctrl-C ends it.")
+        printed = 0
+        with _progress() as show:
+            async with interruption.until_requested():
+                while options.count is None or printed < options.count:
+                    left = BATCH_MESSAGES
+                    if options.count is not None:
+                        left = min(left, options.count - printed)
+                    batch = await consumer.receive_batch(
+                        max_messages=left, timeout_s=options.timeout_s
+                    )
+                    if not batch:
+                        break
+                    await _print(output, consumer, batch, options)
+                    printed += len(batch)
+                    show(printed)
+        if options.is_acking and output.byte_count:
+            await _flush(client, consumer)
+    is_short = options.count is not None and printed < options.count
+    if is_short and not interruption.is_requested:
+        raise TimedOut(
+            f"{format_messages(printed)} of {options.count} came, then none for "
+            f"{options.timeout_s:g} s"
+        )
+
+
+async def _print(
+    output: OutputStream,
+    consumer: Consumer | PartitionedConsumer,
+    batch: MessageBatch,
+    options: ConsumeOptions,
+) -> None:
+    """Print *batch* and answer it, or the part of it that was printed."""
+    lines = options.render(batch)
+    before = output.byte_count
+    count = 0
+    try:
+        await output.write(b"".join(lines))
+        count = len(lines)
+    except BaseException:
+        count = whole_lines(lines, output.byte_count - before)
+        raise
+    finally:
+        printed = batch if count == len(batch) else batch[:count]
+        if options.is_acking and count:
+            consumer.ack_nowait(printed)
+        elif options.nack_reason is not None and count:
+            consumer.nack_nowait(
+                printed, delay_s=options.nack_delay_s, reason=options.nack_reason
+            )
+
+
+async def _flush(client: Client, consumer: Consumer | PartitionedConsumer) -> None:
+    try:
+        async with client.closing():
+            await consumer.flush()
+    except TimeoutError:
+        raise TimedOut(
+            "the broker cannot be reached, so what was printed last may come again"
+        ) from None
+
+
+def whole_lines(lines: Sequence[bytes], byte_count: int) -> int:
+    """How many of *lines* are whole in the first *byte_count* bytes of them."""
+    for index, line in enumerate(lines):
+        byte_count -= len(line)
+        if byte_count < 0:
+            return index
+    return len(lines)
+
+
+def _as_text(batch: MessageBatch) -> list[bytes]:
+    if sys.stdout.isatty():
+        # Nothing that a message contains may do things to the terminal.
+        return [_shown(payload) for payload in batch.payloads]
+    return [payload + b"\n" for payload in batch.payloads]
+
+
+def _shown(payload: bytes) -> bytes:
+    text = printable(payload.decode(errors="backslashreplace"))
+    return f"{text}\n".encode()
+
+
+def _as_values(batch: MessageBatch) -> list[bytes]:
+    return [_value_line(message) for message in batch]
+
+
+def _value_line(message: Message) -> bytes:
+    try:
+        line = value_in_json(message.value)
+    except BrokerError:
+        line = message.payload
+    return _shown(line) if sys.stdout.isatty() else line + b"\n"
+
+
+def value_in_json(value: Any) -> bytes:
+    """
+    A decoded value as JSON; bytes are base64, times and UUIDs text.
+
+    Raises:
+        InvalidPayload: JSON cannot represent the value, or it nests too deep.
+    """
+    try:
+        return msgspec.json.encode(value, enc_hook=str)
+    except (RecursionError, OverflowError, TypeError, ValueError) as error:
+        raise InvalidPayload(f"the value cannot be shown as JSON: {error}") from error
+
+
+def _as_json(batch: MessageBatch) -> list[bytes]:
+    return [json_line(message) for message in batch]
+
+
+def _as_json_with_values(batch: MessageBatch) -> list[bytes]:
+    return [_json_line_with_value(message) for message in batch]
+
+
+def _json_line_with_value(message: Message) -> bytes:
+    """As ``json_line``, with the value, or why there is none."""
+    fields = fields_of(message)
+    fields["schema_id"] = message.schema_id
+    fields["schema_version"] = message.schema_version
+    try:
+        fields["value"] = json.loads(value_in_json(message.value))
+        return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+    except (BrokerError, RecursionError) as error:
+        fields.pop("value", None)
+        fields["value_error"] = str(error)
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+
+
+RENDERERS = {
+    (Output.TEXT, False): _as_text,
+    (Output.TEXT, True): _as_values,
+    (Output.JSON, False): _as_json,
+    (Output.JSON, True): _as_json_with_values,
+}
+"""By the format, and whether values are wanted."""
+
+
+def json_line(message: Message) -> bytes:
+    """A JSON object with everything about *message*, and a newline."""
+    return json.dumps(fields_of(message), ensure_ascii=False).encode() + b"\n"
+
+
+def fields_of(message: Message) -> dict[str, Any]:
+    """Everything about *message* in the words of JSON."""
+    return {
+        "topic": message.topic,
+        "offset": message.offset,
+        "publish_time": message.publish_time.isoformat().replace("+00:00", "Z"),
+        **_text_or_base64("key", message.key_bytes),
+        "attributes": message.attributes,
+        "producer": message.producer,
+        "attempt": message.attempt,
+        **_text_or_base64("payload", message.payload),
+    }
+
+
+def _text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode()}
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int], None]]:
+    """Shows how far it is, where messages go to a file and somebody looks."""
+    is_file = stat.S_ISREG(os.fstat(STANDARD_OUTPUT).st_mode)
+    if not is_file or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console  # noqa: PLC0415  # Only where it is shown.
+    from rich.progress import Progress, SpinnerColumn, TextColumn  # noqa: PLC0415
+
+    columns = SpinnerColumn(), TextColumn("{task.description}  {task.fields[rate]}")
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("consuming", total=None, rate="")
+
+        def show(printed: int) -> None:
+            speed = progress.tasks[0].speed
+            progress.update(
+                task,
+                completed=printed,
+                description=format_messages(printed),
+                rate=f"{speed:,.0f} messages/s" if speed else "",
+            )
+
+        yield show

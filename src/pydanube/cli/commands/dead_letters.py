@@ -1,0 +1,395 @@
+"""`danube dead-letters`: what subscriptions have given up on, and what to do then."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pydanube.cli import parameters
+from pydanube.cli.client_calls import confirm, run_with_client
+from pydanube.cli.commands.consume import fields_of
+from pydanube.cli.output import (
+    OutputFormat,
+    print_fields,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+    printable,
+)
+from pydanube.cli.parameters import Subscription, examples
+from pydanube.client.client import DEFAULT_URL
+from pydanube.client.dead_letters import LETTERS_TOGETHER_MAX
+from pydanube.model.errors import NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+    from pydanube.client.client import Client
+    from pydanube.client.dead_letters import DeadLetter, DeadLetters
+    from pydanube.client.messages import Message
+
+SHOWN_CHARACTERS = 40
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    help="List, show, replay and drop what a subscription has given up on.",
+    epilog=examples(
+        "danube dead-letters list /default/orders -s billing",
+        "danube dead-letters replay /default/orders -s billing --reason timeout",
+    ),
+)
+
+DeadLetterTopic = Annotated[
+    str | None,
+    typer.Option(
+        "--dead-letter-topic",
+        metavar="TOPIC",
+        help="Where the dead letters are; by default where the subscription's failure "
+        "policy says.",
+    ),
+]
+Reason = Annotated[
+    str | None,
+    typer.Option(
+        "--reason", metavar="TEXT", help="Only those whose reason contains this."
+    ),
+]
+Offsets = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--offset",
+        metavar="OFFSET",
+        help="Only this one, by its offset in the dead-letter topic; may be given "
+        "several times.",
+    ),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit", "-n", min=1, metavar="COUNT", help="At most so many, oldest first."
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which dead letters are meant."""
+
+    reason: str | None = None
+    offsets: frozenset[int] | None = None
+    limit: int | None = None
+
+    async def of(self, dead_letters: DeadLetters) -> AsyncIterator[DeadLetter]:
+        """Those of *dead_letters* that are meant."""
+        count = 0
+        async for letter in dead_letters.letters():
+            if self.means(letter):
+                yield letter
+                count += 1
+                if count == self.limit:
+                    return
+
+    def means(self, letter: DeadLetter) -> bool:
+        """Whether *letter* is one of those."""
+        return (self.reason is None or self.reason in letter.reason) and (
+            self.offsets is None or letter.id.offset in self.offsets
+        )
+
+
+@app.command(
+    "list",
+    epilog=examples(
+        "danube dead-letters list /default/orders -s billing",
+        "danube dead-letters list /default/orders -s billing --reason timeout -n 20",
+    ),
+)
+def list_(
+    topic: parameters.Topic,
+    *,
+    subscription: Subscription,
+    reason: Reason = None,
+    limit: Limit = None,
+    dead_letter_topic: DeadLetterTopic = None,
+    url: parameters.Url = DEFAULT_URL,
+    output_format: parameters.FormatOption = OutputFormat.TABLE,
+) -> None:
+    """List dead letters that nobody has replayed or dropped yet, oldest first."""
+    choice = Choice(reason=reason, limit=limit)
+    is_json = output_format is OutputFormat.JSON
+
+    async def call(client: Client) -> list[Any]:
+        dead_letters = client.dead_letters(
+            topic, subscription, dead_letter_topic=dead_letter_topic
+        )
+        return await _listed(dead_letters, choice, is_json=is_json)
+
+    _print_list(run_with_client(url, call), output_format)
+
+
+@app.command(epilog=examples("danube dead-letters show /default/orders -s billing 17"))
+def show(
+    topic: parameters.Topic,
+    offset: Annotated[
+        int,
+        typer.Argument(
+            metavar="OFFSET",
+            help="Its offset in the dead-letter topic, as the list shows it.",
+            show_default=False,
+        ),
+    ],
+    *,
+    subscription: Subscription,
+    dead_letter_topic: DeadLetterTopic = None,
+    url: parameters.Url = DEFAULT_URL,
+    output_format: parameters.FormatOption = OutputFormat.TABLE,
+) -> None:
+    """Show one dead letter: what it says, and every failure of it."""
+    choice = Choice(offsets=frozenset([offset]), limit=1)
+
+    async def call(client: Client) -> list[DeadLetter]:
+        dead_letters = client.dead_letters(
+            topic, subscription, dead_letter_topic=dead_letter_topic
+        )
+        return [letter async for letter in choice.of(dead_letters)]
+
+    letters = run_with_client(url, call)
+    if not letters:
+        raise NotFound(
+            f"subscription {subscription} of {topic} has no dead letter at {offset}"
+        )
+    if output_format is OutputFormat.JSON:
+        print_json(_fields(letters[0]))
+    else:
+        _print_letter(letters[0])
+
+
+@app.command(
+    epilog=examples(
+        "danube dead-letters replay /default/orders -s billing --dry-run",
+        "danube dead-letters replay /default/orders -s billing --offset 17 --yes",
+    )
+)
+def replay(
+    topic: parameters.Topic,
+    *,
+    subscription: Subscription,
+    reason: Reason = None,
+    offset: Offsets = None,
+    limit: Limit = None,
+    dry_run: DryRun = False,
+    yes: parameters.Yes = False,
+    dead_letter_topic: DeadLetterTopic = None,
+    url: parameters.Url = DEFAULT_URL,
+    output_format: parameters.FormatOption = OutputFormat.TABLE,
+) -> None:
+    """
+    Publish dead letters again to the topic where they failed.
+
+    They keep key, payload and attributes, also those that tell of their failures, and
+    are no dead letters any more. All subscriptions of the topic get them, so consumers
+    of others must be prepared to see a message twice.
+    """
+    if not dry_run:
+        confirm(f"Publish dead letters again to {topic}?", is_sure=yes)
+
+    async def call(client: Client) -> list[Any] | int:
+        dead_letters = client.dead_letters(
+            topic, subscription, dead_letter_topic=dead_letter_topic
+        )
+        choice = _choice(reason, offset, limit)
+        if dry_run:
+            return await _listed(
+                dead_letters, choice, is_json=output_format is OutputFormat.JSON
+            )
+        return await _handled("replaying", dead_letters, choice, dead_letters.replay)
+
+    _report("replayed", run_with_client(url, call), output_format)
+
+
+@app.command(
+    epilog=examples(
+        "danube dead-letters drop /default/orders -s billing --reason 'no such user'",
+    )
+)
+def drop(
+    topic: parameters.Topic,
+    *,
+    subscription: Subscription,
+    reason: Reason = None,
+    offset: Offsets = None,
+    limit: Limit = None,
+    dry_run: DryRun = False,
+    yes: parameters.Yes = False,
+    dead_letter_topic: DeadLetterTopic = None,
+    url: parameters.Url = DEFAULT_URL,
+    output_format: parameters.FormatOption = OutputFormat.TABLE,
+) -> None:
+    """
+    Mark dead letters as dealt with, without doing anything about them.
+
+    They are not listed any more. Their messages stay in the dead-letter topic, as long
+    as its retention keeps them.
+    """
+    if not dry_run:
+        confirm(f"Drop dead letters of {subscription} of {topic}?", is_sure=yes)
+
+    async def call(client: Client) -> list[Any] | int:
+        dead_letters = client.dead_letters(
+            topic, subscription, dead_letter_topic=dead_letter_topic
+        )
+        choice = _choice(reason, offset, limit)
+        if dry_run:
+            return await _listed(
+                dead_letters, choice, is_json=output_format is OutputFormat.JSON
+            )
+        return await _handled("dropping", dead_letters, choice, dead_letters.drop)
+
+    _report("dropped", run_with_client(url, call), output_format)
+
+
+def _choice(reason: str | None, offsets: list[int] | None, limit: int | None) -> Choice:
+    wanted = None if offsets is None else frozenset(offsets)
+    return Choice(reason=reason, offsets=wanted, limit=limit)
+
+
+async def _listed(
+    dead_letters: DeadLetters, choice: Choice, *, is_json: bool
+) -> list[Any]:
+    """What a list shows of each; letters themselves would keep whole batches alive."""
+    describe = _fields if is_json else _row
+    return [describe(letter) async for letter in choice.of(dead_letters)]
+
+
+async def _handled(
+    doing: str,
+    dead_letters: DeadLetters,
+    choice: Choice,
+    handle: Callable[[list[DeadLetter]], Awaitable[int]],
+) -> int:
+    """How many were handled, a portion at a time."""
+    count = 0
+    with _progress(doing) as show:
+        portion: list[DeadLetter] = []
+        async for letter in choice.of(dead_letters):
+            portion.append(letter)
+            if len(portion) == LETTERS_TOGETHER_MAX:
+                count += await handle(portion)
+                show(count)
+                portion = []
+        return count + await handle(portion)
+
+
+def _report(done: str, answer: list[Any] | int, output_format: OutputFormat) -> None:
+    if isinstance(answer, list):
+        _print_list(answer, output_format)
+        print_note(f"{_letters(len(answer))} would be {done}.")
+    elif output_format is OutputFormat.JSON:
+        print_json({done: answer})
+    else:
+        print_line(f"{_letters(answer)} {done}.")
+
+
+def _letters(count: int) -> str:
+    return "1 dead letter" if count == 1 else f"{count:,} dead letters"
+
+
+def _print_list(listed: list[Any], output_format: OutputFormat) -> None:
+    if output_format is OutputFormat.JSON:
+        print_json(listed)
+    else:
+        columns = ("Offset", "Was", "Deliveries", "Published", "Key", "Payload")
+        print_table((*columns, "Reason"), listed)
+
+
+def _row(letter: DeadLetter) -> tuple[object, ...]:
+    message = letter.message
+    return (
+        str(letter.id.offset),
+        _origin(letter),
+        letter.attempt,
+        _moment(message),
+        message.key,
+        _beginning(message.payload),
+        letter.reason,
+    )
+
+
+def _fields(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "offset": letter.id.offset,
+        "original_topic": letter.topic,
+        "original_offset": letter.offset,
+        "attempt": letter.attempt,
+        "reason": letter.reason,
+        "history": letter.history,
+        "message": fields_of(letter.message),
+    }
+
+
+def _print_letter(letter: DeadLetter) -> None:
+    message = letter.message
+    print_fields(
+        [
+            ("Offset", str(letter.id.offset)),
+            ("Was", _origin(letter)),
+            ("Published", _moment(message)),
+            ("Producer", message.producer),
+            ("Key", message.key),
+            ("Deliveries", letter.attempt),
+            ("Reason", letter.reason),
+            *(
+                (f"Before that, {index}.", _told(failure))
+                for index, failure in enumerate(reversed(letter.history), 1)
+            ),
+            *sorted(message.attributes.items()),
+        ]
+    )
+    print_line()
+    print_line(printable(message.payload.decode(errors="backslashreplace")))
+
+
+def _origin(letter: DeadLetter) -> str:
+    return f"{letter.topic} {'' if letter.offset is None else letter.offset}".strip()
+
+
+def _told(failure: dict[str, Any]) -> str:
+    where = f"{failure.get('topic', '')} {failure.get('offset', '')}"
+    return f"{where}, deliveries: {failure.get('attempt', '')}, {failure.get('reason')}"
+
+
+def _moment(message: Message) -> str:
+    return message.publish_time.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _beginning(payload: bytes) -> str:
+    text = printable(payload[: 4 * SHOWN_CHARACTERS].decode(errors="backslashreplace"))
+    if len(text) <= SHOWN_CHARACTERS:
+        return text
+    return text[: SHOWN_CHARACTERS - 1] + "\u2026"
+
+
+@contextmanager
+def _progress(doing: str) -> Iterator[Callable[[int], None]]:
+    """Shows how many are done, where somebody looks."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console  # noqa: PLC0415  # Only where it is shown.
+    from rich.progress import Progress, SpinnerColumn, TextColumn  # noqa: PLC0415
+
+    columns = SpinnerColumn(), TextColumn("{task.description}")
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(doing)
+
+        def show(count: int) -> None:
+            progress.update(task, description=f"{doing}: {_letters(count)}")
+
+        yield show

@@ -1,0 +1,234 @@
+"""
+`danube inspect`: what stands in the files of a broker, without the broker.
+
+Files are only read.  A running broker does not mind.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pydanube.cli import parameters
+from pydanube.cli.output import (
+    OutputFormat,
+    print_fields,
+    print_json,
+    print_json_line,
+    print_line,
+    print_table,
+    printable,
+)
+from pydanube.cli.parameters import examples
+from pydanube.cli.quantities import format_bytes
+from pydanube.model.errors import CorruptJournal, CorruptSegment, InvalidRequest
+from pydanube.servers.errors import exit_code_of
+from pydanube.storage.inspect import describe_segment, inspect_journal
+
+if TYPE_CHECKING:
+    from pydanube.storage.inspect import EntryDescription, SegmentDescription
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    help="Look into the files that a broker writes.",
+    epilog=examples(
+        "danube inspect journal danube-data/journal",
+        "danube inspect segment segment.parquet --format json",
+    ),
+)
+
+JournalPath = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PATH",
+        exists=True,
+        help="A journal file, or the directory of all of them.",
+        show_default=False,
+    ),
+]
+
+File = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="The file.",
+        show_default=False,
+    ),
+]
+
+
+@app.command(
+    epilog=examples(
+        "danube inspect journal danube-data/journal",
+        "danube inspect journal danube-data/journal/00000000000000000001.journal",
+        "danube inspect journal 00000000000000000001.journal --format json",
+    )
+)
+def journal(
+    path: JournalPath,
+    *,
+    output_format: parameters.FormatOption = OutputFormat.TABLE,
+) -> None:
+    """
+    List the entries of a journal file, or of all files of a journal, and judge them.
+
+    The end of a journal's last file may be torn: a crash cut a write short, and nobody
+    was told that it had succeeded. Damage in any other place ends with exit code 11.
+    """
+    files = sorted(path.glob("*.journal")) if path.is_dir() else [path]
+    if not files:
+        raise InvalidRequest(f"there is no journal file in {path}")
+    verdicts = {file: _inspect_file(file, output_format) for file in files}
+    for file, verdict in verdicts.items():
+        if verdict.word == "damaged" or (verdict.word == "torn" and file != files[-1]):
+            raise CorruptJournal(f"{file} is damaged at position {verdict.position}")
+
+
+def _inspect_file(file: Path, output_format: OutputFormat) -> Verdict:
+    verdict = Verdict()
+    if output_format is OutputFormat.TABLE:
+        print_line(f"{file}\n")
+        print_line(_COLUMNS.format(*_HEADINGS))
+    for entry in inspect_journal(file):
+        verdict.add(entry)
+        if output_format is OutputFormat.JSON:
+            print_json_line(entry)
+        else:
+            print_line(_row(entry))
+    if output_format is OutputFormat.JSON:
+        print_json_line({"file": str(file)} | verdict.to_json())
+    else:
+        print_line(f"\n{verdict}\n")
+    return verdict
+
+
+@app.command(epilog=examples("danube inspect segment segment.parquet"))
+def segment(
+    file: File,
+    *,
+    output_format: parameters.FormatOption = OutputFormat.TABLE,
+) -> None:
+    """
+    Describe a segment: its messages, its columns, its row groups.
+
+    Every page is read and compared with its checksum; the exit code says whether one is
+    damaged.
+    """
+    description = describe_segment(file)
+    if output_format is OutputFormat.JSON:
+        print_json(description)
+    else:
+        _print_segment(description)
+    if any(group.problem is not None for group in description.row_groups):
+        raise typer.Exit(exit_code_of(CorruptSegment))
+
+
+class Verdict:
+    """
+    What a journal file's entries say about the file as a whole.
+
+    A crash leaves one bad place, at the end, and nothing says that it was synced.
+    """
+
+    def __init__(self) -> None:
+        self.word = "whole"
+        """Or ``torn``, or ``damaged``."""
+        self.position: int | None = None
+        """Of the first bad place."""
+        self.reason: str | None = None
+        self.byte_count = 0
+        """How much of the file is bad."""
+        self.entry_count = 0
+
+    def add(self, entry: EntryDescription) -> None:
+        """This is what comes next in the file."""
+        is_bad = entry.kind == "damaged"
+        if self.position is None and is_bad:
+            self.position, self.reason = entry.position, entry.details["reason"]
+            self.word = "damaged" if entry.details.get("was_synced") else "torn"
+        elif self.position is not None:
+            # There is something behind the bad place.
+            self.word = "damaged"
+        self.byte_count += entry.byte_count if is_bad else 0
+        self.entry_count += not is_bad
+
+    def to_json(self) -> dict[str, Any]:
+        """The verdict for machines."""
+        return {
+            "verdict": self.word,
+            "entries": self.entry_count,
+            "position": self.position,
+            "bad_bytes": self.byte_count,
+            "reason": self.reason,
+        }
+
+    def __str__(self) -> str:
+        place = f"at position {self.position}, {format_bytes(self.byte_count)}"
+        match self.word:
+            case "torn":
+                return (
+                    f"Torn end {place}: {self.reason}. In a journal's last file this "
+                    "is what a crash leaves of a write that was not acknowledged."
+                )
+            case "damaged":
+                return f"Damaged {place}: {self.reason}."
+            case _:
+                return f"Whole: {self.entry_count} entries."
+
+
+_COLUMNS = "{:>12}  {:<20}  {:>9}  {:>5}  {:<23}  {}"
+_HEADINGS = ("Position", "Kind", "Bytes", "Topic", "Offsets", "Details")
+
+
+def _row(entry: EntryDescription) -> str:
+    # Not a Table, which would have to know all entries, and there may be millions.
+    details = dict(entry.details)
+    details.pop("synced", None)
+    topic = details.pop("topic_id", "")
+    base, end = details.pop("base", None), details.pop("end", None)
+    offsets = "" if base is None else f"{base} \u2026 {end}"
+    shown = " ".join(f"{name}={_brief(value)}" for name, value in details.items())
+    return _COLUMNS.format(
+        entry.position, entry.kind, entry.byte_count, topic, offsets, shown
+    ).rstrip()
+
+
+def _brief(value: object) -> str:
+    text = printable(str(value))
+    return text if len(text) <= 80 else f"{text[:79]}\u2026"
+
+
+def _print_segment(segment: SegmentDescription) -> None:
+    print_fields(
+        [
+            ("Messages", segment.count),
+            ("Size", format_bytes(segment.byte_count)),
+            ("CRC-32C", f"{segment.checksum:#010x}"),
+            *((name, value) for name, value in segment.metadata.items()),
+        ]
+    )
+    print_line()
+    print_table(("Column", "Type"), segment.columns.items())
+    print_line()
+    print_table(
+        ("Row group", "Offsets", "Messages", "Size", "Compressed"),
+        (
+            (
+                str(group.index),
+                "" if group.base is None else f"{group.base} \u2026 {group.end}",
+                group.count,
+                format_bytes(group.byte_count),
+                format_bytes(group.compressed_bytes),
+            )
+            for group in segment.row_groups
+        ),
+    )
+    for group in segment.row_groups:
+        if group.problem is not None:
+            print_line(f"\nRow group {group.index} is damaged: {group.problem}")

@@ -1,0 +1,180 @@
+"""Which table a command of `danube lakehouse` means, and who carries an export out."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from contextlib import contextmanager
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from pydanube.cli.output import print_note
+from pydanube.model.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pydanube.spark.export.exporter import Exporter, Runner
+    from pydanube.spark.export.zero_copy import ZeroCopyExporter
+    from pydanube.spark.lake.table import LakeTable
+
+NO_SPARK = "none"
+
+
+class Kind(Enum):
+    """What a table is."""
+
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
+
+class OnUndecodable(Enum):
+    """What becomes of messages that have no value."""
+
+    FAIL = "fail"
+    NULL = "null"
+    DEAD_LETTER = "dead-letter"
+
+
+def table_of(
+    kind: Kind,
+    name: str,
+    catalog: Sequence[str] | None,
+    storage: Sequence[str] | None,
+) -> LakeTable:
+    """
+    The table that is meant; it need not exist.
+
+    Raises:
+        InvalidRequest: The options do not go with its kind.
+    """
+    if kind is Kind.DELTA:
+        if catalog:
+            raise InvalidRequest("--catalog is for Iceberg; a Delta table has none")
+        from pydanube.spark.lake.delta_table import DeltaLakeTable  # noqa: PLC0415
+        from pydanube.spark.lake.options import parse_delta  # noqa: PLC0415
+
+        given = {f"storage.{key}": value for key, value in _pairs(storage, "--storage")}
+        delta = parse_delta({"path": name, **given})
+        return DeltaLakeTable(delta.path, delta.storage)
+    if storage:
+        raise InvalidRequest(
+            "--storage is for Delta; properties of an Iceberg catalog say it there"
+        )
+    from pydanube.spark.lake.iceberg_table import IcebergLakeTable  # noqa: PLC0415
+    from pydanube.spark.lake.options import parse_iceberg  # noqa: PLC0415
+
+    given = {f"catalog.{key}": value for key, value in _pairs(catalog, "--catalog")}
+    iceberg = parse_iceberg({"table": name, **given})
+    return IcebergLakeTable(iceberg.table, iceberg.catalog)
+
+
+def _pairs(texts: Sequence[str] | None, option: str) -> Iterator[tuple[str, str]]:
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InvalidRequest(f"{option} takes NAME=VALUE, not {text!r}")
+        yield name, value
+
+
+def dead_letters_of(
+    kind: Kind,
+    name: str | None,
+    catalog: Sequence[str] | None,
+    storage: Sequence[str] | None,
+    wanted: OnUndecodable | None,
+) -> LakeTable | None:
+    """
+    The table for dead letters, if one is wanted.
+
+    Raises:
+        InvalidRequest: It is named and not wanted, or the other way round.
+    """
+    if (wanted is OnUndecodable.DEAD_LETTER) and name is None:
+        raise InvalidRequest("--on-undecodable dead-letter needs --dead-letters TABLE")
+    if name is None:
+        return None
+    if wanted not in (None, OnUndecodable.DEAD_LETTER):
+        raise InvalidRequest("--dead-letters goes with --on-undecodable dead-letter")
+    return table_of(kind, name, catalog, storage)
+
+
+def exporter_of(
+    runner: Runner,
+    table: LakeTable,
+    dead_letters: LakeTable | None,
+    *,
+    undecodable: OnUndecodable | None,
+    partition_by: str,
+    **given: Any,
+) -> Exporter:
+    """An export of a topic to *table*."""
+    from pydanube.spark.export.columns import Undecodable  # noqa: PLC0415
+    from pydanube.spark.export.exporter import (  # noqa: PLC0415
+        Exporter,
+        ExportOptions,
+    )
+    from pydanube.spark.lake.options import parse_partition_by  # noqa: PLC0415
+
+    default = OnUndecodable.DEAD_LETTER if dead_letters else OnUndecodable.FAIL
+    return Exporter(
+        ExportOptions(
+            undecodable=Undecodable((undecodable or default).value),
+            partition_by=parse_partition_by(partition_by),
+            cores=os.cpu_count() or 1,
+            **given,
+        ),
+        table,
+        runner,
+        dead_letters=dead_letters,
+        unique=lambda: uuid.uuid4().hex,
+    )
+
+
+def zero_copy_of(url: str, topic: str, table: LakeTable) -> ZeroCopyExporter:
+    """An export of a topic to *table* that copies nothing."""
+    from pydanube.spark.export.zero_copy import ZeroCopyExporter  # noqa: PLC0415
+    from pydanube.spark.lake.iceberg_table import IcebergLakeTable  # noqa: PLC0415
+
+    assert isinstance(table, IcebergLakeTable)
+    return ZeroCopyExporter(url, topic, table)
+
+
+def refuse_with_zero_copy(kind: Kind, *others: object) -> None:
+    """
+    Refuse what does not go with an export that copies nothing.
+
+    Raises:
+        InvalidRequest: The table is of another *kind*, or one of *others* is wanted.
+    """
+    if kind is not Kind.ICEBERG:
+        raise InvalidRequest(
+            "--zero-copy is for Iceberg: the files of a Delta table are its own"
+        )
+    if any(others):
+        raise InvalidRequest(
+            "--zero-copy takes segments as they are: it does not go with --raw, "
+            "--on-undecodable, --dead-letters, --partition-by or --no-tail"
+        )
+
+
+@contextmanager
+def runner_of(master: str) -> Iterator[Runner]:
+    """Whoever carries the jobs out."""
+    from pydanube.spark.export.exporter import (  # noqa: PLC0415
+        spark_runner,
+        thread_runner,
+    )
+
+    if master == NO_SPARK:
+        yield thread_runner(os.cpu_count() or 1)
+        return
+    from pydanube.spark.session import session  # noqa: PLC0415  # It takes a while.
+
+    print_note(f"Starting Spark on {master}.")
+    remote = master if master.startswith("sc://") else None
+    spark = session("danube lakehouse", master=master, remote=remote)
+    try:
+        yield spark_runner(spark)
+    finally:
+        spark.stop()

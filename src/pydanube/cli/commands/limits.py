@@ -1,0 +1,62 @@
+"""The limits of a namespace or topic: as options, and as lines of an answer."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Annotated
+
+import typer
+
+from pydanube.model.errors import InvalidRequest
+from pydanube.model.policy import NamespacePolicy
+
+LABELS = {
+    "max_producers_per_topic": "Producers per topic",
+    "max_subscriptions_per_topic": "Subscriptions per topic",
+    "max_consumers_per_topic": "Consumers per topic",
+    "max_consumers_per_subscription": "Consumers per subscription",
+    "max_publish_rate": "Published messages per second and topic",
+    "max_subscription_dispatch_rate": "Delivered messages per second and subscription",
+    "max_message_size": "Bytes of a message",
+}
+"""What each limit is about, as people read it."""
+
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=NUMBER",
+        help="A limit; 0 is none. May be given several times. The names are "
+        + ", ".join(LABELS)
+        + ".",
+    ),
+]
+
+
+def with_settings(limits: NamespacePolicy, settings: list[str]) -> NamespacePolicy:
+    """
+    *limits* with what *settings* such as ``max_publish_rate=1000`` say.
+
+    Raises:
+        InvalidRequest: One of them is no limit, or no number.
+    """
+    given: dict[str, int] = {}
+    for setting in settings:
+        name, equals, number = setting.partition("=")
+        known = name.strip().replace("-", "_")
+        if known not in LABELS:
+            raise InvalidRequest(
+                f"there is no limit {name!r}; there are {', '.join(LABELS)}"
+            )
+        if not equals or not number.strip().isdecimal():
+            raise InvalidRequest(f"{setting!r} is not of the form {known}=NUMBER")
+        given[known] = int(number)
+    return replace(limits, **given)
+
+
+def limit_fields(limits: NamespacePolicy) -> list[tuple[str, object]]:
+    """Each limit by its meaning."""
+    return [
+        (LABELS[field.name], getattr(limits, field.name) or "no limit")
+        for field in fields(limits)
+    ]

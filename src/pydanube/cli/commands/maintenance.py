@@ -1,0 +1,352 @@
+"""`danube maintenance`: merge, compact and verify the sealed history of topics."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pydanube.cli import parameters
+from pydanube.cli.output import (
+    OutputFormat,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+)
+from pydanube.cli.parameters import examples
+from pydanube.cli.quantities import format_bytes, parse_bytes, parse_duration
+from pydanube.client.client import DEFAULT_URL
+from pydanube.model.errors import CorruptSegment, InvalidRequest
+from pydanube.servers.errors import exit_code_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pydanube.client.sync import Client
+    from pydanube.model.descriptions import Segments, TopicDescription
+    from pydanube.spark.maintenance.run import Runner, TopicReport, Work
+
+NO_SPARK = "none"
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    help="Merge, compact and verify the sealed history of topics.",
+    epilog=examples(
+        "danube maintenance status --all",
+        "danube maintenance run /default/orders --merge --verify",
+        "danube maintenance run /default/profiles --compact-keys --grace 24h",
+    ),
+)
+
+Topics = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TOPIC]...",
+        help="Topics, partitions, or names of partitioned topics.",
+        show_default=False,
+    ),
+]
+
+All = Annotated[bool, typer.Option("--all", help="Every topic that stores messages.")]
+
+
+@app.command(
+    epilog=examples(
+        "danube maintenance run /default/orders --merge",
+        "danube maintenance run /default/profiles --compact-keys --plan",
+        "danube maintenance run --all --merge --verify --format json",
+        "danube maintenance run --all --merge --master 'local[*]'",
+    )
+)
+def run(
+    topics: Topics = None,
+    *,
+    is_all: All = False,
+    merge: Annotated[
+        bool,
+        typer.Option(
+            "--merge", help="Make large segments of neighbours that are small."
+        ),
+    ] = False,
+    compact_keys: Annotated[
+        bool,
+        typer.Option(
+            "--compact-keys",
+            help="Keep only the last message of each key, and those without one.",
+        ),
+    ] = False,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify", help="First read every segment and compare its checksum."
+        ),
+    ] = False,
+    grace: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION",
+            help="How long a tombstone, a message with a key and an empty payload, is "
+            "kept by --compact-keys.",
+        ),
+    ] = "24h",
+    target_bytes: Annotated[
+        str,
+        typer.Option(metavar="SIZE", help="How long merged segments should be."),
+    ] = "128MiB",
+    master: Annotated[
+        str,
+        typer.Option(
+            metavar="none|MASTER",
+            help="Where the tasks run: threads of this process, or a Spark such as "
+            "local[*], spark://host:7077 or sc://host:15002.",
+        ),
+    ] = NO_SPARK,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only say what would be done.")
+    ] = False,
+    url: parameters.Url = DEFAULT_URL,
+    output_format: parameters.FormatOption = OutputFormat.TABLE,
+) -> None:
+    """
+    Merge, compact or verify topics, while they are in use.
+
+    Cut off anywhere, it leaves every topic correct; run it again to go on.
+    """
+    from pydanube.spark.maintenance.run import Work, maintain  # noqa: PLC0415
+
+    if not (merge or compact_keys or verify):
+        raise InvalidRequest("nothing to do: say --merge, --compact-keys or --verify")
+    work = Work(
+        is_merging=merge,
+        is_compacting=compact_keys,
+        is_verifying=verify,
+        grace_s=parse_duration(grace),
+        target_bytes=parse_bytes(target_bytes),
+        is_plan_only=plan,
+    )
+    reports: list[TopicReport] = []
+    with _connected(url) as client:
+        names = _names(client, topics or [], is_all=is_all)
+        with _runner(master) as runner:
+            for name in names:
+                reports.append(maintain(client, name, work, runner, tell=print_note))
+                _say_problems(reports[-1])
+    if output_format is OutputFormat.JSON:
+        print_json([_facts(each) for each in reports])
+    else:
+        _print_reports(reports, work)
+    code = max(map(_exit_code, reports), default=0)
+    if code:
+        raise typer.Exit(code)
+
+
+@app.command(
+    epilog=examples(
+        "danube maintenance status /default/orders", "danube maintenance status --all"
+    )
+)
+def status(
+    topics: Topics = None,
+    *,
+    is_all: All = False,
+    target_bytes: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE", help="Segments of less than half of this are small."
+        ),
+    ] = "128MiB",
+    url: parameters.Url = DEFAULT_URL,
+    output_format: parameters.FormatOption = OutputFormat.TABLE,
+) -> None:
+    """Show what maintenance could do for topics; nothing is read of their segments."""
+    small_bytes = parse_bytes(target_bytes) / 2
+    with _connected(url) as client:
+        found = [
+            (client.describe_topic(name), client.segments(name))
+            for name in _names(client, topics or [], is_all=is_all)
+        ]
+    states = [_state(topic, listed, small_bytes) for topic, listed in found]
+    if output_format is OutputFormat.JSON:
+        print_json(states)
+        return
+    print_table(
+        (
+            "Topic",
+            "Segments",
+            "Small",
+            "Size",
+            "Messages",
+            "Removed",
+            "No checksum",
+            "Held by",
+        ),
+        (
+            (
+                state["topic"],
+                state["segments"],
+                state["small_segments"],
+                format_bytes(state["bytes"]),
+                state["messages"],
+                state["removed"],
+                state["without_checksum"],
+                ", ".join(state["holds"]),
+            )
+            for state in states
+        ),
+    )
+
+
+@contextmanager
+def _connected(url: str) -> Iterator[Client]:
+    from pydanube import sync  # noqa: PLC0415  # Only when it is needed.
+
+    with sync.connect(url) as client:
+        yield client
+
+
+@contextmanager
+def _runner(master: str) -> Iterator[Runner]:
+    """Whoever carries the jobs out."""
+    from pydanube.spark.maintenance.run import SparkTasks, Threads  # noqa: PLC0415
+
+    if master == NO_SPARK:
+        yield Threads(os.cpu_count() or 1)
+        return
+    from pydanube.spark.session import session  # noqa: PLC0415  # It takes a while.
+
+    remote = master if master.startswith("sc://") else None
+    with NamedTemporaryFile(prefix="danube-spark-", suffix=".log", delete=False) as log:
+        path = Path(log.name)
+    print_note(f"Starting Spark on {master}; what it says is in {path}.")
+    with ExitStack() as stack:
+        spark = session(
+            "danube maintenance", master=master, remote=remote, log_file=path
+        )
+        stack.callback(spark.stop)
+        yield SparkTasks(spark)
+
+
+def _names(client: Client, topics: Sequence[str], *, is_all: bool) -> list[str]:
+    """
+    The topics and partitions that are meant.
+
+    Raises:
+        InvalidRequest: None is named, or one does not store its messages.
+        TopicNotFound: There is no such topic.
+    """
+    if is_all == bool(topics):
+        raise InvalidRequest("name topics, or say --all")
+    if is_all:
+        names = sorted(client.topics())
+        return [n for n in names if client.describe_topic(n).policy.is_reliable]
+    names = []
+    for topic in topics:
+        for name in client.partitions(topic) or [topic]:
+            if not client.describe_topic(name).policy.is_reliable:
+                raise InvalidRequest(f"{name} does not store its messages")
+            names.append(name)
+    return list(dict.fromkeys(names))
+
+
+def _state(
+    topic: TopicDescription, listed: Segments, small_bytes: float
+) -> dict[str, Any]:
+    segments = listed.segments
+    offsets = sum(each.end - each.base for each in segments)
+    messages = sum(each.count for each in segments)
+    return {
+        "topic": topic.topic,
+        "segments": len(segments),
+        "small_segments": sum(each.byte_count < small_bytes for each in segments),
+        "bytes": sum(each.byte_count for each in segments),
+        "messages": messages,
+        "removed": offsets - messages,
+        "without_checksum": sum(each.checksum is None for each in segments),
+        "holds": [hold.name for hold in topic.holds],
+    }
+
+
+def _say_problems(report: TopicReport) -> None:
+    for problem in report.problems:
+        print_note(f"{report.topic}: damaged: {problem}")
+    if report.error is not None:
+        print_note(f"{report.topic}: {report.error}")
+
+
+def _exit_code(report: TopicReport) -> int:
+    if report.problems:
+        return exit_code_of(CorruptSegment)
+    return 0 if report.error is None else exit_code_of(report.error)
+
+
+def _result(report: TopicReport) -> str:
+    if report.error is not None:
+        return report.error.code
+    return "damaged" if report.problems else "done"
+
+
+def _facts(report: TopicReport) -> dict[str, Any]:
+    error = report.error
+    return {
+        "topic": report.topic,
+        "result": _result(report),
+        "segments_before": report.segments_before,
+        "segments_after": report.segments_after,
+        "segments_rewritten": report.segments_rewritten,
+        "segments_verified": report.segments_verified,
+        "segments_without_checksum": report.segments_without_checksum,
+        "bytes_before": report.bytes_before,
+        "bytes_after": report.bytes_after,
+        "messages_before": report.messages_before,
+        "messages_removed": report.messages_removed,
+        "read_bytes": report.read_bytes,
+        "seconds": round(report.seconds, 3),
+        "problems": report.problems,
+        "error": None if error is None else {"code": error.code, "message": str(error)},
+    }
+
+
+def _print_reports(reports: Sequence[TopicReport], work: Work) -> None:
+    if not reports:
+        print_line("There are no topics to look after.")
+        return
+    print_table(
+        (
+            "Topic",
+            "Segments",
+            "Would rewrite" if work.is_plan_only else "Rewritten",
+            "Size",
+            "Would remove" if work.is_plan_only else "Removed",
+            "Verified",
+            "Seconds",
+            "Result",
+        ),
+        (
+            (
+                each.topic,
+                _change(each.segments_before, each.segments_after),
+                each.segments_rewritten,
+                _change(
+                    format_bytes(each.bytes_before), format_bytes(each.bytes_after)
+                ),
+                each.messages_removed,
+                each.segments_verified,
+                f"{each.seconds:.1f}",
+                "planned"
+                if work.is_plan_only and _result(each) == "done"
+                else _result(each),
+            )
+            for each in reports
+        ),
+    )
+
+
+def _change(before: object, after: object) -> str:
+    return f"{before} \u2192 {after}"

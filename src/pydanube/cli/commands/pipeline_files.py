@@ -1,0 +1,102 @@
+"""The file that the commands of pipelines are about, and what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pydanube.cli.output import OutputFormat, print_json, print_note
+from pydanube.model.errors import InvalidRequest
+from pydanube.pipelines.loading import Pipeline, load, locate
+from pydanube.pipelines.parameters import parse_set
+from pydanube.pipelines.problems import InvalidPipeline
+from pydanube.pipelines.spec import Trigger, TriggerKind, parse_duration
+from pydanube.pipelines.state import StateDirectory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EXIT_INVALID = 2
+
+File = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="The pipeline's file.", show_default=False),
+]
+
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Give a parameter of the file another value; may be repeated.",
+    ),
+]
+
+
+def load_pipeline(
+    file: Path,
+    settings: list[str] | None,
+    master: str | None = None,
+    remote: str | None = None,
+) -> Pipeline:
+    """The pipeline in *file*, on the Spark that the command names."""
+    if master is not None and remote is not None:
+        raise InvalidRequest("either --master or --remote")
+    pipeline = load(file, parameters=_given(settings), environment=os.environ)
+    if master is None and remote is None:
+        return pipeline
+    return pipeline.on_spark(master=master, remote=remote)
+
+
+def find_state(file: Path, settings: list[str] | None) -> tuple[str, StateDirectory]:
+    """The name of the pipeline in *file*, and its state."""
+    name, directory = locate(file, _given(settings), os.environ)
+    return name, StateDirectory(directory)
+
+
+def _given(settings: list[str] | None) -> dict[str, str]:
+    try:
+        return parse_set(settings or ())
+    except ValueError as error:
+        raise InvalidRequest(str(error)) from error
+
+
+def state_of(pipeline: Pipeline) -> StateDirectory:
+    """Where *pipeline* keeps what it needs to go on."""
+    return StateDirectory(pipeline.state_directory)
+
+
+def trigger_of(text: str) -> Trigger:
+    """What --trigger means."""
+    for kind in (TriggerKind.AVAILABLE_NOW, TriggerKind.CONTINUOUS):
+        if text == kind.value:
+            return Trigger(kind)
+    return Trigger(TriggerKind.EVERY, duration_of(text))
+
+
+def duration_of(text: str) -> float:
+    """Seconds, from an option."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise InvalidRequest(str(error)) from error
+
+
+@contextmanager
+def problems_reported(output_format: OutputFormat) -> Iterator[None]:
+    """Say what is wrong with a file, one problem a line, and end with 2."""
+    try:
+        yield
+    except InvalidPipeline as invalid:
+        if output_format is OutputFormat.JSON:
+            found = [asdict(each) for each in invalid.problems]
+            print_json({"file": invalid.file, "problems": found})
+        else:
+            for problem in invalid.problems:
+                print_note(f"error: {invalid.file}: {problem}")
+        raise typer.Exit(EXIT_INVALID) from None

@@ -1,0 +1,156 @@
+"""A run as a command: Spark for it, its signals, its end."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import typer
+
+from pydanube.cli.commands.pipeline_files import state_of
+from pydanube.cli.interruption import Interrupted
+from pydanube.cli.output import OutputFormat, print_note
+from pydanube.model.errors import NotFound
+from pydanube.pipelines.progress import RunState
+from pydanube.pipelines.spec import option_text, parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from pydanube.pipelines.loading import Pipeline
+    from pydanube.pipelines.progress import RunStatus
+    from pydanube.pipelines.state import StateDirectory
+
+EXIT_FAILED = 1
+
+
+def run_pipeline(pipeline: Pipeline, output_format: OutputFormat) -> None:
+    """
+    Run *pipeline* to its end, or until it is told to end.
+
+    Raises:
+        InvalidPipeline: Something is wrong with it; nothing was started.
+        Conflict: It is running already.
+        Interrupted: A signal ended it.
+        typer.Exit: It failed, and that has been said.
+    """
+    # What a run needs takes a second to import.
+    from pydanube.pipelines.display import display_for  # noqa: PLC0415
+    from pydanube.pipelines.running import (  # noqa: PLC0415
+        Asked,
+        PipelineRun,
+        new_status,
+        signals_to,
+        wait_for_leftover,
+    )
+
+    state = state_of(pipeline)
+    display = display_for(output_format.value, sys.stdout)
+    asked = Asked()
+    pushing, every_s = _pushing(pipeline, state)
+    with state.locked(f"{pipeline.name} cannot be run"), signals_to(asked):
+        wait_for_leftover(state)
+        beginning = new_status(pipeline)
+        state.write_status(beginning)
+        display.say(f"{pipeline.name}: starting Spark")
+        with (
+            _noted(state, beginning),
+            spark_for(pipeline, state.log_file) as session,
+            signals_to(asked),
+        ):
+            outcome = PipelineRun(
+                session,
+                pipeline,
+                state,
+                display,
+                asked=asked,
+                push=pushing,
+                push_every_s=every_s,
+            ).execute()
+    if outcome.state is RunState.FAILED:
+        found = state.read_status()
+        print_note(f"error: {found.error if found else 'a query has failed'}")
+        print_note(f"hint: {state.log_file} has what Spark says")
+        raise typer.Exit(EXIT_FAILED)
+    if outcome.signal is not None:
+        raise Interrupted(outcome.signal)
+    display.say(f"{pipeline.name}: {outcome.state.value}")
+
+
+def _pushing(
+    pipeline: Pipeline, state: StateDirectory
+) -> tuple[Callable[[bool], None] | None, float]:
+    words = pipeline.spec.checkpoints
+    every_s = parse_duration(words.push_every)
+    if words.remote is None:
+        return None, every_s
+    from pydanube.pipelines.checkpoints import checkpoint_store  # noqa: PLC0415
+
+    store = checkpoint_store(pipeline)
+
+    def push_now(is_over: bool) -> None:
+        # Before its first micro-batch a pipeline has nothing to be pushed.
+        with suppress(NotFound):
+            store.push(state, is_final=is_over)
+
+    return push_now, every_s
+
+
+@contextmanager
+def _noted(state: StateDirectory, beginning: RunStatus) -> Iterator[None]:
+    """See to it that a run which ends before it has begun is not taken for running."""
+    try:
+        yield
+    finally:
+        found = state.read_status() or beginning
+        if not found.state.is_over:
+            found.state, found.error = RunState.FAILED, "it ended before it had begun"
+            state.write_status(found)
+
+
+@contextmanager
+def spark_for(pipeline: Pipeline, log_file: Path) -> Iterator[SparkSession]:
+    """
+    The Spark that *pipeline* asks for, while the body runs.
+
+    Raises:
+        typer.Exit: It cannot be had, or is gone, and that has been said.
+    """
+    try:
+        from pydanube.pipelines.spark_errors import (  # noqa: PLC0415
+            SPARK_ERRORS,
+            said,
+        )
+    except ImportError as error:
+        print_note(f"error: Spark is needed and {error.name} is missing")
+        print_note("hint: pip install 'pydanube[pipelines]'")
+        raise typer.Exit(EXIT_FAILED) from None
+    from pydanube.spark import JavaNotFound, session  # noqa: PLC0415
+
+    words = pipeline.spec.spark
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    config = {
+        # What is shown is taken from these; a hundred of them are slow to read.
+        "spark.sql.streaming.numRecentProgressUpdates": "30",
+        **{name: option_text(value) for name, value in words.settings.items()},
+    }
+    try:
+        spark = session(
+            f"danube pipeline {pipeline.name}",
+            master=words.master or "local[*]",
+            remote=words.remote,
+            config=config,
+            log_file=log_file,
+        )
+        try:
+            yield spark
+        finally:
+            spark.stop()
+    except (JavaNotFound, *SPARK_ERRORS) as error:
+        print_note(f"error: {pipeline.secrets.hide(said(error))}")
+        print_note(f"hint: {log_file} has what Spark says")
+        raise typer.Exit(EXIT_FAILED) from None

@@ -1,0 +1,71 @@
+"""`danube topics hold` and `release`: let a topic's segments stay as they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pydanube.cli import parameters
+from pydanube.cli.client_calls import run_with_client
+from pydanube.cli.output import OutputFormat, print_json, print_line
+from pydanube.client.client import DEFAULT_URL
+
+if TYPE_CHECKING:
+    from pydanube.client.client import Client
+
+Name = Annotated[
+    str,
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="Who relies on the segments, for example a table.",
+        show_default=False,
+    ),
+]
+
+
+def hold(
+    topic: parameters.Topic,
+    *,
+    name: Name,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why, for people.")
+    ] = "",
+    url: parameters.Url = DEFAULT_URL,
+    output_format: parameters.FormatOption = OutputFormat.TABLE,
+) -> None:
+    """
+    Keep a topic's segments as they are, because somebody relies on them.
+
+    Until it is released, retention and maintenance leave them, and the topic is not
+    deleted without --force.
+    """
+
+    async def call(client: Client) -> None:
+        await client.hold_topic(topic, name, reason)
+
+    run_with_client(url, call)
+    if output_format is OutputFormat.JSON:
+        print_json({"topic": topic, "hold": name, "held": True})
+    else:
+        print_line(f"{topic} is held by {name}.")
+
+
+def release(
+    topic: parameters.Topic,
+    *,
+    name: Name,
+    url: parameters.Url = DEFAULT_URL,
+    output_format: parameters.FormatOption = OutputFormat.TABLE,
+) -> None:
+    """End a hold."""
+
+    async def call(client: Client) -> None:
+        await client.release_topic(topic, name)
+
+    run_with_client(url, call)
+    if output_format is OutputFormat.JSON:
+        print_json({"topic": topic, "hold": name, "held": False})
+    else:
+        print_line(f"{topic} is not held by {name} any more.")

@@ -1,0 +1,345 @@
+"""
+Python types as schemas: dataclasses, TypedDicts and their like, pydantic models.
+
+``msgspec`` knows what the annotations mean and makes the JSON Schema; the Avro
+schema is made here of what it found out.  A field with a default may be absent in
+JSON, and has that default in Avro, so adding one is a compatible change.
+
+================================  ======================  ========================
+annotation                        JSON                    Avro
+================================  ======================  ========================
+int, float, bool, str             the same                long, double, boolean,
+                                                          string
+bytes                             base64                  bytes
+datetime                          RFC 3339                timestamp-micros, UTC
+date                              RFC 3339                date
+time                              RFC 3339                time-micros
+timedelta                         ISO 8601                string, ISO 8601
+UUID                              string                  string, uuid
+Decimal                           string                  string
+Enum, Literal                     its value               enum; or string, long
+X | None                          null                    a union with null
+list, set, tuple                  array                   array
+dict                              object                  map
+dataclass, TypedDict              object                  record
+================================  ======================  ========================
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from msgspec import inspect
+
+from pydanube.model.errors import InvalidSchema
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_EMPTY: dict[Any, Callable[[], Any]] = {
+    list: list,
+    set: list,
+    frozenset: list,
+    tuple: list,
+    dict: dict,
+}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+_Record = (
+    inspect.DataclassType
+    | inspect.TypedDictType
+    | inspect.StructType
+    | inspect.NamedTupleType
+)
+
+
+def is_pydantic(cls: Any) -> bool:
+    """Whether *cls* is a pydantic model; pydantic itself is not imported for it."""
+    return isinstance(cls, type) and hasattr(cls, "__pydantic_validator__")
+
+
+def is_protobuf(cls: Any) -> bool:
+    """Whether *cls* is a class that the Protobuf compiler has made."""
+    return isinstance(cls, type) and hasattr(cls, "DESCRIPTOR")
+
+
+def inspect_type(cls: Any) -> inspect.Type:
+    """
+    What the annotations of *cls* mean.
+
+    Raises:
+        InvalidSchema: They have no counterpart in any schema, or name what is not
+            there.
+    """
+    try:
+        return inspect.type_info(cls)
+    except (TypeError, NameError, ValueError, RecursionError) as error:
+        raise _unusable(cls, error) from error
+
+
+def json_schema_of(cls: Any) -> str:
+    """
+    The JSON Schema of *cls*; references to types by name are under ``$defs``.
+
+    Raises:
+        InvalidSchema: Something in it has no counterpart in JSON.
+    """
+    if is_pydantic(cls):
+        document = cls.model_json_schema(mode="validation")
+    else:
+        inspect_type(cls)
+        try:
+            document = msgspec.json.schema(cls)
+        except (TypeError, NameError, ValueError, RecursionError) as error:
+            raise _unusable(cls, error) from error
+        _drop_durations(document)
+    return msgspec.json.encode(document).decode()
+
+
+def avro_schema_of(cls: Any, *, namespace: str = "") -> str:
+    """
+    The Avro schema of *cls*; records and enums have the names of their classes.
+
+    Raises:
+        InvalidSchema: Something in it has no counterpart in Avro.
+    """
+    if is_pydantic(cls):
+        raise InvalidSchema(
+            f"{_name_of(cls)} is a pydantic model, which becomes a JSON Schema; for "
+            "Avro, use a dataclass"
+        )
+    schema = _AvroTypes().schema_of(inspect_type(cls), _name_of(cls))
+    if namespace and isinstance(schema, dict) and "name" in schema:
+        schema = {**schema, "namespace": namespace}
+    return msgspec.json.encode(schema).decode()
+
+
+class _AvroTypes:
+    """Makes one Avro schema; a named type is written out where it comes first."""
+
+    def __init__(self) -> None:
+        self._names: dict[Any, str] = {}
+
+    def schema_of(self, found: inspect.Type, path: str) -> Any:
+        """The Avro schema of one type; *path* is where it stands in the class."""
+        match found:
+            case inspect.Metadata():
+                return self.schema_of(found.type, path)
+            case inspect.NoneType():
+                return "null"
+            case inspect.BoolType():
+                return "boolean"
+            case inspect.IntType():
+                return "long"
+            case inspect.FloatType():
+                return "double"
+            case inspect.StrType() | inspect.DecimalType() | inspect.TimeDeltaType():
+                return "string"
+            case inspect.BytesType() | inspect.ByteArrayType():
+                return "bytes"
+            case inspect.DateTimeType():
+                return {"type": "long", "logicalType": "timestamp-micros"}
+            case inspect.DateType():
+                return {"type": "int", "logicalType": "date"}
+            case inspect.TimeType():
+                return {"type": "long", "logicalType": "time-micros"}
+            case inspect.UUIDType():
+                return {"type": "string", "logicalType": "uuid"}
+            case inspect.EnumType():
+                values = [each.value for each in found.cls]
+                return self._choice(found.cls, found.cls.__name__, values, path)
+            case inspect.LiteralType():
+                return self._choice(None, path.replace(".", "_"), found.values, path)
+            case inspect.UnionType():
+                return self._union(found, path)
+            case (
+                inspect.ListType()
+                | inspect.SetType()
+                | inspect.FrozenSetType()
+                | inspect.VarTupleType()
+            ):
+                items = self.schema_of(found.item_type, f"{path}.items")
+                return {"type": "array", "items": items}
+            case inspect.TupleType():
+                return self._tuple(found, path)
+            case inspect.DictType():
+                return self._map(found, path)
+            case (
+                inspect.DataclassType()
+                | inspect.TypedDictType()
+                | inspect.StructType()
+                | inspect.NamedTupleType()
+            ):
+                return self._record(found, path)
+            case _:
+                raise _no_counterpart(path, found)
+
+    def _record(self, found: _Record, path: str) -> Any:
+        cls = found.cls
+        if cls in self._names:
+            return self._names[cls]
+        if isinstance(found, inspect.NamedTupleType) or (
+            isinstance(found, inspect.StructType)
+            and (found.tag is not None or found.array_like)
+        ):
+            raise InvalidSchema(
+                f"{path}: {_name_of(cls)} is not written with the names of its fields, "
+                "and so has no counterpart in Avro; use a dataclass"
+            )
+        name = self._names[cls] = self._free_name(_name_of(cls))
+        return {
+            "type": "record",
+            "name": name,
+            "fields": [
+                self._field(field, f"{name}.{field.name}", found)
+                for field in found.fields
+            ],
+        }
+
+    def _field(self, field: inspect.Field, path: str, owner: _Record) -> dict[str, Any]:
+        if isinstance(owner, inspect.TypedDictType) and not field.required:
+            raise InvalidSchema(
+                f"{path}: Avro has no keys that may be absent; say X | None instead "
+                "of NotRequired"
+            )
+        if not _NAME.fullmatch(field.encode_name):
+            raise InvalidSchema(f"{path}: Avro has no such name of a field")
+        schema = self.schema_of(field.type, path)
+        made: dict[str, Any] = {"name": field.encode_name, "type": schema}
+        if field.default is not msgspec.NODEFAULT:
+            default = _default(field.default, path)
+            made["default"] = default
+            if default is not None and isinstance(schema, list) and "null" in schema:
+                # A default is of the first branch.
+                made["type"] = [each for each in schema if each != "null"] + ["null"]
+        elif field.default_factory in _EMPTY:
+            made["default"] = _EMPTY[field.default_factory]()
+        return made
+
+    def _union(self, found: inspect.UnionType, path: str) -> list[Any]:
+        members = [self.schema_of(each, path) for each in found.types]
+        rest = [each for each in members if each != "null"]
+        return ["null", *rest] if len(rest) < len(members) else rest
+
+    def _choice(self, cls: Any, name: str, values: Any, path: str) -> Any:
+        """The values of an Enum or a Literal, of which None may be one."""
+        present = [each for each in values if each is not None]
+        if all(isinstance(each, str) for each in present):
+            schema: Any = "string"
+            if all(map(_NAME.fullmatch, present)):
+                schema = self._enum(cls, name, present)
+        elif all(isinstance(each, int) for each in present):
+            schema = "long"
+        else:
+            raise InvalidSchema(
+                f"{path}: the values are neither all text nor all whole numbers, "
+                "which has no counterpart in Avro"
+            )
+        return schema if len(present) == len(values) else ["null", schema]
+
+    def _enum(self, cls: Any, name: str, symbols: list[str]) -> Any:
+        if cls is not None and cls in self._names:
+            return self._names[cls]
+        name = self._free_name(name)
+        # Without a class, nobody else has this enum, and nobody refers to it.
+        self._names[name if cls is None else cls] = name
+        return {"type": "enum", "name": name, "symbols": symbols}
+
+    def _tuple(self, found: inspect.TupleType, path: str) -> Any:
+        items = [
+            self.schema_of(each, f"{path}[{index}]")
+            for index, each in enumerate(found.item_types)
+        ]
+        if not items or any(each != items[0] for each in items):
+            raise InvalidSchema(
+                f"{path}: a tuple of several types has no counterpart in Avro; use a "
+                "dataclass"
+            )
+        return {"type": "array", "items": items[0]}
+
+    def _map(self, found: inspect.DictType, path: str) -> Any:
+        if not isinstance(found.key_type, inspect.StrType):
+            raise InvalidSchema(f"{path}: the keys of an Avro map are text")
+        values = self.schema_of(found.value_type, f"{path}.values")
+        return {"type": "map", "values": values}
+
+    def _free_name(self, wanted: str) -> str:
+        """*wanted* as Avro takes it, with a number if another type has that name."""
+        name = plain = re.sub(r"[^A-Za-z0-9_]+", "_", wanted).strip("_") or "Record"
+        number = 2
+        while name in self._names.values():
+            name, number = f"{plain}_{number}", number + 1
+        return name
+
+
+def _default(value: Any, path: str) -> Any:
+    """A field's default as an Avro schema says it."""
+    match value:
+        case None | bool() | int() | float() | str() if not isinstance(value, Enum):
+            return value
+        case Enum():
+            return _default(value.value, path)
+        case bytes() | bytearray():
+            return value.decode("latin-1")
+        case datetime():
+            if value.tzinfo is None:
+                raise InvalidSchema(f"{path}: the default has no time zone")
+            return (value - _EPOCH) // _MICROSECOND
+        case date():
+            return (value - _EPOCH.date()).days
+        case time():
+            midnight = datetime.combine(_EPOCH.date(), time())
+            at = datetime.combine(_EPOCH.date(), value.replace(tzinfo=None))
+            return (at - midnight) // _MICROSECOND
+        case UUID() | Decimal() | timedelta():
+            return msgspec.to_builtins(value)
+        case list() | tuple() | set() | frozenset():
+            return [_default(each, path) for each in value]
+        case dict():
+            return {name: _default(each, path) for name, each in value.items()}
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            return {
+                each.name: _default(getattr(value, each.name), path)
+                for each in fields(value)
+            }
+        case _:
+            raise InvalidSchema(f"{path}: the default {value!r:.50} cannot be written")
+
+
+def _drop_durations(document: Any) -> None:
+    """
+    Let any text be a duration.
+
+    msgspec writes fractions and signs, which the standard's grammar does not have.
+    """
+    pending = [document]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            if value.get("format") == "duration" and value.get("type") == "string":
+                del value["format"]
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+
+
+def _name_of(cls: Any) -> str:
+    return str(getattr(cls, "__name__", None) or cls)
+
+
+def _unusable(cls: Any, error: Exception) -> InvalidSchema:
+    said = " ".join(str(error).split())
+    return InvalidSchema(f"{_name_of(cls)} cannot be a schema: {said}")
+
+
+def _no_counterpart(path: str, found: inspect.Type) -> InvalidSchema:
+    cls = getattr(found, "cls", None)
+    what = "Any" if isinstance(found, inspect.AnyType) else _name_of(cls or found)
+    return InvalidSchema(f"{path}: {what} has no counterpart in Avro")

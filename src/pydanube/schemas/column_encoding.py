@@ -1,0 +1,215 @@
+"""
+Columns of values to columns of payloads, as a schema says: the way out of Spark.
+
+JSON is written by Arrow's kernels, whole columns at a time; so are text, bytes and
+numbers.  Avro and Protobuf go value by value through their encoders.  What does
+not keep to the schema is refused.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the name.
+
+from pydanube.model.errors import InvalidRequest
+from pydanube.model.schemas import SchemaType
+from pydanube.schemas.json_schema import JsonSchema
+from pydanube.schemas.json_schema.column_writer import (
+    check_writable,
+    required_names,
+    to_texts,
+    written_schema,
+)
+from pydanube.schemas.language import invalid_payload
+from pydanube.schemas.primitives import NumberSchema
+
+if TYPE_CHECKING:
+    from pydanube.schemas.parsed_schema import ParsedSchema
+
+ColumnEncoder = Callable[[Any], Any]
+"""
+A column of values to one of payloads; a null stays a null.
+
+Raises InvalidPayload with the first bad one.
+"""
+
+PROVEN_MAX = 64
+"""So many different shapes of columns are remembered to keep to a schema."""
+
+Fix = Callable[[Any], Any]
+
+
+def column_encoder(schema: ParsedSchema | None, has: pa.DataType) -> ColumnEncoder:
+    """
+    What makes payloads of columns of the type *has*.
+
+    Without a *schema* text and bytes are payloads as they are, and anything else is
+    written as JSON.
+
+    Raises:
+        InvalidRequest: No such column can be written with the schema; it says where
+            and why.
+    """
+    if schema is None:
+        if _is_text(has):
+            return _to_binary
+        check_writable(has)
+        return lambda array: _to_binary(to_texts(array))
+    match schema.type:
+        case SchemaType.BYTES | SchemaType.STRING:
+            return _text_encoder(schema, has)
+        case SchemaType.NUMBER:
+            return _number_encoder(schema, has)
+        case SchemaType.JSON_SCHEMA:
+            assert isinstance(schema, JsonSchema)
+            return _json_encoder(schema, has)
+        case _:
+            return _one_by_one(schema, has)
+
+
+def _text_encoder(schema: ParsedSchema, has: pa.DataType) -> ColumnEncoder:
+    if has == schema.arrow_type():
+        return _to_binary
+    raise InvalidRequest(f"value is {has}, and the schema is {schema.type.value}")
+
+
+def _number_encoder(schema: ParsedSchema, has: pa.DataType) -> ColumnEncoder:
+    assert isinstance(schema, NumberSchema)
+    wanted = schema.arrow_type()
+    is_safe = types.is_integer(has) or has == wanted
+    if not (is_safe or types.is_floating(has)) or (
+        types.is_integer(wanted) and not types.is_integer(has)
+    ):
+        raise InvalidRequest(f"value is {has}, and the schema is a number, {wanted}")
+    return partial(_number_payloads, wanted)
+
+
+def _number_payloads(wanted: pa.DataType, array: pa.Array) -> pa.Array:
+    numbers = array.cast(wanted, safe=types.is_integer(wanted))
+    if not numbers.null_count:
+        # Eight bytes each, little-endian: the data buffer is the payloads.
+        body = numbers.buffers()[1].slice(numbers.offset * 8, len(numbers) * 8)
+        fixed = pa.Array.from_buffers(pa.binary(8), len(numbers), [None, body])
+        return fixed.cast(pa.binary())
+    pack = struct.Struct("<q" if types.is_integer(wanted) else "<d").pack
+    packed = [None if each is None else pack(each) for each in numbers.to_pylist()]
+    return pa.array(packed, pa.binary())
+
+
+def _json_encoder(schema: JsonSchema, has: pa.DataType) -> ColumnEncoder:
+    check_writable(has)
+    if types.is_struct(has):
+        missing = sorted(
+            required_names(schema.document) - {field.name for field in has}
+        )
+        if missing:
+            raise InvalidRequest(
+                f"there is no value.{missing[0]}, which the schema requires; value has "
+                f"{', '.join(field.name for field in has) or 'no fields'}"
+            )
+    validate = schema.validator()
+    proven: dict[str, bool] = {}
+
+    def encode(array: pa.Array) -> pa.Array:
+        payloads = _to_binary(to_texts(array, schema.document, schema.document))
+        if not _is_proven(schema, array, proven):
+            present = payloads.drop_null() if payloads.null_count else payloads
+            for index, reason in validate(present.to_pylist()):
+                raise invalid_payload(index, reason)
+        return payloads
+
+    return encode
+
+
+def _is_proven(schema: JsonSchema, array: pa.Array, proven: dict[str, bool]) -> bool:
+    """Whether whatever is written of a column like *array* keeps to the schema."""
+    present = array.drop_null() if array.null_count else array
+    written = written_schema(present, schema.document, schema.document)
+    key = str(written)
+    if key not in proven:
+        if len(proven) >= PROVEN_MAX:
+            proven.clear()
+        writer = JsonSchema(msgspec.json.encode(written))
+        proven[key] = not schema.incompatibilities(writer)
+    return proven[key]
+
+
+def _one_by_one(schema: ParsedSchema, has: pa.DataType) -> ColumnEncoder:
+    _check_fields(has, schema.arrow_type())
+    encode, fix = schema.encoder(), _fix_of(has)
+
+    def encode_column(array: pa.Array) -> pa.Array:
+        present = array.drop_null() if array.null_count else array
+        values = present.to_pylist()
+        encoded = encode(values if fix is None else [fix(value) for value in values])
+        payloads = pa.array(encoded, pa.binary())
+        if not array.null_count:
+            return payloads
+        return pc.replace_with_mask(
+            pa.nulls(len(array), pa.binary()), array.is_valid(), payloads
+        )
+
+    return encode_column
+
+
+def _check_fields(has: pa.DataType, wanted: pa.DataType, path: str = "value") -> None:
+    """Refuse fields that the schema does not have: they would be lost."""
+    if types.is_struct(wanted) and not types.is_struct(has):
+        raise InvalidRequest(f"{path} is {has}, and the schema is a record")
+    if types.is_struct(has) and types.is_struct(wanted):
+        names = [field.name for field in wanted]
+        for field in has:
+            if field.name not in names:
+                raise InvalidRequest(
+                    f"the schema has no {path}.{field.name}; it has "
+                    f"{', '.join(names) or 'no fields'}"
+                )
+            inner = wanted.field(names.index(field.name)).type
+            _check_fields(field.type, inner, f"{path}.{field.name}")
+    elif types.is_list(has) and types.is_list(wanted):
+        _check_fields(has.value_type, wanted.value_type, f"{path}[]")
+
+
+def _fix_of(has: pa.DataType) -> Fix | None:
+    """What makes dicts of the maps in values of *has*; None if there are none."""
+    if types.is_struct(has):
+        fixes = {field.name: _fix_of(field.type) for field in has}
+        needed = {name: fix for name, fix in fixes.items() if fix is not None}
+        return partial(_fix_struct, needed) if needed else None
+    if types.is_list(has):
+        inner = _fix_of(has.value_type)
+        return None if inner is None else partial(_fix_list, inner)
+    if types.is_map(has):
+        return partial(_fix_map, _fix_of(has.item_type))
+    return None
+
+
+def _fix_struct(fixes: dict[str, Fix], value: Any) -> Any:
+    if value is None:
+        return None
+    return value | {name: fix(value[name]) for name, fix in fixes.items()}
+
+
+def _fix_list(fix: Fix, value: Any) -> Any:
+    return None if value is None else [fix(each) for each in value]
+
+
+def _fix_map(fix: Fix | None, value: Any) -> Any:
+    if value is None or fix is None:
+        return None if value is None else dict(value)
+    return {key: fix(inner) for key, inner in value}
+
+
+def _is_text(has: pa.DataType) -> bool:
+    return bool(types.is_string(has) or types.is_binary(has))
+
+
+def _to_binary(array: pa.Array) -> pa.Array:
+    return array.cast(pa.binary())

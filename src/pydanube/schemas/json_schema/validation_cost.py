@@ -1,0 +1,226 @@
+"""
+How many steps it takes to validate a payload by a JSON Schema.
+
+A validator evaluates, for each value in a payload, all schemas that apply to it:
+those that are in the same place as another one (``allOf``, ``anyOf``, ``$ref``, …) and
+those that several of them have for the same part of a value.  Where references are
+used twice on the way, that number grows exponentially with the size of the schema, and
+where a schema refers to itself more than once for the same part, with the depth of the
+payload.  ``ValidationCost`` has an upper bound for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydanube.model.errors import InvalidSchema
+from pydanube.schemas.json_schema.document import find_target
+
+EXPANDED_MAX = 100_000
+"""A schema may expand to so many keywords for one value."""
+UNBOUNDED = 2**62
+"""The weight of a schema for which there is no useful bound."""
+
+_ROUNDS_MAX = 16
+"""Schemas that refer to themselves need few rounds, if their weight has a bound."""
+_LISTS = ("allOf", "anyOf", "oneOf")
+_SINGLE = ("not", "if", "then", "else")
+_MAPS = ("dependentSchemas", "dependencies")
+_PATTERN_STEPS = 8
+"""A pattern is matched by an automaton; a byte takes it longer than a keyword."""
+_UNIQUE_STEPS = 16
+"""Up to so many items are compared with each other, more are hashed."""
+_UNBOUNDED_KEYWORDS = (
+    *("$dynamicRef", "$recursiveRef"),
+    # To find out what is unevaluated, a validator evaluates other keywords again.
+    *("unevaluatedProperties", "unevaluatedItems"),
+)
+_UNBOUNDED_FORMATS = ("regex", "idn-hostname", "idn-email")
+
+
+class ValidationCost:
+    """The weight of one document."""
+
+    def __init__(self, document: Any) -> None:
+        """
+        Weigh *document*.
+
+        Raises:
+            InvalidSchema: It expands to more than ``EXPANDED_MAX`` keywords.
+        """
+        self._document = document
+        self._own_steps: dict[int, int] = {}
+        self._steps_in_place: dict[int, int] = {}
+        self._steps_below: dict[int, int] = {}
+        self._steps: dict[int, int] = {}
+        self._targets: dict[str, Any] = {}
+        self._is_unbounded = False
+        self._has_unique = False
+        order = self._post_order()
+        self.is_recursive = self._find_cycle(order)
+        self._compute(order)
+        self.steps = self._steps.get(id(document), 1)
+        """The maximum number of steps for each byte of a payload, or ``UNBOUNDED``."""
+        if self._is_unbounded or (self._has_unique and self.is_recursive):
+            self.steps = UNBOUNDED
+
+    def _post_order(self) -> list[dict[str, Any]]:
+        """All schemas in the document, each after those that it applies."""
+        order: list[dict[str, Any]] = []
+        seen: set[int] = set()
+        pending: list[tuple[Any, bool]] = [(self._document, False)]
+        while pending:
+            schema, is_finished = pending.pop()
+            if is_finished:
+                order.append(schema)
+            elif isinstance(schema, dict) and id(schema) not in seen:
+                seen.add(id(schema))
+                pending.append((schema, True))
+                pending += [(each, False) for each in self._applied(schema)]
+        return order
+
+    def _find_cycle(self, order: list[dict[str, Any]]) -> bool:
+        """Whether a schema applies itself, for the same value or a part of it."""
+        places = {id(schema): index for index, schema in enumerate(order)}
+        return any(
+            places.get(id(each), -1) >= places[id(schema)]
+            for schema in order
+            for each in self._applied(schema)
+        )
+
+    def _compute(self, order: list[dict[str, Any]]) -> None:
+        for _ in range(_ROUNDS_MAX):
+            has_changed = False
+            for schema in order:
+                has_changed |= self._update(schema)
+            if not has_changed:
+                return
+        self._is_unbounded = True
+
+    def _update(self, schema: dict[str, Any]) -> bool:
+        """Weigh *schema* by the weights of its parts; whether it has changed."""
+        place = id(schema)
+        if place not in self._own_steps:
+            self._own_steps[place] = self._own_cost(schema)
+        in_place, below = self._own_steps[place], self._part_cost(schema)
+        for each in self._applied_in_place(schema):
+            in_place += self._steps_in_place.get(id(each), 1)
+            below += self._steps_below.get(id(each), 0)
+        if in_place > EXPANDED_MAX:
+            raise InvalidSchema(
+                f"the schema expands to more than {EXPANDED_MAX} keywords for one "
+                "value; use fewer alternatives, or refer to each of them once"
+            )
+        below = min(below, UNBOUNDED)
+        at_most = max(in_place, below)
+        has_changed = (
+            self._steps_in_place.get(place) != in_place
+            or self._steps_below.get(place) != below
+            or self._steps.get(place) != at_most
+        )
+        self._steps_in_place[place], self._steps_below[place] = in_place, below
+        self._steps[place] = at_most
+        return has_changed
+
+    def _own_cost(self, schema: dict[str, Any]) -> int:
+        """The steps that the keywords of *schema* themselves take."""
+        steps = 1 + len(schema)
+        for keyword in ("properties", "required"):
+            value = schema.get(keyword)
+            steps += len(value) if isinstance(value, dict | list) else 0
+        for keyword in ("enum", "const", "dependentRequired"):
+            steps += _size(schema.get(keyword))
+        patterns = schema.get("patternProperties")
+        if isinstance(patterns, dict):
+            steps += _PATTERN_STEPS * len(patterns)
+        if isinstance(schema.get("pattern"), str):
+            steps += _PATTERN_STEPS
+        if schema.get("uniqueItems") is True:
+            self._has_unique = True
+            steps += _UNIQUE_STEPS
+        if any(keyword in schema for keyword in _UNBOUNDED_KEYWORDS) or (
+            schema.get("format") in _UNBOUNDED_FORMATS
+        ):
+            self._is_unbounded = True
+        return steps
+
+    def _part_cost(self, schema: dict[str, Any]) -> int:
+        """The steps for that part of a value for which *schema* takes most."""
+        named = self._max_cost(schema, "properties", "additionalProperties")
+        patterns = schema.get("patternProperties")
+        if isinstance(patterns, dict):
+            named += sum(map(self._cost_of, patterns.values()))
+        items = self._max_cost(schema, "prefixItems", "items", "additionalItems")
+        items += self._cost_of(schema.get("contains"))
+        return max(named, items, self._cost_of(schema.get("propertyNames")))
+
+    def _max_cost(self, schema: dict[str, Any], *keywords: str) -> int:
+        """The weight of the heaviest schema under *keywords*, which exclude others."""
+        return max(
+            (
+                self._cost_of(each)
+                for keyword in keywords
+                for each in _schemas_in(schema.get(keyword), keyword)
+            ),
+            default=0,
+        )
+
+    def _cost_of(self, schema: Any) -> int:
+        if schema is None:
+            return 0
+        return self._steps.get(id(schema), 1) if isinstance(schema, dict) else 1
+
+    def _applied_in_place(self, schema: dict[str, Any]) -> Iterator[Any]:
+        """The schemas that apply to the same value as *schema* does."""
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            yield self._target(reference)
+        for keyword in (*_LISTS, *_SINGLE, *_MAPS):
+            yield from _schemas_in(schema.get(keyword), keyword)
+
+    def _applied(self, schema: dict[str, Any]) -> Iterator[Any]:
+        """The schemas that *schema* applies to a value or to a part of it."""
+        yield from self._applied_in_place(schema)
+        for keyword in (
+            *("properties", "additionalProperties", "patternProperties"),
+            *("prefixItems", "items", "additionalItems", "contains", "propertyNames"),
+        ):
+            yield from _schemas_in(schema.get(keyword), keyword)
+
+    def _target(self, reference: str) -> Any:
+        if reference not in self._targets:
+            try:
+                self._targets[reference] = find_target(self._document, reference)
+            except InvalidSchema:
+                # jsonschema_rs reports what is wrong with the reference.
+                self._targets[reference] = None
+        return self._targets[reference]
+
+
+def _schemas_in(value: Any, keyword: str) -> Iterator[Any]:
+    """The schemas that *value* is or has, which stands under *keyword*."""
+    if isinstance(value, list):
+        yield from value
+    elif isinstance(value, dict) and keyword in (
+        *("properties", "patternProperties"),
+        *_MAPS,
+    ):
+        yield from value.values()
+    elif value is not None and keyword not in _LISTS:
+        yield value
+
+
+def _size(value: Any) -> int:
+    """How many parts *value* has, however deep."""
+    size = 0
+    pending = [value]
+    while pending:
+        found = pending.pop()
+        if isinstance(found, dict):
+            size += len(found)
+            pending += found.values()
+        elif isinstance(found, list):
+            size += len(found)
+            pending += found
+    return size

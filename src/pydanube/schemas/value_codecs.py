@@ -1,0 +1,180 @@
+"""
+Values of Python types to payloads, and payloads to values of Python types.
+
+Whoever reads may have another class than whoever wrote: a payload is always taken
+apart by the schema that it was written with, and what comes out is put together by
+field names.  Fields that the class does not have are left out, and fields that were
+not written get the defaults of the class.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime, time
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import msgspec
+
+from pydanube.model.errors import InvalidPayload
+from pydanube.model.schemas import SchemaType
+from pydanube.schemas.class_schemas import inspect_type, is_protobuf, is_pydantic
+from pydanube.schemas.language import invalid_payload, short_repr
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pydanube.schemas.language import Decoder, Encoder
+    from pydanube.schemas.parsed_schema import ParsedSchema
+
+_AVRO_TYPES = (bytes, bytearray, datetime, date, time, UUID)
+"""What an Avro encoder wants as it is."""
+
+_REFUSALS = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
+"""What says that a value does not fit; pydantic's errors are ValueErrors."""
+
+
+def value_decoder(writer: ParsedSchema, cls: Any = None) -> Decoder:
+    """
+    What makes values of *cls* of payloads that were written with *writer*.
+
+    Without a class, values are what the language gives: numbers, text, lists, dicts.
+
+    Raises:
+        InvalidSchema: *cls* is no type that values can be made of.
+    """
+    if cls is None:
+        return writer.decoder()
+    if is_protobuf(cls):
+        return protobuf_decoder(writer.type, cls)
+    build: Callable[[Any], Any]
+    if is_pydantic(cls):
+        if writer.type is SchemaType.JSON_SCHEMA:
+            return _one_by_one(cls.model_validate_json)
+        build = cls.model_validate
+    else:
+        inspect_type(cls)
+        if writer.type is SchemaType.JSON_SCHEMA:
+            return _one_by_one(msgspec.json.Decoder(cls).decode)
+
+        def build(value: Any) -> Any:
+            return msgspec.convert(value, cls)
+
+    decode_plain, build_all = writer.decoder(), _one_by_one(build)
+
+    def decode(payloads: Sequence[bytes]) -> list[Any]:
+        return build_all(decode_plain(payloads))
+
+    return decode
+
+
+def value_encoder(schema: ParsedSchema, cls: Any = None) -> Encoder:
+    """
+    What makes payloads of *schema* of values of *cls*, or of plain ones.
+
+    What does not keep to the schema is refused.
+    """
+    if is_pydantic(cls) and schema.type is SchemaType.JSON_SCHEMA:
+        return _prepared(
+            _validating(schema),
+            lambda value: value.model_dump_json(by_alias=True).encode(),
+        )
+    encode_plain = schema.encoder()
+    if is_pydantic(cls):
+        return _prepared(encode_plain, lambda value: value.model_dump(by_alias=True))
+    if schema.type is SchemaType.AVRO:
+        is_timed = '"timestamp-' in schema.text
+
+        def prepare(value: Any) -> Any:
+            plain = msgspec.to_builtins(value, builtin_types=_AVRO_TYPES)
+            if is_timed:
+                _refuse_naive_times(plain)
+            return plain
+
+        return _prepared(encode_plain, prepare)
+    return encode_plain
+
+
+def protobuf_decoder(written_as: SchemaType, cls: Any) -> Decoder:
+    """What makes messages of *cls*, which the Protobuf compiler has made."""
+    # Whoever has such a class has the runtime; others need not.
+    from google.protobuf.message import DecodeError  # noqa: PLC0415
+
+    def decode(payloads: Sequence[bytes]) -> list[Any]:
+        if written_as is not SchemaType.PROTOBUF:
+            raise InvalidPayload(
+                f"written as {written_as.value}, which is no "
+                f"{cls.DESCRIPTOR.full_name} of Protobuf"
+            )
+        values: list[Any] = []
+        try:
+            for payload in payloads:
+                values.append(cls.FromString(payload))  # noqa: PERF401
+        except DecodeError as error:
+            raise invalid_payload(len(values), _reason(error)) from error
+        return values
+
+    return decode
+
+
+def _one_by_one(
+    decode_one: Callable[[Any], Any],
+) -> Callable[[Sequence[Any]], list[Any]]:
+    def decode(payloads: Sequence[Any]) -> list[Any]:
+        values: list[Any] = []
+        try:
+            for payload in payloads:
+                values.append(decode_one(payload))  # noqa: PERF401  # The index.
+        except _REFUSALS as error:
+            raise invalid_payload(len(values), _reason(error)) from error
+        return values
+
+    return decode
+
+
+def _validating(schema: ParsedSchema) -> Encoder:
+    """What lets payloads pass that keep to *schema*."""
+    validate = schema.validator()
+
+    def encode(payloads: Sequence[Any]) -> list[bytes]:
+        for index, reason in validate(payloads):
+            raise invalid_payload(index, reason)
+        return list(payloads)
+
+    return encode
+
+
+def _prepared(encode_plain: Encoder, prepare: Callable[[Any], Any]) -> Encoder:
+    def encode(values: Sequence[Any]) -> list[bytes]:
+        plain: list[Any] = []
+        try:
+            for value in values:
+                plain.append(prepare(value))  # noqa: PERF401
+        except (*_REFUSALS, AttributeError) as error:
+            raise _does_not_fit(len(plain), values, error) from error
+        return encode_plain(plain)
+
+    return encode
+
+
+def _refuse_naive_times(value: Any) -> None:
+    """What has no time zone would mean another time on every machine."""
+    pending = [value]
+    while pending:
+        found = pending.pop()
+        if isinstance(found, dict):
+            pending += found.values()
+        elif isinstance(found, list | tuple):
+            pending += found
+        elif isinstance(found, datetime) and found.tzinfo is None:
+            raise ValueError(f"the time {found} has no time zone")
+
+
+def _does_not_fit(
+    index: int, values: Sequence[Any], error: Exception
+) -> InvalidPayload:
+    reason = f"{short_repr(values[index])} does not fit the schema: {_reason(error)}"
+    return invalid_payload(index, reason)
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,123 @@
+"""How messages are printed."""
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from uuid import UUID
+
+import pytest
+
+from pydanube.cli.commands.consume import (
+    RENDERERS,
+    Output,
+    json_line,
+    value_in_json,
+    whole_lines,
+)
+from pydanube.client.messages import MessageBatch, Part
+from pydanube.model.ids import Epoch, Offset
+from support.batches import A_TIME, frame_of
+
+
+def message_of(payload, **options):
+    frame = frame_of([payload], **options)
+    frame.stamp(Offset(41), Epoch(1))
+    part = Part(frame, "/default/orders", attempt=1)
+    return MessageBatch("/default/orders", [(part, 0, 1)])[0]
+
+
+def test_a_json_line_says_everything_about_a_message():
+    message = message_of(
+        b'{"price": 7}', keys=[b"shop-7"], attributes=[{"source": "web"}], producer="p"
+    )
+    line = json_line(message)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert json.loads(line) == {
+        "topic": "/default/orders",
+        "offset": 41,
+        "publish_time": "2023-11-14T22:13:20Z",
+        "key": "shop-7",
+        "attributes": {"source": "web"},
+        "producer": "p",
+        "attempt": 1,
+        "payload": '{"price": 7}',
+    }
+
+
+def test_microseconds_are_kept():
+    line = json_line(message_of(b"", time=A_TIME + 1))
+    assert json.loads(line)["publish_time"] == "2023-11-14T22:13:20.000001Z"
+
+
+def test_what_is_not_utf8_is_base64():
+    fields = json.loads(json_line(message_of(b"\xff\x00", keys=[b"\xfe"])))
+    assert fields["payload_base64"] == "/wA="
+    assert fields["key_base64"] == "/g=="
+    assert "payload" not in fields
+
+
+def test_newlines_in_a_payload_do_not_break_the_line():
+    line = json_line(message_of("a\nb\u2028c".encode()))
+    assert line.count(b"\n") == 1
+    assert json.loads(line)["payload"] == "a\nb\u2028c"
+
+
+def test_a_message_without_a_key_has_null():
+    assert json.loads(json_line(message_of(b"x")))["key"] is None
+
+
+def test_a_value_is_json_whatever_it_consists_of():
+    value = {
+        "raw": b"\xff",
+        "at": datetime(2020, 1, 1, tzinfo=UTC),
+        "id": UUID(int=1),
+        "cost": Decimal("1.50"),
+        "list": [None, True, 1.5],
+        "other": 1j,
+    }
+    assert json.loads(value_in_json(value)) == {
+        "raw": "/w==",
+        "at": "2020-01-01T00:00:00Z",
+        "id": "00000000-0000-0000-0000-000000000001",
+        "cost": "1.50",
+        "list": [None, True, 1.5],
+        "other": "1j",
+    }
+
+
+def test_values_are_printed_where_there_are_some_and_payloads_where_not():
+    message = message_of(b"payload")
+    batch = MessageBatch.of(message.topic, [message])
+    assert RENDERERS[Output.TEXT, True](batch) == [b"payload\n"]
+    [line] = RENDERERS[Output.JSON, True](batch)
+    assert "without a schema" in json.loads(line)["value_error"]
+    message = message_of(b"payload")
+    message.place[0].decode = lambda payloads: [{"a": p.decode()} for p in payloads]
+    batch = MessageBatch.of(message.topic, [message])
+    assert RENDERERS[Output.TEXT, True](batch) == [b'{"a":"payload"}\n']
+    said = json.loads(RENDERERS[Output.JSON, True](batch)[0])
+    assert (said["value"], said["schema_id"]) == ({"a": "payload"}, 0)
+
+
+def _nested(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_a_value_that_nests_too_deep_for_json_does_not_end_the_output():
+    message = message_of(b"payload")
+    message.place[0].decode = lambda _: [_nested(5000)]
+    batch = MessageBatch.of(message.topic, [message])
+    assert RENDERERS[Output.TEXT, True](batch) == [b"payload\n"]
+    [line] = RENDERERS[Output.JSON, True](batch)
+    assert "value cannot be shown" in json.loads(line)["value_error"]
+
+
+@pytest.mark.parametrize(
+    ("byte_count", "count"), [(0, 0), (1, 0), (2, 1), (3, 1), (5, 2), (6, 3)]
+)
+def test_a_line_counts_as_printed_when_all_of_it_was(byte_count, count):
+    assert whole_lines([b"a\n", b"bc\n", b"\n"], byte_count) == count

@@ -1,0 +1,77 @@
+"""Which dead letters are meant, and how they are told."""
+
+import json
+
+import pytest
+
+from pydanube.cli.commands import dead_letters as cli
+from pydanube.cli.commands.dead_letters import Choice
+from pydanube.cli.output import OutputFormat
+from pydanube.client.dead_letters import DeadLetter
+from pydanube.client.messages import MessageBatch, Part
+from pydanube.model.ids import Epoch, Offset
+from support.batches import frame_of
+
+
+def letter(offset=3, reason="cannot parse", payload=b"no number", history=()):
+    frame = frame_of([payload], attributes=[{"a": "b"}], keys=[b"k"])
+    frame.stamp(Offset(offset), Epoch(1))
+    batch = MessageBatch("/default/dead", [(Part(frame, "/default/dead", 1), 0, 1)])
+    return DeadLetter(
+        message=batch[0],
+        topic="/default/t",
+        offset=7,
+        attempt=6,
+        reason=reason,
+        history=history,
+    )
+
+
+@pytest.mark.parametrize(
+    ("choice", "is_meant"),
+    [
+        (Choice(), True),
+        (Choice(reason="parse"), True),
+        (Choice(reason="user"), False),
+        (Choice(offsets=frozenset([3, 4])), True),
+        (Choice(offsets=frozenset()), False),
+        (Choice(reason="parse", offsets=frozenset([1])), False),
+    ],
+)
+def test_a_choice_is_by_reason_and_offset(choice, is_meant):
+    assert choice.means(letter()) is is_meant
+
+
+def test_a_list_has_a_line_for_each_and_never_all_of_a_payload(capsys):
+    long = letter(payload=b"x" * 1000, reason="too\nlong")
+    cli._print_list([cli._row(long)], OutputFormat.TABLE)
+    said = capsys.readouterr().out
+    assert "x" * 39 + "\u2026" in said
+    assert "x" * 41 not in said
+    assert "too\\nlong" in said
+
+
+def test_a_letter_tells_machines_everything(capsys):
+    history = ({"reason": "first", "offset": "1"},)
+    cli._print_list([cli._fields(letter(history=history))], OutputFormat.JSON)
+    [said] = json.loads(capsys.readouterr().out)
+    assert (said["offset"], said["original_offset"], said["attempt"]) == (3, 7, 6)
+    assert said["history"] == [{"reason": "first", "offset": "1"}]
+    assert said["message"]["payload"] == "no number"
+    assert said["message"]["attributes"] == {"a": "b"}
+
+
+def test_a_letter_tells_people_of_every_failure(capsys):
+    history = (
+        {"topic": "/default/t", "offset": "1", "attempt": "6", "reason": "first"},
+        {"topic": "/default/t", "offset": "4", "attempt": "2", "reason": "second"},
+    )
+    cli._print_letter(letter(history=history))
+    said = capsys.readouterr().out
+    assert said.index("cannot parse") < said.index("second") < said.index("first")
+    assert said.rstrip().endswith("no number")
+
+
+def test_what_a_broken_history_says_is_shown_all_the_same(capsys):
+    cli._print_letter(letter(history=({},)))
+    assert "None" in capsys.readouterr().out

@@ -1,0 +1,49 @@
+"""A limiter is kept on average, whenever one asks."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pydanube.cli.rate_limiter import CATCH_UP_S, RateLimiter
+
+
+def sent_at(limiter, times):
+    """How many messages have left by each of *times*, if all may leave that do."""
+    sent, counts = 0, []
+    for now in times:
+        available = limiter.available(now)
+        limiter.take(available)
+        sent += available
+        counts.append(sent)
+    return counts
+
+
+def test_the_first_message_leaves_at_once_and_the_next_in_its_time():
+    limiter = RateLimiter(2, now=100.0)
+    assert sent_at(limiter, [100.0, 100.4, 100.5, 100.9, 101.0]) == [1, 1, 2, 2, 3]
+
+
+def test_it_says_when_the_next_message_is_due():
+    limiter = RateLimiter(2, now=0.0)
+    limiter.take(limiter.available(0.0))
+    assert limiter.next_time(0.0) == 0.5
+    assert limiter.available(limiter.next_time(0.0)) == 1
+
+
+@given(
+    st.floats(0.1, 1e6),
+    st.lists(st.floats(0, CATCH_UP_S), min_size=1, max_size=50),
+)
+def test_never_more_than_the_rate_leave(rate, waits):
+    limiter, now, sent = RateLimiter(rate, 0.0), 0.0, 0
+    for wait in waits:
+        now += wait
+        available = limiter.available(now)
+        assert available >= 0
+        limiter.take(available)
+        sent += available
+        assert sent <= now * rate * (1 + 1e-6) + 1 + 1e-3
+
+
+def test_what_was_missed_in_a_long_pause_is_not_made_up_for():
+    limiter = RateLimiter(10, now=0.0)
+    assert limiter.available(1000.0) <= 10 * CATCH_UP_S + 1

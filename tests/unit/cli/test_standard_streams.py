@@ -1,0 +1,132 @@
+"""Lines and bytes pass through pipes whole, in order, and without blocking."""
+
+import asyncio
+import os
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pydanube.cli import standard_streams
+from pydanube.cli.standard_streams import (
+    InputStream,
+    LineSplitter,
+    OutputStream,
+    read_lines,
+)
+from pydanube.model.errors import MessageTooLarge
+
+
+@pytest.fixture
+def pipe():
+    read, write = os.pipe()
+    yield read, write
+    for descriptor in (read, write):
+        with suppress(OSError):
+            os.close(descriptor)
+
+
+def split(pieces):
+    splitter = LineSplitter()
+    lines = [line for piece in pieces for line in splitter.feed(piece)]
+    return lines + splitter.end()
+
+
+@given(st.lists(st.binary(max_size=20).map(lambda b: b.replace(b"a", b"\n"))))
+def test_lines_do_not_depend_on_the_pieces_they_come_in(pieces):
+    whole = b"".join(pieces)
+    lines = whole.split(b"\n")
+    assert split(pieces) == (lines[:-1] if not lines[-1] else lines)
+
+
+def test_only_a_newline_ends_a_line():
+    assert split([b"a\r\nb\x0b\x85\n"]) == [b"a\r", b"b\x0b\x85"]
+
+
+def test_empty_lines_are_lines():
+    assert split([b"\n\na\n"]) == [b"", b"", b"a"]
+
+
+def test_a_line_that_never_ends_is_refused(monkeypatch):
+    monkeypatch.setattr(standard_streams, "LINE_BYTES_MAX", 10)
+    splitter = LineSplitter()
+    splitter.feed(b"12345")
+    with pytest.raises(MessageTooLarge, match="--whole-file"):
+        splitter.feed(b"678901")
+
+
+def test_lines_are_read_from_a_file_to_its_end(tmp_path):
+    path = tmp_path / "lines"
+    path.write_bytes(b"one\ntwo\nlast")
+
+    async def read(descriptor):
+        return [
+            line async for some in read_lines(InputStream(descriptor)) for line in some
+        ]
+
+    with path.open("rb") as file:
+        assert asyncio.run(read(file.fileno())) == [b"one", b"two", b"last"]
+
+
+def test_reading_an_empty_pipe_lets_others_work(pipe):
+    read, write = pipe
+
+    async def both():
+        async with asyncio.TaskGroup() as tasks:
+            reading = tasks.create_task(InputStream(read).read())
+            while not reading.done():
+                os.write(write, b"x")
+                await asyncio.sleep(0)
+        return reading.result()
+
+    assert set(asyncio.run(both())) == {ord("x")}
+
+
+def test_reading_an_empty_pipe_can_be_cancelled(pipe):
+    async def read():
+        async with asyncio.timeout(0):
+            await InputStream(pipe[0]).read()
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(read())
+
+
+def test_a_full_pipe_is_written_to_as_it_is_emptied(pipe):
+    read, write = pipe
+    data = os.urandom(1_000_000)
+    output = OutputStream(write)
+
+    async def both():
+        got = bytearray()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(output.write(data))
+            while len(got) < len(data):
+                got += await InputStream(read).read()
+        return bytes(got)
+
+    assert asyncio.run(both()) == data
+    assert output.byte_count == len(data)
+
+
+def test_a_write_that_is_cut_off_knows_how_far_it_came(pipe):
+    read, write = pipe
+    data = os.urandom(1_000_000)
+    output = OutputStream(write)
+
+    async def cut_off():
+        async with asyncio.timeout(0.01):
+            await output.write(data)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(cut_off())
+    os.close(write)
+    with os.fdopen(read, "rb", closefd=False) as rest:
+        assert rest.read() == data[: output.byte_count]
+
+
+def test_whoever_reads_no_more_is_noticed(pipe):
+    read, write = pipe
+    os.close(read)
+    with pytest.raises(BrokenPipeError):
+        asyncio.run(OutputStream(write).write(b"x"))

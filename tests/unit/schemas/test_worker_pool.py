@@ -1,0 +1,51 @@
+"""Work in processes of its own ends when it takes too long or too much memory."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pydanube.schemas.json_schema import JsonSchema
+from pydanube.schemas.worker_pool import LimitExceeded, WorkerPool
+
+TWO_PATHS = {"allOf": [{"properties": {"a": {"$ref": "#"}}}] * 2, "format": "regex"}
+SCHEMA = JsonSchema(json.dumps(TWO_PATHS))
+
+
+def alternatives(least):
+    """A schema with many alternatives, which take long to compare."""
+    return JsonSchema(
+        json.dumps(
+            {
+                "anyOf": [
+                    {
+                        "properties": {f"p{number}": {"minimum": number + least}},
+                        "required": [f"p{number}"],
+                    }
+                    for number in range(300)
+                ]
+            }
+        )
+    )
+
+
+@pytest.mark.slow
+def test_work_is_answered_and_ends_at_its_limits():
+    processes = WorkerPool(seconds_max=0.5)
+    compare = ["compare", alternatives(1).definition, alternatives(0).definition]
+    with pytest.raises(LimitExceeded, match=r"more than 0\.5 s"):
+        processes.call(compare)
+    # The next one has another process, which stays for the one after it.
+    request = ["validate", SCHEMA.definition, [b'{"a": 1}', b"1", b"{"]]
+    answers = [processes.call(request) for _ in range(2)]
+    assert answers[0] == answers[1]
+    assert [index for index, _ in answers[0]] == [2]
+
+
+@pytest.mark.slow
+def test_work_that_takes_too_much_memory_ends():
+    processes = WorkerPool(memory_kib_max=400 * 1024)
+    payload = b"[" + b"{},".join([b""] * 4_000_000) + b"{}]"
+    with pytest.raises(LimitExceeded, match="more than 400 MiB"):
+        processes.call(["validate", SCHEMA.definition, [payload]])
