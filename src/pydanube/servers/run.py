@@ -30,7 +30,6 @@ from pydanube.servers.directory import (
     hold_directory,
     watching_directory,
 )
-from pydanube.servers.garbage_collection import collect_when_idle
 from pydanube.servers.grpc.admin import admin_services
 from pydanube.servers.grpc.admin_brokers import BrokerAddresses
 from pydanube.servers.grpc.danube_server import open_danube_server, schema_registry
@@ -41,6 +40,7 @@ from pydanube.servers.identity import (
     noting_progress,
     refuse_lost_metadata,
 )
+from pydanube.servers.idle_memory import memory_upkeep
 from pydanube.servers.logs import configure_logging
 from pydanube.servers.native.connection import NativeServer, listen, open_native_server
 from pydanube.servers.samples import samples_of
@@ -308,7 +308,7 @@ async def _run(config: BrokerConfig, announce: Callable[[RunningBroker], None]) 
             async with serve(config) as running:
                 announce(running)
                 async with (
-                    collect_when_idle(),
+                    memory_upkeep(),
                     watching_directory(running.directory),
                 ):
                     await stop.wait()

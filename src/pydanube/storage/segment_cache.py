@@ -13,7 +13,7 @@ from pydanube.model.errors import CorruptSegment
 from pydanube.storage.segments import SegmentReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from concurrent.futures import Executor
 
     from pydanube.storage.manifest import SegmentEntry
@@ -124,6 +124,13 @@ class SegmentCache:
     def failing(self) -> set[SegmentEntry]:
         """The segments whose last read failed, as far as it is remembered."""
         return {entry for entry, _ in self._failed}
+
+    def discard(self, entries: Iterable[SegmentEntry]) -> None:
+        """Free the memory of segments that no topic consists of any more."""
+        gone = set(entries)
+        for key in [key for key in self._cached if key[0] in gone]:
+            _, size = self._cached.pop(key)
+            self.byte_count -= size
 
     async def _get(self, key: _Key, load: Callable[[_Key], tuple[Any, int]]) -> Any:
         kept = self._cached.get(key)

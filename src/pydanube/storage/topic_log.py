@@ -453,10 +453,12 @@ class TopicLog:
         at = self.segments.index(old[0])
         end = at + len(old)
         assert self.segments[at:end] == tuple(old)
+        self._cache.discard(old)
         self.segments = (*self.segments[:at], *new, *self.segments[end:])
 
     def on_dropped(self, count: int) -> None:
         """The oldest *count* segments are no longer part of the topic's history."""
+        self._cache.discard(self.segments[:count])
         self.segments = self.segments[count:]
 
     def refuse(self, error: BrokerError) -> None:
@@ -466,6 +468,7 @@ class TopicLog:
     def discard(self) -> None:
         """Give back all memory; the log is not used any more."""
         self._drop_tail(self._tail.end)
+        self._cache.discard(self.segments)
         self._unwatch_failures()
 
     def _on_grown(self, size: int) -> None:

@@ -66,3 +66,17 @@ def test_nothing_need_be_kept():
             assert storage.stats.cache_bytes == 0
 
     asyncio.run(run())
+
+
+def test_the_segments_of_a_deleted_topic_leave_the_cache():
+    async def run():
+        async with World().storage() as storage:
+            log = await open_topic(storage)
+            await publish(log, b"x" * 1000)
+            await storage.seal(1)
+            await log.read(0, bytes_max=1)
+            assert storage.stats.cache_bytes > 0
+            await storage.delete_topic(1)
+            assert storage.stats.cache_bytes == 0
+
+    asyncio.run(run())
