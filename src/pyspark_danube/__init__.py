@@ -49,7 +49,7 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         return self._sink().streamWriter(schema, overwrite)
 
     def _sink(self) -> DataSource:
-        from pydanube.spark.writer import DanubeSink  # noqa: PLC0415
+        from pydanube.spark.topic_sink import DanubeSink  # noqa: PLC0415
 
         return DanubeSink(self.options)
 

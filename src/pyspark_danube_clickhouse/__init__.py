@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DefaultSource(DataSource):  # type: ignore[misc]
-    """Rows into a table of ClickHouse; see ``pydanube.spark.sinks.clickhouse``."""
+    """Rows into a table of ClickHouse; see ``pydanube.sinks.clickhouse``."""
 
     @classmethod
     def name(cls) -> str:
@@ -29,6 +29,6 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         return self._sink().streamWriter(schema, overwrite)
 
     def _sink(self) -> Any:
-        from pydanube.spark.sinks.clickhouse import ClickHouseDataSource  # noqa: PLC0415
+        from pydanube.sinks.clickhouse import ClickHouseDataSource  # noqa: PLC0415
 
         return ClickHouseDataSource(self.options)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DefaultSource(DataSource):  # type: ignore[misc]
-    """Rows into a Delta table; see ``pydanube.spark.lake.delta``."""
+    """Rows into a Delta table; see ``pydanube.tables.delta``."""
 
     @classmethod
     def name(cls) -> str:
@@ -32,6 +32,6 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         return self._sink().streamWriter(schema, overwrite)
 
     def _sink(self) -> Any:
-        from pydanube.spark.lake.delta import DeltaDataSource  # noqa: PLC0415
+        from pydanube.tables.delta import DeltaDataSource  # noqa: PLC0415
 
         return DeltaDataSource(self.options)

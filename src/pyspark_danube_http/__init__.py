@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DefaultSource(DataSource):  # type: ignore[misc]
-    """Rows to a web server; see ``pydanube.spark.sinks.http``."""
+    """Rows to a web server; see ``pydanube.sinks.http``."""
 
     @classmethod
     def name(cls) -> str:
@@ -29,6 +29,6 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         return self._sink().streamWriter(schema, overwrite)
 
     def _sink(self) -> Any:
-        from pydanube.spark.sinks.http import HttpDataSource  # noqa: PLC0415
+        from pydanube.sinks.http import HttpDataSource  # noqa: PLC0415
 
         return HttpDataSource(self.options)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DefaultSource(DataSource):  # type: ignore[misc]
-    """Rows into an Iceberg table; see ``pydanube.spark.lake.iceberg``."""
+    """Rows into an Iceberg table; see ``pydanube.tables.iceberg``."""
 
     @classmethod
     def name(cls) -> str:
@@ -32,6 +32,6 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         return self._sink().streamWriter(schema, overwrite)
 
     def _sink(self) -> Any:
-        from pydanube.spark.lake.iceberg import IcebergDataSource  # noqa: PLC0415
+        from pydanube.tables.iceberg import IcebergDataSource  # noqa: PLC0415
 
         return IcebergDataSource(self.options)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DefaultSource(DataSource):  # type: ignore[misc]
-    """Rows into a table of LanceDB; see ``pydanube.spark.sinks.lancedb``."""
+    """Rows into a table of LanceDB; see ``pydanube.sinks.lancedb``."""
 
     @classmethod
     def name(cls) -> str:
@@ -29,6 +29,6 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         return self._sink().streamWriter(schema, overwrite)
 
     def _sink(self) -> Any:
-        from pydanube.spark.sinks.lancedb import LanceDataSource  # noqa: PLC0415
+        from pydanube.sinks.lancedb import LanceDataSource  # noqa: PLC0415
 
         return LanceDataSource(self.options)

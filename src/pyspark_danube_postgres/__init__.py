@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DefaultSource(DataSource):  # type: ignore[misc]
-    """Rows into a table of PostgreSQL; see ``pydanube.spark.sinks.postgres``."""
+    """Rows into a table of PostgreSQL; see ``pydanube.sinks.postgres``."""
 
     @classmethod
     def name(cls) -> str:
@@ -29,6 +29,6 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         return self._sink().streamWriter(schema, overwrite)
 
     def _sink(self) -> Any:
-        from pydanube.spark.sinks.postgres import PostgresDataSource  # noqa: PLC0415
+        from pydanube.sinks.postgres import PostgresDataSource  # noqa: PLC0415
 
         return PostgresDataSource(self.options)

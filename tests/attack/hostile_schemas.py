@@ -20,8 +20,8 @@ import pydanube
 from pydanube import Schema
 from pydanube.client.typed_producer import TypedProducer
 from pydanube.model.schemas import SchemaType
+from pydanube.reader.decoding import decode_each
 from pydanube.schemas.parsing import parse_schema
-from pydanube.spark.decoding import decode_each
 from pydanube.wire.pb import danube_api_pb2 as pb
 from support.danube_calls import DanubeCalls
 from support.grpc_calls import connected

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from pydanube.model.errors import Conflict, InvalidRequest, NotFound
-from pydanube.spark.lake.files import write_files
-from pydanube.spark.lake.table import AppTransaction
+from pydanube.tables.data_files import write_files
+from pydanube.tables.table import AppTransaction
 from support.lake_tables import (
     KINDS,
     data_files,

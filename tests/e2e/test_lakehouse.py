@@ -12,15 +12,15 @@ from typer.testing import CliRunner
 
 from pydanube.cli import main
 from pydanube.model.errors import BrokerError, InvalidPayload, InvalidRequest
-from pydanube.spark.export.columns import Undecodable
-from pydanube.spark.export.exporter import (
+from pydanube.tables.export.exporter import (
     Exporter,
     ExportOptions,
     spark_runner,
     thread_runner,
 )
-from pydanube.spark.export.tasks import export
-from pydanube.spark.export.zero_copy import ZeroCopyExporter
+from pydanube.tables.export.table_columns import Undecodable
+from pydanube.tables.export.tasks import export
+from pydanube.tables.export.zero_copy import ZeroCopyExporter
 from support.lake_tables import (
     KINDS,
     data_files,

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from pydanube import sync
 from pydanube.cli.main import app
 from pydanube.model.errors import NotFound, TopicHeld
-from pydanube.spark.maintenance.run import SparkTasks, Threads, Work, maintain
+from pydanube.tables.maintenance.run import SparkTasks, Threads, Work, maintain
 
 SEAL_BYTES = 64 * 1024
 """As the broker of these tests has it."""

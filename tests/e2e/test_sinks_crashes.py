@@ -14,12 +14,12 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pydanube.model.errors import Unavailable
-from pydanube.spark.sinks.batches import BatchKey, TaskKey
-from pydanube.spark.sinks.clickhouse import ClickHouseOptions, ClickHouseSink
-from pydanube.spark.sinks.lance_database import Database
-from pydanube.spark.sinks.lance_options import LanceOptions
-from pydanube.spark.sinks.lancedb import LanceSink
-from pydanube.spark.sinks.postgres import PostgresOptions, PostgresSink
+from pydanube.sinks.clickhouse import ClickHouseOptions, ClickHouseSink
+from pydanube.sinks.lance_database import Database
+from pydanube.sinks.lance_options import LanceOptions
+from pydanube.sinks.lancedb import LanceSink
+from pydanube.sinks.postgres import PostgresOptions, PostgresSink
+from pydanube.spark.sink import BatchKey, TaskKey
 from support.clickhouse import PASSWORD, ClickHouseProcess
 from support.http_server import Broken, LocalServer
 from support.postgres import PostgresProcess

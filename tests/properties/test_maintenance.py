@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pydanube.model.descriptions import Segment
-from pydanube.spark.maintenance import planning
-from pydanube.spark.maintenance.planning import KeyFacts, plan_compaction, plan_merge
-from pydanube.spark.maintenance.run import Threads, Work, maintain
+from pydanube.tables.maintenance import planning
+from pydanube.tables.maintenance.planning import KeyFacts, plan_compaction, plan_merge
+from pydanube.tables.maintenance.run import Threads, Work, maintain
 from support.batches import A_TIME
 from support.segment_files import TOPIC, FileBroker, Row, read_rows, write_topic
 

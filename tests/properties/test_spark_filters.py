@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pydanube.spark.filters import Condition, clip, may_hold, select
+from pydanube.reader.filters import Condition, clip, may_hold, select
 
 keys = st.none() | st.binary(max_size=2)
 rows = st.lists(keys, max_size=8)

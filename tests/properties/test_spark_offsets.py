@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydanube.model.errors import BrokerError
-from pydanube.spark.limits import count_between, within_bytes
-from pydanube.spark.offsets import (
+from pydanube.reader.offsets import (
     Head,
     Position,
     ReadAs,
@@ -22,7 +21,8 @@ from pydanube.spark.offsets import (
     to_json,
     within_rows,
 )
-from pydanube.spark.planning import SegmentFile, TopicRange, byte_count, offset_within
+from pydanube.reader.scans import SegmentFile, TopicRange, byte_count, offset_within
+from pydanube.spark.batch_limits import count_between, within_bytes
 
 names = st.sampled_from(
     ["/default/a", "/default/b-part-0", "/default/b-part-1", "/x/c"]

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydanube.model.errors import BrokerError
-from pydanube.spark.bounds import EARLIEST, split_name, wanted
-from pydanube.spark.option_table import OPTIONS
-from pydanube.spark.options import Mode, parse_options
+from pydanube.reader.bounds import EARLIEST, split_name, wanted
+from pydanube.reader.read_option_table import OPTIONS
+from pydanube.reader.read_options import Mode, parse_options
 
 numbers = st.one_of(
     st.integers(-3, 10**20).map(str),

@@ -5,8 +5,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydanube.spark.offsets import Head, Position, advance, share_out
-from pydanube.spark.planning import SegmentFile, TopicRange, plan_scans, split
+from pydanube.reader.offsets import Head, Position, advance, share_out
+from pydanube.reader.scans import SegmentFile, TopicRange, plan_scans, split
 
 
 @st.composite

@@ -9,8 +9,8 @@ import signal
 import sys
 from pathlib import Path
 
-from pydanube.spark.export.exporter import Exporter, ExportOptions, thread_runner
-from pydanube.spark.export.tasks import export
+from pydanube.tables.export.exporter import Exporter, ExportOptions, thread_runner
+from pydanube.tables.export.tasks import export
 from support.lake_tables import table_in
 
 kind, directory, url, topic, point = sys.argv[1:]

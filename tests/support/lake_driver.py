@@ -17,9 +17,9 @@ from pathlib import Path
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 import pydanube.spark
-from pydanube.spark.lake.delta import DeltaDataSource
-from pydanube.spark.lake.iceberg import IcebergDataSource
-from pydanube.spark.tasks import task_place
+from pydanube.spark.task_ids import task_place
+from pydanube.tables.delta import DeltaDataSource
+from pydanube.tables.iceberg import IcebergDataSource
 
 directory, url, topic, point, number = sys.argv[1:]
 place = (str(directory), os.getpgid(0), point, int(number))

@@ -12,7 +12,7 @@ import signal
 import sys
 
 from pydanube import sync
-from pydanube.spark.maintenance.run import Threads, Work, maintain
+from pydanube.tables.maintenance.run import Threads, Work, maintain
 
 WORK = Work(is_compacting=True, grace_s=0)
 

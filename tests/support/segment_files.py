@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 from pydanube.model.descriptions import Segment, Segments
 from pydanube.model.errors import SegmentsChanged, TopicHeld
 from pydanube.model.names import TopicName
-from pydanube.spark.maintenance.files import ObjectRoot, checksum_of
-from pydanube.spark.maintenance.tasks import Rewrite
 from pydanube.storage.segments import encode_segment
+from pydanube.tables.maintenance.object_files import ObjectRoot, checksum_of
+from pydanube.tables.maintenance.tasks import Rewrite
 from pydanube.wire.segment_format import (
     FIRST_SCHEMA,
     Run,

@@ -19,8 +19,8 @@ from pathlib import Path
 from pyspark.errors import StreamingQueryException
 
 import pydanube.spark
-from pydanube.spark.tasks import task_place
-from pydanube.spark.writer import DanubeSink
+from pydanube.spark.task_ids import task_place
+from pydanube.spark.topic_sink import DanubeSink
 
 QUERY_STARTS_MAX = 5
 

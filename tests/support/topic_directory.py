@@ -18,9 +18,9 @@ from pydanube.model.schemas import (
     SchemaVersion,
     SubjectDescription,
 )
-from pydanube.spark.bounds import split_name
-from pydanube.spark.offsets import Head
-from pydanube.spark.planning import SegmentFile, TopicRange
+from pydanube.reader.bounds import split_name
+from pydanube.reader.offsets import Head
+from pydanube.reader.scans import SegmentFile, TopicRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,7 +13,7 @@ from pydanube.pipelines.problems import InvalidPipeline, Problem, Problems
 from pydanube.pipelines.reading import Document, read_document
 from pydanube.pipelines.rules import Rules
 from pydanube.pipelines.spec import Spec, Trigger, parse_spec, parse_trigger
-from pydanube.spark.option_table import URL_DEFAULT
+from pydanube.reader.read_option_table import URL_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

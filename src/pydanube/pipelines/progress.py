@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pydanube.model.errors import BrokerError
-from pydanube.spark import offsets
+from pydanube.reader import offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

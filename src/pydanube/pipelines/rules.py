@@ -18,8 +18,8 @@ from pydanube.pipelines.functions import NoSuchFunction, look_for, parse_functio
 from pydanube.pipelines.options import read_of, sink_options, source_options
 from pydanube.pipelines.problems import listed
 from pydanube.pipelines.spec import Mode, Read, parse_duration, parse_trigger
-from pydanube.spark.options import Mode as SourceMode
-from pydanube.spark.options import parse_options
+from pydanube.reader.read_options import Mode as SourceMode
+from pydanube.reader.read_options import parse_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable

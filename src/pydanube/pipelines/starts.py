@@ -16,8 +16,8 @@ import msgspec
 from pydanube.model.names import TopicName
 from pydanube.pipelines.options import read_of, source_options
 from pydanube.pipelines.spec import Read
-from pydanube.spark.catalog import process_client
-from pydanube.spark.options import Mode, parse_options
+from pydanube.reader.catalog import process_client
+from pydanube.reader.read_options import Mode, parse_options
 
 if TYPE_CHECKING:
     from pathlib import Path

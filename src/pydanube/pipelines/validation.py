@@ -20,10 +20,10 @@ from pydanube.pipelines.options import read_of, source_options
 from pydanube.pipelines.problems import listed
 from pydanube.pipelines.spark_errors import SPARK_ERRORS, said
 from pydanube.pipelines.spec import Mode, Read
-from pydanube.spark.catalog import process_client
+from pydanube.reader.catalog import process_client
+from pydanube.reader.read_options import Mode as SourceMode
+from pydanube.reader.read_options import parse_options
 from pydanube.spark.formats import check_sink
-from pydanube.spark.options import Mode as SourceMode
-from pydanube.spark.options import parse_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

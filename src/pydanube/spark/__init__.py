@@ -6,8 +6,8 @@ installed; ``session()`` makes one with settings that suit it.
 """
 
 from pydanube.spark.java import JavaNotFound
+from pydanube.spark.package_archive import ship_by_value
 from pydanube.spark.progress import lag
 from pydanube.spark.session import configure, session
-from pydanube.spark.shipping import ship_by_value
 
 __all__ = ["JavaNotFound", "configure", "lag", "session", "ship_by_value"]

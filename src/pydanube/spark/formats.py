@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 SINKS = {
-    "danube": "pydanube.spark.writer",
-    "danube-delta": "pydanube.spark.lake.delta",
-    "danube-iceberg": "pydanube.spark.lake.iceberg",
-    "danube-postgres": "pydanube.spark.sinks.postgres",
-    "danube-clickhouse": "pydanube.spark.sinks.clickhouse",
-    "danube-lancedb": "pydanube.spark.sinks.lancedb",
-    "danube-http": "pydanube.spark.sinks.http",
+    "danube": "pydanube.spark.topic_sink",
+    "danube-delta": "pydanube.tables.delta",
+    "danube-iceberg": "pydanube.tables.iceberg",
+    "danube-postgres": "pydanube.sinks.postgres",
+    "danube-clickhouse": "pydanube.sinks.clickhouse",
+    "danube-lancedb": "pydanube.sinks.lancedb",
+    "danube-http": "pydanube.sinks.http",
 }
 """Where each format is written."""
 

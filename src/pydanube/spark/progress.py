@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pydanube.spark import offsets
+from pydanube.reader import offsets
 
 
 def lag(progress: Any) -> dict[str, int]:

@@ -17,14 +17,20 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.spark import filters, topics
-from pydanube.spark.catalog import Catalog, broker_catalog
-from pydanube.spark.decoding import ERROR, VALUE
-from pydanube.spark.options import Mode, OnUndecodable, ReadOptions, parse_options
-from pydanube.spark.partitions import ScanPartition, read_partition, values_of
-from pydanube.spark.read import DECODED_COLUMNS, SCHEMA, SCHEMA_DEFAULT, check_schema
+from pydanube.reader import topics
+from pydanube.reader.catalog import Catalog, broker_catalog
+from pydanube.reader.decoding import ERROR, VALUE
+from pydanube.reader.read_options import Mode, OnUndecodable, ReadOptions, parse_options
+from pydanube.reader.scan_reader import (
+    DECODED_COLUMNS,
+    SCHEMA,
+    SCHEMA_DEFAULT,
+    check_schema,
+)
+from pydanube.reader.subjects import Values, check_columns, from_metadata, to_metadata
+from pydanube.spark.input_partitions import ScanPartition, read_partition, values_of
+from pydanube.spark.pushdown import condition_of
 from pydanube.spark.stream import StreamReader
-from pydanube.spark.subjects import Values, check_columns, from_metadata, to_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,8 +38,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import DataSourceStreamReader
 
-    from pydanube.spark.filters import Condition
-    from pydanube.spark.offsets import ReadAs
+    from pydanube.reader.filters import Condition
+    from pydanube.reader.offsets import ReadAs
 
 
 class DanubeDataSource(DataSource):  # type: ignore[misc]
@@ -146,7 +152,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         filters are left to Spark, unless the user says that it is read only once.
         """
         for each in pushed:
-            condition = filters.condition_of(each)
+            condition = condition_of(each)
             if condition is None or not self._options.pushes_filters:
                 yield each
             else:

@@ -2,7 +2,7 @@
 Topics as an endless stream of micro-batches, as Spark asks for them.
 
 ``StreamReader`` answers Spark's questions; what to read is decided by pure code in
-``offsets.py``, ``limits.py`` and ``planning.py``.
+``reader.offsets``, ``batch_limits`` and ``reader.scans``.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pydanube.model.errors import BrokerError
-from pydanube.spark import limits, offsets, topics
-from pydanube.spark.catalog import Catalog, broker_catalog
-from pydanube.spark.limits import Patience
-from pydanube.spark.offsets import Position, Positions
-from pydanube.spark.partitions import ScanPartition, read_partition, values_of
-from pydanube.spark.read import check_schema
+from pydanube.reader import offsets, topics
+from pydanube.reader.catalog import Catalog, broker_catalog
+from pydanube.reader.offsets import Position, Positions
+from pydanube.reader.scan_reader import check_schema
+from pydanube.spark import batch_limits
+from pydanube.spark.batch_limits import Patience
+from pydanube.spark.input_partitions import ScanPartition, read_partition, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
-    from pydanube.spark.offsets import ReadAs
-    from pydanube.spark.options import ReadOptions
-    from pydanube.spark.topics import Heads
+    from pydanube.reader.offsets import ReadAs
+    from pydanube.reader.read_options import ReadOptions
+    from pydanube.reader.topics import Heads
 
 log = logging.getLogger(__name__)
 
@@ -195,7 +196,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         # What is lost is skipped here and named where the batch is planned.
         begin = offsets.skip(begin, lost)
         end = offsets.advance(begin, target)
-        waiting = limits.count_between(begin, end)
+        waiting = batch_limits.count_between(begin, end)
         if waiting and not self._is_due(waiting, limit):
             return at
         return self._limited(begin, end, limit)
@@ -229,7 +230,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         ranges = topics.find_ranges(
             self._options, self._catalog, begin, end, heads=self._heads
         )
-        return limits.within_bytes(begin, end, ranges, bytes_max)
+        return batch_limits.within_bytes(begin, end, ranges, bytes_max)
 
     def _read_as(self, end: Positions, recorded: ReadAs | None) -> ReadAs | None:
         return None if self._values is None else self._values.go_on(end, recorded)

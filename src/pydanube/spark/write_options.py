@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.model.names import TopicName, parse_client_name
-from pydanube.spark.option_table import URL_DEFAULT
-from pydanube.spark.sinks.batches import BatchIdentity
-from pydanube.spark.sinks.options import APP_ID, BATCH_ID, SinkOption, parse_given
+from pydanube.reader.read_option_table import URL_DEFAULT
+from pydanube.spark.sink import BatchIdentity
+from pydanube.spark.sink_options import APP_ID, BATCH_ID, SinkOption, parse_given
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,8 +10,8 @@ from pydanube.pipelines.progress import (
     lag_of,
     unseen,
 )
-from pydanube.spark import offsets
-from pydanube.spark.offsets import Position
+from pydanube.reader import offsets
+from pydanube.reader.offsets import Position
 
 
 def positions(**by_topic):

@@ -3,7 +3,7 @@
 import json
 from types import SimpleNamespace
 
-from pydanube.spark.offsets import Position, to_json
+from pydanube.reader.offsets import Position, to_json
 from pydanube.spark.progress import lag
 
 A, B = "/default/a", "/default/b-part-0"

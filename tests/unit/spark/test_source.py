@@ -17,8 +17,8 @@ from pydanube.model.errors import (
     OffsetDropped,
     TopicNotFound,
 )
-from pydanube.spark.options import Mode, parse_options
-from pydanube.spark.read import SCHEMA
+from pydanube.reader.read_options import Mode, parse_options
+from pydanube.reader.scan_reader import SCHEMA
 from pydanube.spark.source import (
     BatchReader,
     DanubeDataSource,

@@ -13,8 +13,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pydanube.model.errors import InvalidConfig, OffsetDropped, TopicNotFound
-from pydanube.spark.options import Mode, parse_options
-from pydanube.spark.read import SCHEMA
+from pydanube.reader.read_options import Mode, parse_options
+from pydanube.reader.scan_reader import SCHEMA
 from pydanube.spark.stream import StreamReader
 from support.topic_directory import FIRST_TIME_US, TopicDirectory
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pydanube.cli.interruption import Interruption
-    from pydanube.spark.export.exporter import Report
+    from pydanube.tables.export.exporter import Report
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -16,8 +16,8 @@ from pydanube.cli.quantities import format_bytes, format_messages
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pydanube.spark.export.exporter import Plan, Report
-    from pydanube.spark.export.zero_copy import Registration
+    from pydanube.tables.export.exporter import Plan, Report
+    from pydanube.tables.export.zero_copy import Registration
 
 
 def fields(value: Any) -> dict[str, Any]:

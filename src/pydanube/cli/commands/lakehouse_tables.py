@@ -14,9 +14,9 @@ from pydanube.model.errors import InvalidRequest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pydanube.spark.export.exporter import Exporter, Runner
-    from pydanube.spark.export.zero_copy import ZeroCopyExporter
-    from pydanube.spark.lake.table import LakeTable
+    from pydanube.tables.export.exporter import Exporter, Runner
+    from pydanube.tables.export.zero_copy import ZeroCopyExporter
+    from pydanube.tables.table import LakeTable
 
 NO_SPARK = "none"
 
@@ -51,8 +51,8 @@ def table_of(
     if kind is Kind.DELTA:
         if catalog:
             raise InvalidRequest("--catalog is for Iceberg; a Delta table has none")
-        from pydanube.spark.lake.delta_table import DeltaLakeTable  # noqa: PLC0415
-        from pydanube.spark.lake.options import parse_delta  # noqa: PLC0415
+        from pydanube.tables.delta_table import DeltaLakeTable  # noqa: PLC0415
+        from pydanube.tables.table_options import parse_delta  # noqa: PLC0415
 
         given = {f"storage.{key}": value for key, value in _pairs(storage, "--storage")}
         delta = parse_delta({"path": name, **given})
@@ -61,8 +61,8 @@ def table_of(
         raise InvalidRequest(
             "--storage is for Delta; properties of an Iceberg catalog say it there"
         )
-    from pydanube.spark.lake.iceberg_table import IcebergLakeTable  # noqa: PLC0415
-    from pydanube.spark.lake.options import parse_iceberg  # noqa: PLC0415
+    from pydanube.tables.iceberg_table import IcebergLakeTable  # noqa: PLC0415
+    from pydanube.tables.table_options import parse_iceberg  # noqa: PLC0415
 
     given = {f"catalog.{key}": value for key, value in _pairs(catalog, "--catalog")}
     iceberg = parse_iceberg({"table": name, **given})
@@ -109,12 +109,12 @@ def exporter_of(
     **given: Any,
 ) -> Exporter:
     """An export of a topic to *table*."""
-    from pydanube.spark.export.columns import Undecodable  # noqa: PLC0415
-    from pydanube.spark.export.exporter import (  # noqa: PLC0415
+    from pydanube.tables.export.exporter import (  # noqa: PLC0415
         Exporter,
         ExportOptions,
     )
-    from pydanube.spark.lake.options import parse_partition_by  # noqa: PLC0415
+    from pydanube.tables.export.table_columns import Undecodable  # noqa: PLC0415
+    from pydanube.tables.table_options import parse_partition_by  # noqa: PLC0415
 
     default = OnUndecodable.DEAD_LETTER if dead_letters else OnUndecodable.FAIL
     return Exporter(
@@ -133,8 +133,8 @@ def exporter_of(
 
 def zero_copy_of(url: str, topic: str, table: LakeTable) -> ZeroCopyExporter:
     """An export of a topic to *table* that copies nothing."""
-    from pydanube.spark.export.zero_copy import ZeroCopyExporter  # noqa: PLC0415
-    from pydanube.spark.lake.iceberg_table import IcebergLakeTable  # noqa: PLC0415
+    from pydanube.tables.export.zero_copy import ZeroCopyExporter  # noqa: PLC0415
+    from pydanube.tables.iceberg_table import IcebergLakeTable  # noqa: PLC0415
 
     assert isinstance(table, IcebergLakeTable)
     return ZeroCopyExporter(url, topic, table)
@@ -161,7 +161,7 @@ def refuse_with_zero_copy(kind: Kind, *others: object) -> None:
 @contextmanager
 def runner_of(master: str) -> Iterator[Runner]:
     """Whoever carries the jobs out."""
-    from pydanube.spark.export.exporter import (  # noqa: PLC0415
+    from pydanube.tables.export.exporter import (  # noqa: PLC0415
         spark_runner,
         thread_runner,
     )

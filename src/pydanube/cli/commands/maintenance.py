@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pydanube.client.sync import Client
     from pydanube.model.descriptions import Segments, TopicDescription
-    from pydanube.spark.maintenance.run import Runner, TopicReport, Work
+    from pydanube.tables.maintenance.run import Runner, TopicReport, Work
 
 NO_SPARK = "none"
 
@@ -119,7 +119,7 @@ def run(
 
     Cut off anywhere, it leaves every topic correct; run it again to go on.
     """
-    from pydanube.spark.maintenance.run import Work, maintain  # noqa: PLC0415
+    from pydanube.tables.maintenance.run import Work, maintain  # noqa: PLC0415
 
     if not (merge or compact_keys or verify):
         raise InvalidRequest("nothing to do: say --merge, --compact-keys or --verify")
@@ -214,7 +214,7 @@ def _connected(url: str) -> Iterator[Client]:
 @contextmanager
 def _runner(master: str) -> Iterator[Runner]:
     """Whoever carries the jobs out."""
-    from pydanube.spark.maintenance.run import SparkTasks, Threads  # noqa: PLC0415
+    from pydanube.tables.maintenance.run import SparkTasks, Threads  # noqa: PLC0415
 
     if master == NO_SPARK:
         yield Threads(os.cpu_count() or 1)

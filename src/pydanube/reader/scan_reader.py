@@ -1,0 +1,398 @@
+"""
+One scan as Arrow batches, in exactly the schema that Spark asked for.
+
+Segments are read straight from where they are stored: only the row groups that
+the scan needs, by their statistics, and only the columns that are wanted.  The
+tail comes from the broker.  A scan is planned a while before it is read, so a
+segment may have been replaced meanwhile, or the tail sealed: then the broker is
+asked once more where the messages are.
+
+The offsets of what is read are compared with those of the plan, batch by batch:
+whatever a file or a broker does, a scan never yields other messages than its
+own, nor fewer, nor one twice.  Only a segment that is known to have gaps may lack
+some, and its file must have as many messages as the broker says.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE
+from pydanube.model.errors import CorruptSegment, InvalidRequest, OffsetDropped
+from pydanube.reader import filters
+from pydanube.reader.bounds import split_name
+from pydanube.reader.decoding import ERROR, VALUE, ValueDecoder
+from pydanube.reader.offsets import Position, losses, refuse
+from pydanube.reader.scans import TopicRange, plan_scans
+from pydanube.reader.segment_files import open_segment, reading_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow.parquet as pq
+
+    from pydanube.reader.catalog import Catalog
+    from pydanube.reader.decoding import Decoding
+    from pydanube.reader.filters import Condition
+    from pydanube.reader.scans import Scan, Slice
+
+log = logging.getLogger(__name__)
+
+BATCH_BYTES_MAX = 16 * 1024 * 1024
+"""Spark holds a batch in the JVM as a whole; a few of these fit any heap."""
+
+BATCH_ROWS_MAX = 65_536
+
+_TYPES: dict[str, Any] = {
+    "topic": pa.string(),
+    "offset": pa.int64(),
+    "publish_time": TIME_TYPE,
+    "key": pa.binary(),
+    "payload": pa.binary(),
+    "attributes": ATTRIBUTES_TYPE,
+    "producer": pa.string(),
+    "schema_id": pa.int64(),
+    "schema_version": pa.int32(),
+    "partition": pa.int32(),
+    "deliver_at": TIME_TYPE,
+    "expires_at": TIME_TYPE,
+}
+
+SCHEMA = pa.schema(_TYPES)
+"""The columns that a topic can be read with."""
+
+SCHEMA_DEFAULT = pa.schema(list(SCHEMA)[:-2])
+"""Those that it has unless others are asked for: few messages have the last two."""
+
+DECODED_COLUMNS = (VALUE, ERROR)
+"""Columns that are made here, of the payload and what the header says of it."""
+
+DECODED_FROM = ("payload", "schema_id", "schema_version")
+
+TEXT_COLUMNS = ("key", "payload")
+"""Columns of bytes that may also be read as strings."""
+
+
+def check_schema(schema: pa.Schema) -> None:
+    """
+    Refuse a schema that no topic can be read with.
+
+    Raises:
+        InvalidRequest: It has a column that topics do not have, or one of
+            another type.
+    """
+    for field in schema:
+        if field.name == ERROR and field.type != pa.string():
+            raise InvalidRequest(f"the column {ERROR} is string, not {field.type}")
+        if field.name in DECODED_COLUMNS:
+            continue
+        if field.name not in SCHEMA.names:
+            raise InvalidRequest(
+                f"topics have no column {field.name!r}; they have "
+                f"{', '.join(SCHEMA.names)}"
+            )
+        has = SCHEMA.field(field.name).type
+        is_text = field.name in TEXT_COLUMNS and field.type == pa.string()
+        if field.type != has and not is_text:
+            raise InvalidRequest(f"the column {field.name} is {has}, not {field.type}")
+
+
+def read_scan(
+    scan: Scan,
+    schema: pa.Schema,
+    catalog: Catalog,
+    *,
+    fail_on_data_loss: bool,
+    decoding: Decoding | None = None,
+    conditions: Sequence[Condition] = (),
+) -> Iterator[pa.RecordBatch]:
+    """
+    The messages of *scan* that meet all *conditions*, in order, each once, in
+    batches of *schema*.
+
+    Bounds: A batch has at most BATCH_BYTES_MAX bytes, unless one message alone
+        has more.
+
+    Raises:
+        OffsetDropped: Some of them are gone, and *fail_on_data_loss*.
+        CorruptSegment: A segment does not hold what the manifest says.
+        InvalidPayload: A message has no value, and the plan is to fail then.
+    """
+    decoder = None
+    if decoding is not None:
+        at = schema.get_field_index(VALUE)
+        decoder = ValueDecoder(decoding, None if at < 0 else schema.field(at).type)
+    reading = _Reading(catalog, _names(schema, conditions), conditions)
+    position = scan.base
+    try:
+        for batch, next_offset in reading.batches(scan):
+            yield from conform(batch, scan.topic, schema, decoder)
+            position = next_offset
+    except (FileNotFoundError, OffsetDropped) as moved:
+        log.info("%s: asking again where %d is: %s", scan.topic, position, moved)
+    else:
+        return
+    for rest in _resolve_again(scan, position, catalog, fail_on_data_loss):
+        try:
+            for batch, _ in reading.batches(rest):
+                yield from conform(batch, rest.topic, schema, decoder)
+        except FileNotFoundError as error:
+            raise CorruptSegment(
+                f"{rest.topic}: offsets {rest.base} to {rest.end}: the broker lists a "
+                f"segment that is missing: {error}",
+                offsets=(rest.base, rest.end),
+            ) from error
+
+
+def conform(
+    batch: pa.RecordBatch,
+    topic: str,
+    schema: pa.Schema,
+    decoder: ValueDecoder | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """
+    *batch*, a piece of *topic*, as batches of exactly *schema*.
+
+    Raises:
+        InvalidRequest: A column of bytes was asked for as a string and is not
+            UTF-8.
+        InvalidPayload: *decoder* found a message that has no value.
+    """
+    decoded: dict[str, Any] = {}
+    if decoder is not None:
+        values, errors = decoder.decode(batch, topic)
+        decoded = {VALUE: values, ERROR: errors}
+    columns = [
+        decoded[field.name] if field.name in decoded else _column(batch, topic, field)
+        for field in schema
+    ]
+    yield from _cut(pa.RecordBatch.from_arrays(columns, schema=schema))
+
+
+def _names(schema: pa.Schema, conditions: Sequence[Condition]) -> set[str]:
+    """The columns of a file that are needed."""
+    names = {"offset", *schema.names, *(each.column for each in conditions)}
+    if names.intersection(DECODED_COLUMNS):
+        names.update(DECODED_FROM)
+    return names
+
+
+Part = tuple[pa.RecordBatch, int]
+"""Some messages in order, and the offset behind them."""
+
+
+class _Reading:
+    """How the scans of one task are read."""
+
+    def __init__(
+        self, catalog: Catalog, names: set[str], conditions: Sequence[Condition]
+    ) -> None:
+        self._catalog = catalog
+        self._names = names
+        self._conditions = conditions
+
+    def batches(self, scan: Scan) -> Iterator[Part]:
+        """What *scan* has that is wanted."""
+        parts = (
+            (part for piece in scan.slices for part in self._segment(piece, scan))
+            if scan.slices
+            else self._unsealed(scan)
+        )
+        for batch, next_offset in parts:
+            wanted = filters.select(self._conditions, batch, scan.topic)
+            if wanted.num_rows:
+                yield wanted, next_offset
+
+    def _segment(self, piece: Slice, scan: Scan) -> Iterator[Part]:
+        """Exactly the messages ``piece.base … piece.end`` of a segment."""
+        offsets = piece.base, piece.end
+        with (
+            reading_segment(scan.topic, piece.url, offsets),
+            open_segment(piece.url, piece.facts) as segment,
+        ):
+            if segment.metadata.num_rows != piece.row_count:
+                raise CorruptSegment(
+                    f"{scan.topic}: {piece.url} has {segment.metadata.num_rows} "
+                    f"messages, and the broker says {piece.row_count}"
+                )
+            position = piece.base
+            for groups, end in self._runs(segment, piece):
+                for batch in self._read_groups(segment, groups):
+                    part = _between(
+                        batch, position, piece.end, scan, has_gaps=piece.has_gaps
+                    )
+                    if part.num_rows:
+                        position = part.column("offset")[-1].as_py() + 1
+                        yield part, position
+                # Row groups that nobody wants are passed over, and not missed.
+                position = max(position, min(end, piece.end))
+            if position != piece.end and not piece.has_gaps:
+                raise _missing(scan, position, piece.end)
+
+    def _runs(
+        self, segment: pq.ParquetFile, piece: Slice
+    ) -> Iterator[tuple[list[int], int]]:
+        """
+        Row groups to read one after the other, and up to which offset those behind
+        them hold nothing that is wanted.
+        """
+        groups: list[int] = []
+        position = piece.base
+        for index in range(segment.metadata.num_row_groups):
+            columns = _statistics(segment.metadata.row_group(index))
+            offsets: Any = columns.get("offset")
+            is_known = offsets is not None and offsets.has_min_max
+            if is_known and not (offsets.min < piece.end and offsets.max >= piece.base):
+                continue
+            may_hold = all(
+                filters.may_hold(self._conditions, name, columns.get(name))
+                for name in filters.COLUMNS
+            )
+            # What is passed over must be known to follow what was read before.
+            is_next = is_known and (piece.has_gaps or offsets.min <= position)
+            if may_hold or not is_next:
+                groups.append(index)
+                position = offsets.max + 1 if is_known else position
+                continue
+            position = offsets.max + 1
+            yield groups, position
+            groups = []
+        yield groups, piece.base
+
+    def _read_groups(
+        self, segment: pq.ParquetFile, groups: list[int]
+    ) -> Iterator[pa.RecordBatch]:
+        if not groups:
+            return
+        wanted = [name for name in segment.schema_arrow.names if name in self._names]
+        # Spark already runs a task on every core.
+        yield from segment.iter_batches(
+            BATCH_ROWS_MAX, row_groups=groups, columns=wanted, use_threads=False
+        )
+
+    def _unsealed(self, scan: Scan) -> Iterator[Part]:
+        """Exactly the messages of *scan* as the broker has them."""
+        position = scan.base
+        for batch in self._catalog.read(scan.topic, scan.base, scan.end):
+            # What was sealed since the plan was made may have gaps by now.
+            part = _between(batch, position, scan.end, scan, has_gaps=True)
+            if not part.num_rows:
+                continue
+            offsets = part.column("offset")
+            next_offset = offsets[-1].as_py() + 1
+            if part.num_rows != next_offset - position:
+                self._check_gaps(scan, offsets, position)
+            yield part, next_offset
+            position = next_offset
+        if position != scan.end:
+            self._check_gaps(scan, pa.array([scan.end], pa.int64()), position)
+
+    def _check_gaps(self, scan: Scan, offsets: pa.Array, position: int) -> None:
+        """
+        Make sure that no message is missing but those that compaction has removed.
+
+        Raises:
+            CorruptSegment: One is.
+        """
+        _, found = self._catalog.layout(scan.topic, scan.base, scan.end)
+        gappy = [each for each in found.segments if each.has_gaps]
+        for offset in offsets.to_pylist():
+            while position < offset:
+                over = [each.end for each in gappy if each.base <= position < each.end]
+                if not over:
+                    raise _missing(scan, position, offset)
+                position = min(offset, *over)
+            position = offset + 1
+
+
+def _statistics(group: pq.RowGroupMetaData) -> dict[str, Any]:
+    """What the file says of each column of a row group."""
+    columns = (group.column(index) for index in range(group.num_columns))
+    return {each.path_in_schema: each.statistics for each in columns}
+
+
+def _between(
+    batch: pa.RecordBatch, position: int, end: int, scan: Scan, *, has_gaps: bool
+) -> pa.RecordBatch:
+    """The messages ``position … end`` of *batch*, which must not begin later."""
+    if not batch.num_rows:
+        return batch
+    offsets = batch.column("offset").to_numpy()
+    first, last = int(offsets[0]), int(offsets[-1])
+    steps = offsets[1:] - offsets[:-1]
+    if (steps < 1).any() or (not has_gaps and (steps > 1).any()):
+        raise CorruptSegment(
+            f"{scan.topic}: the offsets {first} … {last + 1} in {_origin(scan)} "
+            f"{'are not in order' if has_gaps else 'have gaps'}"
+        )
+    if first > position and not has_gaps and first < end:
+        raise _missing(scan, position, first)
+    base, stop = offsets.searchsorted([position, end])
+    return batch.slice(int(base), int(stop - base))
+
+
+def _missing(scan: Scan, base: int, end: int) -> CorruptSegment:
+    return CorruptSegment(
+        f"{scan.topic}: messages {base} … {end} are missing from {_origin(scan)}"
+    )
+
+
+def _resolve_again(
+    scan: Scan, position: int, catalog: Catalog, fail_on_data_loss: bool
+) -> list[Scan]:
+    """Where the rest of *scan*, from *position* on, is now."""
+    if position == scan.end:
+        return []
+    head, layout = catalog.layout(scan.topic, position, scan.end)
+    begin = {scan.topic: Position(scan.topic_id, position)}
+    until = {scan.topic: Position(scan.topic_id, scan.end)}
+    lost = losses(begin, {scan.topic: head}, until)
+    if fail_on_data_loss:
+        refuse(lost)
+    for loss in lost:
+        log.warning("skipping what is lost: %s", loss)
+    if head.topic_id != scan.topic_id:
+        return []
+    base, end = max(position, head.base), min(scan.end, head.end)
+    if base >= end:
+        return []
+    rest = TopicRange(scan.topic, scan.topic_id, base, end, layout.segments)
+    return plan_scans([rest], scan_bytes_max=max(1, scan.byte_count))
+
+
+def _column(batch: pa.RecordBatch, topic: str, field: Any) -> Any:
+    if field.name in ("topic", "partition"):
+        base, number = split_name(topic)
+        value = base if field.name == "topic" else number
+        return pa.repeat(pa.scalar(value, field.type), batch.num_rows)
+    at = batch.schema.get_field_index(field.name)
+    if at < 0:
+        return pa.nulls(batch.num_rows, field.type)
+    column = batch.column(at)
+    if column.type == field.type:
+        return column
+    try:
+        return column.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise InvalidRequest(
+            f"{topic}: the column {field.name} cannot be read as {field.type}; read "
+            f"it as {SCHEMA.field(field.name).type}: {error}"
+        ) from error
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    if batch.nbytes <= BATCH_BYTES_MAX or batch.num_rows == 1:
+        yield batch
+        return
+    # Messages differ in size, so the halves are measured again.
+    half = batch.num_rows // 2
+    yield from _cut(batch.slice(0, half))
+    yield from _cut(batch.slice(half))
+
+
+def _origin(scan: Scan) -> str:
+    urls = [piece.url for piece in scan.slices]
+    return ", ".join(urls) if urls else "the broker's answer"

@@ -1,0 +1,231 @@
+"""
+What the values of a query are read as: which subject, which version, which columns.
+
+All topics of a query are bound to one subject.  Its version is fixed when the query
+is planned, and Spark carries it in the metadata of the column ``value``; a stream
+keeps the one that its checkpoint began with.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from pydanube.model.errors import (
+    InvalidConfig,
+    InvalidRequest,
+    SchemaNotFound,
+    TopicNotFound,
+)
+from pydanube.reader.decoding import ERROR, VALUE, Decoding, Definition, ValueDecoder
+from pydanube.reader.offsets import ReadAs
+from pydanube.reader.read_options import OnUndecodable
+from pydanube.reader.spark_types import spark_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pydanube.reader.catalog import Catalog
+    from pydanube.reader.read_options import ValueOptions
+
+log = logging.getLogger(__name__)
+
+METADATA = "danube"
+"""Under this name the metadata of the column ``value`` say what it is read as."""
+
+
+class Values:
+    """How one query reads values; carries no connection."""
+
+    def __init__(
+        self,
+        options: ValueOptions,
+        catalog: Catalog,
+        value_type: Any = None,
+        planned: ReadAs | None = None,
+    ) -> None:
+        self._options = options
+        self._catalog = catalog
+        self._type = value_type
+        """Of Spark's column; None: whatever the values are."""
+        self._planned = planned
+        self._bound: set[str] = set()
+        """Topics that are known to be bound to the subject."""
+        self._definitions: dict[int, Definition] = {}
+        self._said: set[ReadAs] = set()
+
+    def plan(self, topics: Iterable[str]) -> ReadAs:
+        """
+        What the values of *topics* are read as by a query that begins now.
+
+        Raises:
+            InvalidRequest: A topic is bound to no subject, or one to another.
+            SchemaNotFound: The subject does not have the version that is wanted.
+        """
+        subject = self._subject_of(topics)
+        if self._planned is None:
+            found = self._catalog.subject(subject)
+            wanted = self._options.version
+            if wanted is None:
+                wanted = max(found.versions, default=0)
+            if wanted not in found.versions:
+                raise SchemaNotFound(
+                    f"{subject} has no version {wanted or ''}; it has "
+                    f"{', '.join(map(str, found.versions)) or 'none'}"
+                )
+            self._planned = ReadAs(
+                subject=subject, schema_id=found.schema_id, version=wanted
+            )
+        return self._planned
+
+    def column_type(self, read_as: ReadAs) -> Any:
+        """The Arrow type of Spark's column for values that are read as *read_as*."""
+        self._learn(read_as)
+        schema = self._definitions[read_as.version].parse()
+        return spark_type(schema.arrow_type())
+
+    def go_on(self, topics: Iterable[str], recorded: ReadAs | None) -> ReadAs:
+        """
+        What a stream goes on with whose checkpoint has *recorded*.
+
+        Raises:
+            InvalidConfig: The checkpoint is of another subject.
+            InvalidRequest, SchemaNotFound: As for ``plan``.
+        """
+        planned = self.plan(topics)
+        if recorded is None or recorded == planned:
+            return planned
+        if recorded.schema_id != planned.schema_id:
+            raise InvalidConfig(
+                f"the checkpoint was begun with the subject {recorded.subject} (id "
+                f"{recorded.schema_id}), and the topics are bound to {planned.subject} "
+                f"(id {planned.schema_id}) now: begin with a new checkpoint"
+            )
+        if self._options.is_version_given:
+            return planned
+        if recorded not in self._said:
+            self._said.add(recorded)
+            log.warning(
+                "going on with %s, as the checkpoint says; the columns are those of "
+                "version %d: set schemaVersion to choose one",
+                recorded,
+                planned.version,
+            )
+        return recorded
+
+    def decoding(self, topics: Iterable[str], read_as: ReadAs) -> Decoding:
+        """
+        What the tasks need that read *topics*.
+
+        Raises:
+            InvalidRequest: A topic is bound to no subject, or to another one; or
+                what is read does not fit into the columns of the plan.
+            SchemaNotFound: The version is deleted.
+        """
+        planned = self.plan(topics)
+        self._learn(read_as)
+        decoding = Decoding(
+            read_as=read_as,
+            definitions=dict(self._definitions),
+            on_undecodable=self._options.on_undecodable,
+            may_lack=read_as != planned,
+        )
+        self._check(decoding, planned)
+        return decoding
+
+    def _check(self, decoding: Decoding, planned: ReadAs) -> None:
+        if self._type is None:
+            return
+        try:
+            ValueDecoder(decoding, self._type)
+        except InvalidRequest as error:
+            if decoding.read_as == planned:
+                raise
+            raise InvalidRequest(
+                f"the query goes on with {decoding.read_as}, and its columns are those "
+                f"of version {planned.version}: {error}. Set schemaVersion to choose "
+                "one."
+            ) from error
+
+    def _learn(self, read_as: ReadAs) -> None:
+        """Have the definitions of all versions that there are."""
+        found = self._catalog.subject(read_as.subject)
+        if found.schema_id != read_as.schema_id or (
+            read_as.version not in found.versions
+        ):
+            raise SchemaNotFound(f"{read_as} is deleted; set schemaVersion to go on")
+        for version in found.versions:
+            if version not in self._definitions:
+                text = self._catalog.schema_version(read_as.subject, version)
+                self._definitions[version] = Definition(
+                    text.type, text.definition, text.message
+                )
+        for gone in set(self._definitions) - set(found.versions):
+            del self._definitions[gone]
+
+    def _subject_of(self, topics: Iterable[str]) -> str:
+        subject = None if self._planned is None else self._planned.subject
+        by_topic: dict[str, str | None] = {}
+        for topic in sorted(topics):
+            if topic not in self._bound:
+                # Of a topic that is gone nothing is read; who misses it says so.
+                with suppress(TopicNotFound):
+                    by_topic[topic] = self._catalog.subject_of(topic)
+        if not by_topic and subject is None:
+            raise InvalidRequest(
+                "decode: no topic is there whose subject would say what the values are"
+            )
+        unbound = [topic for topic, bound in by_topic.items() if bound is None]
+        if unbound:
+            raise InvalidRequest(
+                f"decode: {', '.join(unbound)} is bound to no schema subject. Bind it "
+                f"with client.schemas.bind({unbound[0]!r}, subject), or open a "
+                "producer that has a schema"
+            )
+        names = {bound for bound in by_topic.values() if bound is not None}
+        if subject is not None:
+            names.add(subject)
+        if len(names) > 1:
+            said = ", ".join(f"{topic} to {bound}" for topic, bound in by_topic.items())
+            raise InvalidRequest(
+                f"decode: the topics are bound to different subjects ({said}); read "
+                "them one by one"
+            )
+        self._bound.update(by_topic)
+        [found] = names
+        return found
+
+
+def check_columns(names: Iterable[str], options: ValueOptions | None) -> None:
+    """
+    Refuse columns of values that the options do not give.
+
+    Raises:
+        InvalidConfig: They are there by another option only.
+    """
+    names = set(names)
+    if VALUE in names and options is None:
+        raise InvalidConfig("the column value is there with decode=true")
+    has_errors = options is not None and options.on_undecodable is OnUndecodable.NULL
+    if ERROR in names and not has_errors:
+        raise InvalidConfig(
+            "the column _error is there with decode=true and onUndecodable=null"
+        )
+
+
+def to_metadata(read_as: ReadAs) -> dict[str, Any]:
+    """*read_as* as Spark carries it with the column."""
+    return {
+        METADATA: {
+            "subject": read_as.subject,
+            "schema_id": read_as.schema_id,
+            "version": read_as.version,
+        }
+    }
+
+
+def from_metadata(metadata: Mapping[str, Any]) -> ReadAs | None:
+    """What the metadata of the column say; None if the user made the column."""
+    found = metadata.get(METADATA)
+    return None if found is None else ReadAs(**found)

@@ -1,0 +1,317 @@
+"""
+The sink ``danube-http``: rows to a web server, many in one request.
+
+A server that remembers the header ``Idempotency-Key`` takes each request once,
+however often a task is tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pydanube.model.errors import BrokerError, InvalidConfig, InvalidRequest
+from pydanube.model.names import TopicName
+from pydanube.reader.catalog import process_client
+from pydanube.reader.read_option_table import URL_DEFAULT
+from pydanube.sinks import secrets
+from pydanube.sinks.http_bodies import Format, format_named, idempotency_key
+from pydanube.sinks.requests import Requests, summarize
+from pydanube.sinks.retrying import Backoff
+from pydanube.spark.dataframe_columns import arrow_schema
+from pydanube.spark.sink import BatchIdentity
+from pydanube.spark.sink_data_source import SinkDataSource
+from pydanube.spark.sink_options import (
+    APP_ID,
+    BATCH_ID,
+    RETRIES,
+    RETRY_INTERVAL,
+    SinkOption,
+    parse_given,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql.types import StructType
+
+    from pydanube.client.sync import Client
+    from pydanube.spark.sink import BatchKey, TaskKey
+
+log = logging.getLogger(__name__)
+
+METHODS = ("POST", "PUT", "PATCH")
+FORMATS = ("json", "ndjson", "arrow")
+
+OPTIONS = (
+    SinkOption("url", "", "Where the requests go.", is_required=True),
+    SinkOption("method", "POST", "`POST`, `PUT` or `PATCH`."),
+    SinkOption(
+        "format",
+        "json",
+        "What a request has in it: `json`, an array of objects; `ndjson`, an object in "
+        "each line; `arrow`, an Arrow stream.",
+    ),
+    SinkOption(
+        "header.*",
+        "",
+        "A header, such as `header.Authorization`. Its value is never shown.",
+    ),
+    SinkOption("batchRows", "1000", "How many rows a request has at most."),
+    SinkOption(
+        "batchBytes",
+        "1048576",
+        "How large a request becomes at most; a row that is larger goes alone.",
+    ),
+    SinkOption("timeoutS", "30", "How long an answer may take."),
+    RETRIES,
+    RETRY_INTERVAL,
+    SinkOption(
+        "deadLetterTopic",
+        "",
+        "Where rows go that the server does not take; without it the query fails.",
+    ),
+    SinkOption("deadLetterUrl", URL_DEFAULT, "The broker of that topic."),
+    APP_ID,
+    BATCH_ID,
+)
+
+ADDRESS_STATUSES = frozenset({401, 403, 404, 405, 407})
+"""Answers that are about who asks and where: no other rows would be taken either."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpOptions:
+    """A sink, as the user asked for it."""
+
+    url: str = field(repr=False)
+    method: str
+    format: str
+    headers: Mapping[str, str] = field(repr=False)
+    rows_max: int
+    bytes_max: int
+    timeout_s: float
+    backoff: Backoff
+    dead_letter_topic: str | None
+    dead_letter_url: str
+    identity: BatchIdentity
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> HttpOptions:
+        """
+        What *options* ask for.
+
+        Raises:
+            InvalidConfig: An option is unknown, malformed or contradicts another.
+            InvalidName: The dead-letter topic has no proper name.
+        """
+        given = parse_given(options, OPTIONS)
+        url = given.text("url")
+        if not url.startswith(("http://", "https://")):
+            raise InvalidConfig("url: must begin with http:// or https://")
+        headers = given.family("header.")
+        for name, value in headers.items():
+            if not (name + value).isascii() or not value.isprintable():
+                raise InvalidConfig(f"header.{name}: must be of printable ASCII")
+        topic = given.text("deadLetterTopic")
+        if "deadLetterUrl" in given and not topic:
+            raise InvalidConfig("deadLetterUrl: only with deadLetterTopic")
+        return cls(
+            url=url,
+            method=given.choice("method", METHODS, "POST"),
+            format=given.choice("format", FORMATS, "json"),
+            headers=headers,
+            rows_max=given.count("batchRows", 1000),
+            bytes_max=given.count("batchBytes", 1024 * 1024),
+            timeout_s=given.seconds("timeoutS", 30),
+            backoff=Backoff.parse(given),
+            dead_letter_topic=str(TopicName.parse(topic)) if topic else None,
+            dead_letter_url=given.text("deadLetterUrl", URL_DEFAULT),
+            identity=BatchIdentity.parse(given),
+        )
+
+
+class HttpDataSource(SinkDataSource):
+    """``format("danube-http")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "danube-http"
+
+    def sink(self, schema: StructType) -> tuple[HttpSink, BatchIdentity]:
+        options = HttpOptions.parse(dict(self.options))
+        wrong = format_named(options.format).problems(arrow_schema(schema))
+        if wrong:
+            raise InvalidConfig("; ".join(wrong))
+        return HttpSink(options), options.identity
+
+
+def check(options: Mapping[str, str], schema: StructType) -> list[str]:
+    """What would keep rows of *schema* from being written; empty if nothing."""
+    try:
+        wanted = HttpOptions.parse(options)
+        found = format_named(wanted.format).problems(arrow_schema(schema))
+        with Requests(
+            timeout_s=wanted.timeout_s, backoff=Backoff(retries=0)
+        ) as requests:
+            # Whether rows would be taken is only found out with rows.
+            requests.send(
+                "OPTIONS",
+                wanted.url,
+                headers=wanted.headers,
+                is_retryable=lambda _: False,
+            )
+        if wanted.dead_letter_topic is not None:
+            process_client(wanted.dead_letter_url).describe_broker()
+    except BrokerError as error:
+        return [str(error)]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class SentRows:
+    """What one task has sent."""
+
+    row_count: int
+    dead_letter_count: int
+
+
+class HttpSink:
+    """Sends batches to a server."""
+
+    def __init__(
+        self,
+        options: HttpOptions,
+        wait: Callable[[float], None] = time.sleep,
+        connect: Callable[[str], Client] = process_client,
+    ) -> None:
+        self._options = options
+        self._wait = wait
+        self._connect = connect
+
+    def write(self, key: TaskKey, batches: Iterator[pa.RecordBatch]) -> SentRows:
+        """
+        Send *batches*, one request after the other.
+
+        Durability: What the server has answered for is with the server; if this
+            raises, some requests have been answered and others not.
+
+        Ordering: The rows of a partition arrive in their order.
+
+        Bounds: Holds one request and one of Spark's batches.
+
+        Raises:
+            Unavailable: The server cannot be reached, or was busy to the last try.
+            InvalidRequest: It does not take the rows.
+        """
+        options = self._options
+        format = format_named(options.format)  # noqa: A001
+        with Requests(
+            timeout_s=options.timeout_s, backoff=options.backoff, wait=self._wait
+        ) as requests:
+            task = _Task(options, key, format, requests, self._connect)
+            for number, chunk in enumerate(
+                format.chunks(batches, options.rows_max, options.bytes_max)
+            ):
+                task.send(number, chunk)
+        return SentRows(task.row_count, task.dead_letter_count)
+
+    def commit(self, key: BatchKey, outputs: Sequence[SentRows]) -> None:
+        dead = sum(each.dead_letter_count for each in outputs)
+        if dead:
+            count = sum(each.row_count for each in outputs)
+            topic = self._options.dead_letter_topic
+            log.warning(
+                "batch %s: of %d rows %d are dead letters in %s",
+                key,
+                count,
+                dead,
+                topic,
+            )
+
+    def abort(self, key: BatchKey, outputs: Sequence[SentRows]) -> None:
+        count = sum(each.row_count for each in outputs)
+        log.warning("batch %s: %d rows of it are sent, and stay so", key, count)
+
+
+class _Task:
+    """The requests of one task."""
+
+    def __init__(
+        self,
+        options: HttpOptions,
+        key: TaskKey,
+        format: Format,  # noqa: A002
+        requests: Requests,
+        connect: Callable[[str], Client],
+    ) -> None:
+        self.row_count = 0
+        self.dead_letter_count = 0
+        self._options = options
+        self._key = key
+        self._format = format
+        self._requests = requests
+        self._connect = connect
+
+    def send(self, number: int, chunk: pa.Table) -> None:
+        """Send *chunk* as request *number* of its task, in halves if need be."""
+        body = self._format.body(chunk)
+        idempotency = idempotency_key(self._key, number, body)
+        response = self._requests.send(
+            self._options.method,
+            self._options.url,
+            headers={
+                "content-type": self._format.content_type,
+                **self._options.headers,
+                "idempotency-key": idempotency,
+            },
+            content=body,
+        )
+        if response.is_success:
+            self.row_count += chunk.num_rows
+            return
+        is_about_rows = response.is_client_error and (
+            response.status_code not in ADDRESS_STATUSES
+        )
+        if not is_about_rows or self._options.dead_letter_topic is None:
+            where = f"{self._options.method} {secrets.url_origin(self._options.url)}"
+            raise InvalidRequest(self._redacted(f"{where}: {summarize(response)}"))
+        if chunk.num_rows == 1:
+            self._dead_letter(chunk, response, idempotency)
+            return
+        # One row may be to blame for all; it is found by halving.
+        half = chunk.num_rows // 2
+        self.send(number, chunk.slice(0, half))
+        self.send(number, chunk.slice(half))
+
+    def _dead_letter(self, chunk: pa.Table, response: Any, idempotency: str) -> None:
+        topic = self._options.dead_letter_topic
+        assert topic is not None
+        attributes = {
+            "reason": self._redacted(summarize(response)),
+            "status": str(response.status_code),
+            "url": secrets.url_origin(self._options.url),
+            "idempotency_key": idempotency,
+        }
+        batch = pa.record_batch(
+            {
+                "payload": self._format.rows(chunk),
+                "attributes": pa.array(
+                    [list(attributes.items())], pa.map_(pa.string(), pa.string())
+                ),
+            }
+        )
+        client = self._connect(self._options.dead_letter_url)
+        with client.producer(topic, reliable=True) as producer:
+            producer.send_batch(batch)
+        self.row_count += 1
+        self.dead_letter_count += 1
+
+    def _redacted(self, text: str) -> str:
+        """*text* without the values of headers, which some servers send back."""
+        values = [v for v in self._options.headers.values() if len(v) > 3]
+        return secrets.redact(text, [*values, *secrets.in_url(self._options.url)])

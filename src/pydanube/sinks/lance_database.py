@@ -1,0 +1,158 @@
+"""
+A LanceDB database: what is asked of it, and its errors in our words.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydanube.model.errors import (
+    BrokerError,
+    InvalidConfig,
+    InvalidRequest,
+    Unavailable,
+)
+from pydanube.sinks import secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from pydanube.sinks.lance_options import LanceOptions
+
+READ_ROWS = 4096
+
+STAGING_AGE_MAX_S = 7 * 24 * 3600
+"""How long what a killed job has staged may stay, if its query never goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """What one task has written."""
+
+    staging: str
+    row_count: int
+
+
+class Database:
+    """A LanceDB database."""
+
+    def __init__(self, options: LanceOptions) -> None:
+        """
+        Connect.
+
+        Raises:
+            InvalidConfig: LanceDB is not installed.
+            Unavailable: The database cannot be opened.
+        """
+        try:
+            import lancedb  # noqa: PLC0415  # An extra.
+        except ImportError as error:
+            raise InvalidConfig(
+                "danube-lancedb needs LanceDB: pip install 'pydanube[lancedb]'"
+            ) from error
+        self._secrets = [*options.storage.values(), *secrets.in_url(options.uri)]
+        with self.translated_errors():
+            self._database = lancedb.connect(
+                options.uri, storage_options=dict(options.storage) or None
+            )
+
+    def names(self, start: str) -> list[str]:
+        """The tables whose names begin with *start*."""
+        found: list[str] = []
+        token = None
+        with self.translated_errors():
+            while True:
+                page = self._database.list_tables(page_token=token)
+                found += [name for name in page.tables if name.startswith(start)]
+                token = page.page_token
+                if not token:
+                    return found
+
+    def find(self, name: str) -> Any | None:
+        """The table, if there is one."""
+        with self.translated_errors():
+            try:
+                return self._database.open_table(name)
+            except (ValueError, FileNotFoundError) as error:
+                if "not found" in str(error):
+                    return None
+                raise
+
+    def open(self, name: str) -> Any:
+        with self.translated_errors():
+            return self._database.open_table(name)
+
+    def create(
+        self, name: str, schema: pa.Schema, rows: pa.RecordBatchReader | None = None
+    ) -> None:
+        with self.translated_errors():
+            self._database.create_table(name, data=rows, schema=schema)
+
+    def count(self, table: Any, condition: str | None = None) -> int:
+        with self.translated_errors():
+            found: int = table.count_rows(condition)
+            return found
+
+    def read(self, piece: StagedRows, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """
+        What is staged.
+
+        Raises:
+            InvalidRequest: Some of it is missing.
+        """
+        table, count = self.open(piece.staging), 0
+        with self.translated_errors():
+            for batch in table.search().select(columns).to_batches(READ_ROWS):
+                count += batch.num_rows
+                yield batch
+        if count != piece.row_count:
+            raise InvalidRequest(
+                f"{piece.staging} has {count} rows instead of {piece.row_count}"
+            )
+
+    def index(self, table: Any, column: str, kind: str, metric: str) -> None:
+        """Index *column*, unless it is indexed."""
+        from lancedb import index  # noqa: PLC0415  # An extra.
+
+        with self.translated_errors():
+            if not any(column in each.columns for each in table.list_indices()):
+                config = getattr(index, kind)(distance_type=metric)
+                table.create_index(column, config=config)
+
+    def is_expired(self, name: str) -> bool:
+        """Whether nobody has come back for the staging table *name* for long."""
+        table = self.find(name)
+        if table is None:
+            return False
+        with self.translated_errors():
+            made_s: float = table.list_versions()[0]["timestamp"].timestamp()
+        return time.time_ns() / 1e9 - made_s > STAGING_AGE_MAX_S
+
+    def drop(self, name: str) -> None:
+        with self.translated_errors():
+            self._database.drop_table(name, ignore_missing=True)
+
+    @contextmanager
+    def dropped_on_error(self, name: str) -> Iterator[None]:
+        """Drop the table *name* if what is done inside fails."""
+        try:
+            yield
+        except BaseException:
+            with suppress(BrokerError):
+                self.drop(name)
+            raise
+
+    @contextmanager
+    def translated_errors(self) -> Iterator[None]:
+        """LanceDB's errors in our words, without secrets."""
+        try:
+            yield
+        except (OSError, RuntimeError, ValueError) as error:
+            said = secrets.redact(" ".join(str(error).split()), self._secrets)
+            kind = InvalidRequest if isinstance(error, ValueError) else Unavailable
+            raise kind(f"LanceDB: {said}") from None

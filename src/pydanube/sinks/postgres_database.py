@@ -1,0 +1,182 @@
+"""
+A connection to PostgreSQL: what is asked of it, and its errors in our words.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from pydanube.model.errors import (
+    BrokerError,
+    InvalidConfig,
+    InvalidRequest,
+    Unavailable,
+)
+from pydanube.sinks import postgres_sql, secrets
+from pydanube.sinks.postgres_sql import Column, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from pydanube.sinks.postgres_sql import Plan, TableName
+
+CONNECT_TIMEOUT_S = 10
+LOCK_TIMEOUT = "1s"
+"""How long tidying up waits for an attempt that has not noticed its end yet."""
+
+# Classes of SQLSTATE after which the same work may succeed: lost connections, no
+# resources, the server is stopping, deadlocks and the like.
+_RETRYABLE_STATES = ("08", "53", "57P", "40")
+_BUSY = ("starting up", "shutting down", "in recovery", "too many clients", "slots are")
+_IO = 10
+
+
+def connect(uri: str) -> Database:
+    """
+    A connection to the database at *uri*.
+
+    Raises:
+        Unavailable: Nobody answers there.
+        InvalidRequest: The server does not let us in.
+        InvalidConfig: The driver is not installed.
+    """
+    try:
+        from adbc_driver_postgresql import dbapi  # noqa: PLC0415  # An extra.
+    except ImportError as error:
+        raise InvalidConfig(
+            "danube-postgres needs its driver: pip install 'pydanube[postgres]'"
+        ) from error
+    with _translated_errors(uri):
+        return Database(dbapi.connect(_with_connect_timeout(uri)), uri)
+
+
+@contextmanager
+def open_connection(uri: str) -> Iterator[Database]:
+    """A connection that is closed at the end."""
+    database = connect(uri)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+class Database:
+    """One connection; what is done outside of ``transaction`` is rolled back."""
+
+    def __init__(self, connection: Any, uri: str) -> None:
+        self._connection = connection
+        self._uri = uri
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit what is done inside, or nothing of it."""
+        try:
+            yield
+            with _translated_errors(self._uri):
+                self._connection.commit()
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        """Return the rows of the query *statement*."""
+        with _translated_errors(self._uri), self._connection.cursor() as cursor:
+            cursor.execute(statement)
+            found: list[tuple[Any, ...]] = cursor.fetchall()
+            return found
+
+    def execute(self, statement: str) -> None:
+        with _translated_errors(self._uri), self._connection.cursor() as cursor:
+            cursor.execute(statement)
+
+    def create_table(self, statement: str, creates: TableName) -> None:
+        """
+        Run a statement that *creates* a table, unless the table is there.
+
+        Two that create the same one at once would get in each other's way, even with
+        IF NOT EXISTS.
+        """
+        name = postgres_sql.literal(str(creates))
+        if self.query(f"SELECT to_regclass({name}) IS NULL") == [(True,)]:
+            self.execute(f"SELECT pg_advisory_xact_lock(hashtext({name}))")
+            self.execute(statement)
+
+    def copy(self, table: TableName, batch: pa.RecordBatch) -> None:
+        """Add the rows of *batch* to *table*, which has their very types."""
+        with _translated_errors(self._uri), self._connection.cursor() as cursor:
+            cursor.adbc_ingest(
+                table.name, batch, mode="append", db_schema_name=table.schema
+            )
+
+    def describe(self, table: TableName) -> Target | None:
+        """What *table* is like, if it is there."""
+        columns = self.query(postgres_sql.describe_columns(table))
+        if not columns:
+            return None
+        unique = self.query(postgres_sql.describe_unique(table))
+        return Target(
+            tuple(Column(*row) for row in columns),
+            postgres_sql.unique_columns((index, name) for index, name in unique),
+        )
+
+    def cast_problems(self, plan: Plan, name: str, to: str) -> list[str]:
+        """Why values of the column *name* cannot become *to*, if so."""
+        kind = plan.schema.field(name).type
+        try:
+            self.query(postgres_sql.try_cast(kind, to))
+        except InvalidRequest:
+            self._roll_back()
+            has = postgres_sql.column_type(kind)
+            return [f"the column {name!r} is {has} and cannot become {to}"]
+        return []
+
+    def drop(self, tables: Sequence[TableName]) -> None:
+        """Drop *tables*, unless somebody is still at one of them."""
+        with self.transaction():
+            self.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
+            for table in tables:
+                self.execute(f"DROP TABLE IF EXISTS {table}")
+
+    def close(self) -> None:
+        with suppress(Exception):  # It may be broken already.
+            self._connection.close()
+
+    def _roll_back(self) -> None:
+        with suppress(Exception):
+            self._connection.rollback()
+
+
+@contextmanager
+def _translated_errors(uri: str) -> Iterator[None]:
+    from adbc_driver_manager import Error  # noqa: PLC0415  # An extra.
+
+    try:
+        yield
+    except Error as error:
+        raise translate(error, uri) from None
+
+
+def translate(error: Any, uri: str) -> BrokerError:
+    """The driver's *error* in our words, without the secrets of *uri*."""
+    text, _, _ = str(error).partition("\n\nQuery was:")
+    said = secrets.redact(" ".join(text.split()), secrets.in_url(uri))
+    state = error.sqlstate or ""
+    # What goes wrong while connecting has no SQLSTATE.
+    is_broken = int(error.status_code) == _IO and not state and "FATAL" not in said
+    is_busy = any(reason in said for reason in _BUSY)
+    if is_broken or is_busy or state.startswith(_RETRYABLE_STATES):
+        return Unavailable(f"PostgreSQL: {said}")
+    return InvalidRequest(f"PostgreSQL: {said}")
+
+
+def _with_connect_timeout(uri: str) -> str:
+    """*uri* with a bound on how long connecting takes, unless it has one."""
+    if "connect_timeout" in uri:
+        return uri
+    if "://" not in uri:
+        return f"{uri} connect_timeout={CONNECT_TIMEOUT_S}"
+    joint = "&" if "?" in uri else "?"
+    return f"{uri}{joint}connect_timeout={CONNECT_TIMEOUT_S}"

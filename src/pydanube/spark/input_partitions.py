@@ -1,0 +1,70 @@
+"""What Spark's tasks get: a scan of one topic, and how to decode its messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from pydanube.reader.decoding import VALUE
+from pydanube.reader.scan_reader import DECODED_COLUMNS, read_scan
+from pydanube.reader.subjects import Values, check_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from pydanube.reader.catalog import Catalog
+    from pydanube.reader.decoding import Decoding
+    from pydanube.reader.filters import Condition
+    from pydanube.reader.offsets import ReadAs
+    from pydanube.reader.read_options import ReadOptions
+    from pydanube.reader.scans import Scan
+
+
+class ScanPartition(InputPartition):  # type: ignore[misc]
+    """One Spark partition: a scan of one topic, and how to decode its messages."""
+
+    def __init__(self, scan: Scan, decoding: Decoding | None = None) -> None:
+        super().__init__(scan)
+        self.scan = scan
+        self.decoding = decoding
+
+
+def read_partition(
+    partition: InputPartition,
+    options: ReadOptions,
+    schema: pa.Schema,
+    catalog: Catalog,
+    conditions: Sequence[Condition] = (),
+) -> Iterator[pa.RecordBatch]:
+    """The messages of *partition* that meet all *conditions*; see ``read_scan``."""
+    # Spark makes up a partition of None where there are none to read.
+    if not isinstance(partition, ScanPartition):
+        return iter(())
+    return read_scan(
+        partition.scan,
+        schema,
+        catalog,
+        fail_on_data_loss=options.fail_on_data_loss,
+        decoding=partition.decoding,
+        conditions=conditions,
+    )
+
+
+def values_of(
+    options: ReadOptions, schema: pa.Schema, catalog: Catalog, planned: ReadAs | None
+) -> Values | None:
+    """
+    How the query reads values; None if it reads none.
+
+    Raises:
+        InvalidConfig: It has columns of values that the options do not give.
+    """
+    check_columns(schema.names, options.values)
+    if options.values is None or not set(schema.names).intersection(DECODED_COLUMNS):
+        return None
+    at = schema.get_field_index(VALUE)
+    value_type = None if at < 0 else schema.field(at).type
+    return Values(options.values, catalog, value_type, planned)

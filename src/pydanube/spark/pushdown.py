@@ -1,0 +1,71 @@
+"""
+Filter pushdown: Spark's filters as conditions that a scan evaluates.
+
+Spark offers a batch source the conditions of its query one by one.  Those on the
+columns in ``filters.COLUMNS`` are evaluated by the scan, all others by Spark.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import datasource as spark
+
+from pydanube.reader.filters import COLUMNS, EPOCH, MICROSECOND, Condition
+
+_TESTS: dict[type, str] = {
+    spark.EqualTo: "=",
+    spark.LessThan: "<",
+    spark.LessThanOrEqual: "<=",
+    spark.GreaterThan: ">",
+    spark.GreaterThanOrEqual: ">=",
+    spark.In: "in",
+    spark.IsNull: "is null",
+    spark.StringStartsWith: "starts",
+    spark.StringEndsWith: "ends",
+    spark.StringContains: "contains",
+}
+_NEEDS_VALUE = {"=", "<", "<=", ">", ">=", "starts", "ends", "contains"}
+_OF_TEXT = {"starts", "ends", "contains"}
+
+
+def condition_of(filter_: Any) -> Condition | None:
+    """What Spark's *filter_* means; None if it is not for us to carry out."""
+    is_negated = isinstance(filter_, spark.Not)
+    inner = filter_.child if is_negated else filter_
+    if isinstance(inner, spark.IsNotNull):
+        inner, is_negated = spark.IsNull(inner.attribute), not is_negated
+    test = _TESTS.get(type(inner))
+    if test is None or len(inner.attribute) != 1 or inner.attribute[0] not in COLUMNS:
+        return None
+    [column] = inner.attribute
+    if test == "is null":
+        return Condition(column, test, None, is_negated)
+    if test in _OF_TEXT and column not in ("topic", "key"):
+        return None
+    if test == "in":
+        values = [_value(column, each) for each in inner.value if each is not None]
+        if None in values:
+            return None
+        has_null = len(values) < len(inner.value)
+        return Condition(column, test, (*values, *[None] * has_null), is_negated)
+    value = _value(column, inner.value)
+    return None if value is None else Condition(column, test, value, is_negated)
+
+
+def _value(column: str, value: Any) -> Any:
+    """*value* as the column is stored; None if it is not of its type."""
+    match column, value:
+        case "topic", str():
+            return value
+        case (("partition" | "offset"), int()) if not isinstance(value, bool):
+            return value if abs(value) < 2**63 else None
+        case "publish_time", datetime() if value.utcoffset() is not None:
+            return (value - EPOCH) // MICROSECOND
+        case "key", bytes() | bytearray():
+            return bytes(value)
+        case "key", str():
+            # Where keys are asked for as text, Spark compares their UTF-8.
+            return value.encode("utf-8", "surrogatepass")
+    return None

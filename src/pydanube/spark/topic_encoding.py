@@ -1,0 +1,133 @@
+"""
+What a row's value becomes in each topic: the payload, and which schema it names.
+
+A topic that is bound to a subject says how values are written, and with which version;
+for any other they are JSON.  Asked once for each topic of a task.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pydanube.model.errors import BrokerError, InvalidRequest, TopicNotFound
+from pydanube.model.schemas import SchemaReference
+from pydanube.reader.decoding import Definition
+from pydanube.spark.message_rows import PAYLOAD, VALUE, base_name
+from pydanube.spark.write_options import Encode
+
+if TYPE_CHECKING:
+    from pydanube.client.sync import Client
+    from pydanube.schemas.column_encoding import ColumnEncoder
+    from pydanube.spark.write_options import WriteOptions
+
+
+@dataclass(frozen=True, slots=True)
+class TopicEncoding:
+    """How messages of one topic are written."""
+
+    reference: SchemaReference | None
+    """What they name as their schema."""
+    encode: ColumnEncoder | None
+    """None where rows have payloads already."""
+
+    def messages(self, rows: pa.RecordBatch, topic: str) -> pa.RecordBatch:
+        """
+        *rows* as messages, with their payloads.
+
+        Raises:
+            InvalidPayload: A value does not keep to the schema.
+        """
+        if self.encode is None:
+            return rows
+        at = rows.schema.get_field_index(VALUE)
+        try:
+            payloads = self.encode(rows.column(at))
+        except BrokerError as error:
+            raise type(error)(f"{topic}: {error}") from error
+        return rows.set_column(at, pa.field(PAYLOAD, pa.binary()), payloads)
+
+
+class Encodings:
+    """The encodings of all topics that one task writes."""
+
+    def __init__(
+        self, client: Client, options: WriteOptions, value_type: pa.DataType | None
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._value_type = value_type
+        """None where rows have payloads already."""
+        self._known: dict[str, TopicEncoding] = {}
+
+    def of(self, topic: str) -> TopicEncoding:
+        """
+        How messages of *topic* are written.
+
+        Raises:
+            InvalidRequest: The column ``value`` is not what the topic's schema says.
+            SchemaNotFound: The subject does not have the version that is wanted.
+            TopicNotFound: There is no such topic.
+        """
+        base = base_name(topic)
+        if base not in self._known:
+            self._known[base] = self._find(base, topic)
+        return self._known[base]
+
+    def _find(self, base: str, topic: str) -> TopicEncoding:
+        bound = None
+        if self._options.encode is Encode.AUTO:
+            bound = self._client.schemas.topic_schema(topic)
+        has = self._value_type
+        if bound is None:
+            encode = None if has is None else _encoder(None, has)
+            return TopicEncoding(None, encode)
+        wanted = self._options.version or bound.version
+        found = (
+            self._client.schemas.latest(bound.subject)
+            if wanted is None
+            else self._client.schemas.get(bound.subject, wanted)
+        )
+        reference = SchemaReference(subject=found.subject, version=found.version)
+        if has is None:
+            return TopicEncoding(reference, None)
+        definition = Definition(found.type, found.definition, found.message)
+        try:
+            return TopicEncoding(reference, _encoder(definition, has))
+        except InvalidRequest as error:
+            raise type(error)(
+                f"{base} takes version {found.version} of {found.subject}: {error}"
+            ) from error
+
+
+def require_topic(client: Client, topic: str) -> None:
+    """
+    Refuse a topic that cannot be written to.
+
+    Raises:
+        TopicNotFound: There is none.
+        InvalidRequest: It does not store its messages.
+    """
+    partitions = client.partitions(topic)
+    if not partitions:
+        raise TopicNotFound(
+            f"no such topic: {topic}; create it first, for example with "
+            f"'danube topics create {topic}'"
+        )
+    if not client.describe_topic(partitions[0]).policy.is_reliable:
+        raise InvalidRequest(
+            f"{topic} is non-reliable: it does not store its messages, so Spark cannot "
+            "promise that they arrive; write to a reliable topic"
+        )
+
+
+@lru_cache(maxsize=256)
+def _encoder(definition: Definition | None, has: Any) -> ColumnEncoder:
+    # Whoever writes payloads needs none of the schema languages.
+    from pydanube.schemas.column_encoding import column_encoder  # noqa: PLC0415
+
+    schema = None if definition is None else definition.parse()
+    return column_encoder(schema, has)

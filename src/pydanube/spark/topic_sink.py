@@ -1,0 +1,238 @@
+"""
+Topics as a sink: what Spark's tasks write, and what the driver then commits.
+
+Exactly once, by default: the tasks of a batch stage their messages at the broker,
+where nobody sees them, and the commit publishes all of them, or none.  The broker
+remembers the last batch of each query, so one that Spark runs again, after a crash of
+the driver, of an executor or of the broker, changes nothing.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pydanube.model.errors import BrokerError, InvalidConfig
+from pydanube.reader.catalog import process_client
+from pydanube.spark.dataframe_columns import arrow_schema
+from pydanube.spark.message_rows import VALUE, check_columns, split_by_topic
+from pydanube.spark.sink_data_source import SinkDataSource
+from pydanube.spark.topic_encoding import Encodings, require_topic
+from pydanube.spark.write_options import Delivery, WriteOptions, parse_write_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql.datasource import DataSourceArrowWriter
+    from pyspark.sql.types import StructType
+
+    from pydanube.client.sync import Client, Staging
+    from pydanube.model.schemas import SchemaReference
+    from pydanube.model.staging import StagedPart
+    from pydanube.spark.sink import BatchIdentity, BatchKey, Sink, TaskKey
+    from pydanube.spark.topic_encoding import TopicEncoding
+
+GATHERED_BYTES = 4 * 1024 * 1024
+"""So much of a topic is sent at once, where nothing is staged."""
+
+
+def check(options: Mapping[str, str], schema: StructType) -> list[str]:
+    """
+    What would keep rows of *schema* from being written; empty if nothing.
+
+    Where all rows are for one topic, the broker is asked what it is like.
+    """
+    try:
+        parsed = parse_write_options(options)
+        columns = arrow_schema(schema)
+        found = check_columns(columns, parsed)
+        if not found and parsed.topic is not None:
+            check_topic(process_client(parsed.url), parsed, columns)
+    except BrokerError as error:
+        return [str(error)]
+    return found
+
+
+def check_topic(client: Client, options: WriteOptions, columns: pa.Schema) -> None:
+    """
+    Refuse what the topic of all rows does not take.
+
+    Raises:
+        TopicNotFound: There is none.
+        InvalidRequest: It stores no messages, or the column ``value`` is not what its
+            schema says.
+        SchemaNotFound: Its subject does not have the version that is wanted.
+    """
+    assert options.topic is not None
+    require_topic(client, options.topic)
+    Encodings(client, options, _value_type(columns)).of(options.topic)
+
+
+class DanubeSink(SinkDataSource):
+    """Topics of a Danube broker as a sink."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "danube"
+
+    def sink(self, schema: StructType) -> tuple[Sink, BatchIdentity]:
+        options = parse_write_options(dict(self.options))
+        found = check_columns(arrow_schema(schema), options)
+        if found:
+            raise InvalidConfig("; ".join(found))
+        return TopicSink(options), options.identity
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """A batch is planned once, so the broker is asked already then."""
+        made = super().writer(schema, overwrite)
+        options = parse_write_options(dict(self.options))
+        if options.topic is not None:
+            check_topic(process_client(options.url), options, arrow_schema(schema))
+        return made
+
+    def overwriting(self, sink: Sink) -> Sink:
+        """Not of topics."""
+        raise InvalidConfig(
+            "a topic is a log: messages are added to it and never replaced. Use "
+            'mode("append"), for a stream outputMode("append") or "update"; to '
+            "begin anew, write to a new topic"
+        )
+
+
+class TopicSink:
+    """Writes messages to topics; see ``spark.sink.Sink``."""
+
+    def __init__(
+        self,
+        options: WriteOptions,
+        connect: Callable[[str], Client] = process_client,
+    ) -> None:
+        self._options = options
+        self._connect = connect
+
+    def write(
+        self, key: TaskKey, batches: Iterator[pa.RecordBatch]
+    ) -> StagedPart | None:
+        """
+        Stage or publish the rows of one task.
+
+        Durability: What is staged is on the broker's disk, and seen by nobody; what
+            is published is as safe as its topic promises.
+
+        Raises:
+            BrokerError: Why a message cannot be written.
+        """
+        client = self._connect(self._options.url)
+        if self._options.delivery is Delivery.AT_LEAST_ONCE:
+            self._publish(client, batches)
+            return None
+        return self._stage(client, key, batches)
+
+    def commit(self, key: BatchKey, outputs: Sequence[StagedPart]) -> None:
+        """
+        Publish what the tasks of a batch have staged: all of it, and once.
+
+        Durability: On return every message is on disk in its topic.
+
+        Raises:
+            BrokerError: It may be published or not; committing again is safe.
+        """
+        self._staging(key).commit(outputs)
+
+    def abort(self, key: BatchKey, outputs: Sequence[StagedPart]) -> None:
+        """Drop what is staged; the same batch may be staged again."""
+        if self._options.delivery is Delivery.EXACTLY_ONCE:
+            self._staging(key).abort()
+
+    def _staging(self, key: BatchKey) -> Staging:
+        client = self._connect(self._options.url)
+        return client.staging(key.app, key.number)
+
+    def _stage(
+        self, client: Client, key: TaskKey, batches: Iterator[pa.RecordBatch]
+    ) -> StagedPart | None:
+        staging = self._staging(key.batch)
+        if staging.is_committed():
+            # Spark runs the batch again because it does not know that.
+            return None
+        part = staging.part(f"{key.partition}-{key.attempt}")
+        try:
+            for topic, messages, encoding in self._messages(client, batches):
+                part.write(topic, messages, schema=encoding.reference)
+            return part.finish()
+        except BaseException:
+            part.abort()
+            raise
+
+    def _publish(self, client: Client, batches: Iterator[pa.RecordBatch]) -> None:
+        with ExitStack() as producers:
+            outlets: dict[str, _Outlet] = {}
+            for topic, messages, encoding in self._messages(client, batches):
+                if topic not in outlets:
+                    require_topic(client, topic)
+                    outlets[topic] = _Outlet(
+                        client, topic, encoding.reference, producers
+                    )
+                outlets[topic].add(messages)
+            for outlet in outlets.values():
+                outlet.send()
+
+    def _messages(
+        self, client: Client, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[str, pa.RecordBatch, TopicEncoding]]:
+        """The rows of *batches* as messages, with their topic and its encoding."""
+        encodings: Encodings | None = None
+        for batch in batches:
+            if encodings is None:
+                value_type = _value_type(batch.schema)
+                encodings = Encodings(client, self._options, value_type)
+            for topic, rows in split_by_topic(batch, self._options.topic):
+                encoding = encodings.of(topic)
+                yield topic, encoding.messages(rows, topic), encoding
+
+
+class _Outlet:
+    """The producer of one topic, and what is gathered for it."""
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        reference: SchemaReference | None,
+        producers: ExitStack,
+    ) -> None:
+        self._send: Callable[[pa.Table], Any]
+        if reference is None:
+            producer = producers.enter_context(client.producer(topic))
+            self._send = producer.send_batch
+        else:
+            typed = producers.enter_context(
+                client.producer(
+                    topic,
+                    subject=reference.subject,
+                    schema_version=reference.version,
+                )
+            )
+            self._send = typed.send_encoded
+        self._gathered: list[pa.RecordBatch] = []
+        self._byte_count = 0
+
+    def add(self, messages: pa.RecordBatch) -> None:
+        """Send *messages*, some time."""
+        self._gathered.append(messages)
+        self._byte_count += messages.nbytes
+        if self._byte_count >= GATHERED_BYTES:
+            self.send()
+
+    def send(self) -> None:
+        """Send what is gathered, and wait until it is acknowledged."""
+        if self._gathered:
+            self._send(pa.Table.from_batches(self._gathered))
+        self._gathered, self._byte_count = [], 0
+
+
+def _value_type(columns: pa.Schema) -> pa.DataType | None:
+    at = columns.get_field_index(VALUE)
+    return None if at < 0 else columns.field(at).type

@@ -1,0 +1,261 @@
+"""
+Rows to Parquet files in a table's storage, in a task.
+
+The files have names that nothing else has, and nobody knows of them until the driver
+adds them to the table: a task that fails leaves nothing that counts.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the name.
+
+from pydanube.model.errors import InvalidRequest
+from pydanube.reader.spark_types import fitter
+from pydanube.tables.partitioning import PartitionValues, split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+PREFIX = "danube-"
+"""What the names of all files begin with that are written here."""
+
+COMPRESSION = "zstd"
+COMPRESSION_LEVEL = 1
+ROW_GROUP_BYTES = 16 * 1024 * 1024
+"""About how much, before compression, makes a row group."""
+WAITING_BYTES_MAX = 64 * 1024 * 1024
+"""How much may wait for its row group to fill, in all files of a task together."""
+OPEN_FILES_MAX = 64
+"""How many partitions of a table a task writes to at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """A Parquet file that is complete; travels from a task to the driver."""
+
+    path: str
+    """As the table's log names it."""
+    byte_count: int
+    row_count: int
+    partition: PartitionValues = ()
+    details: Any = None
+    """What the table's commit wants to know besides."""
+
+
+class TableLocation(Protocol):
+    """Where the files of one table are, as a task sees it; travels by pickle."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a file."""
+        ...
+
+    def keys(self, batch: pa.RecordBatch) -> list[Any]:
+        """What the rows are partitioned by: an array for each field."""
+        ...
+
+    def create(self, name: str) -> tuple[str, Any]:
+        """The path of a new file called *name*, and where its bytes go."""
+        ...
+
+    def describe(
+        self, path: str, partition: PartitionValues, metadata: Any
+    ) -> DataFile:
+        """The file at *path*, now that it is complete."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Remove a file, if it is there."""
+        ...
+
+
+def write_files(
+    location: TableLocation,
+    batches: Iterable[pa.RecordBatch],
+    name: str,
+    *,
+    file_bytes_max: int,
+) -> list[DataFile]:
+    """
+    *batches* as files whose names begin with *name*, after the prefix of all.
+
+    Durability: As the storage has it: an object store has the files when this
+        returns, a local file system when it comes to it.
+    Bounds: WAITING_BYTES_MAX wait in memory; a file ends near *file_bytes_max*.
+    Cancellation: If anything is raised, no file is left behind.
+    """
+    writer = FileWriter(location, name, file_bytes_max=file_bytes_max)
+    try:
+        for batch in batches:
+            writer.write(batch)
+        return writer.finish()
+    except BaseException:
+        writer.abort()
+        raise
+
+
+class FileWriter:
+    """Writes rows to one file after the other for each partition of a table."""
+
+    def __init__(
+        self,
+        location: TableLocation,
+        name: str,
+        *,
+        file_bytes_max: int,
+        row_group_bytes: int = ROW_GROUP_BYTES,
+        waiting_bytes_max: int = WAITING_BYTES_MAX,
+        open_files_max: int = OPEN_FILES_MAX,
+        unique: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        self._location = location
+        self._name = name
+        self._file_bytes_max = file_bytes_max
+        self._row_group_bytes = row_group_bytes
+        self._waiting_bytes_max = waiting_bytes_max
+        self._open_files_max = open_files_max
+        self._unique = unique
+        self._open: dict[PartitionValues, _OpenFile] = {}
+        self._done: list[DataFile] = []
+        self._created: list[str] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """
+        Take *batch*, whose columns are those of the files in any order.
+
+        Raises:
+            InvalidRequest: A column that may not be null is, or cannot be cast.
+        """
+        batch = conform(batch, self._location.schema)
+        for values, piece in split(batch, self._location.keys(batch)):
+            file = self._open.get(values)
+            if file is None:
+                file = self._create(values)
+            file.add(piece)
+            if file.waiting_bytes >= self._row_group_bytes:
+                file.flush()
+            if file.byte_count >= self._file_bytes_max:
+                self._close(values)
+        while self._waiting_bytes > self._waiting_bytes_max:
+            max(self._open.values(), key=lambda each: each.waiting_bytes).flush()
+
+    @property
+    def _waiting_bytes(self) -> int:
+        return sum(each.waiting_bytes for each in self._open.values())
+
+    def finish(self) -> list[DataFile]:
+        """Complete all files, and say which there are."""
+        for values in list(self._open):
+            self._close(values)
+        return self._done
+
+    def abort(self) -> None:
+        """Remove whatever was written."""
+        for file in self._open.values():
+            file.abandon()
+        self._open.clear()
+        for path in self._created:
+            self._location.delete(path)
+
+    def _create(self, values: PartitionValues) -> _OpenFile:
+        if len(self._open) >= self._open_files_max:
+            self._close(max(self._open, key=lambda each: self._open[each].byte_count))
+        path, sink = self._location.create(
+            f"{PREFIX}{self._name}-{self._unique()}.parquet"
+        )
+        self._created.append(path)
+        file = self._open[values] = _OpenFile(path, sink, self._location.schema)
+        return file
+
+    def _close(self, values: PartitionValues) -> None:
+        file = self._open.pop(values)
+        metadata = file.close()
+        self._done.append(self._location.describe(file.path, values, metadata))
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    path: str
+    sink: Any
+    schema: pa.Schema
+    waiting: list[pa.RecordBatch] = field(default_factory=list)
+    waiting_bytes: int = 0
+    writer: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.writer = pq.ParquetWriter(
+            self.sink,
+            self.schema,
+            compression=COMPRESSION,
+            compression_level=COMPRESSION_LEVEL,
+            store_decimal_as_integer=True,
+        )
+
+    @property
+    def byte_count(self) -> int:
+        """About how large the file is; what waits shrinks when it is written."""
+        return int(self.sink.tell())
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.waiting.append(batch)
+        self.waiting_bytes += batch.get_total_buffer_size()
+
+    def flush(self) -> None:
+        if not self.waiting:
+            return
+        table = pa.Table.from_batches(self.waiting, self.schema)
+        self.writer.write_table(table, row_group_size=max(1, table.num_rows))
+        self.waiting, self.waiting_bytes = [], 0
+
+    def close(self) -> Any:
+        self.flush()
+        self.writer.close()
+        self.sink.close()
+        return self.writer.writer.metadata
+
+    def abandon(self) -> None:
+        self.waiting = []
+        self.writer.close()
+        self.sink.close()
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """
+    *batch* with exactly the columns of *schema*, by name; what it lacks is null.
+
+    Raises:
+        InvalidRequest: A column that may not be null is, or cannot be cast.
+    """
+    columns = []
+    for wanted in schema:
+        at = batch.schema.get_field_index(wanted.name)
+        if at < 0:
+            column = pa.nulls(batch.num_rows, wanted.type)
+        else:
+            column = batch.column(at)
+            if not column.type.equals(wanted.type):
+                column = _cast(column, wanted)
+        if not wanted.nullable and column.null_count:
+            raise InvalidRequest(
+                f"the column {wanted.name} has {column.null_count} nulls, and the "
+                "table takes none"
+            )
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cast(column: Any, wanted: Any) -> Any:
+    """*column* as the type of *wanted*, which may have more fields inside."""
+    try:
+        if not types.is_nested(wanted.type):
+            return column.cast(wanted.type)
+        fit = fitter(column.type, wanted.type, may_lack=True, path=wanted.name)
+        return fit(column)
+    except pa.ArrowException as error:
+        raise InvalidRequest(f"the column {wanted.name}: {error}") from error

@@ -1,0 +1,174 @@
+"""
+Which columns the table of a topic has, and how messages become its rows.
+
+A typed table has the fields of the topic's values as columns, and what surrounds a
+value under names with an underscore.  A raw table has what a segment has.  Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the name.
+
+from pydanube.model.errors import InvalidRequest
+from pydanube.reader.decoding import ERROR, VALUE
+from pydanube.reader.scan_reader import SCHEMA
+from pydanube.wire import segment_format
+
+
+class Shape(Enum):
+    """What a table of a topic is made of."""
+
+    TYPED = "typed"
+    """The values of messages, by the topic's schema."""
+    RAW = "raw"
+    """Messages as they are."""
+    ZERO_COPY = "zero-copy"
+    """The topic's own segments."""
+
+
+class Undecodable(Enum):
+    """What becomes of a message that has no value."""
+
+    FAIL = "fail"
+    NULL = "null"
+    DEAD_LETTER = "dead-letter"
+
+
+PARTITION = "partition"
+PAYLOAD = "payload"
+
+_AROUND = (
+    PARTITION,
+    "offset",
+    "publish_time",
+    "key",
+    "attributes",
+    "producer",
+    "schema_version",
+)
+"""What a typed table says of a message besides its value."""
+
+RAW_COLUMNS = tuple(segment_format.SCHEMA.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """How the messages of a topic become rows."""
+
+    shape: Shape
+    is_partitioned: bool
+    """Whether the topic has partitions: then the table says which."""
+    value_type: Any = None
+    """Of the values, as Spark would have it, in a typed table."""
+    undecodable: Undecodable = Undecodable.FAIL
+
+    def read_schema(self) -> pa.Schema:
+        """What is to be read of each message."""
+        names = self._around()
+        if self.shape is Shape.TYPED and self.undecodable is not Undecodable.FAIL:
+            names = list(dict.fromkeys([*names, *self._dead_names()]))
+        fields = [SCHEMA.field(name) for name in names]
+        if self.shape is Shape.TYPED:
+            fields.append(pa.field(VALUE, self.value_type))
+            if self.undecodable is not Undecodable.FAIL:
+                fields.append(pa.field(ERROR, pa.string()))
+        return pa.schema(fields)
+
+    def table_schema(self) -> pa.Schema:
+        """
+        The columns of the table.
+
+        Raises:
+            InvalidRequest: A field of the values has the name of another column.
+        """
+        if self.shape is not Shape.TYPED:
+            return pa.schema([SCHEMA.field(name) for name in self._around()])
+        fields = [
+            pa.field(f"_{name}", SCHEMA.field(name).type) for name in self._around()
+        ]
+        if self.undecodable is Undecodable.NULL:
+            fields += [
+                pa.field(ERROR, pa.string()),
+                pa.field(f"_{PAYLOAD}", pa.binary()),
+            ]
+        names = {field.name.lower() for field in fields}
+        for field in self._value_fields():
+            if field.name.lower() in names:
+                raise InvalidRequest(
+                    f"the values have a field {field.name!r}, and so has the table for "
+                    "something else; export it with --raw"
+                )
+            names.add(field.name.lower())
+        return pa.schema([*self._value_fields(), *fields])
+
+    def dead_schema(self) -> pa.Schema:
+        """The columns of the table for messages that have no value."""
+        return pa.schema(
+            [
+                *(SCHEMA.field(name) for name in self._dead_names()),
+                pa.field("error", pa.string()),
+            ]
+        )
+
+    def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """What was read, as rows of the table."""
+        if self.shape is not Shape.TYPED:
+            return batch
+        columns: dict[str, Any] = {
+            f"_{name}": batch.column(name) for name in self._around()
+        }
+        if self.undecodable is Undecodable.NULL:
+            errors = batch.column(ERROR)
+            columns[ERROR] = errors
+            # Nothing is lost of a message that could not be read.
+            columns[f"_{PAYLOAD}"] = pc.if_else(
+                errors.is_valid(), batch.column(PAYLOAD), pa.scalar(None, pa.binary())
+            )
+        value = batch.column(VALUE)
+        if types.is_struct(self.value_type):
+            columns.update(zip(_names(value), value.flatten(), strict=True))
+        else:
+            columns[VALUE] = value
+        schema = self.table_schema()
+        return pa.RecordBatch.from_arrays(
+            [columns[name] for name in schema.names], schema=schema
+        )
+
+    def parted(
+        self, batch: pa.RecordBatch
+    ) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+        """What was read as rows of the table, and rows of the one for dead letters."""
+        if self.undecodable is not Undecodable.DEAD_LETTER:
+            return self.rows(batch), None
+        errors = batch.column(ERROR)
+        if errors.null_count == batch.num_rows:
+            return self.rows(batch), None
+        schema = self.dead_schema()
+        bad = batch.filter(errors.is_valid())
+        dead = [bad.column(ERROR if name == "error" else name) for name in schema.names]
+        return (
+            self.rows(batch.filter(errors.is_null())),
+            pa.RecordBatch.from_arrays(dead, schema=schema),
+        )
+
+    def _around(self) -> list[str]:
+        names = _AROUND if self.shape is Shape.TYPED else (PARTITION, *RAW_COLUMNS)
+        return [name for name in names if name != PARTITION or self.is_partitioned]
+
+    def _dead_names(self) -> list[str]:
+        return [PARTITION, *RAW_COLUMNS] if self.is_partitioned else list(RAW_COLUMNS)
+
+    def _value_fields(self) -> list[Any]:
+        if types.is_struct(self.value_type):
+            return list(self.value_type)
+        return [pa.field(VALUE, self.value_type)]
+
+
+def _names(value: Any) -> list[str]:
+    return [field.name for field in value.type]

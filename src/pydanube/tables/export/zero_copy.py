@@ -1,0 +1,235 @@
+"""
+A topic's history that is a table: its segments, registered and not copied.
+
+A hold on the topic keeps retention and compaction from the segments first; then each
+one that is sealed becomes a data file of an Iceberg table, where it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pydanube.model.errors import Conflict, InvalidRequest, TopicNotFound
+from pydanube.reader.bounds import split_name
+from pydanube.reader.catalog import Catalog, broker_catalog, process_client
+from pydanube.reader.read_options import ReadOptions
+from pydanube.reader.scans import SegmentFile, TopicRange
+from pydanube.reader.segment_files import corrupt_segment, open_segment, reading_segment
+from pydanube.tables.export import rounds
+from pydanube.tables.export.exporter import CONFLICTS_MAX, PROPERTY, Progress, Report
+from pydanube.tables.export.table_columns import PARTITION, Columns, Shape
+from pydanube.tables.table_options import PartitionField, WriteOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pydanube.client.sync import Client
+    from pydanube.tables.iceberg_table import IcebergLakeTable
+
+log = logging.getLogger(__name__)
+
+HOLD = "lakehouse "
+"""The hold on the topic is called this and the table."""
+
+WITHOUT_STATISTICS = (
+    "payload",
+    "attributes.key",
+    "attributes.value",
+    "deliver_at",
+    "expires_at",
+)
+
+PROPERTIES = {
+    PROPERTY: Shape.ZERO_COPY.value,
+    # The files are the topic's: expiring snapshots must not delete them.
+    "gc.enabled": "false",
+    # Segments have no statistics of these columns.
+    **{f"write.metadata.metrics.column.{name}": "none" for name in WITHOUT_STATISTICS},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """Segments that the table does not have yet, of one topic or partition."""
+
+    found: TopicRange
+    message_count: int
+
+
+class ZeroCopyExporter:
+    """Registers the segments of one topic in one table."""
+
+    def __init__(
+        self,
+        url: str,
+        topic: str,
+        table: IcebergLakeTable,
+        *,
+        connect: Callable[[str], Client] = process_client,
+    ) -> None:
+        self._url = url
+        self._topic = topic
+        self._table = table
+        self._connect = connect
+        self._catalog: Catalog = broker_catalog(ReadOptions(url=url, topics=(topic,)))
+
+    def plan(self) -> list[Registration]:
+        """
+        Which segments the next round would register; changes nothing.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            InvalidRequest: The table holds something else.
+        """
+        has = self._table.properties().get(PROPERTY, Shape.ZERO_COPY.value)
+        if has != Shape.ZERO_COPY.value:
+            raise InvalidRequest(
+                f"{self._table.name} is a {has} table of a topic; its files are its own"
+            )
+        names = self._names()
+        stood = self._table.app_versions(rounds.APP + name for name in names)
+        return [self._find(name, stood[rounds.APP + name]) for name in names]
+
+    def export_round(self) -> Report:
+        """
+        Register the segments that the table does not have yet.
+
+        Durability: On return they are in the table as its storage has it, and the
+            topic is held.
+
+        Raises:
+            Conflict: Others wrote to the table, again and again.
+            CorruptSegment: A segment's footer is damaged, or the segment is missing.
+            BrokerError: As for ``plan``.
+        """
+        for _ in range(CONFLICTS_MAX - 1):
+            try:
+                return self._register()
+            except Conflict as error:
+                log.info("%s: once more: %s", self._table.name, error)
+        return self._register()
+
+    def _register(self) -> Report:
+        # First of all: what is planned must not go away before it is registered.
+        self._connect(self._url).hold_topic(
+            self._topic,
+            HOLD + self._table.name,
+            "its segments are files of the table; 'danube lakehouse release' when the "
+            "table is dropped",
+        )
+        names = self._names()
+        planned = self.plan()
+        ranges = [each.found for each in planned if each.found.segments]
+        stood = self._table.app_versions(rounds.APP + name for name in names)
+        files = []
+        if ranges:
+            _check_footers(ranges)
+            columns = Columns(Shape.ZERO_COPY, self._is_partitioned(names))
+            files = self._table.describe_external_files(
+                columns.table_schema(),
+                WriteOptions(
+                    partition_by=(PartitionField(PARTITION),)
+                    if columns.is_partitioned
+                    else ()
+                ),
+                PROPERTIES,
+                [
+                    (
+                        segment.url,
+                        (split_name(each.topic)[1],) if columns.is_partitioned else (),
+                    )
+                    for each in ranges
+                    for segment in each.segments
+                ],
+            )
+            self._table.commit(
+                files,
+                rounds.app_transactions(
+                    ranges, {name: stood[rounds.APP + name] for name in names}
+                ),
+                note={
+                    rounds.APP + each.topic: f"{each.base}-{each.end}"
+                    for each in ranges
+                },
+            )
+        return Report(
+            topics=tuple(
+                Progress(
+                    topic=each.found.topic, exported=each.found.end, end=each.found.end
+                )
+                for each in planned
+            ),
+            message_count=sum(each.message_count for each in planned),
+            dead_count=0,
+            file_count=len(files),
+            file_bytes=sum(file.byte_count for file in files),
+            message_bytes=0,
+            is_last=True,
+        )
+
+    def release(self) -> None:
+        """
+        Let retention and compaction have the segments again.
+
+        The table loses what they take: drop it first.
+        """
+        self._connect(self._url).release_topic(self._topic, HOLD + self._table.name)
+
+    def _names(self) -> list[str]:
+        names = self._catalog.partitions(self._topic)
+        if not names:
+            raise TopicNotFound(f"no such topic: {self._topic}")
+        return names
+
+    def _is_partitioned(self, names: list[str]) -> bool:
+        return names != [self._topic]
+
+    def _find(self, topic: str, stood: int | None) -> Registration:
+        head = self._catalog.head(topic)
+        known = self._table.app_versions([rounds.TOPIC_ID + topic])
+        if known[rounds.TOPIC_ID + topic] not in (None, head.topic_id):
+            raise InvalidRequest(
+                f"{self._table.name} holds segments of an earlier {topic}, which was "
+                "deleted; export this one to another table"
+            )
+        base = head.base if stood is None else stood
+        _, layout = self._catalog.layout(topic, base, head.end)
+        segments = following(base, {each.base: each for each in layout.segments})
+        end = segments[-1].end if segments else base
+        return Registration(
+            TopicRange(topic, head.topic_id, base, end, segments),
+            sum(each.row_count for each in segments),
+        )
+
+
+def _check_footers(ranges: Sequence[TopicRange]) -> None:
+    """
+    Compare the footers of segments, whose statistics the table takes over.
+
+    Raises:
+        CorruptSegment: One is damaged, missing or unreadable.
+    """
+    for each in ranges:
+        for segment in each.segments:
+            offsets = segment.base, segment.end
+            try:
+                with (
+                    reading_segment(each.topic, segment.url, offsets),
+                    open_segment(segment.url, segment.facts),
+                ):
+                    pass
+            except FileNotFoundError as error:
+                raise corrupt_segment(
+                    each.topic, segment.url, offsets, "it is missing"
+                ) from error
+
+
+def following(base: int, by_base: Mapping[int, SegmentFile]) -> tuple[SegmentFile, ...]:
+    """The segments that follow each other without a gap from *base* on."""
+    found: list[SegmentFile] = []
+    while base in by_base:
+        found.append(by_base[base])
+        base = found[-1].end
+    return tuple(found)

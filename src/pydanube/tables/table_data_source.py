@@ -1,0 +1,68 @@
+"""What the data sources of Delta and of Iceberg tables have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydanube.model.errors import BrokerError, InvalidRequest
+from pydanube.spark.dataframe_columns import columns_of
+from pydanube.spark.sink_data_source import SinkDataSource
+from pydanube.tables.table_sink import LakeSink
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql.types import StructType
+
+    from pydanube.spark.sink import BatchIdentity, Sink
+    from pydanube.tables.table import LakeTable
+    from pydanube.tables.table_options import WriteOptions
+
+
+class LakeDataSource(SinkDataSource):
+    """A table of a lake to be written to."""
+
+    readers: ClassVar[str]
+    """What reads such a table."""
+
+    @staticmethod
+    def parse_options(
+        options: Mapping[str, str],
+    ) -> tuple[LakeTable, WriteOptions, BatchIdentity]:
+        """
+        The table that *options* name, how to write to it, and whose batches these are.
+
+        Raises:
+            InvalidConfig: An option is missing, unknown or none that can be.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def check(cls, options: Mapping[str, str], schema: StructType) -> list[str]:
+        """What would keep rows of *schema* from being written; empty if nothing."""
+        try:
+            table, write, _ = cls.parse_options(options)
+            table.check(columns_of(schema), write)
+        except BrokerError as error:
+            return [str(error)]
+        return []
+
+    def schema(self) -> str:
+        raise InvalidRequest(
+            f"{self.name()} only writes; read the table with {self.readers}"
+        )
+
+    def sink(self, schema: StructType) -> tuple[LakeSink, BatchIdentity]:
+        table, write, identity = self.parse_options(self.options)
+        location = table.prepare(columns_of(schema), write)
+        sink = LakeSink(
+            table,
+            location,
+            file_bytes_max=write.file_bytes_max,
+            is_named=identity.app is not None,
+        )
+        return sink, identity
+
+    def overwriting(self, sink: Sink) -> Sink:
+        assert isinstance(sink, LakeSink)
+        return sink.overwriting()

@@ -1,0 +1,222 @@
+"""
+What ``option(...)`` of ``danube-delta`` and ``danube-iceberg`` says, parsed once.
+
+``DELTA_OPTIONS`` and ``ICEBERG_OPTIONS`` are the one place that knows the names.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pydanube.model.errors import InvalidConfig
+from pydanube.spark.sink import BatchIdentity
+from pydanube.spark.sink_options import APP_ID, BATCH_ID, SinkOption, parse_given
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydanube.spark.sink_options import ParsedOptions
+
+MIB = 1024 * 1024
+FILE_BYTES_MAX = 128 * MIB
+"""A file is closed when it has about so many bytes."""
+
+
+_COMMON = (
+    SinkOption(
+        "mergeSchema",
+        "false",
+        "Add the columns to the table that it does not have. Without it they are an "
+        "error. Types of columns never change.",
+    ),
+    APP_ID,
+    BATCH_ID,
+    SinkOption(
+        "fileBytesMax", str(FILE_BYTES_MAX), "About how large a file may become."
+    ),
+)
+
+DELTA_OPTIONS = (
+    SinkOption(
+        "path",
+        "",
+        "The table: a directory or a URL such as s3://bucket/table.",
+        is_required=True,
+    ),
+    SinkOption(
+        "partitionBy",
+        "",
+        "The columns that a new table is partitioned by, separated by commas.",
+    ),
+    *_COMMON,
+    SinkOption(
+        "storage.*",
+        "",
+        "What the object store needs, as in `storage.aws_region`; the names are those "
+        "of the package deltalake.",
+    ),
+)
+
+ICEBERG_OPTIONS = (
+    SinkOption(
+        "table",
+        "",
+        "The table as NAMESPACE.TABLE; a new namespace is created.",
+        is_required=True,
+    ),
+    SinkOption(
+        "catalog.*",
+        "",
+        "The catalog's properties, as in `catalog.uri`; the names are those of the "
+        "package pyiceberg. `catalog.name` is one of its configuration file.",
+    ),
+    SinkOption(
+        "partitionBy",
+        "",
+        "What a new table is partitioned by, separated by commas: columns, and "
+        "`year(c)`, `month(c)`, `day(c)`, `hour(c)`, `bucket(16, c)`, "
+        "`truncate(4, c)`.",
+    ),
+    *_COMMON,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionField:
+    """One part of what a table is partitioned by."""
+
+    column: str
+    transform: str = "identity"
+    """As Iceberg writes it, such as ``bucket[16]``."""
+
+    def __str__(self) -> str:
+        if self.transform == "identity":
+            return self.column
+        name, _, argument = self.transform.rstrip("]").partition("[")
+        return (
+            f"{name}({argument}, {self.column})"
+            if argument
+            else f"{name}({self.column})"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """How rows get into a table, whichever kind it is."""
+
+    partition_by: tuple[PartitionField, ...] = ()
+    """Empty: as the table is partitioned, or not at all."""
+    merge_schema: bool = False
+    file_bytes_max: int = FILE_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaOptions:
+    """A Delta table, and how to write to it."""
+
+    path: str
+    storage: Mapping[str, str] = field(default_factory=dict)
+    identity: BatchIdentity = field(default_factory=BatchIdentity)
+    write: WriteOptions = WriteOptions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IcebergOptions:
+    """An Iceberg table, and how to write to it."""
+
+    table: str
+    catalog: Mapping[str, str] = field(default_factory=dict)
+    identity: BatchIdentity = field(default_factory=BatchIdentity)
+    write: WriteOptions = WriteOptions()
+
+
+def parse_delta(options: Mapping[str, str]) -> DeltaOptions:
+    """
+    What *options*, with names in any case, ask for.
+
+    Raises:
+        InvalidConfig: An option is unknown, missing or malformed.
+    """
+    given = parse_given(options, DELTA_OPTIONS)
+    found = DeltaOptions(
+        path=given.text("path"),
+        storage=given.family("storage."),
+        identity=BatchIdentity.parse(given),
+        write=_write_options(given),
+    )
+    for part in found.write.partition_by:
+        if part.transform != "identity":
+            raise InvalidConfig(
+                f"partitionBy: Delta tables are partitioned by columns, not by {part}; "
+                "add a column that has it"
+            )
+    return found
+
+
+def parse_iceberg(options: Mapping[str, str]) -> IcebergOptions:
+    """
+    What *options*, with names in any case, ask for.
+
+    Raises:
+        InvalidConfig: An option is unknown, missing or malformed.
+    """
+    given = parse_given(options, ICEBERG_OPTIONS)
+    return IcebergOptions(
+        table=_table_name(given.text("table")),
+        catalog=given.family("catalog."),
+        identity=BatchIdentity.parse(given),
+        write=_write_options(given),
+    )
+
+
+def parse_partition_by(text: str) -> tuple[PartitionField, ...]:
+    """
+    The fields in *text*, such as ``day(publish_time), bucket(16, key)``.
+
+    Raises:
+        InvalidConfig: It is malformed.
+    """
+    parts = [part for part in re.split(r",(?![^()]*\))", text) if part.strip()]
+    fields = tuple(_partition_field(part.strip()) for part in parts)
+    if len(set(fields)) != len(fields):
+        raise InvalidConfig(f"partitionBy: {text!r} says the same twice")
+    return fields
+
+
+_TIME_TRANSFORMS = {"year", "month", "day", "hour"}
+
+
+def _partition_field(text: str) -> PartitionField:
+    if re.fullmatch(r"[^\s(),]+", text):
+        return PartitionField(text)
+    matched = re.fullmatch(r"(\w+)\(\s*([^(),]+?)\s*(?:,\s*([^(),]+?)\s*)?\)", text)
+    if matched is not None:
+        name, first, second = matched[1].lower(), matched[2], matched[3]
+        plain = name.removesuffix("s")
+        if plain in _TIME_TRANSFORMS and second is None:
+            return PartitionField(first, plain)
+        if name in ("bucket", "truncate") and second is not None:
+            # Both orders are in use.
+            count, column = (first, second) if first.isdecimal() else (second, first)
+            if count.isdecimal() and int(count) > 0:
+                return PartitionField(column, f"{name}[{int(count)}]")
+    raise InvalidConfig(
+        f"partitionBy: {text!r} is neither a column nor year(c), month(c), day(c), "
+        "hour(c), bucket(16, c) or truncate(4, c)"
+    )
+
+
+def _write_options(given: ParsedOptions) -> WriteOptions:
+    return WriteOptions(
+        partition_by=parse_partition_by(given.text("partitionBy")),
+        merge_schema=given.boolean("mergeSchema"),
+        file_bytes_max=given.count("fileBytesMax", FILE_BYTES_MAX),
+    )
+
+
+def _table_name(text: str) -> str:
+    if len(text.split(".")) < 2 or not all(text.split(".")):
+        raise InvalidConfig(f"table: must be NAMESPACE.TABLE, not {text!r}")
+    return text

@@ -1,0 +1,130 @@
+"""Where a read starts and stops, as a user says it."""
+
+import pytest
+
+from pydanube.model.errors import InvalidConfig, InvalidName
+from pydanube.reader.bounds import (
+    EARLIEST,
+    LATEST,
+    Bound,
+    parse_moment,
+    parse_moments,
+    parse_offsets,
+    split_name,
+    wanted,
+)
+
+PLAIN, ORDERS = "/default/plain", "/default/orders"
+PARTS = [f"{ORDERS}-part-{number}" for number in range(3)]
+
+
+def test_a_partition_is_known_by_the_name_of_its_topic_and_its_number():
+    assert split_name(PARTS[2]) == (ORDERS, 2)
+    assert split_name(PLAIN) == (PLAIN, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"/default/orders": -2}', dict.fromkeys(PARTS, EARLIEST)),
+        (
+            '{"/default/orders": {"0": 5, "1": -2, "2": -1}}',
+            dict(zip(PARTS, (5, EARLIEST, LATEST), strict=True)),
+        ),
+        (
+            '{"/default/orders-part-0": 7, "/default/orders": {"1": 8, "2": 9}}',
+            dict(zip(PARTS, (7, 8, 9), strict=True)),
+        ),
+        (
+            (
+                '{"/default/orders": {"2": 9}, "/default/orders-part-0": 7, '
+                '"/default/orders-part-1": 8}'
+            ),
+            dict(zip(PARTS, (7, 8, 9), strict=True)),
+        ),
+    ],
+)
+def test_partitions_go_by_the_name_of_their_topic_or_by_their_own(text, expected):
+    assert wanted(parse_offsets(text, "startingOffsets"), PARTS, "x") == expected
+
+
+@pytest.mark.parametrize(
+    "text", ['{"/default/plain": 5}', '{"/default/plain": {"0": 5}}']
+)
+def test_a_topic_without_partitions_is_its_own_partition_0(text):
+    assert wanted(parse_offsets(text, "x"), [PLAIN], "x") == {PLAIN: 5}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"/default/orders": 5}', "orders has partitions: give each an offset"),
+        ('{"/default/orders": {"0": 5}}', "missing: /default/orders-part-1, "),
+        ('{"/default/plain": 5}', "not read: /default/plain; missing"),
+        (
+            '{"/default/orders": {"0": 5, "1": 5, "2": 5, "3": 5}}',
+            "not read: /default/orders partition 3",
+        ),
+    ],
+)
+def test_what_does_not_fit_the_topics_is_refused(text, message):
+    with pytest.raises(InvalidConfig, match=f"startingOffsets: .*{message}"):
+        wanted(parse_offsets(text, "startingOffsets"), PARTS, "startingOffsets")
+
+
+def test_one_time_may_be_said_for_all_partitions():
+    bound = parse_moments('{"/default/orders": 1700000000000}', "x", may_be_later=True)
+    assert wanted(bound, PARTS, "x") == dict.fromkeys(PARTS, 1_700_000_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "microseconds"),
+    [
+        ("1700000000123", 1_700_000_000_123_000),
+        ("1970-01-01T00:00:01Z", 1_000_000),
+        ("1970-01-01 01:00:01.5+01:00", 1_500_000),
+        ("1969-12-31T23:59:59+00:00", -1_000_000),
+    ],
+)
+def test_a_time_is_milliseconds_or_a_date_with_its_zone(text, microseconds):
+    found = parse_moment(text, "startingTimestamp", may_be_later=False)
+    assert found == Bound(value=microseconds, is_time=True, may_be_later=False)
+
+
+@pytest.mark.parametrize(
+    "text", ["yesterday", "2026-01-31", "2026-01-31T12:00:00", "-1", "1e3", "9" * 30]
+)
+def test_a_time_that_is_none_is_refused(text):
+    with pytest.raises(InvalidConfig, match="startingTimestamp: neither"):
+        parse_moment(text, "startingTimestamp", may_be_later=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "first",
+        "[1]",
+        "{}",
+        "null",
+        '{"/default/a": null}',
+        '{"/default/a": {"x": 1}}',
+        '{"/default/a": {"-1": 1}}',
+        '{"/default/a": {"0": -3}}',
+        '{"/default/a": {"0": 1.5}}',
+        '{"/default/a": 99999999999999999999}',
+        "[" * 100_000,
+    ],
+)
+def test_malformed_offsets_are_refused_with_the_option_s_name(text):
+    with pytest.raises(InvalidConfig, match="endingOffsets"):
+        parse_offsets(text, "endingOffsets")
+
+
+def test_a_malformed_topic_is_refused():
+    with pytest.raises(InvalidName):
+        parse_offsets('{"orders": 5}', "startingOffsets")
+
+
+def test_times_are_not_negative():
+    with pytest.raises(InvalidConfig, match="milliseconds since 1970, not -1"):
+        parse_moments('{"/default/a": -1}', "x", may_be_later=True)

@@ -1,0 +1,107 @@
+"""A broker's topics, asked for through the client."""
+
+import pickle
+
+import pytest
+
+from pydanube.model.errors import ConnectionLost, TopicNotFound
+from pydanube.reader.catalog import BrokerCatalog, broker_catalog
+from pydanube.reader.read_options import ReadOptions
+from support.topic_directory import messages
+
+
+class Batch:
+    def __init__(self, base, end):
+        self.offsets = range(base, end)
+
+    def to_arrow(self):
+        return messages(self.offsets.start, self.offsets.stop)
+
+
+class BreakingClient:
+    """Its connection breaks before the answer, or after the first batch of one."""
+
+    def __init__(self, breaks):
+        self.breaks = breaks
+        self.asked = []
+
+    def topics(self):
+        self._break()
+        return ["/default/b", "/default/a"]
+
+    def describe_topic(self, topic):
+        self.asked.append(topic)
+        raise TopicNotFound(topic)
+
+    def read(self, topic, *, start, end):
+        self.asked.append(start)
+        yield Batch(start, min(start + 10, end))
+        self._break()
+        for at in range(start + 10, end, 10):
+            yield Batch(at, min(at + 10, end))
+
+    def _break(self):
+        if self.breaks:
+            self.breaks -= 1
+            raise ConnectionLost("it broke")
+
+
+def catalog(client, retries=2):
+    waits = []
+    found = BrokerCatalog(
+        "danube://b",
+        retries=retries,
+        retry_interval_s=0.5,
+        connect=lambda _: client,
+        wait=waits.append,
+    )
+    return found, waits
+
+
+def test_a_question_is_repeated_while_the_broker_cannot_be_reached():
+    found, waits = catalog(BreakingClient(breaks=2))
+    assert found.topics() == ["/default/a", "/default/b"]
+    assert waits == [0.5, 0.5]
+
+
+def test_a_question_is_repeated_only_so_often():
+    found, waits = catalog(BreakingClient(breaks=3))
+    with pytest.raises(ConnectionLost):
+        found.topics()
+    assert len(waits) == 2
+
+
+def test_an_answer_that_is_no_is_not_asked_for_again():
+    client = BreakingClient(breaks=0)
+    found, waits = catalog(client)
+    with pytest.raises(TopicNotFound):
+        found.head("/default/a")
+    assert (client.asked, waits) == (["/default/a"], [])
+
+
+def test_a_read_that_broke_goes_on_behind_its_last_batch():
+    client = BreakingClient(breaks=2)
+    found, _ = catalog(client)
+    batches = list(found.read("/default/a", 5, 48))
+    offsets = [each for batch in batches for each in batch.column("offset").to_pylist()]
+    assert offsets == list(range(5, 48))
+    assert client.asked == [5, 15, 25]
+
+
+def test_a_read_gives_up_where_it_makes_no_progress():
+    class Broken(BreakingClient):
+        def read(self, topic, *, start, end):
+            self.asked.append(start)
+            raise ConnectionLost("it broke")
+            yield
+
+    client = Broken(0)
+    found, _ = catalog(client)
+    with pytest.raises(ConnectionLost):
+        list(found.read("/default/a", 0, 10))
+    assert client.asked == [0, 0, 0]
+
+
+def test_a_catalog_travels_to_tasks_without_a_connection():
+    found = pickle.loads(pickle.dumps(broker_catalog(ReadOptions(url="danube://b:1"))))
+    assert isinstance(found, BrokerCatalog)

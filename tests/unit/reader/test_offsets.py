@@ -1,0 +1,151 @@
+"""Where a query stands in its topics."""
+
+import json
+
+import pytest
+
+from pydanube.model.errors import InvalidConfig, OffsetDropped, TopicNotFound
+from pydanube.reader.bounds import EARLIEST, LATEST, Bound
+from pydanube.reader.offsets import (
+    Head,
+    Position,
+    ReadAs,
+    advance,
+    from_json,
+    join,
+    losses,
+    read_as_in,
+    refuse,
+    resolve,
+    skip,
+    to_json,
+)
+
+A, B = "/default/a", "/default/b"
+
+
+def test_equal_positions_are_equal_text_whatever_the_order_they_came_in():
+    one = to_json({A: Position(1, 5), B: Position(2, 6)})
+    other = to_json({B: Position(2, 6), A: Position(1, 5)})
+    assert json.dumps(one) == json.dumps(other)
+    assert from_json(one) == {A: Position(1, 5), B: Position(2, 6)}
+
+
+def test_a_checkpoint_of_another_version_is_refused():
+    with pytest.raises(InvalidConfig, match="version 2"):
+        from_json({"version": 2})
+
+
+HEADS = {A: Head(1, 10, 50), B: Head(2, 0, 0)}
+
+
+def nobody(topic, time):
+    raise AssertionError("no time was given")
+
+
+def resolved(bound, find=nobody, heads=HEADS):
+    found = resolve(bound, heads, "startingOffsets", find)
+    return {topic: at.offset for topic, at in found.items()}
+
+
+def test_a_bound_is_one_rule_for_all_topics_or_an_offset_for_each():
+    assert resolved(Bound(value=EARLIEST)) == {A: 10, B: 0}
+    assert resolved(Bound(value=LATEST)) == {A: 50, B: 0}
+    mixed = Bound(by_name={(A, None): 20, (B, None): LATEST})
+    assert resolved(mixed) == {A: 20, B: 0}
+    assert resolve(mixed, HEADS, "x", nobody)[B] == Position(2, 0)
+
+
+def test_an_offset_that_is_not_there_yet_is_refused():
+    with pytest.raises(InvalidConfig, match="startingOffsets: /default/a ends at 50"):
+        resolved(Bound(by_name={(A, None): 51, (B, None): 0}))
+
+
+def test_a_time_is_the_first_message_published_then_or_later():
+    found = {A: 30, B: None}
+    bound = Bound(value=7, is_time=True)
+    assert resolved(bound, lambda topic, _: found[topic]) == {A: 30, B: 0}
+    strict = Bound(value=7, is_time=True, may_be_later=False)
+    with pytest.raises(InvalidConfig, match=f"{B} has no message .*Strategy=latest"):
+        resolved(strict, lambda topic, _: found[topic])
+
+
+def test_times_are_looked_for_topic_by_topic():
+    bound = Bound(by_name={(A, 0): 11, (B, None): 12}, is_time=True)
+    assert resolved(bound, lambda _, time: time) == {A: 11, B: 12}
+
+
+def test_a_loss_is_reported_with_the_exact_gap():
+    found = losses({A: Position(1, 3)}, {A: Head(1, 10, 50)})
+    with pytest.raises(OffsetDropped) as raised:
+        refuse(found)
+    assert str(raised.value) == (
+        "/default/a: messages 3 … 10 (7, the last is 9) were dropped by retention "
+        "before they were read; the first that is still there is 10. Set "
+        "failOnDataLoss=false to go on with what is there, or begin with a new "
+        "checkpoint. Longer retention, or a query that keeps up, prevents it."
+    )
+    assert skip({A: Position(1, 3)}, found) == {A: Position(1, 10)}
+
+
+def test_a_loss_in_a_partition_is_reported_with_its_number():
+    part = f"{A}-part-3"
+    [found] = losses({part: Position(1, 3)}, {part: Head(1, 10, 50)})
+    assert str(found).startswith("/default/a, partition 3: messages 3 … 10 (7, ")
+
+
+def test_what_a_deleted_topic_lacks_is_known_where_the_end_was_planned():
+    start, stop = {A: Position(1, 3)}, {A: Position(1, 9)}
+    assert "messages 3 … 9 (6, the last is 8)" in str(losses(start, {}, stop)[0])
+    assert "messages from 3 on are gone" in str(losses(start, {})[0])
+    # No more is lost than was to be read.
+    [found] = losses(start, {A: Head(1, 100, 200)}, stop)
+    assert (found.base, found.end, found.resume) == (3, 9, Position(1, 100))
+
+
+def test_a_topic_that_was_created_again_is_noticed_and_read_from_its_beginning():
+    found = losses({A: Position(1, 3)}, {A: Head(9, 0, 50)})
+    with pytest.raises(OffsetDropped, match=r"created again .*1 and is 9"):
+        refuse(found)
+    assert skip({A: Position(1, 3)}, found) == {A: Position(9, 0)}
+
+
+def test_a_topic_that_ends_earlier_than_it_did_is_noticed():
+    found = losses({A: Position(1, 60)}, {A: Head(1, 0, 50)})
+    with pytest.raises(OffsetDropped, match="messages 50 … 60"):
+        refuse(found)
+
+
+def test_a_deleted_topic_is_not_found_and_stays_where_it_is():
+    found = losses({A: Position(1, 3)}, {})
+    with pytest.raises(TopicNotFound, match=A):
+        refuse(found)
+    start = skip({A: Position(1, 3)}, found)
+    assert advance(start, {}) == {A: Position(1, 3)}
+
+
+def test_nothing_lost_is_nothing_said():
+    found = losses({A: Position(1, 10)}, {A: Head(1, 10, 10)})
+    assert found == []
+    refuse(found)
+
+
+def test_a_new_topic_is_read_from_its_beginning():
+    start = join({B: Position(2, 5)}, {A: Head(1, 10, 50), B: Head(2, 0, 9)})
+    assert list(start) == [A, B]
+    assert start[A] == Position(1, 10)
+
+
+def test_a_batch_never_goes_backwards_nor_into_another_topic_of_the_same_name():
+    start = {A: Position(1, 20), B: Position(2, 5)}
+    assert advance(start, {A: Head(1, 0, 10), B: Head(3, 0, 100)}) == start
+
+
+def test_what_values_are_read_as_is_kept_and_disturbs_nothing():
+    at = {"/default/a": Position(1, 5)}
+    read_as = ReadAs(subject="orders", schema_id=7, version=2)
+    found = json.loads(json.dumps(to_json(at, read_as)))
+    assert from_json(found) == at
+    assert read_as_in(found) == read_as
+    assert read_as_in(to_json(at)) is None
+    assert list(found) == sorted(found)

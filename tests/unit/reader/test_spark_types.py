@@ -1,0 +1,109 @@
+"""Arrow columns as Spark has them."""
+
+from datetime import UTC, datetime, time
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from pydanube.model.errors import InvalidRequest
+from pydanube.reader.spark_types import fitter, spark_type
+
+
+def fit(array, wanted, *, may_lack=False):
+    found = fitter(array.type, wanted, may_lack=may_lack)(array)
+    found.validate(full=True)
+    assert found.type.equals(wanted)
+    return found.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("has", "values", "expected"),
+    [
+        (pa.uint64(), [2**64 - 1, None], [Decimal(2**64 - 1), None]),
+        (pa.uint32(), [2**32 - 1, None], [2**32 - 1, None]),
+        (pa.null(), [None], [None]),
+        (pa.binary(2), [b"ab", None], [b"ab", None]),
+        (pa.time32("ms"), [time(1, 2, 3)], ["01:02:03.000"]),
+        (pa.struct([]), [{}, None], ["{}", None]),
+        (
+            pa.timestamp("ms", "UTC"),
+            [datetime(2026, 1, 1, tzinfo=UTC)],
+            [datetime(2026, 1, 1, tzinfo=UTC)],
+        ),
+        (pa.list_(pa.uint32()), [[1, None], None, []], [[1, None], None, []]),
+        (
+            pa.map_(pa.string(), pa.list_(pa.uint32())),
+            [[("a", [1])], None, []],
+            [[("a", [1])], None, []],
+        ),
+        (
+            pa.struct({"a": pa.uint32(), "b": pa.struct({"c": pa.null()})}),
+            [{"a": 1, "b": None}, None, {"a": None, "b": {"c": None}}],
+            [{"a": 1, "b": None}, None, {"a": None, "b": {"c": None}}],
+        ),
+    ],
+)
+def test_every_type_has_one_that_spark_has(has, values, expected):
+    array = pa.array(values, has)
+    assert fit(array, spark_type(has)) == expected
+    doubled = pa.concat_arrays([array, array])
+    assert fit(doubled.slice(len(array)), spark_type(has)) == expected
+
+
+def test_what_spark_has_is_left_as_it_is():
+    array = pa.array([{"a": 1, "b": "x"}])
+    assert spark_type(array.type) == array.type
+    assert fitter(array.type, array.type, may_lack=False)(array) is array
+
+
+def test_fields_that_are_not_wanted_are_left_out():
+    array = pa.array([{"a": 1, "b": "x"}, None])
+    assert fit(array, pa.struct({"b": pa.string()})) == [{"b": "x"}, None]
+
+
+def test_fields_that_are_not_there_are_null_only_where_they_may_lack():
+    array = pa.array([{"a": 1}])
+    wanted = pa.struct({"b": pa.list_(pa.string()), "a": pa.int64()})
+    assert fit(array, wanted, may_lack=True) == [{"b": None, "a": 1}]
+    with pytest.raises(InvalidRequest, match=r"there is no value\.b; value has a"):
+        fitter(array.type, wanted, may_lack=False)
+
+
+@pytest.mark.parametrize(
+    ("has", "wanted", "value", "expected"),
+    [
+        (pa.int32(), pa.int64(), 7, 7),
+        (pa.int64(), pa.float64(), 2**60 + 1, float(2**60)),
+        (pa.float32(), pa.float64(), 0.5, 0.5),
+        (pa.string(), pa.binary(), "é", "é".encode()),
+        (pa.decimal128(5, 2), pa.decimal128(9, 3), Decimal("1.25"), Decimal("1.250")),
+    ],
+)
+def test_wider_types_are_taken(has, wanted, value, expected):
+    assert fit(pa.array([value, None], has), wanted) == [expected, None]
+
+
+def test_a_value_that_a_narrower_type_does_not_hold_is_refused():
+    narrow = fitter(pa.int64(), pa.int32(), may_lack=False)
+    assert narrow(pa.array([7])).to_pylist() == [7]
+    with pytest.raises(pa.ArrowInvalid):
+        narrow(pa.array([2**40]))
+
+
+@pytest.mark.parametrize(
+    ("has", "wanted", "message"),
+    [
+        (pa.string(), pa.int64(), "value is string and cannot be read as int64"),
+        (
+            pa.struct({"a": pa.list_(pa.struct({"b": pa.string()}))}),
+            pa.struct({"a": pa.list_(pa.struct({"b": pa.int64()}))}),
+            r"value\.a\[\]\.b is string",
+        ),
+        (pa.struct({"a": pa.int64()}), pa.string(), "cannot be read as string"),
+        (pa.timestamp("us"), pa.timestamp("us", "UTC"), "cannot be read"),
+    ],
+)
+def test_what_cannot_be_is_said_with_its_place(has, wanted, message):
+    with pytest.raises(InvalidRequest, match=message):
+        fitter(has, wanted, may_lack=True)

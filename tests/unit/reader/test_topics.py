@@ -1,0 +1,133 @@
+"""Which topics a read has, and what there is of them to read."""
+
+import logging
+
+import pytest
+
+from pydanube.model.errors import InvalidRequest, OffsetDropped, TopicNotFound
+from pydanube.reader.offsets import Position
+from pydanube.reader.read_options import Mode, parse_options
+from pydanube.reader.topics import (
+    find_heads,
+    find_range,
+    only_selected,
+    plan_read,
+    require_topics,
+)
+from support.topic_directory import TopicDirectory
+
+A = "/default/a"
+PARTS = ["/default/b-part-0", "/default/b-part-1"]
+
+
+@pytest.fixture
+def topics(tmp_path):
+    directory = TopicDirectory(tmp_path)
+    for number, topic in enumerate([A, *PARTS]):
+        directory.create(topic, number)
+        directory.publish(topic, 30)
+        directory.seal(topic)
+        directory.publish(topic, 10)
+    return directory
+
+
+def options(**said):
+    return parse_options(said, Mode.STREAM)
+
+
+def test_topics_are_found_by_the_name_they_go_by(topics):
+    assert list(find_heads(options(subscribe="/default/b"), topics)) == PARTS
+    assert list(find_heads(options(subscribe=PARTS[1]), topics)) == PARTS[1:]
+    assert list(find_heads(options(subscribePattern=".*/b"), topics)) == PARTS
+    assert list(find_heads(options(assign='{"/default/b": [1]}'), topics)) == PARTS[1:]
+
+
+def test_a_topic_that_was_deleted_just_now_is_not_there(topics):
+    class Deleting(TopicDirectory):
+        def head(self, topic):
+            if topic == PARTS[0]:
+                raise TopicNotFound(topic)
+            return super().head(topic)
+
+    found = find_heads(options(subscribe="/default/b"), Deleting(topics.path))
+    assert list(found) == PARTS[1:]
+
+
+def test_a_pattern_means_only_topics_that_can_be_read(topics):
+    class NotStored(TopicDirectory):
+        def head(self, topic):
+            if topic == A:
+                raise InvalidRequest("non-reliable")
+            return super().head(topic)
+
+    directory = NotStored(topics.path)
+    assert list(find_heads(options(subscribePattern=".*"), directory)) == PARTS
+    with pytest.raises(InvalidRequest):
+        find_heads(options(subscribe=A), directory)
+
+
+@pytest.mark.parametrize(
+    ("said", "missing"),
+    [
+        ({"subscribe": f"{A},/default/c"}, "/default/c"),
+        ({"assign": '{"/default/b": [0, 5]}'}, "/default/b partition 5"),
+        ({"assign": '{"/default/c": [0]}'}, "/default/c"),
+        ({"subscribe": "/default/c", "filter.partitions": "0"}, "/default/c"),
+    ],
+)
+def test_what_is_named_must_be_there(topics, said, missing):
+    read = options(**said)
+    with pytest.raises(TopicNotFound, match=f"no such topic: {missing}$"):
+        require_topics(read, topics, find_heads(read, topics))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"subscribe": f"{A},/default/b"},
+        {"subscribe": PARTS[0]},
+        {"subscribePattern": "nothing"},
+        {"subscribe": A, "filter.partitions": "1"},
+        {"assign": '{"/default/b": [0, 5]}', "filter.partitions": "0"},
+    ],
+)
+def test_what_is_not_asked_for_need_not_be_there(topics, said):
+    read = options(**said)
+    require_topics(read, topics, find_heads(read, topics))
+
+
+def test_a_loss_is_refused_or_logged(topics, caplog):
+    topics.drop_below(A, 30)
+    stop = Position(0, 35)
+    with pytest.raises(OffsetDropped, match=r"messages 5 … 30 \(25, the last is 29\)"):
+        find_range(options(subscribe=A), topics, A, 5, stop)
+    lenient = options(subscribe=A, failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING):
+        found = find_range(lenient, topics, A, 5, stop)
+    assert (found.base, found.end) == (30, 35)
+    assert "skipping what is lost: /default/a: messages 5 … 30" in caplog.text
+
+
+def test_nothing_is_left_of_a_topic_that_is_gone(topics):
+    lenient = options(subscribe=A, failOnDataLoss="false")
+    topics.delete(A)
+    assert find_range(lenient, topics, A, 5, Position(0, 35)) is None
+    topics.create(A, 9)
+    topics.publish(A, 50)
+    assert find_range(lenient, topics, A, 5, Position(0, 35)) is None
+
+
+def test_messages_of_the_tail_are_as_large_as_they_were_seen_to_be(topics):
+    read = options(subscribe=A, maxBytesPerPartition="1000")
+    heads = find_heads(read, topics)
+    heads[A] = type(heads[A])(0, 0, 40, 30, message_bytes=500)
+    start, end = {A: Position(0, 30)}, {A: Position(0, 40)}
+    assert len(plan_read(read, topics, start, end, heads=heads)) == 5
+    assert len(plan_read(read, topics, start, end, heads={})) == 1
+
+
+def test_a_checkpoint_may_have_more_topics_than_are_selected():
+    start = {A: Position(0, 1), PARTS[0]: Position(1, 2)}
+    assert only_selected(options(subscribe="/default/b"), start) == {
+        PARTS[0]: Position(1, 2)
+    }

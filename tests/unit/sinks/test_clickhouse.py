@@ -1,0 +1,54 @@
+"""The sink danube-clickhouse, without a server."""
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pydanube.model.errors import (
+    InvalidConfig,
+    InvalidRequest,
+    NotFound,
+    PermissionDenied,
+    Unavailable,
+)
+from pydanube.sinks.clickhouse import ClickHouseOptions, translate
+
+SCHEMA = pa.schema({"id": pa.int64()})
+
+
+def options(**given):
+    return ClickHouseOptions.parse({"table": "t"} | given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"url": "clickhouse://h"}, "must begin with http"),
+        ({"url": "http://u:p@h:8123"}, "give user and password as options"),
+        ({"orderBy": "id"}, "orderBy: only with createTable"),
+        ({"createTable": "true", "engine": "Log"}, "MergeTree family"),
+        ({"tabel": "t"}, "did you mean 'table'"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(given, message):
+    with pytest.raises(InvalidConfig, match=message):
+        options(**given)
+
+
+def test_columns_that_options_name_must_be_there():
+    with pytest.raises(InvalidConfig, match="orderBy: the DataFrame has no column"):
+        options(createTable="true", orderBy="no").plan(SCHEMA)
+
+
+def test_the_password_is_not_shown():
+    assert "sesame" not in repr(options(password="sesame"))
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(60, NotFound), (516, PermissionDenied), (252, Unavailable), (62, InvalidRequest)],
+)
+def test_errors_say_what_to_do(code, kind):
+    assert type(translate(code, "said")) is kind
+    assert type(translate(None, "said")) is InvalidRequest

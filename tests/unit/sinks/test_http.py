@@ -1,0 +1,33 @@
+"""The sink danube-http, without a server."""
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pydanube.model.errors import InvalidConfig
+from pydanube.sinks.http import HttpOptions
+
+
+def options(**given):
+    return HttpOptions.parse({"url": "https://host/x"} | given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"url": "ftp://host"}, "must begin with http"),
+        ({"method": "GET"}, "must be POST or PUT or PATCH"),
+        ({"format": "jsonl"}, "did you mean 'json'"),
+        ({"header.X": "a\r\nY: b"}, "header.x: must be of printable ASCII"),
+        ({"deadLetterUrl": "danube://host:1"}, "only with deadLetterTopic"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(given, message):
+    with pytest.raises(InvalidConfig, match=message):
+        options(**given)
+
+
+def test_neither_headers_nor_the_address_are_shown():
+    found = options(url="https://h/hooks/sesame", **{"header.Authorization": "sesame"})
+    assert "sesame" not in repr(found)
+    assert found.headers == {"authorization": "sesame"}

@@ -1,0 +1,50 @@
+"""A connection to PostgreSQL: its errors in our words."""
+
+import pytest
+
+from pydanube.model.errors import InvalidRequest, Unavailable
+from pydanube.sinks.postgres_database import translate
+
+URI = "postgresql://ada:sesame@host/db"
+IO = 10
+
+
+class DriverError(Exception):
+    """An error as the driver raises it."""
+
+    def __init__(self, said, status_code=3, sqlstate=None):
+        super().__init__(said)
+        self.status_code = status_code
+        self.sqlstate = sqlstate
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DriverError("server closed the connection unexpectedly", IO),
+        DriverError("FATAL:  the database system is starting up", IO),
+        DriverError("FATAL:  sorry, too many clients already", IO),
+        DriverError("deadlock detected", sqlstate="40P01"),
+        DriverError("terminating connection", sqlstate="57P01"),
+        DriverError("out of shared memory", sqlstate="53200"),
+    ],
+)
+def test_what_passes_may_be_tried_again(error):
+    assert type(translate(error, URI)) is Unavailable
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DriverError('FATAL:  database "db" does not exist', IO),
+        DriverError("value too long", IO, "22001"),
+        DriverError("permission denied", sqlstate="42501"),
+    ],
+)
+def test_what_stays_wrong_is_not_tried_again(error):
+    assert type(translate(error, URI)) is InvalidRequest
+
+
+def test_neither_secrets_nor_statements_are_said():
+    error = DriverError(f'invalid "{URI}"\n\nQuery was: SELECT 1')
+    assert str(translate(error, URI)) == 'PostgreSQL: invalid "***"'

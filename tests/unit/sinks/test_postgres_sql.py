@@ -1,0 +1,139 @@
+"""What PostgreSQL is told."""
+
+import pyarrow as pa
+import pytest
+
+from pydanube.model.errors import InvalidConfig
+from pydanube.sinks.postgres_sql import (
+    STAGING_AGE_MAX_HOURS,
+    Column,
+    Plan,
+    TableName,
+    Target,
+    column_type,
+    literal,
+    lost_rows,
+    quote_identifier,
+    staged_type,
+    unique_columns,
+)
+from pydanube.spark.sink import BatchKey
+
+KEY = BatchKey("app", 7, "query")
+SCHEMA = pa.schema({"id": pa.int64(), "text": pa.string(), "gone": pa.bool_()})
+TARGET = Target((Column("id", "bigint"), Column("text", "citext")))
+
+
+def plan(**options):
+    table = TableName.parse(options.pop("table", "shop.orders"))
+    return Plan(**({"table": table, "schema": SCHEMA} | options))
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("orders", '"orders"'),
+        ("Shop.Orders", '"Shop"."Orders"'),
+        ('"a.b".orders', '"a.b"."orders"'),
+        ('"a ""b"""', '"a ""b"""'),
+    ],
+)
+def test_a_table_is_named_as_it_is_written(text, wanted):
+    assert str(TableName.parse(text)) == wanted
+
+
+@pytest.mark.parametrize("text", ["", "a.b.c", "a b", ".a", "a.", '"a', 'x; DROP "y'])
+def test_a_malformed_table_is_refused(text):
+    with pytest.raises(InvalidConfig, match="must be table or schema"):
+        TableName.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted", "staged"),
+    [
+        (pa.int8(), "smallint", "smallint"),
+        (pa.timestamp("us", "UTC"), "timestamp with time zone", None),
+        (pa.decimal128(10, 2), "numeric(10, 2)", None),
+        (pa.list_(pa.string()), "text[]", None),
+        (pa.list_(pa.list_(pa.int8())), "jsonb", "text"),
+        (pa.map_(pa.string(), pa.int8()), "jsonb", "text"),
+        (pa.struct([("x", pa.int8())]), "jsonb", "text"),
+    ],
+)
+def test_each_type_has_a_column_and_json_is_staged_as_text(kind, wanted, staged):
+    assert column_type(kind) == wanted
+    assert staged_type(kind) == (staged or wanted)
+
+
+def test_what_has_no_type_is_told():
+    schema = pa.schema({"x": pa.duration("us"), "_danube_x": pa.int8()})
+    assert len(plan(schema=schema).problems()) == 2
+    assert plan(delete="text").problems() == ["deleteColumn: 'text' must be boolean"]
+
+
+def test_rows_are_added_with_the_types_of_the_table():
+    schema = SCHEMA.remove(2)
+    assert plan(schema=schema).move(["a"], TARGET) == (
+        'INSERT INTO "shop"."orders" ("id", "text") SELECT s."id"::bigint AS "id", '
+        's."text"::citext AS "text" FROM (SELECT 0 AS _danube_piece, * FROM '
+        '"shop"."a") AS s'
+    )
+
+
+def test_rows_that_have_keys_only_are_left_as_they_are():
+    schema = pa.schema({"id": pa.int64()})
+    said = plan(schema=schema, keys=("id",)).move(["a"], TARGET)
+    assert said.endswith('ON CONFLICT ("id") DO NOTHING')
+
+
+def test_a_row_is_deleted_if_its_last_row_says_so():
+    said = plan(keys=("id",), delete="gone").move(["a", "b"], TARGET)
+    assert 'DELETE FROM "shop"."orders" AS t USING latest WHERE' in said
+    assert 'DO UPDATE SET "text" = EXCLUDED."text"' in said
+    assert '"gone" = EXCLUDED' not in said
+
+
+def test_a_target_that_does_not_fit_is_told():
+    target = Target(
+        (
+            Column("id", "bigint", is_computed=True),
+            Column("at", "date", is_required=True),
+        ),
+        unique_columns([(1, "id"), (1, "at"), (2, "at")]),
+    )
+    found = plan(keys=("id",)).problems_with(target)
+    name = '"shop"."orders"'
+    assert [problem.partition(";")[0].partition(",")[0] for problem in found] == [
+        f"{name}: the column 'id' cannot be written",
+        f"{name} has no column 'text'",
+        f"{name} has no column 'gone'",
+        f"{name}: the column 'at' must have a value",
+        f"keyColumns: {name} has no unique index on exactly these columns",
+    ]
+    assert plan(keys=("at",)).problems_with(target)[-1].startswith('"shop"')
+
+
+def test_staging_tables_are_dropped_when_nobody_can_need_them():
+    this, other = plan(), plan(table="other")
+    names = {
+        number: this.staging_name(BatchKey("app", number, ""), 1000, "0123abcd")
+        for number in (6, 7, 8)
+    }
+    strange = [other.staging_name(KEY, 1000, "0123abcd"), "_danube_user", "x"]
+    everything = [*names.values(), *strange]
+    assert this.stale_tables(KEY, everything) == [names[6], names[7]]
+    assert this.expired(everything, 1000 + STAGING_AGE_MAX_HOURS) == []
+    assert this.expired(everything, 1001 + STAGING_AGE_MAX_HOURS) == [
+        *names.values(),
+        strange[0],
+    ]
+    assert max(map(len, everything)) <= 63
+
+
+def test_staging_tables_that_lost_rows_are_found():
+    assert lost_rows({"a": 3, "b": 2}, [3, 0]) == ["b"]
+
+
+def test_names_and_texts_cannot_break_out():
+    assert quote_identifier('a"b') == '"a""b"'
+    assert literal("a'b") == "'a''b'"

@@ -1,0 +1,60 @@
+"""HTTP requests that are repeated until they are answered for good."""
+
+import pytest
+
+pytest.importorskip("httpx")
+
+from pydanube.model.errors import InvalidConfig, Unavailable
+from pydanube.sinks.requests import Requests
+from pydanube.sinks.retrying import Backoff
+from support.http_server import Answer, Broken, LocalServer
+
+
+@pytest.fixture
+def pauses():
+    return []
+
+
+@pytest.fixture
+def requests(pauses):
+    backoff = Backoff(retries=2, first_s=1.0)
+    with Requests(timeout_s=5.0, backoff=backoff, wait=pauses.append) as requests:
+        yield requests
+
+
+@pytest.fixture
+def server():
+    with LocalServer(lambda request: Answer(200, request.body)) as server:
+        yield server
+
+
+def test_what_passes_is_tried_again_after_the_pause_that_is_asked_for(
+    requests, server, pauses
+):
+    server.faults.extend([Answer(429, headers={"Retry-After": "7"}), Broken.AFTER])
+    response = requests.send("POST", server.url, content=b"rows")
+    assert response.content == b"rows"
+    assert pauses == [7.0, 2.0]
+    assert len(server.requests) == 2
+
+
+def test_an_answer_that_stays_the_same_is_given_back(requests, server, pauses):
+    server.faults.append(Answer(422, b"no"))
+    assert requests.send("POST", server.url).status_code == 422
+    assert pauses == []
+
+
+def test_it_gives_up_and_says_how_the_last_answer_began(requests, server):
+    server.faults.extend([Answer(503, b"x" * 10_000)] * 3)
+    with pytest.raises(Unavailable, match="503") as failed:
+        requests.send("PUT", f"{server.url}/hooks/sesame?token=sesame")
+    said = str(failed.value)
+    assert said.startswith(f"PUT {server.url}: ")
+    assert len(said) < 700
+    assert "sesame" not in said
+
+
+def test_a_malformed_address_is_not_tried_again(requests, pauses):
+    with pytest.raises(InvalidConfig, match="url"):
+        requests.send("POST", "http://[::1")
+    assert pauses == []

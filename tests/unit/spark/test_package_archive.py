@@ -1,0 +1,45 @@
+"""The package's source as it travels with a query."""
+
+import io
+import zipfile
+
+from pydanube.spark.package_archive import archive, formats, ship_by_value
+
+
+def test_the_archive_has_what_queries_need_and_nothing_of_the_broker():
+    names = zipfile.ZipFile(io.BytesIO(archive())).namelist()
+    assert {
+        "pydanube/__init__.py",
+        "pydanube/client/sync.py",
+        "pydanube/spark/source.py",
+        "pydanube/spark/topic_sink.py",
+        "pydanube/wire/pb/stream_pb2.py",
+        "pyspark_danube/__init__.py",
+    } <= set(names)
+    parts = {name.split("/")[1] for name in names if name.startswith("pydanube/")}
+    assert not parts & {"broker", "cli", "metadata", "servers", "storage"}
+
+
+def test_the_same_source_is_the_same_archive():
+    before = archive()
+    archive.cache_clear()
+    assert archive() == before
+
+
+def test_all_formats_are_shipped():
+    assert formats()["danube"] == "pyspark_danube"
+
+    class Session:
+        """Takes down what is registered."""
+
+        def __init__(self):
+            self.registered = []
+            self.dataSource = self  # Spark's name.
+
+        def register(self, source):
+            self.registered.append(source)
+
+    session = Session()
+    ship_by_value(session)
+    assert [each.name() for each in session.registered] == list(formats())
+    assert {each.archive for each in session.registered} == {archive()}

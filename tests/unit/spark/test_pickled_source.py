@@ -1,0 +1,84 @@
+"""What is pickled by value works where the package is not installed."""
+
+import pickle
+import subprocess
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from pydanube.spark import pickled_source
+from pydanube.spark.package_archive import archive
+from pydanube.spark.pickled_source import Shipped, carrying, directory_for
+from support.spark_processes import python_without_us
+
+MESSAGES = StructType([StructField("payload", BinaryType())])
+
+# What Spark does, in three processes: plan, read or write in a task, commit.
+PLAN = """
+import importlib.util, sys
+from pyspark import cloudpickle
+assert importlib.util.find_spec("pydanube") is None
+made, columns = cloudpickle.load(sys.stdin.buffer)
+if sys.argv[1] == "read":
+    thing = made({"subscribe": "/default/a"}).reader(columns)
+else:
+    thing = made({"topic": "/default/a"}).streamWriter(schema=columns, overwrite=False)
+sys.stdout.buffer.write(cloudpickle.dumps(thing))
+"""
+RUN = """
+import importlib.util, sys
+from pyspark import cloudpickle
+assert importlib.util.find_spec("pydanube") is None
+thing = cloudpickle.load(sys.stdin.buffer)
+import pydanube.spark
+assert pydanube.__file__.split("/")[-4].startswith("pydanube-")
+print(type(thing).__module__, type(thing).__name__)
+cloudpickle.loads(cloudpickle.dumps(thing))
+"""
+
+
+def run(python, program, given, *words):
+    done = subprocess.run(
+        [python, "-c", program, *words], input=given, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "is_made"),
+    [
+        ("read", b"pydanube.spark.source BatchReader\n"),
+        ("write", b"pydanube.spark.sink_data_source StreamWriter\n"),
+    ],
+)
+def test_readers_and_writers_take_their_package_along(tmp_path, what, is_made):
+    python = python_without_us(tmp_path / "python")
+    cloudpickle.register_pickle_by_value(pickled_source)
+    named = {"archive": archive(), "format": "danube", "module": "pyspark_danube"}
+    shipped = cloudpickle.dumps((type("Shipped_danube", (Shipped,), named), MESSAGES))
+    planned = run(python, PLAN, shipped, what)
+    assert run(python, RUN, planned) == is_made
+
+
+def test_where_the_package_is_installed_that_one_is_taken():
+    source = type("S", (Shipped,), {"module": "pyspark_danube"})(
+        {"topic": "/default/a"}
+    )
+    made = source.streamWriter(schema=MESSAGES, overwrite=False)
+    assert type(made).__module__ == "pydanube.spark.sink_data_source"
+
+
+def test_what_carries_its_package_is_the_same_after_pickling():
+    made = Shipped.__new__(Shipped)
+    made.options = {"a": "b"}
+    assert pickle.loads(pickle.dumps(carrying(b"", made))).options == {"a": "b"}
+
+
+def test_the_directory_is_ours_alone():
+    directory = directory_for(b"archive")
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert directory_for(b"archive") == directory
+    assert directory_for(b"another") != directory

@@ -1,0 +1,125 @@
+"""What Spark sees of a sink."""
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.types import LongType, StructType
+
+from pydanube.model.errors import InvalidConfig
+from pydanube.spark.sink import BatchIdentity, BatchKey, TaskKey
+from pydanube.spark.sink_data_source import (
+    BatchWriter,
+    SinkDataSource,
+    abort_batch,
+    commit_batch,
+    conform,
+    write_task,
+)
+
+KEY = BatchKey("app", 3, "query")
+SCHEMA = pa.schema({"x": pa.int64()})
+ROWS = StructType().add("x", LongType())
+
+
+class RecordingSink:
+    """Remembers what it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def write(self, key, batches):
+        rows = [row for batch in batches for row in batch.column("x").to_pylist()]
+        self.told.append(("write", key, rows))
+        return rows
+
+    def commit(self, key, outputs):
+        self.told.append(("commit", key, outputs))
+
+    def abort(self, key, outputs):
+        self.told.append(("abort", key, outputs))
+
+
+class Source(SinkDataSource):
+    """A sink that cannot replace what is there."""
+
+    @classmethod
+    def name(cls):
+        return "recording"
+
+    def sink(self, schema):
+        return RecordingSink(), BatchIdentity()
+
+
+def batch(*values):
+    return pa.record_batch({"x": pa.array(values, pa.int64())})
+
+
+def piece(sink, partition, *batches):
+    return write_task(sink, TaskKey(KEY, partition, 0), SCHEMA, iter(batches))
+
+
+def test_the_rows_of_a_task_reach_the_sink_without_empty_batches():
+    sink = RecordingSink()
+    piece(sink, 0, batch(), batch(1), batch(), batch(2, 3))
+    assert sink.told == [("write", TaskKey(KEY, 0, 0), [1, 2, 3])]
+
+
+def test_a_task_without_rows_does_not_trouble_the_sink():
+    sink = RecordingSink()
+    commit_batch(sink, [piece(sink, 0), piece(sink, 1, batch())], is_overwrite=False)
+    assert sink.told == []
+
+
+def test_a_batch_without_rows_still_replaces():
+    sink = RecordingSink()
+    commit_batch(sink, [piece(sink, 0)], is_overwrite=True)
+    commit_batch(sink, [], KEY, is_overwrite=True)
+    assert sink.told == [("commit", KEY, [])] * 2
+
+
+def test_a_batch_is_committed_in_the_order_of_its_tasks():
+    sink = RecordingSink()
+    messages = [piece(sink, 0, batch(1)), piece(sink, 1), piece(sink, 2, batch(2))]
+    commit_batch(sink, messages, is_overwrite=False)
+    assert sink.told[-1] == ("commit", KEY, [[1], [2]])
+
+
+def test_what_is_left_of_a_batch_is_given_back():
+    sink = RecordingSink()
+    abort_batch(sink, [None, piece(sink, 1, batch(7)), None])
+    assert sink.told[-1] == ("abort", KEY, [[7]])
+    abort_batch(sink, [None], KEY)
+    assert sink.told[-1] == ("abort", KEY, [])
+    abort_batch(sink, [None])
+    assert len(sink.told) == 3
+
+
+def test_times_in_the_zone_of_the_session_become_utc():
+    there = pa.record_batch({"at": pa.array([0], pa.timestamp("us", "Europe/Paris"))})
+    schema = pa.schema({"at": pa.timestamp("us", "UTC")})
+    assert conform(there, schema).schema == schema
+
+
+def test_replacing_is_refused_where_a_sink_cannot_replace():
+    with pytest.raises(InvalidConfig, match="recording adds rows"):
+        Source({}).writer(ROWS, overwrite=True)
+    with pytest.raises(InvalidConfig, match="recording adds rows"):
+        Source({}).streamWriter(schema=ROWS, overwrite=True)
+
+
+def test_writers_travel_into_tasks():
+    for writer in (
+        Source({}).writer(ROWS, overwrite=False),
+        Source({}).streamWriter(schema=ROWS, overwrite=False),
+    ):
+        assert pickle.loads(pickle.dumps(writer))
+
+
+def test_a_batch_write_gives_back_what_its_tasks_left_even_if_none_came_back():
+    sink = RecordingSink()
+    BatchWriter(sink, BatchIdentity("app", 3), SCHEMA).abort([None, None])
+    assert sink.told == [("abort", BatchKey("app", 3, ""), [])]

@@ -1,0 +1,200 @@
+"""An export, whatever happens to it."""
+
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pydanube.model.errors import (
+    Conflict,
+    InvalidRequest,
+    OffsetDropped,
+    TopicNotFound,
+)
+from pydanube.tables.export.exporter import Exporter, ExportOptions, thread_runner
+from pydanube.tables.export.table_columns import Undecodable
+from pydanube.tables.export.tasks import export_from
+from support.lake_tables import KINDS, data_files, read, table_in
+from support.topic_directory import TopicDirectory
+
+pytestmark = pytest.mark.slow
+
+TOPIC = "/default/orders"
+
+
+class Killed(BaseException):
+    """As if the process was gone."""
+
+
+class Table:
+    """A table whose commit may be the last thing that happens."""
+
+    def __init__(self, table):
+        self.table = table
+        self.dies = None
+
+    def __getattr__(self, name):
+        return getattr(self.table, name)
+
+    def commit(self, *given, **named):
+        if self.dies == "before the commit":
+            raise Killed
+        done = self.table.commit(*given, **named)
+        if self.dies == "after the commit":
+            raise Killed
+        return done
+
+
+def exporter(topics, table, work=None, **options):
+    numbers = iter(range(100))
+    return Exporter(
+        ExportOptions(url="", topic=TOPIC, task_bytes_max=500, **options),
+        table,
+        thread_runner(2),
+        work or (lambda job: export_from(job, topics)),
+        connect=lambda _: topics,
+        unique=lambda: str(next(numbers)),
+    )
+
+
+@pytest.fixture
+def topics(tmp_path):
+    directory = TopicDirectory(tmp_path)
+    directory.create(TOPIC)
+    return directory
+
+
+@pytest.fixture
+def table(tmp_path):
+    return table_in(tmp_path, "delta")
+
+
+def offsets(table):
+    return sorted(read(table).column("offset").to_pylist())
+
+
+STEPS = st.lists(
+    st.sampled_from(
+        [
+            "publish",
+            "seal",
+            "export",
+            "before the write",
+            "in the write",
+            "before the commit",
+            "after the commit",
+        ]
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.parametrize("kind", KINDS)
+@given(steps=STEPS, round_bytes_max=st.sampled_from([1, 2000, 1 << 30]))
+def test_every_message_is_exported_once_however_it_ends(kind, steps, round_bytes_max):
+    with tempfile.TemporaryDirectory() as name:
+        topics = TopicDirectory(Path(name))
+        topics.create(TOPIC)
+        table = Table(table_in(Path(name), kind))
+        count = 0
+
+        def work(job):
+            if table.dies == "before the write":
+                raise Killed
+            done = export_from(job, topics)
+            if table.dies == "in the write":
+                raise Killed
+            return done
+
+        def one():
+            return exporter(topics, table, work, round_bytes_max=round_bytes_max)
+
+        for step in steps:
+            match step:
+                case "publish":
+                    topics.publish(TOPIC, 30)
+                    count += 30
+                case "seal":
+                    topics.seal(TOPIC)
+                case "export":
+                    one().export_round()
+                case _:
+                    table.dies = step
+                    with suppress(Killed):
+                        one().export_round()
+                    table.dies = None
+        while not one().export_round().is_last:
+            pass
+        assert offsets(table.table) == list(range(count))
+
+
+def test_what_is_not_sealed_may_wait(topics, table):
+    topics.publish(TOPIC, 20)
+    topics.seal(TOPIC)
+    topics.publish(TOPIC, 5)
+    exporter(topics, table, has_tail=False).export_round()
+    assert offsets(table) == list(range(20))
+    exporter(topics, table).export_round()
+    assert offsets(table) == list(range(25))
+
+
+def test_what_retention_has_dropped_is_said_and_may_be_passed_over(topics, table):
+    topics.publish(TOPIC, 20)
+    exporter(topics, table).export_round()
+    topics.publish(TOPIC, 20)
+    topics.seal(TOPIC)
+    topics.publish(TOPIC, 20)
+    topics.seal(TOPIC)
+    topics.drop_below(TOPIC, 40)
+    with pytest.raises(OffsetDropped):
+        exporter(topics, table).export_round()
+    exporter(topics, table, may_skip=True).export_round()
+    assert offsets(table) == [*range(20), *range(40, 60)]
+
+
+def test_a_first_export_begins_with_what_is_there(topics, table):
+    topics.publish(TOPIC, 20)
+    topics.seal(TOPIC)
+    topics.publish(TOPIC, 20)
+    topics.seal(TOPIC)
+    topics.drop_below(TOPIC, 20)
+    exporter(topics, table).export_round()
+    assert offsets(table) == list(range(20, 40))
+
+
+def test_a_plan_changes_nothing_and_says_what_there_is(topics, table, tmp_path):
+    topics.publish(TOPIC, 20)
+    plan = exporter(topics, table).plan()
+    assert plan.waiting_count == 20
+    assert [(each.exported, each.end) for each in plan.topics] == [(None, 20)]
+    assert "payload" in plan.new_columns
+    assert table.schema() is None
+    assert data_files(tmp_path) == []
+
+
+def test_a_topic_that_is_not_there_is_said_to_be_missing(topics, table):
+    topics.delete(TOPIC)
+    with pytest.raises(TopicNotFound):
+        exporter(topics, table).plan()
+    assert table.schema() is None
+
+
+def test_somebody_who_is_always_faster_is_told_of(topics, table):
+    topics.publish(TOPIC, 20)
+
+    class Busy(Table):
+        def commit(self, *_, **__):
+            raise Conflict("somebody was faster")
+
+    with pytest.raises(Conflict, match="somebody was faster"):
+        exporter(topics, Busy(table)).export_round()
+
+
+def test_dead_letters_need_their_table(topics, table):
+    with pytest.raises(InvalidRequest, match="dead letters"):
+        exporter(topics, table, undecodable=Undecodable.DEAD_LETTER)

@@ -1,0 +1,79 @@
+"""What is whole is called whole, and every kind of damage is named."""
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pydanube.tables.maintenance.tasks import (
+    rewrite,
+)
+from pydanube.tables.maintenance.verification import Verify, verify
+from pydanube.wire.segment_format import (
+    SCHEMA,
+)
+from support.segment_files import (
+    TOPIC,
+    TOPIC_ID,
+    Row,
+    older,
+    rewriting,
+    segment_of,
+    write_topic,
+)
+
+ROWS = [[Row(b"k%d" % (at % 3), b"%d" % at) for at in range(10)] for _ in range(2)]
+
+
+def test_what_is_whole_is_verified(tmp_path):
+    found = write_topic(tmp_path, ROWS)
+    done = rewrite(rewriting(found))
+    merged = segment_of(tmp_path, done.name, 0, 20, 20)
+    assert merged.checksum == done.checksum
+    for segment in (*found.segments, merged):
+        answer = verify(Verify(topic=TOPIC, topic_id=TOPIC_ID, segment=segment))
+        assert (answer.problem, answer.has_checksum) == (None, True)
+        assert answer.count == segment.count
+    unchecked = older(tmp_path, found.segments[0])
+    answer = verify(Verify(topic=TOPIC, topic_id=TOPIC_ID, segment=unchecked))
+    assert (answer.problem, answer.has_checksum) == (None, False)
+
+
+def test_every_kind_of_damage_is_named(tmp_path):
+    found = write_topic(tmp_path, ROWS)
+    segment = found.segments[0]
+    path = tmp_path / segment.object_name
+    good = path.read_bytes()
+
+    def problem(segment=segment, data=good, topic_id=TOPIC_ID):
+        path.write_bytes(data)
+        return verify(Verify(topic=TOPIC, topic_id=topic_id, segment=segment)).problem
+
+    assert problem() is None
+    flipped = bytearray(good)
+    flipped[len(good) // 3] ^= 1
+    assert "checksum" in problem(data=flipped)
+    # Without one in the manifest, the pages' own checksums tell.
+    assert "cannot be read" in problem(replace(segment, checksum=None), flipped)
+    assert "bytes" in problem(data=good[:-1])
+    assert "of topic 8" in problem(topic_id=8)
+    assert "footer says" in problem(replace(segment, end=11))
+    assert "expected 9 messages" in problem(replace(segment, count=9))
+    path.unlink()
+    gone = verify(Verify(topic=TOPIC, topic_id=TOPIC_ID, segment=segment))
+    assert gone.problem is not None
+
+
+def test_offsets_that_do_not_rise_are_damage(tmp_path):
+    found = write_topic(tmp_path, ROWS[:1])
+    (segment,) = found.segments
+    path = tmp_path / segment.object_name
+    file = pq.ParquetFile(path)
+    table, said = file.read(), file.metadata.metadata
+    file.close()
+    del said[b"ARROW:schema"]
+    order = pa.array([1, 0, *range(2, 10)])
+    pq.write_table(table.take(order).cast(SCHEMA.with_metadata(said)), path)
+    damaged = segment_of(tmp_path, segment.object_name, 0, 10, 10)
+    answer = verify(Verify(topic=TOPIC, topic_id=TOPIC_ID, segment=damaged))
+    assert "do not rise" in answer.problem

@@ -1,0 +1,38 @@
+"""What would keep rows from being written to a Delta table."""
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from pydanube.model.errors import InvalidRequest
+from pydanube.spark.formats import check_sink
+from pydanube.tables.delta import DeltaDataSource, check
+from support.lake_tables import options, table_in
+
+ROWS = StructType([StructField("n", LongType())])
+OTHERS = StructType([StructField("m", LongType())])
+
+
+def test_a_table_that_is_missing_takes_anything(tmp_path):
+    assert check({"path": str(tmp_path / "table")}, ROWS) == []
+    assert not (tmp_path / "table").exists()
+
+
+def test_what_does_not_fit_is_said(tmp_path):
+    table = table_in(tmp_path, "delta")
+    table.prepare(pa.schema([("n", pa.int64())]), options())
+    given = {"path": table.uri}
+    assert check(given, ROWS) == []
+    [problem] = check(given, OTHERS)
+    assert "no columns m" in problem
+    assert check_sink("danube-delta", given, OTHERS) == [problem]
+    assert check(given | {"mergeSchema": "true"}, OTHERS) == []
+
+
+def test_options_are_checked_first():
+    assert check({}, ROWS) == ["the option 'path' is required"]
+
+
+def test_it_is_for_writing():
+    with pytest.raises(InvalidRequest, match="only writes"):
+        DeltaDataSource({}).schema()

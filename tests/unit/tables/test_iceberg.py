@@ -1,0 +1,37 @@
+"""What would keep rows from being written to an Iceberg table."""
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from pydanube.model.errors import InvalidRequest
+from pydanube.tables.iceberg import IcebergDataSource, check
+from support.lake_tables import catalog_of, options, table_in
+
+pytestmark = pytest.mark.slow
+
+ROWS = StructType([StructField("n", LongType())])
+OTHERS = StructType([StructField("m", LongType())])
+
+
+def given(tmp_path):
+    catalog = {f"catalog.{k}": v for k, v in catalog_of(tmp_path).items()}
+    return {"table": "db.table", **catalog}
+
+
+def test_a_table_that_is_missing_takes_anything(tmp_path):
+    assert check(given(tmp_path), ROWS) == []
+    assert table_in(tmp_path, "iceberg").schema() is None
+
+
+def test_what_does_not_fit_is_said(tmp_path):
+    table_in(tmp_path, "iceberg").prepare(pa.schema([("n", pa.int64())]), options())
+    [problem] = check(given(tmp_path), OTHERS)
+    assert "no columns m" in problem
+    [problem] = check(given(tmp_path) | {"partitionBy": "day(n)"}, ROWS)
+    assert "the column n is int64" in problem
+
+
+def test_it_is_for_writing():
+    with pytest.raises(InvalidRequest, match="only writes"):
+        IcebergDataSource({}).schema()

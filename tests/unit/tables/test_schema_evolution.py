@@ -1,0 +1,70 @@
+"""How the columns of rows and of their table fit together."""
+
+import pyarrow as pa
+import pytest
+
+from pydanube.model.errors import InvalidRequest
+from pydanube.tables.schema_evolution import (
+    added_columns,
+    plain_type,
+    rows_schema,
+    same_type,
+)
+
+X, Y = ("x", pa.int32()), ("y", pa.string())
+TABLE = pa.schema([("n", pa.int64()), ("s", pa.struct([X]))])
+
+
+def test_what_the_table_has_need_not_be_added():
+    assert len(added_columns(TABLE, TABLE, merge=False)) == 0
+    assert len(added_columns(TABLE, pa.schema([("n", pa.int64())]), merge=False)) == 0
+
+
+def test_only_what_is_new_is_added_also_inside_of_structs():
+    rows = pa.schema([("s", pa.struct([X, Y])), ("more", pa.list_(pa.int8()))])
+    added = added_columns(TABLE, rows, merge=True)
+    assert added.names == ["s", "more"]
+    assert added.field("s").type == pa.struct([Y])
+    with pytest.raises(InvalidRequest, match="no columns s, more"):
+        added_columns(TABLE, rows, merge=False)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([("n", pa.int32())], "n is int64, not int32"),
+        ([("s", pa.struct([("x", pa.int64())]))], "s.x is int32, not int64"),
+        ([("s", pa.string())], "s is struct"),
+        ([("N", pa.int64())], "differ in case only"),
+        ([("a", pa.int64()), ("A", pa.int64())], "differ in case only"),
+        ([("a", pa.int64()), ("a", pa.int64())], "there twice"),
+    ],
+)
+def test_what_contradicts_the_table_is_refused(rows, message):
+    with pytest.raises(InvalidRequest, match=message):
+        added_columns(TABLE, pa.schema(rows), merge=True)
+
+
+def test_what_the_table_requires_must_be_there():
+    table = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+    with pytest.raises(InvalidRequest, match="requires the columns n"):
+        added_columns(table, pa.schema([("m", pa.int64())]), merge=True)
+
+
+def test_widths_that_only_arrow_knows_do_not_count():
+    large = pa.large_list(pa.struct([("a", pa.large_string())]))
+    assert same_type(large, pa.list_(pa.field("item", pa.struct([("a", pa.string())]))))
+    assert same_type(pa.dictionary(pa.int8(), pa.string()), pa.string())
+    assert same_type(
+        pa.map_(pa.string(), pa.large_binary()), pa.map_(pa.string(), pa.binary())
+    )
+    assert not same_type(pa.timestamp("us"), pa.timestamp("us", "UTC"))
+    assert plain_type(pa.timestamp("ns", "Europe/Paris")) == pa.timestamp("us", "UTC")
+
+
+def test_rows_of_spark_may_have_nulls_everywhere():
+    inner = pa.struct([pa.field("x", pa.int32(), nullable=False)])
+    schema = pa.schema([pa.field("s", inner, nullable=False)])
+    found = rows_schema(schema).field("s")
+    assert found.nullable
+    assert found.type[0].nullable
