@@ -38,8 +38,8 @@ def test_a_client_gives_up_on_a_broker_that_answers_nothing():
             connection = await client.connection()
             connection._check_alive()
             await turns()
-            [connection] = broker.server.connections
-            connection._transport.pause_reading()
+            [peer] = broker.server.connections
+            peer._transport.pause_reading()
             for _ in range(CHECKS_PER_TIMEOUT - 1):
                 connection._check_alive()
                 await turns()
@@ -60,8 +60,8 @@ def test_a_client_ignores_a_pong_that_it_did_not_ask_for():
     async def test(broker):
         async with broker.connect() as client:
             connection = await client.connection()
-            [connection] = broker.server.connections
-            connection._write(connection._protocol.send(Kind.PONG, pb.Pong()))
+            [peer] = broker.server.connections
+            peer._write(peer._protocol.send(Kind.PONG, pb.Pong()))
             await turns()
             assert not connection.is_lost
 
@@ -93,9 +93,9 @@ def test_a_failure_of_a_channel_ends_only_its_connection():
             connection = await client.connection()
             failing = FailingChannel()
             channel = connection.new_channel(failing)
-            [connection] = broker.server.connections
+            [peer] = broker.server.connections
             receipt = pb.Receipt(base_sequence=[5], base_offset=[5])
-            connection._write(connection._protocol.send(Kind.RECEIPT, receipt, channel))
+            peer._write(peer._protocol.send(Kind.RECEIPT, receipt, channel))
             await turns()
             assert connection.is_lost
             assert isinstance(failing.reason, ConnectionLost)
