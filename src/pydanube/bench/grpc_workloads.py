@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
+from pydanube.aio.loops import new_loop
 from pydanube.bench.workloads import (
     RECEIVE_TIMEOUT_S,
     SUBSCRIPTION,
@@ -21,7 +22,6 @@ from pydanube.bench.workloads import (
     percentiles_of,
     random_payloads,
 )
-from pydanube.client.loops import new_loop
 from pydanube.wire.pb import danube_api_pb2 as pb
 
 if TYPE_CHECKING:

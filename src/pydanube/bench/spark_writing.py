@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import pydanube
 import pydanube.sync
+from pydanube.aio.loops import new_loop
 from pydanube.bench.workloads import (
     RECEIVE_TIMEOUT_S,
     Figures,
     LostMessages,
     percentiles_of,
 )
-from pydanube.client.loops import new_loop
 from pydanube.spark import session
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pydanube
+from pydanube.aio.loops import new_loop
 from pydanube.bench.machine import percentile
-from pydanube.client.loops import new_loop
 from pydanube.model.batch import batch_of
 from pydanube.model.errors import BrokerError
 

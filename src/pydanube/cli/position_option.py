@@ -10,7 +10,7 @@ from pydanube.cli.quantities import parse_duration
 from pydanube.model.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from pydanube.client.positions import Where
+    from pydanube.model.positions import Where
 
 METAVAR = "OFFSET|earliest|latest|TIME|DURATION"
 

@@ -17,6 +17,7 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 from urllib.parse import urlsplit
 
+from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.client.backoff import retried
 from pydanube.client.connection import BrokerConnection
 from pydanube.client.consumer import Consumer, ConsumerOptions
@@ -24,14 +25,12 @@ from pydanube.client.dead_letters import DeadLetters
 from pydanube.client.namespaces import NamespaceRequests
 from pydanube.client.partitioned_consumer import PartitionedConsumer, open_consumer
 from pydanube.client.partitioned_producer import PartitionedProducer, open_producer
-from pydanube.client.positions import Where, parse_choice, position_of
 from pydanube.client.producer import Producer, ProducerOptions, codec_of
 from pydanube.client.reader import read
 from pydanube.client.schema import Schema
 from pydanube.client.schemas import Schemas, schema_of
 from pydanube.client.staging import Staging
 from pydanube.client.subscriptions import SubscriptionRequests
-from pydanube.client.tasks import TaskScope, task_scope
 from pydanube.client.typed_producer import Wanted, open_typed_producer
 from pydanube.client.written import Reading, WrittenSchemas
 from pydanube.model.descriptions import BrokerDescription
@@ -53,6 +52,7 @@ from pydanube.model.policy import (
     SubscriptionType,
     TopicPolicy,
 )
+from pydanube.model.positions import Where, parse_choice, position_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable

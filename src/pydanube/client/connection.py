@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pydanube.client.outbox import Outbox
+from pydanube.aio.outbox import Outbox
 from pydanube.model.errors import (
     BrokerError,
     ConnectionLost,

@@ -25,7 +25,6 @@ from pydanube.client.offsets import (
     origins_of,
     ranges_of,
 )
-from pydanube.client.positions import position_of
 from pydanube.model.errors import (
     BrokerError,
     Closed,
@@ -36,6 +35,7 @@ from pydanube.model.errors import (
     Unavailable,
 )
 from pydanube.model.policy import Start, SubscriptionType
+from pydanube.model.positions import position_of
 from pydanube.wire.batches import BODY_BYTES_MAX
 from pydanube.wire.connection import CREDIT_REVISION
 from pydanube.wire.frames import Kind
@@ -50,13 +50,13 @@ from pydanube.wire.pb import stream_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
+    from pydanube.aio.tasks import TaskScope
     from pydanube.client.client import Client
     from pydanube.client.connection import BrokerConnection
     from pydanube.client.offsets import Acked
-    from pydanube.client.positions import Where
-    from pydanube.client.tasks import TaskScope
     from pydanube.client.written import Reading
     from pydanube.model.policy import Position
+    from pydanube.model.positions import Where
     from pydanube.model.ranges import Range
     from pydanube.wire.batches import BatchFrame
     from pydanube.wire.connection import ReceivedFrame

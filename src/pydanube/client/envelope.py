@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import pyarrow as pa
 
-from pydanube.client.positions import microseconds_of
 from pydanube.model.batch import TIME_TYPE, Column, batch_of, conform, schema_of
 from pydanube.model.batch import columns_of as _columns_of
 from pydanube.model.errors import InvalidRequest, MessageTooLarge
+from pydanube.model.positions import microseconds_of
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, TIME_MAX, TIME_MIN
 
 if TYPE_CHECKING:

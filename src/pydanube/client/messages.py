@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import pyarrow as pa
 
-from pydanube.client.positions import time_of
 from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE, Column, attributes_of
 from pydanube.model.errors import InvalidPayload, SchemaNotFound
+from pydanube.model.positions import time_of
 from pydanube.schemas.language import reason_of
 
 if TYPE_CHECKING:

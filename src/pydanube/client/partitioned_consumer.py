@@ -13,25 +13,25 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pydanube.aio.tasks import all_done, together
 from pydanube.client.consumer import Consumer
 from pydanube.client.consumer import open_consumer as open_consumer_of_one
 from pydanube.client.messages import Message, MessageBatch
 from pydanube.client.offsets import collected, origins_of, ranges_by_topic
 from pydanube.client.partitioned_producer import PARTITIONS_LOOKUP_INTERVAL_S
-from pydanube.client.positions import position_of
-from pydanube.client.tasks import all_done, together
 from pydanube.model.errors import BrokerError, Closed, InvalidRequest, TimedOut
 from pydanube.model.policy import Start
+from pydanube.model.positions import position_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from pydanube.aio.tasks import TaskScope
     from pydanube.client.client import Client
     from pydanube.client.consumer import ConsumerOptions
     from pydanube.client.messages import MessageId
     from pydanube.client.offsets import Acked
-    from pydanube.client.positions import Where
-    from pydanube.client.tasks import TaskScope
+    from pydanube.model.positions import Where
 
 TURN_MESSAGES = 256
 """So many messages of one partition, then it is another one's turn."""

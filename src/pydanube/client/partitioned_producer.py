@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
+from pydanube.aio.tasks import all_done, together
 from pydanube.client.envelope import batches_of, delivery_window, to_bytes
 from pydanube.client.messages import MessageIds, PartitionedIds, Run
 from pydanube.client.producer import Producer, settled, unacknowledged
 from pydanube.client.producer import open_producer as open_producer_of_one
 from pydanube.client.routing import Router
-from pydanube.client.tasks import all_done, together
 from pydanube.model.errors import BrokerError, Closed, TimedOut
 from pydanube.model.policy import ProducerAccess
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from pydanube.aio.tasks import TaskScope
     from pydanube.client.client import Client
     from pydanube.client.envelope import DeliveryOptions
     from pydanube.client.messages import MessageId
     from pydanube.client.pending import Pending
     from pydanube.client.producer import Batched, ProducerOptions, Shipped
-    from pydanube.client.tasks import TaskScope
 
 PARTITIONS_LOOKUP_INTERVAL_S = 5.0
 """How often a producer or consumer asks whether there are more partitions."""

@@ -69,10 +69,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from typing import Unpack
 
+    from pydanube.aio.tasks import TaskScope
     from pydanube.client.client import Client
     from pydanube.client.connection import BrokerConnection
     from pydanube.client.envelope import DeliveryOptions, DeliveryWindow
-    from pydanube.client.tasks import TaskScope
     from pydanube.model.schemas import ProducerSchema
     from pydanube.wire.connection import ReceivedFrame
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pydanube.client.messages import MessageBatch, Part
-from pydanube.client.positions import position_of
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import AtTime, Start
+from pydanube.model.positions import position_of
 from pydanube.wire.frames import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from pydanube.client.client import Client
-    from pydanube.client.positions import Where
     from pydanube.client.written import Reading
     from pydanube.model.policy import Position
+    from pydanube.model.positions import Where
     from pydanube.wire.batches import BatchFrame
 
 FETCH_BYTES_MAX = 4 * 1024 * 1024

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pydanube.client.positions import parse_choice
 from pydanube.client.schema import Schema
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName, parse_subject
+from pydanube.model.positions import parse_choice
 from pydanube.model.schemas import Compatibility, SchemaPolicy, TopicSchema
 from pydanube.schemas.compatibility import Direction, Violation
 from pydanube.schemas.language import Incompatibility

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pydanube.client.offsets import ranges_by_topic
-from pydanube.client.positions import parse_choice, position_of
 from pydanube.client.topics import TopicRequests
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName, parse_subscription
 from pydanube.model.policy import Start, SubscriptionType
+from pydanube.model.positions import parse_choice, position_of
 from pydanube.wire.frames import Kind
 from pydanube.wire.messages import (
     dispatch_limits_to_wire,
@@ -25,13 +25,13 @@ from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
     from pydanube.client.offsets import Acked
-    from pydanube.client.positions import Where
     from pydanube.model.descriptions import SubscriptionDescription
     from pydanube.model.policy import (
         DispatchLimits,
         FailurePolicy,
         SubscriptionSettings,
     )
+    from pydanube.model.positions import Where
 
 
 class SubscriptionRequests(TopicRequests):

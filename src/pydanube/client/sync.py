@@ -15,8 +15,8 @@ from collections import deque
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
+from pydanube.aio.loops import new_loop
 from pydanube.client import client as aio
-from pydanube.client.loops import new_loop
 from pydanube.client.messages import Message, MessageBatch, MessageId, MessageIds
 from pydanube.client.producer import unacknowledged
 from pydanube.client.typed_producer import TypedProducer as AsyncTypedProducer
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
         PartitionedProducer as AsyncPartitionedProducer,
     )
     from pydanube.client.pending import Pending as AsyncPending
-    from pydanube.client.positions import Where
     from pydanube.client.producer import Batched
     from pydanube.client.producer import Producer as AsyncProducer
     from pydanube.client.schema import Schema
@@ -70,6 +69,7 @@ if TYPE_CHECKING:
         NamespacePolicy,
         SubscriptionSettings,
     )
+    from pydanube.model.positions import Where
     from pydanube.model.schemas import (
         Compatibility,
         SchemaReference,

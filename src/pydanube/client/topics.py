@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pydanube.client.positions import microseconds_of, parse_choice
 from pydanube.client.requests import Requests
 from pydanube.model.errors import (
     InvalidRequest,
@@ -21,6 +20,7 @@ from pydanube.model.policy import (
     Retention,
     TopicPolicy,
 )
+from pydanube.model.positions import microseconds_of, parse_choice
 from pydanube.wire.batches import TIME_MAX, TIME_MIN
 from pydanube.wire.frames import Kind
 from pydanube.wire.messages import (

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
     from typing import Unpack
 
+    from pydanube.aio.tasks import TaskScope
     from pydanube.client.client import Client
     from pydanube.client.envelope import DeliveryOptions
     from pydanube.client.messages import MessageId, MessageIds
     from pydanube.client.partitioned_producer import PartitionedProducer
     from pydanube.client.pending import Pending
     from pydanube.client.producer import Batched, Producer, ProducerOptions
-    from pydanube.client.tasks import TaskScope
     from pydanube.model.schemas import SchemaVersion
     from pydanube.schemas.language import Encoder
 

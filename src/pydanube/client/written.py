@@ -21,8 +21,8 @@ from pydanube.model.errors import BrokerError, Closed
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
+    from pydanube.aio.tasks import TaskScope
     from pydanube.client.messages import Part
-    from pydanube.client.tasks import TaskScope
     from pydanube.schemas.language import Decoder
 
 # ruff: noqa: PLC0415  # What knows the languages is needed only by who has schemas.

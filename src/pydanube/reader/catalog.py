@@ -13,8 +13,8 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from pydanube.client.positions import time_of
 from pydanube.model.errors import BrokerError, InvalidRequest, Remedy
+from pydanube.model.positions import time_of
 from pydanube.reader.offsets import Head
 from pydanube.reader.scans import TAIL_MESSAGE_BYTES, SegmentFile, TopicRange
 from pydanube.reader.segment_files import facts_of

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pydanube.aio.loops import new_loop
 from pydanube.broker.broker import Broker, open_broker
 from pydanube.broker.manifest import MetadataManifest
-from pydanube.client.loops import new_loop
 from pydanube.metadata.sqlite import open_sqlite
 from pydanube.model.errors import BrokerError, Draining, Unavailable
 from pydanube.servers.addresses import http_hosts_of, in_url, url_of

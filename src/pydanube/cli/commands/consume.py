@@ -29,13 +29,13 @@ from pydanube.cli.position_option import parse_position
 from pydanube.cli.quantities import format_messages, parse_duration
 from pydanube.cli.standard_streams import OutputStream
 from pydanube.client.client import DEFAULT_URL, connect
-from pydanube.client.positions import time_of
 from pydanube.model.errors import (
     BrokerError,
     InvalidPayload,
     InvalidRequest,
     TimedOut,
 )
+from pydanube.model.positions import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pydanube.client.consumer import Consumer
     from pydanube.client.messages import Message, MessageBatch
     from pydanube.client.partitioned_consumer import PartitionedConsumer
-    from pydanube.client.positions import Where
+    from pydanube.model.positions import Where
 
 BATCH_MESSAGES = 1000
 STANDARD_OUTPUT = 1

@@ -12,10 +12,10 @@ from pydanube.cli.client_calls import confirm, run_with_client
 from pydanube.cli.output import OutputFormat, print_json, print_line, print_table
 from pydanube.cli.parameters import examples
 from pydanube.client.client import DEFAULT_URL
-from pydanube.client.positions import time_of
 from pydanube.client.schema import Schema
 from pydanube.client.schemas import schema_of
 from pydanube.model.errors import IncompatibleSchema, InvalidRequest
+from pydanube.model.positions import time_of
 from pydanube.model.schemas import Compatibility, SchemaPolicy, SchemaType
 from pydanube.schemas.compatibility import find_violations
 from pydanube.schemas.differences import find_differences

@@ -12,7 +12,7 @@ from pydanube.cli.client_calls import run_with_client
 from pydanube.cli.output import OutputFormat, print_json, print_line
 from pydanube.cli.position_option import METAVAR, POSITION_HELP, parse_position
 from pydanube.client.client import DEFAULT_URL
-from pydanube.client.positions import time_of
+from pydanube.model.positions import time_of
 
 if TYPE_CHECKING:
     from pydanube.client.client import Client

@@ -13,7 +13,6 @@ from pydanube.cli.client_calls import run_with_client
 from pydanube.cli.output import OutputFormat, print_fields, print_json
 from pydanube.cli.quantities import format_duration, parse_duration
 from pydanube.client.client import DEFAULT_URL
-from pydanube.client.positions import parse_choice
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import (
     Backoff,
@@ -21,6 +20,7 @@ from pydanube.model.policy import (
     FailurePolicy,
     PoisonPolicy,
 )
+from pydanube.model.positions import parse_choice
 
 if TYPE_CHECKING:
     from pydanube.client.client import Client

@@ -22,7 +22,7 @@ from pydanube.cli.parameters import Subscription, examples
 from pydanube.cli.position_option import parse_position
 from pydanube.cli.quantities import format_bytes, format_count
 from pydanube.client.client import DEFAULT_URL
-from pydanube.client.positions import time_of
+from pydanube.model.positions import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

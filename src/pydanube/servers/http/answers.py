@@ -17,7 +17,6 @@ import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from pydanube.client.positions import position_of
 from pydanube.model.errors import (
     BrokerError,
     InvalidRequest,
@@ -26,6 +25,7 @@ from pydanube.model.errors import (
     TopicNotFound,
 )
 from pydanube.model.names import TopicName
+from pydanube.model.positions import position_of
 from pydanube.servers.errors import http_status_of
 
 if TYPE_CHECKING:

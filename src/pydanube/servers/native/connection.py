@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pydanube.client.outbox import Outbox
+from pydanube.aio.outbox import Outbox
 from pydanube.model.batch import Column
 from pydanube.model.errors import (
     BrokerError,

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pydanube.client.connection import BrokerConnection
     from pydanube.servers.native.connection import NativeServer
 
 Buffer = bytes | bytearray | memoryview
+Client = TypeVar("Client", bound=asyncio.BufferedProtocol)
 
 
 class PipeEnd(asyncio.Transport):
@@ -127,12 +127,10 @@ class PipeEnd(asyncio.Transport):
             self._protocol.connection_lost(None)
 
 
-def dial_in_process(
-    server: NativeServer,
-) -> Callable[[Callable[[], BrokerConnection]], Any]:
-    """What a client needs to reach *server* without a socket."""
+def dial_in_process(server: NativeServer) -> Callable[[Callable[[], Any]], Any]:
+    """Return a function that connects a client to *server* without a socket."""
 
-    async def dial(factory: Callable[[], BrokerConnection]) -> BrokerConnection:
+    async def dial(factory: Callable[[], Client]) -> Client:
         connection = factory()
         PipeEnd.connect(connection, server.new_connection())
         return connection

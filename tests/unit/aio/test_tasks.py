@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 import pydanube
-from pydanube.client.tasks import all_done, together
+from pydanube.aio.tasks import all_done, together
 
 
 async def give(value, failure=None):

@@ -1,4 +1,4 @@
-"""What leaves on a connection, with few calls of the system."""
+"""A write buffer that saves system calls."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     Buffer = bytes | bytearray | memoryview
 
 GATHERED_BYTES_MAX = 256 * 1024
-"""So much does not wait for the end of the turn."""
+"""The buffer is flushed before the end of the turn when it has this size."""
 
 
 class Outbox:
     """
-    Gathers what is written in one turn of the loop.
+    Combines the writes to a transport in one turn of the event loop.
 
-    Each write to a socket costs a call of the system, and as much as all the rest of
-    sending a small frame.  What is written first in a turn leaves at once: nobody waits
-    for whatever may follow.  The rest leaves together at the end of the turn.
+    Each write to a socket is a system call, which costs as much as the rest of sending
+    a small frame.  The first write in a turn is sent at once, so that a single frame is
+    not delayed.  The others are sent together at the end of the turn.
 
-    Ordering: Bytes leave in the order in which they were written.
+    Ordering: Bytes are sent in the order in which they were written.
 
-    Bounds: ``GATHERED_BYTES_MAX``; beyond that the transport has them.
+    Bounds: ``GATHERED_BYTES_MAX``; the transport buffers the rest.
     """
 
     __slots__ = (
@@ -40,7 +40,7 @@ class Outbox:
         self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop
     ) -> None:
         self.writes = 0
-        """In how many turns of the loop something was written."""
+        """The number of turns of the loop in which something was written."""
         self._transport = transport
         self._loop = loop
         self._is_in_turn = False
@@ -48,7 +48,7 @@ class Outbox:
         self._byte_count = 0
 
     def write(self, data: Buffer) -> None:
-        """Send *data*, which must not change any more."""
+        """Send *data*, which must not be changed afterwards."""
         if not self._is_in_turn:
             self._begin_turn()
             self._transport.write(data)
@@ -59,7 +59,7 @@ class Outbox:
             self.flush()
 
     def writelines(self, parts: Iterable[Buffer]) -> None:
-        """Send *parts*, one behind the other."""
+        """Send *parts* in order."""
         if not self._is_in_turn:
             self._begin_turn()
             self._transport.writelines(parts)
@@ -71,19 +71,19 @@ class Outbox:
             self.flush()
 
     def flush(self) -> None:
-        """Hand over to the transport what has gathered."""
+        """Write the buffered data to the transport."""
         if self._parts:
             parts, self._parts, self._byte_count = self._parts, [], 0
             if not self._transport.is_closing():
                 self._transport.writelines(parts)
 
     def close(self) -> None:
-        """Close the transport; what was written before is still sent."""
+        """Close the transport after sending the data written before."""
         self.flush()
         self._transport.close()
 
     def abort(self) -> None:
-        """Close the transport at once; what is not sent yet is lost."""
+        """Close the transport at once and drop data that was not sent."""
         self._transport.abort()
 
     def _begin_turn(self) -> None:

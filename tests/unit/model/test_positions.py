@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 import pydanube
-from pydanube.client.positions import (
+from pydanube.model.policy import AtTime, Start, SubscriptionType
+from pydanube.model.positions import (
     microseconds_of,
     parse_choice,
     position_of,
     time_of,
 )
-from pydanube.model.policy import AtTime, Start, SubscriptionType
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

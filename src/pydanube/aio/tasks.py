@@ -1,9 +1,8 @@
 """
-Tasks with an owner, for code that others wrap an ``async with`` around.
+Task groups that raise plain exceptions.
 
-A plain ``TaskGroup`` turns what its body raises into an ``ExceptionGroup``; the
-users of a client expect ``except ProducerFenced`` to work around the whole
-``async with``, and its tasks to be over when the body is.
+An ``asyncio.TaskGroup`` wraps an exception of its body in an ``ExceptionGroup``, but
+the users of a client expect ``except ProducerFenced`` to work around ``async with``.
 """
 
 from __future__ import annotations
@@ -21,28 +20,28 @@ T = TypeVar("T")
 
 
 class TaskScope:
-    """Tasks that live at most as long as the body of ``task_scope``."""
+    """Tasks that are cancelled when the body of ``task_scope`` ends."""
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self._group = group
         self._running: set[asyncio.Task[Any]] = set()
 
     def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run *work* until it ends or the scope does; it handles its own errors."""
+        """Run *work*, which must handle its own errors, until the scope ends."""
         task = self._group.create_task(work, name=name)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task
 
     def cancel(self) -> None:
-        """End all tasks."""
+        """Cancel all tasks."""
         for task in self._running:
             task.cancel()
 
 
 @asynccontextmanager
 async def task_scope() -> AsyncIterator[TaskScope]:
-    """A scope for tasks; what the body raises comes out as it is."""
+    """Open a task scope; exceptions of the body are raised unwrapped."""
     failure: BaseException | None = None
     async with asyncio.TaskGroup() as group:
         scope = TaskScope(group)
@@ -57,9 +56,9 @@ async def task_scope() -> AsyncIterator[TaskScope]:
 
 async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """
-    What *works*, which run at the same time, return; in their order.
+    Run *works* concurrently and return their results in order.
 
-    Raises: What the first to fail raised, as it is; the others are cancelled.
+    Raises: The first exception, unwrapped; the other works are cancelled.
     """
     try:
         async with asyncio.TaskGroup() as group:
@@ -71,9 +70,9 @@ async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 async def all_done(works: Iterable[Coroutine[Any, Any, None]]) -> None:
     """
-    Run *works* at the same time, each to its end, even if others fail.
+    Run *works* concurrently, each to its end, even if others fail.
 
-    Raises: What the first of them that failed raised.
+    Raises: The exception of the first work, in order, that failed.
     """
     for failure in await together(map(_failure_of, works)):
         if failure is not None:

@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydanube.client.outbox import GATHERED_BYTES_MAX, Outbox
+from pydanube.aio.outbox import GATHERED_BYTES_MAX, Outbox
 
 
 class Wire:

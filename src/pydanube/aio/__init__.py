@@ -1,0 +1,1 @@
+"""Event loop, task and transport helpers that brokers and clients share."""
