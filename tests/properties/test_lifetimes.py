@@ -10,7 +10,7 @@ import pytest
 
 import pydanube
 from pydanube import sync
-from pydanube.broker.reliable import ReliableSubscription
+from pydanube.broker.reliable_subscription import ReliableSubscription
 from pydanube.broker.topic import ReliableTopic
 from pydanube.client.client import Client
 from pydanube.client.connection import BrokerConnection

@@ -16,25 +16,29 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from pydanube.broker.catalog import Catalog
+from pydanube.broker.consumer_registry import ConsumerRegistry
 from pydanube.broker.counts import Counts
 from pydanube.broker.dead_letters import DeadLetters
-from pydanube.broker.gathering import BATCH_BYTES_MAX, Gathering
-from pydanube.broker.holds import Holds, refuse_deletion
-from pydanube.broker.known_consumers import KnownConsumers
+from pydanube.broker.message_batcher import BATCH_BYTES_MAX, MessageBatcher
 from pydanube.broker.namespaces import FIRST_NAMESPACES, Namespaces
 from pydanube.broker.partitions import names_of
-from pydanube.broker.places import Fenced, Place, Request
-from pydanube.broker.reliable import ReliableSubscription
-from pydanube.broker.schemas import TopicSchemas, refuse_other
+from pydanube.broker.producer_registrations import (
+    AccessRequest,
+    OnFenced,
+    ProducerRegistration,
+)
+from pydanube.broker.reliable_subscription import ReliableSubscription
+from pydanube.broker.retention_holds import RetentionHolds, check_no_holds
 from pydanube.broker.sessions import ProducerSessions
-from pydanube.broker.settings import (
+from pydanube.broker.staging import Staging, open_staging
+from pydanube.broker.subscription_settings import (
     check_ack_timeout,
     check_settings,
     dead_letter_topic_of,
 )
-from pydanube.broker.staging import Staging, open_staging
 from pydanube.broker.subscriptions import Subscriptions
 from pydanube.broker.topic import DirectTopic, ReliableTopic, Topic
+from pydanube.broker.topic_schemas import TopicSchemas, check_schema_reference
 from pydanube.metadata import keys
 from pydanube.metadata.records import BrokerRecord, NamespaceRecord
 from pydanube.metadata.store import ABSENT, Put, Unchanged
@@ -80,7 +84,7 @@ if TYPE_CHECKING:
         Sequence,
     )
 
-    from pydanube.broker.producers import ProducerSession
+    from pydanube.broker.producer_session import ProducerSession
     from pydanube.broker.subscription import Subscription
     from pydanube.metadata.store import MetadataStore
     from pydanube.model.descriptions import Hold
@@ -139,12 +143,12 @@ class Broker:
         self._store = store
         self._auto_create_topics = auto_create_topics
         self._loop = asyncio.get_running_loop()
-        self.gathering = Gathering(self._loop, batch_bytes_max=batch_bytes_max)
+        self.batcher = MessageBatcher(self._loop, batch_bytes_max=batch_bytes_max)
         """Takes messages one by one, for any topic."""
-        self.known_consumers = KnownConsumers(store)
-        """The consumers that the gRPC server has to know again after a restart."""
+        self.consumer_registry = ConsumerRegistry(store)
+        """Whom a server has to know again after a restart."""
         self._namespaces = Namespaces(store, wall_clock_us)
-        self._holds = Holds(store, wall_clock_us)
+        self._holds = RetentionHolds(store, wall_clock_us)
         self._catalog = Catalog(store, self._namespaces, wall_clock_us)
         self.registry = SchemaRegistry(store, wall_clock_us)
         """The subjects of the schema registry; what topics use is deleted here."""
@@ -452,7 +456,7 @@ class Broker:
 
     async def _remove_names(self, name: TopicName, *, force: bool) -> list[Topic]:
         """Take a name and its partitions out of the catalog; returns the topics."""
-        await self._catalog.refuse_partition(name)
+        await self._catalog.check_not_a_partition(name)
         stored = await self._catalog.find_partitioned(name)
         names = [name] if stored is None else names_of(name, stored.value)
         topics = await _together(self._open, names)
@@ -463,7 +467,7 @@ class Broker:
                     "force it"
                 )
             if isinstance(topic, ReliableTopic) and not force:
-                refuse_deletion(topic.log)
+                check_no_holds(topic.log)
         partitioned = None if stored is None else (name, stored)
         with _refusing(topics):
             # The names go first: what is left of the topics after a crash belongs
@@ -618,7 +622,7 @@ class Broker:
             async with self._changing:
                 if topic.schema is None:
                     await self._bind(topic.name, TopicSchema(subject=reference.subject))
-        refuse_other(topic.name, topic.schema, reference)
+        check_schema_reference(topic.name, topic.schema, reference)
 
     # Producers.
 
@@ -631,7 +635,7 @@ class Broker:
         takes_any_kind: bool = False,
         resume: tuple[int, int] = (0, 0),
         access: ProducerAccess = ProducerAccess.SHARED,
-        on_fenced: Fenced | None = None,
+        on_fenced: OnFenced | None = None,
         schema: SchemaReference | None = None,
     ) -> tuple[Topic, ProducerSession]:
         """
@@ -674,7 +678,7 @@ class Broker:
         )
         if schema is not None:
             await self._bind_first(topic, schema)
-        request = Request(
+        request = AccessRequest(
             name=producer, access=access, on_fenced=on_fenced, schema=chosen
         )
         session = await self._sessions.open(topic, request, resume)
@@ -715,15 +719,15 @@ class Broker:
         policy: TopicPolicy | None,
         takes_any_kind: bool = False,
         access: ProducerAccess = ProducerAccess.SHARED,
-        on_fenced: Fenced | None = None,
+        on_fenced: OnFenced | None = None,
         schema: SchemaReference | None = None,
-    ) -> tuple[Topic, Place]:
+    ) -> tuple[Topic, ProducerRegistration]:
         """
         A place for a producer that does not number its messages.
 
         Its messages are published by ``gathering``.  It keeps the place until its
         server says that it is gone; if it comes again meanwhile under the same name,
-        it has the same place.  Otherwise as ``open_producer``.
+        it has the same registration.  Otherwise as ``open_producer``.
         """
         self._refuse_when_draining()
         chosen = None if schema is None else await self._schemas.choose(name, schema)
@@ -732,18 +736,18 @@ class Broker:
         )
         if schema is not None:
             await self._bind_first(topic, schema)
-        request = Request(
+        request = AccessRequest(
             name=producer,
             access=access,
             on_fenced=on_fenced,
-            joins=True,
+            is_joining=True,
             schema=chosen,
         )
-        return topic, await self._sessions.enter(topic, request)
+        return topic, await self._sessions.register(topic, request)
 
-    def detach_producer(self, topic: Topic, place: Place) -> None:
+    def detach_producer(self, topic: Topic, registration: ProducerRegistration) -> None:
         """The producer, which was attached, is gone."""
-        topic.places.leave(place)
+        topic.registrations.leave(registration)
 
     # Subscriptions.
 
@@ -1083,11 +1087,11 @@ class Broker:
     @property
     def has_room(self) -> bool:
         """Whether servers may go on taking batches."""
-        return self.storage.has_room and self._schemas.hall.has_room
+        return self.storage.has_room and self._schemas.backlog.has_room
 
     async def room(self) -> None:
         """Wait until there is room for more batches."""
-        await self._schemas.hall.room()
+        await self._schemas.backlog.room()
         await self.storage.room()
 
     def segment_url(self, entry: SegmentEntry) -> str:
@@ -1104,7 +1108,7 @@ class Broker:
         self.is_draining = True
         for topic in self.topics.values():
             topic.refusal = Draining("the broker is stopping (draining)")
-            topic.places.refuse_waiting(topic.refusal)
+            topic.registrations.reject_queued(topic.refusal)
         # What is on its way to dead-letter topics is in the positions then.
         await self.dead_letters.finish()
         self._subscriptions.flush()
@@ -1351,10 +1355,10 @@ def _refusing(topics: Sequence[Topic]) -> Iterator[None]:
 
 async def _together(work: Callable[[A], Awaitable[B]], items: Iterable[A]) -> list[B]:
     """What *work* comes to for each item; several at a time share their syncs."""
-    places = asyncio.Semaphore(TOGETHER_MAX)
+    slots = asyncio.Semaphore(TOGETHER_MAX)
 
     async def one(item: A) -> B:
-        async with places:
+        async with slots:
             return await work(item)
 
     try:

@@ -106,7 +106,7 @@ class Catalog:
     async def _try_create(
         self, name: TopicName, policy: TopicPolicy, schema: TopicSchema | None
     ) -> None:
-        await self._refuse_if_taken(name)
+        await self._check_name_is_free(name)
         split = name.split_partition()
         if split is None:
             await self._record([name], _Common(policy, schema=schema), [], [])
@@ -116,7 +116,7 @@ class Catalog:
         stored = await self._store.get(key)
         before = None if stored is None else stored.value
         if before is None:
-            await self._refuse_if_plain(base, name)
+            await self._check_not_a_topic(base, name)
         elif before.policy != policy:
             raise AlreadyExists(
                 f"Cannot create the partition '{name}': the partitions of '{base}' "
@@ -148,7 +148,7 @@ class Catalog:
         async def attempt() -> None:
             stored = await self._store.get(keys.partitioned_topic(base))
             if stored is None:
-                await self._refuse_if_plain(base, base)
+                await self._check_not_a_topic(base, base)
                 record = new_record(partitions, policy, now)
                 record = msgspec.structs.replace(record, schema=schema)
                 await self._grow(base, None, record)
@@ -226,7 +226,7 @@ class Catalog:
         stored = await self.find_partitioned(name)
         return [] if stored is None else names_of(name, stored.value)
 
-    async def refuse_partition(self, name: TopicName) -> None:
+    async def check_not_a_partition(self, name: TopicName) -> None:
         """
         Let a name pass that is not one of the partitions of another name.
 
@@ -423,7 +423,7 @@ class Catalog:
 
     # What follows.
 
-    async def _refuse_if_taken(self, name: TopicName) -> None:
+    async def _check_name_is_free(self, name: TopicName) -> None:
         """Let a name pass that is neither a topic nor has partitions."""
         if await self.find(name) is not None:
             raise AlreadyExists(f"Topic '{name}' already exists")
@@ -435,7 +435,7 @@ class Catalog:
                 f"already exist (found {count} partitions)"
             )
 
-    async def _refuse_if_plain(self, base: TopicName, name: TopicName) -> None:
+    async def _check_not_a_topic(self, base: TopicName, name: TopicName) -> None:
         """Let a base name pass that is not a topic itself."""
         if await self.find(base) is not None:
             raise AlreadyExists(
@@ -464,7 +464,7 @@ class Catalog:
             # Nearly always somebody was faster.  But it may be that one of the
             # names has partitions of its own, and that will not change.
             for name in names:
-                await self._refuse_if_taken(name)
+                await self._check_name_is_free(name)
             raise
 
     async def _record(

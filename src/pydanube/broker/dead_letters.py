@@ -50,7 +50,7 @@ from pydanube.wire.batches import BatchHeader, encode
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
-    from pydanube.broker.reliable import ReliableSubscription
+    from pydanube.broker.reliable_subscription import ReliableSubscription
     from pydanube.broker.topic import ReliableTopic
     from pydanube.dispatch.effects import Park
     from pydanube.model.ranges import Range
@@ -58,10 +58,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LETTERS_TOGETHER_MAX = 1000
-LETTERS_TOGETHER_BYTES = 8 * 1024 * 1024
+COPIED_MESSAGES_MAX = 1000
+COPIED_BYTES_MAX = 8 * 1024 * 1024
 """So many messages are copied at a time, and those of one batch more."""
-LETTER_BATCH_BYTES = 1024 * 1024
+BATCH_BYTES = 1024 * 1024
 """How long a batch of dead letters is, if messages allow it."""
 HISTORY_MAX = 16
 """Of a message that was dead-lettered again and again, the last times."""
@@ -74,7 +74,7 @@ RETRY_MAX_S = 60.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Letter:
+class DeadLetter:
     """One message on its way to the dead-letter topic."""
 
     offset: int
@@ -222,7 +222,7 @@ class DeadLetters:
     async def _carry(self, of: ReliableSubscription, queue: _Queue) -> None:
         """Copy the first messages of *queue*, and tell *of* what became of them."""
         taken: list[Park] = []
-        letters: list[Letter] = []
+        letters: list[DeadLetter] = []
         # The messages of one subscription may fail alone: this is the one place
         # that decides so.
         try:
@@ -241,7 +241,7 @@ class DeadLetters:
             failure = Unavailable(f"the messages cannot be copied: {error}")
             self._fail(of, queue, [(park.base, park.end) for park in taken], failure)
 
-    async def _read(self, of: ReliableSubscription, park: Park) -> list[Letter]:
+    async def _read(self, of: ReliableSubscription, park: Park) -> list[DeadLetter]:
         """The messages of *park*, as far as they are there."""
         base = max(park.base, of.base_offset)
         if base > park.base:
@@ -273,8 +273,8 @@ class DeadLetters:
         return await self._open_target(TopicName.parse(policy.dead_letter_topic))
 
     def _refuse_circles(
-        self, of: ReliableSubscription, letters: list[Letter], target: str
-    ) -> list[Letter]:
+        self, of: ReliableSubscription, letters: list[DeadLetter], target: str
+    ) -> list[DeadLetter]:
         """Without those that would go back to where they were dead-lettered."""
         circling = [each for each in letters if target in each.sources()]
         if not circling:
@@ -298,12 +298,12 @@ class DeadLetters:
         self,
         of: ReliableSubscription,
         queue: _Queue,
-        letters: list[Letter],
+        letters: list[DeadLetter],
         target: ReliableTopic,
     ) -> None:
         """Store *letters*, all of them with one commit if they fit."""
         loop = asyncio.get_running_loop()
-        batches: list[tuple[list[Letter], asyncio.Future[BrokerError | None]]] = []
+        batches: list[tuple[list[DeadLetter], asyncio.Future[BrokerError | None]]] = []
         for batch in _batches(letters):
             stored: asyncio.Future[BrokerError | None] = loop.create_future()
             batches.append((batch, stored))
@@ -345,14 +345,14 @@ class DeadLetters:
             of.on_park_failed(base, end, error, self._clock() + pause_s)
 
 
-def _are_enough(letters: list[Letter]) -> bool:
+def _are_enough(letters: list[DeadLetter]) -> bool:
     return (
-        len(letters) >= LETTERS_TOGETHER_MAX
-        or sum(letter.size for letter in letters) >= LETTERS_TOGETHER_BYTES
+        len(letters) >= COPIED_MESSAGES_MAX
+        or sum(letter.size for letter in letters) >= COPIED_BYTES_MAX
     )
 
 
-def _letters_of(frame: BatchFrame, park: Park) -> Iterator[Letter]:
+def _letters_of(frame: BatchFrame, park: Park) -> Iterator[DeadLetter]:
     header, rows = frame.header, frame.arrow()
 
     def column(which: Column, otherwise: object) -> Iterable[Any]:
@@ -375,7 +375,7 @@ def _letters_of(frame: BatchFrame, park: Park) -> Iterator[Letter]:
         column(Column.PRODUCER, header.producer),
         strict=True,
     ):
-        yield Letter(
+        yield DeadLetter(
             offset=offset,
             payload=payload,
             key=key,
@@ -387,14 +387,13 @@ def _letters_of(frame: BatchFrame, park: Park) -> Iterator[Letter]:
         )
 
 
-def _batches(letters: Iterable[Letter]) -> Iterator[list[Letter]]:
-    """*letters* in portions of one schema and of about LETTER_BATCH_BYTES."""
-    portion: list[Letter] = []
+def _batches(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
+    """*letters* in portions of one schema and of about BATCH_BYTES."""
+    portion: list[DeadLetter] = []
     size = 0
     for letter in letters:
         if portion and (
-            letter.schema != portion[0].schema
-            or size + letter.size > LETTER_BATCH_BYTES
+            letter.schema != portion[0].schema or size + letter.size > BATCH_BYTES
         ):
             yield portion
             portion, size = [], 0
@@ -404,7 +403,7 @@ def _batches(letters: Iterable[Letter]) -> Iterator[list[Letter]]:
         yield portion
 
 
-def _frame_of(letters: list[Letter]) -> BatchFrame:
+def _frame_of(letters: list[DeadLetter]) -> BatchFrame:
     first, last = letters[0], letters[-1]
     schema_id, schema_version = first.schema
     header = BatchHeader(
@@ -425,11 +424,11 @@ def _frame_of(letters: list[Letter]) -> BatchFrame:
     return encode(rows, header)
 
 
-def _ranges_of(letters: Iterable[Letter]) -> list[Range]:
+def _ranges_of(letters: Iterable[DeadLetter]) -> list[Range]:
     return list(RangeSet((each.offset, each.offset + 1) for each in letters))
 
 
-def _park_of(letter: Letter) -> Park:
+def _park_of(letter: DeadLetter) -> Park:
     return letter.park
 
 

@@ -6,8 +6,12 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pydanube.broker.places import Place, Request
-from pydanube.broker.producers import ProducerSession, open_session, restore_session
+from pydanube.broker.producer_registrations import AccessRequest, ProducerRegistration
+from pydanube.broker.producer_session import (
+    ProducerSession,
+    open_session,
+    restore_session,
+)
 from pydanube.broker.topic import ReliableTopic, Topic
 from pydanube.storage.journal import complete_future
 
@@ -38,41 +42,45 @@ class ProducerSessions:
         if state is None or not state.producers:
             return
         for known in state.producers.values():
-            topic.places.remember(known.name)
+            topic.registrations.remember(known.name)
             topic.last_producer_id = max(topic.last_producer_id, known.producer_id)
         topic.recovered_producers = len(state.producers)
         topic.reconnect_until = self._clock() + RECONNECT_S
 
     async def open(
-        self, topic: Topic, request: Request, resume: tuple[int, int]
+        self, topic: Topic, request: AccessRequest, resume: tuple[int, int]
     ) -> ProducerSession:
         """
         A session for a producer; see ``Broker.open_producer``.
 
         Durability: On return its epoch is on disk, if the topic is stored.
 
-        Cancellation: Whenever it comes, the producer has no place.
+        Cancellation: Whenever it comes, the producer has no registration.
         """
-        place = await self.enter(topic, request)
+        registration = await self.register(topic, request)
         try:
-            return await self._open(topic, place, resume)
+            return await self._open(topic, registration, resume)
         except BaseException:
-            topic.places.leave(place)
+            topic.registrations.leave(registration)
             raise
 
     async def _open(
-        self, topic: Topic, place: Place, resume: tuple[int, int]
+        self, topic: Topic, registration: ProducerRegistration, resume: tuple[int, int]
     ) -> ProducerSession:
-        producer = place.name
+        producer = registration.name
         before = topic.sessions.pop(producer, None)
         if before is None:
             before = self._find_remembered(topic, producer)
         if before is None:
             topic.last_producer_id += 1
         session = open_session(
-            producer, before, resume=resume, new_id=topic.last_producer_id, place=place
+            producer,
+            before,
+            resume=resume,
+            new_id=topic.last_producer_id,
+            registration=registration,
         )
-        topic.places.remember(producer)
+        topic.registrations.remember(producer)
         # Also where it is continued: it is the last in line to be forgotten.
         topic.sessions[producer] = session
         is_new = before is None or before.epoch != session.epoch
@@ -81,38 +89,42 @@ class ProducerSessions:
         self._forget_idle(topic)
         return session
 
-    async def enter(self, topic: Topic, request: Request) -> Place:
+    async def register(
+        self, topic: Topic, request: AccessRequest
+    ) -> ProducerRegistration:
         """
         A place among the topic's producers, at once or when its turn has come.
 
         Ordering: Turns come in the order of the calls.
 
-        Cancellation: The producer waits no more, and has no place.
+        Cancellation: The producer waits no more, and has no registration.
 
         Raises:
             ProducerBusy, QuotaExceeded: It is not let in.
             TopicNotFound, Draining: Nobody is, any more.
         """
         topic.check()
-        places = topic.places
-        place = places.enter(request, topic.limits.max_producers_per_topic)
-        if place is not None:
-            return place
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting = places.wait(request, partial(complete_future, turn))
+        registrations = topic.registrations
+        registration = registrations.register(
+            request, topic.limits.max_producers_per_topic
+        )
+        if registration is not None:
+            return registration
+        admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queued = registrations.queue(request, partial(complete_future, admitted))
         try:
-            await turn
+            await admitted
         except BaseException:
-            places.withdraw(waiting)
+            registrations.cancel(queued)
             raise
-        assert waiting.place is not None
-        waiting.place.check()
-        return waiting.place
+        assert queued.registration is not None
+        queued.registration.check()
+        return queued.registration
 
     def close(self, topic: Topic, session: ProducerSession, *, forget: bool) -> None:
         """The producer is gone; see ``Broker.close_producer``."""
-        if session.place is not None:
-            topic.places.leave(session.place)
+        if session.registration is not None:
+            topic.registrations.leave(session.registration)
         if forget and topic.sessions.get(session.name) is session:
             self._forget(topic, session.name)
 
@@ -141,14 +153,14 @@ class ProducerSessions:
         idle_max = IDLE_PRODUCERS_MAX
         if self._clock() < topic.reconnect_until:
             idle_max = max(idle_max, topic.recovered_producers)
-        excess = topic.places.idle_count - idle_max
+        excess = topic.registrations.idle_count - idle_max
         if excess > 0:
             count = min(excess, FORGOTTEN_AT_ONCE_MAX)
-            for name in topic.places.longest_idle(count):
+            for name in topic.registrations.longest_idle(count):
                 self._forget(topic, name)
 
     def _forget(self, topic: Topic, name: str) -> None:
         topic.sessions.pop(name, None)
-        topic.places.forget(name)
+        topic.registrations.forget(name)
         if isinstance(topic, ReliableTopic):
             self._storage.delete_producer(topic.topic_id, name)

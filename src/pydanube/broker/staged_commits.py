@@ -12,7 +12,7 @@ then the files are removed.
 
 ::
 
-    verify → places → record: decided → append … → sync → record: done → remove files
+    verify → register → record: decided → append … → sync → record: done → remove files
              a crash here:  nothing     goes on with what is missing    removes files
 
 A commit that cannot go on, because the disk is full, waits and tries again.
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from pydanube.broker.places import Request
+from pydanube.broker.producer_registrations import AccessRequest
 from pydanube.broker.staged_parts import producer_of
 from pydanube.metadata.records import StagedTopicRecord, StagingDecision
 from pydanube.model.errors import (
@@ -44,7 +44,7 @@ from pydanube.wire.batches import decode, restamp_producer
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pydanube.broker.places import Place
+    from pydanube.broker.producer_registrations import ProducerRegistration
     from pydanube.broker.staged_parts import Part
     from pydanube.broker.topic import ReliableTopic
     from pydanube.storage.staging import PartReader, StagedFiles
@@ -102,16 +102,18 @@ class Commit:
     """A commit that is decided, or will be, and the places it has for that."""
 
     decision: StagingDecision
-    places: dict[int, tuple[ReliableTopic, Place]] = field(default_factory=dict)
+    registrations: dict[int, tuple[ReliableTopic, ProducerRegistration]] = field(
+        default_factory=dict
+    )
     """By topic id."""
     byte_count: int = 0
     """What its parts take on the disk."""
 
     def leave(self) -> None:
         """Give the places back."""
-        for topic, place in self.places.values():
-            topic.places.leave(place)
-        self.places.clear()
+        for topic, registration in self.registrations.values():
+            topic.registrations.leave(registration)
+        self.registrations.clear()
 
 
 class Committer:
@@ -175,7 +177,10 @@ class Committer:
         for record in decision.topics:
             topic = await self._find_topic(record)
             if topic is not None:
-                commit.places[record.topic_id] = (topic, _seat(topic, query, 0))
+                commit.registrations[record.topic_id] = (
+                    topic,
+                    _register(topic, query, 0),
+                )
         return commit
 
     async def carry_out(self, query: str, commit: Commit) -> None:
@@ -278,8 +283,8 @@ class Committer:
                 "created again; stage the version again"
             )
         topic.check()
-        place = _seat(topic, query, topic.limits.max_producers_per_topic)
-        commit.places[record.topic_id] = (topic, place)
+        registration = _register(topic, query, topic.limits.max_producers_per_topic)
+        commit.registrations[record.topic_id] = (topic, registration)
 
     def _count_appended(
         self, query: str, decision: StagingDecision, record: StagedTopicRecord
@@ -363,12 +368,12 @@ def check_complete(parts: Sequence[Part]) -> None:
         raise StagedPartNotFound(f"the part {part.key.name} is not finished")
 
 
-def _seat(topic: ReliableTopic, query: str, count_max: int) -> Place:
-    request = Request(name=producer_of(query), joins=True)
-    place = topic.places.enter(request, count_max)
+def _register(topic: ReliableTopic, query: str, count_max: int) -> ProducerRegistration:
+    request = AccessRequest(name=producer_of(query), is_joining=True)
+    registration = topic.registrations.register(request, count_max)
     # Only who wants to be alone may have to wait.
-    assert place is not None
-    return place
+    assert registration is not None
+    return registration
 
 
 _Frames = tuple[list[tuple[TopicId, "BatchFrame"]], int, bool]

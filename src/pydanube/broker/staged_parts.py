@@ -99,11 +99,11 @@ class Stage:
         try:
             self._check(frame)
             content.taken += header.count
-            gate = self._topic.gate
-            if gate is None:
+            validation = self._topic.schema_validation
+            if validation is None:
                 self._store(frame)
             else:
-                gate.admit(frame, self.schema, self._store, self._on_refused)
+                validation.admit(frame, self.schema, self._store, self._on_refused)
         except BrokerError as error:
             part.fail(error)
 
@@ -112,7 +112,7 @@ class Stage:
         self._part.fail(reason)
 
     def leave(self) -> None:
-        """The connection is gone, or another one is in its place."""
+        """The connection is gone, or another one is in its registration."""
         self._port = None
         self._part.leave(self)
 

@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING
 
 from pydanube.broker.counts import Counts
 from pydanube.broker.cursors import CursorSaver, state_of
-from pydanube.broker.direct import DirectSubscription
-from pydanube.broker.reliable import DEFAULT_POLICY, NO_LIMITS, ReliableSubscription
-from pydanube.broker.settings import SettingsStore
+from pydanube.broker.direct_subscription import DirectSubscription
+from pydanube.broker.reliable_subscription import (
+    DEFAULT_POLICY,
+    NO_LIMITS,
+    ReliableSubscription,
+)
+from pydanube.broker.subscription_settings import SettingsStore
 from pydanube.broker.topic import ReliableTopic, Topic
 from pydanube.dispatch import create_machine
 from pydanube.dispatch.cursor import Cursor

@@ -10,9 +10,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from pydanube.broker.counts import Counts
-from pydanube.broker.direct import DirectSubscription
+from pydanube.broker.direct_subscription import DirectSubscription
 from pydanube.broker.limits import PublishRate, verify
-from pydanube.broker.places import Places
+from pydanube.broker.producer_registrations import ProducerRegistrations
 from pydanube.broker.subscription import Subscription
 from pydanube.model.batch import Column
 from pydanube.model.descriptions import TopicDescription
@@ -27,8 +27,12 @@ from pydanube.model.policy import NamespacePolicy
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pydanube.broker.producers import ProducerSession
-    from pydanube.broker.schema_gate import SchemaCounts, SchemaGate, Spare
+    from pydanube.broker.producer_session import OnPublished, ProducerSession
+    from pydanube.broker.schema_validation import (
+        RejectMessages,
+        SchemaCounts,
+        SchemaValidation,
+    )
     from pydanube.model.errors import BrokerError
     from pydanube.model.ids import TopicId
     from pydanube.model.names import SubscriptionName, TopicName
@@ -37,9 +41,6 @@ if TYPE_CHECKING:
     from pydanube.storage.manifest import SegmentEntry
     from pydanube.storage.topic_log import TopicLog
     from pydanube.wire.batches import BatchFrame, BatchHeader
-
-Published = Callable[[int, "BrokerError | None"], None]
-"""Called with the base offset when a batch is safe, or with what went wrong."""
 
 
 class Topic:
@@ -65,7 +66,7 @@ class Topic:
         """What holds for it; see ``set_limits``."""
         self.has_own_limits = False
         """Whether they are its own, and not those of its namespace."""
-        self.places = Places(name)
+        self.registrations = ProducerRegistrations(name)
         """Who publishes at the moment."""
         self.sessions: dict[str, ProducerSession] = {}
         """Producers by name, in the order of their last opening; also idle ones."""
@@ -80,7 +81,7 @@ class Topic:
         """Why nothing is taken at the moment, if so."""
         self.schema: TopicSchema | None = None
         """What its messages keep to."""
-        self.gate: SchemaGate | None = None
+        self.schema_validation: SchemaValidation | None = None
         """What sees to it; None where nothing is looked at."""
         self.schema_counts: SchemaCounts | None = None
         """What its gates have counted, if there ever was one."""
@@ -91,7 +92,7 @@ class Topic:
     # What happened.
 
     def publish(
-        self, session: ProducerSession, frame: BatchFrame, done: Published
+        self, session: ProducerSession, frame: BatchFrame, done: OnPublished
     ) -> None:
         """
         Take a batch from a producer; *done* is called when it is safe.
@@ -107,17 +108,17 @@ class Topic:
             Draining: The broker is stopping.
         """
         self.check()
-        place = session.place
-        assert place is not None, f"{session.name} is not open"
-        place.check()
+        registration = session.registration
+        assert registration is not None, f"{session.name} is not open"
+        registration.check()
         if not frame.is_verified:
             self.verify(frame)
         _check_is_of(session, frame.header)
-        if self.gate is None:
+        if self.schema_validation is None:
             self.store(session, frame, done)
         else:
             store = partial(self._store_admitted, session, done)
-            self.gate.admit(frame, place.schema, store, done)
+            self.schema_validation.admit(frame, registration.schema, store, done)
 
     def verify(self, frame: BatchFrame) -> None:
         """
@@ -145,7 +146,7 @@ class Topic:
             # One error is raised many times, and must not collect where.
             raise self.refusal.with_traceback(None)
 
-    def take(self, frame: BatchFrame, done: Published) -> None:
+    def take(self, frame: BatchFrame, done: OnPublished) -> None:
         """
         Take a batch that the broker has made, of producers that do not number.
 
@@ -159,31 +160,33 @@ class Topic:
         assert not frame.header.producer_id
         self.append(frame, done)
 
-    def take_gathered(self, frame: BatchFrame, done: Published, spare: Spare) -> None:
+    def publish_batched(
+        self, frame: BatchFrame, done: OnPublished, reject: RejectMessages
+    ) -> None:
         """
         The same for a batch of messages that producers have sent one by one.
 
-        If the topic's schema forbids some of them, *spare* refuses these and gives
+        If the topic's schema forbids some of them, *reject* refuses these and gives
         the rest.
 
         Raises:
             SchemaMismatch: None of them keeps to the topic's schema.
         """
         self.check()
-        if self.gate is None:
+        if self.schema_validation is None:
             self.append(frame, done)
         else:
             store = partial(self._append_admitted, done)
-            self.gate.admit(frame, None, store, done, spare)
+            self.schema_validation.admit(frame, None, store, done, reject)
 
     def store(
-        self, session: ProducerSession, frame: BatchFrame, done: Published
+        self, session: ProducerSession, frame: BatchFrame, done: OnPublished
     ) -> None:
         """Give a checked batch its place, unless it has one already."""
         raise NotImplementedError
 
-    def append(self, frame: BatchFrame, done: Published) -> None:
-        """Give a batch the next place."""
+    def append(self, frame: BatchFrame, done: OnPublished) -> None:
+        """Give a batch the next registration."""
         raise NotImplementedError
 
     def set_limits(self, limits: NamespacePolicy, *, are_own: bool) -> None:
@@ -256,9 +259,9 @@ class Topic:
 
     def close(self, reason: BrokerError) -> None:
         """Let all producers and consumers go, and say why."""
-        if self.gate is not None:
-            self.gate.close(reason)
-        self.places.close(reason)
+        if self.schema_validation is not None:
+            self.schema_validation.close(reason)
+        self.registrations.close(reason)
         self.sessions.clear()
         for subscription in self.subscriptions.values():
             subscription.close(reason)
@@ -270,12 +273,12 @@ class Topic:
     @property
     def open_producers(self) -> Iterator[str]:
         """The names of the producers that are open."""
-        return iter(self.places)
+        return iter(self.registrations)
 
     @property
     def is_in_use(self) -> bool:
         """Whether a producer or consumer is connected."""
-        return len(self.places) > 0 or self.counts.consumers > 0
+        return len(self.registrations) > 0 or self.counts.consumers > 0
 
     @property
     def dispatch_rate(self) -> float | None:
@@ -312,17 +315,17 @@ class Topic:
     # What follows.
 
     def _store_admitted(
-        self, session: ProducerSession, done: Published, frame: BatchFrame
+        self, session: ProducerSession, done: OnPublished, frame: BatchFrame
     ) -> None:
         # It may have waited at the gate, and much may have happened.
         self.check()
-        assert session.place is not None
-        session.place.check()
+        assert session.registration is not None
+        session.registration.check()
         self.store(session, frame, done)
 
-    def _append_admitted(self, done: Published, frame: BatchFrame) -> None:
+    def _append_admitted(self, done: OnPublished, frame: BatchFrame) -> None:
         self.check()
-        fenced = self.places.why_not(frame.header.producer)
+        fenced = self.registrations.find_fencing(frame.header.producer)
         if fenced is not None:
             raise fenced
         self.append(frame, done)
@@ -395,7 +398,7 @@ class ReliableTopic(Topic):
         super().__init__(name, topic_id, policy, counts, clock)
         self.log = topic_log
         # Repeated batches whose first copy is not committed yet.
-        self._repeated: deque[tuple[int, int, Published]] = deque()
+        self._repeated: deque[tuple[int, int, OnPublished]] = deque()
         self._unwatch = topic_log.watch(self._answer_repeated)
 
     def close(self, reason: BrokerError) -> None:
@@ -404,7 +407,7 @@ class ReliableTopic(Topic):
         self._unwatch()
 
     def store(
-        self, session: ProducerSession, frame: BatchFrame, done: Published
+        self, session: ProducerSession, frame: BatchFrame, done: OnPublished
     ) -> None:
         """Append the batch to the log, unless it is there already."""
         known = session.admit(frame.header)
@@ -426,7 +429,7 @@ class ReliableTopic(Topic):
         session.record(base_sequence, base_offset, count)
         self.count_taken(count)
 
-    def append(self, frame: BatchFrame, done: Published) -> None:
+    def append(self, frame: BatchFrame, done: OnPublished) -> None:
         """See the base class."""
         count, byte_count = frame.count, frame.byte_count
 
@@ -477,12 +480,12 @@ class ReliableTopic(Topic):
         # What the session counted was not written, and neither was what a later
         # one of this name took over from it.  The next opening takes up what the
         # journal remembers.
-        if session.place is not None:
+        if session.registration is not None:
             # Whoever has it is told by *done*.
-            self.places.leave(session.place, error)
+            self.registrations.leave(session.registration, error)
         current = self.sessions.pop(session.name, None)
-        if current is not None and current.place is not None:
-            self.places.fence(current.place, error)
+        if current is not None and current.registration is not None:
+            self.registrations.fence(current.registration, error)
         repeated, self._repeated = self._repeated, deque()
         for _, base_offset, done in repeated:
             done(base_offset, error)
@@ -494,7 +497,7 @@ class DirectTopic(Topic):
     _next_offset = 0
 
     def store(
-        self, session: ProducerSession, frame: BatchFrame, done: Published
+        self, session: ProducerSession, frame: BatchFrame, done: OnPublished
     ) -> None:
         """Pass the batch on, unless it was passed on before."""
         if session.admit(frame.header) is not None:
@@ -505,7 +508,7 @@ class DirectTopic(Topic):
         session.record(frame.header.base_sequence, self._next_offset, frame.count)
         self.append(frame, done)
 
-    def append(self, frame: BatchFrame, done: Published) -> None:
+    def append(self, frame: BatchFrame, done: OnPublished) -> None:
         """Pass the batch to every subscription."""
         base_offset = self._next_offset
         frame.stamp(base_offset, 1)

@@ -54,7 +54,7 @@ def samples_of(
 def _totals(broker: Broker, server: NativeServer) -> Iterator[Sample]:
     topics = list(broker.topics.values())
     subscriptions = [s for topic in topics for s in topic.subscriptions.values()]
-    yield metrics.PRODUCERS, (), sum(len(t.places) for t in topics)
+    yield metrics.PRODUCERS, (), sum(len(t.registrations) for t in topics)
     yield metrics.CONSUMERS, (), broker.counts.consumers
     yield metrics.SUBSCRIPTIONS, (), len(subscriptions)
     counts = broker.counts
@@ -114,7 +114,7 @@ def _of_topic(topic: Topic) -> Iterator[Sample]:
 
 def _of_schema(topic: Topic, name: tuple[str]) -> Iterator[Sample]:
     if topic.schema_counts is not None:
-        for policy, count in topic.schema_counts.judged.items():
+        for policy, count in topic.schema_counts.validated.items():
             yield metrics.SCHEMA_VALIDATIONS, (*name, policy), count
         for reason, count in topic.schema_counts.failed.items():
             yield metrics.SCHEMA_VALIDATION_FAILURES, (*name, reason), count

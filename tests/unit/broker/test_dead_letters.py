@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pydanube.broker import dead_letters
-from pydanube.broker.dead_letters import HISTORY_MAX, Letter
+from pydanube.broker.dead_letters import HISTORY_MAX, DeadLetter
 from pydanube.dispatch.effects import Park
 from pydanube.model.errors import TopicNotFound
 from pydanube.model.ids import producer_id_of
@@ -468,7 +468,7 @@ def test_the_namespace_of_the_dead_letters_may_be_another_one():
 
 
 def letter(**attributes):
-    return Letter(
+    return DeadLetter(
         offset=1,
         payload=b"x",
         key=None,

@@ -117,17 +117,17 @@ def test_producers_with_and_without_sessions_count_together_while_they_are_there
         topic, session = await opened(broker, "native", policy=policy)
         limits = NamespacePolicy(max_producers_per_topic=2)
         await broker.set_topic_limits(A_TOPIC, limits)
-        _, place = await attached(broker, "grpc", policy=policy)
+        _, registration = await attached(broker, "grpc", policy=policy)
         with pytest.raises(QuotaExceeded, match="Producer limit per topic reached"):
             await opened(broker, "another", policy=policy)
         # Under their names they may come again.
-        assert (await attached(broker, "grpc", policy=policy))[1] is place
+        assert (await attached(broker, "grpc", policy=policy))[1] is registration
         _, session = await opened(broker, "native", policy=policy)
         broker.close_producer(topic, session, forget=False)
         _, session = await opened(broker, "another", policy=policy)
         with pytest.raises(QuotaExceeded):
             await attached(broker, "more", policy=policy)
-        broker.detach_producer(topic, place)
+        broker.detach_producer(topic, registration)
         await attached(broker, "more", policy=policy)
         assert sorted(topic.open_producers) == ["another", "more"]
 
@@ -157,8 +157,8 @@ def test_exclusive_means_one_producer():
             with pytest.raises(ProducerBusy):
                 await attached(broker, "b", access=access)
         broker.close_producer(topic, session, forget=False)
-        _, place = await attached(broker, "b", access=EXCLUSIVE)
-        assert place.is_held
+        _, registration = await attached(broker, "b", access=EXCLUSIVE)
+        assert registration.is_valid
         with pytest.raises(ProducerBusy):
             await opened(broker, "a", access=EXCLUSIVE)
 
@@ -245,13 +245,15 @@ def test_who_is_fenced_may_not_publish_but_what_it_published_stays():
     async def test(broker):
         told = []
         topic, fenced = await opened(broker, "a", on_fenced=told.append)
-        _, place = await attached(broker, "b", on_fenced=told.append)
+        _, registration = await attached(broker, "b", on_fenced=told.append)
         on_its_way = publish(topic, fenced)
         _, newcomer = await opened(broker, "c", access=FENCE)
         assert await on_its_way.offset() == 0
         assert [type(error) for error in told] == [ProducerFenced] * 2
-        assert isinstance(place.refusal, ProducerFenced)
-        with pytest.raises(ProducerFenced, match="c has /default/orders for itself"):
+        assert isinstance(registration.refusal, ProducerFenced)
+        with pytest.raises(
+            ProducerFenced, match="c has exclusive access to /default/orders"
+        ):
             publish(topic, fenced)
         with pytest.raises(ProducerBusy):
             await opened(broker, "a")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pydanube.broker.gathering import SingleMessage
+from pydanube.broker.message_batcher import SingleMessage
 from pydanube.model import metrics
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.samples import samples_of
@@ -21,7 +21,7 @@ def test_what_schemas_refuse_is_counted_by_topic_and_reason():
             await registered(broker)
             topic = await broker.create_topic(A_TOPIC, RELIABLE, strict())
             outcome = Outcome()
-            broker.gathering.publish(topic, SingleMessage("p", b"x", A_TIME), outcome)
+            broker.batcher.publish(topic, SingleMessage("p", b"x", A_TIME), outcome)
             assert await outcome.error() is not None
             samples = list(samples_of(broker, memory.server, (), is_ready=True))
             name = str(A_TOPIC)

@@ -291,7 +291,7 @@ class Consumers:
     async def load(self) -> None:
         """Take up whom the broker knew before it was started."""
         now = self._clock()
-        for number, record in (await self._broker.known_consumers.load()).items():
+        for number, record in (await self._broker.consumer_registry.load()).items():
             registration = ConsumerRegistration.restored(number, record)
             registration.last_seen = now
             self._known.restore(registration.key, number, registration)
@@ -498,7 +498,7 @@ class Consumers:
             return
         forgotten, self._forgotten = self._forgotten, []
         gone = [number for number in forgotten if self._known.get(number) is None]
-        await self._broker.known_consumers.change({registration.number: record}, gone)
+        await self._broker.consumer_registry.change({registration.number: record}, gone)
         registration.stored = record
 
     async def _attach_again(

@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pydanube.broker.gathering import SingleMessage
+from pydanube.broker.message_batcher import SingleMessage
 from pydanube.model.errors import (
     BrokerError,
     InvalidRequest,
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pydanube.broker.broker import Broker
-    from pydanube.broker.places import Place
-    from pydanube.broker.topic import Published, Topic
+    from pydanube.broker.producer_registrations import ProducerRegistration
+    from pydanube.broker.producer_session import OnPublished
+    from pydanube.broker.topic import Topic
     from pydanube.model.policy import ProducerAccess
     from pydanube.model.schemas import SchemaReference
     from pydanube.servers.grpc.services import Context, OnAnswer
@@ -62,7 +63,7 @@ class Producer:
         "last_seen",
         "name",
         "number",
-        "place",
+        "registration",
         "schema",
         "topic",
     )
@@ -75,7 +76,7 @@ class Producer:
         self.access = access
         self.key = (str(topic.name), name)
         self.number = 0
-        self.place: Place | None = None
+        self.registration: ProducerRegistration | None = None
         """Its right to publish; None while it is gone."""
         self.schema: SchemaReference | None = None
         """What it means to write."""
@@ -92,7 +93,7 @@ class Producers:
         wall_clock_us: Callable[[], int],
     ) -> None:
         self._broker = broker
-        self._gathering = broker.gathering
+        self._batcher = broker.batcher
         self._clock = clock
         self._wall_clock_us = wall_clock_us
         self._loop = asyncio.get_running_loop()
@@ -111,7 +112,7 @@ class Producers:
         schema = reference_from_wire(request)
         await self._refuse_other_dispatch(name, policy)
         try:
-            topic, place = await self._broker.attach_producer(
+            topic, registration = await self._broker.attach_producer(
                 name, producer_name, policy=policy, access=access, schema=schema
             )
         except SchemaNotFound as error:
@@ -127,9 +128,16 @@ class Producers:
         if producer is None:
             producer = Producer(topic, producer_name, access, self._clock())
             producer.number = self._known.add(producer.key, producer)
-        elif producer.place is not place and producer.place is not None:
-            self._broker.detach_producer(producer.topic, producer.place)
-        producer.topic, producer.access, producer.place = topic, access, place
+        elif (
+            producer.registration is not registration
+            and producer.registration is not None
+        ):
+            self._broker.detach_producer(producer.topic, producer.registration)
+        producer.topic, producer.access, producer.registration = (
+            topic,
+            access,
+            registration,
+        )
         producer.schema = schema
         producer.last_seen = self._clock()
         return pb.ProducerResponse(
@@ -162,14 +170,18 @@ class Producers:
         """Publish one message if nothing has to be waited for first."""
         producer = self._producer_of(request)
         now = self._clock()
-        place, topic = producer.place, producer.topic
-        if place is None or not self._broker.has_room or topic.publish_delay_s(now) > 0:
+        registration, topic = producer.registration, producer.topic
+        if (
+            registration is None
+            or not self._broker.has_room
+            or topic.publish_delay_s(now) > 0
+        ):
             return False
         producer.last_seen = now
         try:
-            place.check()
+            registration.check()
             published = partial(_answer, on_answer, request.request_id)
-            self._gather(producer, place, request, published)
+            self._gather(producer, registration, request, published)
         except BrokerError as error:
             raise _refusal(error) from error
         return True
@@ -182,7 +194,7 @@ class Producers:
         if producer is None:
             return False
         producer.last_seen = self._clock()
-        return producer.place is None or producer.place.is_held
+        return producer.registration is None or producer.registration.is_valid
 
     def sweep(self) -> None:
         """Let those go that are gone, and forget who has been silent for very long."""
@@ -191,7 +203,7 @@ class Producers:
         for producer in known:
             if now - producer.last_seen >= GONE_AFTER_S:
                 self._let_go(producer)
-        silent = [each for each in known if each.place is None]
+        silent = [each for each in known if each.registration is None]
         excess = len(known) - PRODUCERS_MAX
         silent.sort(key=lambda producer: producer.last_seen)
         for at, producer in enumerate(silent):
@@ -222,11 +234,11 @@ class Producers:
     async def _publish(self, producer: Producer, request: pb.StreamMessage) -> None:
         now = self._clock()
         producer.last_seen = now
-        if producer.place is None:
+        if producer.registration is None:
             # It was silent and counted as gone; it need not know.
-            producer.place = await self._attach_again(producer)
+            producer.registration = await self._attach_again(producer)
         else:
-            producer.place.check()
+            producer.registration.check()
         topic = producer.topic
         while (delay_s := topic.publish_delay_s(now)) > 0:
             await asyncio.sleep(delay_s)
@@ -234,7 +246,7 @@ class Producers:
         if not self._broker.has_room:
             await self._broker.room()
         done: asyncio.Future[None] = self._loop.create_future()
-        self._gather(producer, producer.place, request, partial(_settle, done))
+        self._gather(producer, producer.registration, request, partial(_settle, done))
         await done
 
     def _producer_of(self, request: pb.StreamMessage) -> Producer:
@@ -258,16 +270,18 @@ class Producers:
     def _gather(
         self,
         producer: Producer,
-        place: Place,
+        registration: ProducerRegistration,
         request: pb.StreamMessage,
-        published: Published,
+        published: OnPublished,
     ) -> None:
         """Publish the message with others; *published* is told the outcome."""
         topic, schema_id = producer.topic, request.schema_id
-        chosen = place.schema
-        if chosen is not None and topic.gate is not None:
-            topic.gate.check_choice(chosen, schema_id, request.schema_version)
-        self._gathering.publish(
+        chosen = registration.schema
+        if chosen is not None and topic.schema_validation is not None:
+            topic.schema_validation.check_producer_schema(
+                chosen, schema_id, request.schema_version
+            )
+        self._batcher.publish(
             topic,
             SingleMessage(
                 producer.name,
@@ -281,8 +295,8 @@ class Producers:
             published,
         )
 
-    async def _attach_again(self, producer: Producer) -> Place:
-        topic, place = await self._broker.attach_producer(
+    async def _attach_again(self, producer: Producer) -> ProducerRegistration:
+        topic, registration = await self._broker.attach_producer(
             producer.topic.name,
             producer.name,
             policy=None,
@@ -291,12 +305,12 @@ class Producers:
             schema=producer.schema,
         )
         producer.topic = topic
-        return place
+        return registration
 
     def _let_go(self, producer: Producer) -> None:
-        if producer.place is not None:
-            self._broker.detach_producer(producer.topic, producer.place)
-            producer.place = None
+        if producer.registration is not None:
+            self._broker.detach_producer(producer.topic, producer.registration)
+            producer.registration = None
 
 
 def _refusal(error: BrokerError) -> StatusError:

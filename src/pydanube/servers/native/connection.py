@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
     from pydanube.broker.broker import Broker
     from pydanube.broker.consumers import Consumer
-    from pydanube.broker.producers import ProducerSession
+    from pydanube.broker.producer_session import ProducerSession
     from pydanube.broker.subscription import Subscription
     from pydanube.broker.topic import Topic
     from pydanube.model.ranges import Range
@@ -1065,7 +1065,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             self._producers[channel] = ProducerChannel(
                 topic, session, is_anonymous=m.is_anonymous
             )
-        written = None if session.place is None else session.place.schema
+        written = None if session.registration is None else session.registration.schema
         return Kind.PRODUCER_OPENED, pb.ProducerOpened(
             producer_id=session.producer_id,
             producer_epoch=session.epoch,

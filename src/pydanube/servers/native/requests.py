@@ -113,7 +113,7 @@ async def _describe_topic(broker: Broker, m: Any) -> Answer:
     answer = topic_to_wire(description)
     if limit is not None:
         told = m.first + limit
-        answer.has_more = max(len(topic.places), len(topic.subscriptions)) > told
+        answer.has_more = max(len(topic.registrations), len(topic.subscriptions)) > told
     return Kind.TOPIC_DESCRIPTION, answer
 
 

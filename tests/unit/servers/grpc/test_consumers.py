@@ -149,7 +149,7 @@ def test_who_is_gone_for_long_has_to_subscribe_again():
         assert "subscribe again" in str(refusal)
         # And is not remembered for ever.
         await world.subscribe("other")
-        known = await world.broker.known_consumers.load()
+        known = await world.broker.consumer_registry.load()
         assert [record.consumer for record in known.values()] == ["other"]
 
     with_world(test)

@@ -132,7 +132,7 @@ def test_who_was_fenced_is_told_in_a_way_that_it_does_not_repeat():
             access=ProducerAccess.EXCLUSIVE_FENCE,
         )
         assert not world.producers.is_healthy(number)
-        with pytest.raises(StatusError, match="for itself alone") as caught:
+        with pytest.raises(StatusError, match="has exclusive access") as caught:
             await world.send(number)
         assert caught.value.status.name == "INVALID_ARGUMENT"
         with pytest.raises(StatusError, match="exclusive") as caught:

@@ -13,7 +13,11 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pydanube.broker.schema_gate import Hall, SchemaCounts, SchemaGate
+from pydanube.broker.schema_validation import (
+    SchemaCounts,
+    SchemaValidation,
+    ValidationBacklog,
+)
 from pydanube.model.errors import OtherSchema, SchemaInUse, SchemaNotFound
 from pydanube.model.schemas import ProducerSchema, SchemaPolicy
 
@@ -42,7 +46,7 @@ class TopicSchemas:
         clock: Callable[[], float],
     ) -> None:
         self.registry = registry
-        self.hall = Hall()
+        self.backlog = ValidationBacklog()
         self._catalog = catalog
         self._tasks = tasks
         self._clock = clock
@@ -51,23 +55,23 @@ class TopicSchemas:
 
     def give(self, topic: Topic, schema: TopicSchema | None) -> None:
         """An open topic keeps to *schema* from now on."""
-        before = topic.gate
-        gate = None
+        previous = topic.schema_validation
+        validation = None
         if schema is not None and schema.policy is not SchemaPolicy.NONE:
             if topic.schema_counts is None:
                 topic.schema_counts = SchemaCounts(Counter(), Counter())
-            gate = SchemaGate(
+            validation = SchemaValidation(
                 topic.name,
                 schema,
                 registry=self.registry,
                 counts=topic.schema_counts,
-                hall=self.hall,
+                backlog=self.backlog,
                 tasks=self._tasks,
                 clock=self._clock,
             )
-        topic.schema, topic.gate = schema, gate
-        if before is not None:
-            before.hand_over(gate)
+        topic.schema, topic.schema_validation = schema, validation
+        if previous is not None:
+            previous.move_pending(validation)
 
     async def of(self, name: TopicName) -> TopicSchema | None:
         """
@@ -96,7 +100,7 @@ class TopicSchemas:
             SchemaNotFound: There is no such subject or version.
         """
         bound = await self.of(name)
-        refuse_other(name, bound, reference)
+        check_schema_reference(name, bound, reference)
         only = reference.version or (None if bound is None else bound.version)
         try:
             found = await self._find(reference, only)
@@ -121,8 +125,11 @@ class TopicSchemas:
             check_unused=None if force else partial(self._object, subject, version),
         )
         for topic in topics:
-            if topic.gate is not None and topic.gate.schema.subject == subject:
-                topic.gate.forget(version)
+            if (
+                topic.schema_validation is not None
+                and topic.schema_validation.schema.subject == subject
+            ):
+                topic.schema_validation.invalidate(version)
 
     async def delete_subject(
         self, topics: Iterable[Topic], subject: str, *, force: bool
@@ -132,8 +139,11 @@ class TopicSchemas:
             subject, check_unused=None if force else partial(self._object, subject)
         )
         for topic in topics:
-            if topic.gate is not None and topic.gate.schema.subject == subject:
-                topic.gate.forget()
+            if (
+                topic.schema_validation is not None
+                and topic.schema_validation.schema.subject == subject
+            ):
+                topic.schema_validation.invalidate()
 
     async def _find(
         self, reference: SchemaReference, version: int | None
@@ -147,7 +157,7 @@ class TopicSchemas:
         if found.version < version_min:
             raise SchemaNotFound(
                 f"Schema not found: {subject} has version {found.version}, and "
-                f"{version_min} or a later one is wanted"
+                f"{version_min} or later is required"
             )
         return found
 
@@ -177,7 +187,7 @@ class TopicSchemas:
         )
 
 
-def refuse_other(
+def check_schema_reference(
     name: TopicName, bound: TopicSchema | None, reference: SchemaReference
 ) -> None:
     """

@@ -2,7 +2,7 @@ from collections import deque
 
 import pytest
 
-from pydanube.broker.producers import RUNS_MAX, open_session, restore_session
+from pydanube.broker.producer_session import RUNS_MAX, open_session, restore_session
 from pydanube.model.errors import OutOfSequence, ProducerFenced
 from pydanube.wire.batches import BatchHeader
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydanube.broker.facts import keys_of
+from pydanube.broker.dispatch_columns import ordering_keys
 from pydanube.broker.subscription import Subscription
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class DirectSubscription(Subscription):
         if machine.next_offset != frame.base:
             machine.on_seek(frame.base, now)
         self._frame = frame
-        keys = keys_of(frame, frame.base) if machine.needs_keys else None
+        keys = ordering_keys(frame, frame.base) if machine.needs_keys else None
         self.carry_out(
             machine.on_available(
                 frame.base, frame.end, frame.plain_bytes, now, keys=keys

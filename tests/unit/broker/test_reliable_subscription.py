@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pydanube.broker.reliable import SKIP_ATTEMPTS_MIN
+from pydanube.broker.reliable_subscription import SKIP_ATTEMPTS_MIN
 from pydanube.model.errors import CorruptSegment, OffsetDropped
 from pydanube.model.names import SubscriptionName, TopicName
 from pydanube.model.policy import (

@@ -26,7 +26,7 @@ HOLDS_MAX = 100
 """So many may hold one topic."""
 
 
-class Holds:
+class RetentionHolds:
     """Who holds which topic; remembered in the metadata store."""
 
     def __init__(self, store: MetadataStore, wall_clock_us: Callable[[], int]) -> None:
@@ -83,7 +83,7 @@ class Holds:
             topic_log.holds -= {name}
 
 
-def refuse_deletion(topic_log: TopicLog) -> None:
+def check_no_holds(topic_log: TopicLog) -> None:
     """
     Let a topic pass that nobody holds.
 

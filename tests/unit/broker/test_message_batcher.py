@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pydanube.broker.gathering import SingleMessage
+from pydanube.broker.message_batcher import SingleMessage
 from pydanube.model.batch import attributes_of
 from pydanube.model.errors import (
     Draining,
@@ -42,7 +42,7 @@ def publish(broker, topic, *messages):
     outcomes = []
     for each in messages:
         outcomes.append(Outcome())
-        broker.gathering.publish(topic, each, outcomes[-1])
+        broker.batcher.publish(topic, each, outcomes[-1])
     return outcomes
 
 
@@ -240,9 +240,9 @@ def test_a_caller_whose_callback_fails_does_not_keep_the_news_from_others(caplog
             raise RuntimeError("a bug")
 
         first, last = Outcome(), Outcome()
-        broker.gathering.publish(topic, message(b"a"), first)
-        broker.gathering.publish(topic, message(b"b"), broken)
-        broker.gathering.publish(topic, message(b"c"), last)
+        broker.batcher.publish(topic, message(b"a"), first)
+        broker.batcher.publish(topic, message(b"b"), broken)
+        broker.batcher.publish(topic, message(b"c"), last)
         assert await offsets([first, last]) == [0, 2]
 
     gathers(test)

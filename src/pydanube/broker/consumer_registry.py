@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pydanube.metadata.store import MetadataStore
 
 
-class KnownConsumers:
+class ConsumerRegistry:
     """Who has which number; whoever gives the numbers out says so."""
 
     def __init__(self, store: MetadataStore) -> None:

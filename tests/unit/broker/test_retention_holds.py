@@ -2,7 +2,7 @@
 
 import pytest
 
-from pydanube.broker.holds import HOLDS_MAX
+from pydanube.broker.retention_holds import HOLDS_MAX
 from pydanube.model.errors import InvalidRequest, NotFound, TopicHeld, TopicNotFound
 from pydanube.storage.replacement import Replacement
 from support.brokers import (

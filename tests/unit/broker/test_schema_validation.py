@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from pydanube.broker import schema_gate
-from pydanube.broker.gathering import SingleMessage
+from pydanube.broker import schema_validation
+from pydanube.broker.message_batcher import SingleMessage
 from pydanube.model.errors import (
     Draining,
     InvalidPayload,
@@ -123,7 +123,7 @@ def test_a_strict_topic_takes_only_its_subject(policy):
         producer = await bound(broker, policy=policy)
         other = await registered(broker, "users")
         assert await producer.taken() == 0
-        assert "names no schema" in str(await producer.refusal(schema_id=0))
+        assert "has no schema" in str(await producer.refusal(schema_id=0))
         assert f"schema id {other}" in str(await producer.refusal(schema_id=other))
         assert "no version 2" in str(await producer.refusal(version=2))
         assert "no version 0" in str(await producer.refusal(version=0))
@@ -134,7 +134,7 @@ def test_a_strict_topic_takes_only_its_subject(policy):
             "other_subject": 1,
             "unknown_version": 2,
         }
-        assert producer.topic.schema_counts.judged["enforce"] == 6
+        assert producer.topic.schema_counts.validated["enforce"] == 6
 
     with_bare_broker(test)
 
@@ -152,13 +152,13 @@ async def test_a_version_counts_as_soon_as_it_is_registered(broker):
 async def test_a_pinned_topic_takes_only_that_version(broker):
     producer = await bound(broker, strict(version=1), versions=2)
     await producer.taken(version=1)
-    assert "takes version 1 " in str(await producer.refusal(version=2))
+    assert "accepts only version 1 " in str(await producer.refusal(version=2))
 
 
 @with_broker
 async def test_a_topic_may_ask_for_a_version_or_later_ones(broker):
     producer = await bound(broker, strict(version_min=2), versions=3)
-    assert "2 and later ones" in str(await producer.refusal(version=1))
+    assert "2 or later" in str(await producer.refusal(version=1))
     await producer.taken(version=2)
     await producer.taken(version=3)
 
@@ -264,7 +264,7 @@ def test_a_topic_that_warns_takes_everything_and_says_so_rarely(caplog):
 
     with caplog.at_level(logging.WARNING):
         with_bare_broker(test)
-    warnings = [each for each in caplog.messages if "keep to its schema" in each]
+    warnings = [each for each in caplog.messages if "not match the schema" in each]
     assert len(warnings) == 1
 
 
@@ -272,7 +272,7 @@ def test_a_topic_that_warns_takes_everything_and_says_so_rarely(caplog):
 async def test_a_topic_without_policy_does_not_look(broker):
     schema = TopicSchema(subject="orders", policy=SchemaPolicy.NONE)
     producer = await bound(broker, schema)
-    assert producer.topic.gate is None
+    assert producer.topic.schema_validation is None
     await producer.taken(schema_id=0)
     assert producer.topic.schema_counts is None
 
@@ -300,7 +300,7 @@ async def test_a_producer_keeps_to_the_version_that_it_was_opened_for(broker):
 async def test_a_producer_keeps_to_the_oldest_version_that_it_was_opened_for(broker):
     reference = SchemaReference(subject="orders", version_min=2)
     producer = await bound(broker, versions=3, schema=reference)
-    assert "version 2 or a later one" in str(await producer.refusal(version=1))
+    assert "version 2 or later" in str(await producer.refusal(version=1))
     await producer.taken(version=2)
     await producer.taken(version=3)
 
@@ -309,17 +309,17 @@ async def test_a_producer_keeps_to_the_oldest_version_that_it_was_opened_for(bro
 async def test_messages_one_by_one_keep_to_it_as_well(broker):
     schema_id = await registered(broker, versions=2)
     await broker.create_topic(A_TOPIC, RELIABLE, strict())
-    topic, place = await broker.attach_producer(
+    topic, registration = await broker.attach_producer(
         A_TOPIC,
         "p",
         policy=None,
         schema=SchemaReference(subject="orders", version=1),
     )
-    topic.gate.check_choice(place.schema, schema_id, 1)
+    topic.schema_validation.check_producer_schema(registration.schema, schema_id, 1)
     with pytest.raises(SchemaMismatch):
-        topic.gate.check_choice(place.schema, schema_id, 2)
+        topic.schema_validation.check_producer_schema(registration.schema, schema_id, 2)
     await broker.bind_topic_schema(A_TOPIC, TopicSchema(subject="orders"))
-    topic.gate.check_choice(place.schema, schema_id, 2)
+    topic.schema_validation.check_producer_schema(registration.schema, schema_id, 2)
     assert reasons(topic) == {"other_version": 2}
 
 
@@ -409,7 +409,7 @@ def test_messages_without_a_session_that_are_fenced_while_they_wait_are_not_stor
         outcome = Outcome()
         message = SingleMessage("q", AN_ORDER, A_TIME)
         message = replace(message, schema_id=producer.schema_id, schema_version=1)
-        broker.gathering.publish(producer.topic, message, outcome)
+        broker.batcher.publish(producer.topic, message, outcome)
         await turns()
         fence = ProducerAccess.EXCLUSIVE_FENCE
         await broker.open_producer(A_TOPIC, "owner", policy=None, access=fence)
@@ -493,13 +493,13 @@ def test_what_breaks_while_a_batch_is_judged_breaks_only_this_batch(caplog):
         assert await producer.taken() == 0
 
     with_slow_store(test)
-    assert "could not be judged" in caplog.text
+    assert "could not be validated" in caplog.text
 
 
 @pytest.mark.slow
 def test_publishing_has_to_wait_when_very_much_waits():
     async def test(broker, store, producer):
-        half = bytes(schema_gate.HELD_BYTES_MAX // 2)
+        half = bytes(schema_validation.BACKLOG_BYTES_MAX // 2)
         assert broker.has_room
         outcomes = [producer.publish(half), producer.publish(half)]
         assert not broker.has_room
@@ -519,7 +519,7 @@ def test_publishing_has_to_wait_when_very_much_waits():
 async def test_a_large_batch_is_judged_in_a_thread_and_keeps_its_place(broker):
     producer = await bound(broker, strict(validates_payload=True))
     long = json.dumps({"id": 1, "note": "x" * 1000}).encode()
-    large = [long] * (schema_gate.VALIDATED_AT_ONCE_BYTES_MAX // 1000 + 1)
+    large = [long] * (schema_validation.INLINE_BYTES_MAX // 1000 + 1)
     await producer.taken()
     first, second = producer.publish(*large), producer.publish()
     assert not first.is_known
@@ -534,7 +534,7 @@ async def test_a_large_batch_is_judged_in_a_thread_and_keeps_its_place(broker):
 async def test_versions_beyond_the_bound_are_looked_up_again(broker):
     producer = await bound(broker)
     await broker.registry.set_compatibility("orders", Compatibility.NONE)
-    versions = schema_gate.VERSIONS_MAX + 1
+    versions = schema_validation.VERSIONS_MAX + 1
     for number in range(1, versions):
         await broker.registry.register("orders", new_schema(f'{{"const": {number}}}'))
     for version in (*range(1, versions + 1), 1):
@@ -559,7 +559,7 @@ async def test_of_gathered_messages_only_the_bad_ones_are_refused(broker):
         payloads = [AN_ORDER, NO_ORDER, b'{"id": 2}', b"no JSON", b'{"id": 3}']
         for payload, outcome in zip(payloads, outcomes, strict=True):
             message = single(schema_id, payload, producer=payload.hex())
-            broker.gathering.publish(topic, message, outcome)
+            broker.batcher.publish(topic, message, outcome)
         errors = [await outcome.error() for outcome in outcomes]
         assert [type(error) for error in errors] == [
             type(None),
@@ -579,7 +579,7 @@ async def test_gathered_messages_that_are_all_bad_make_no_batch(broker):
     topic = await broker.create_topic(A_TOPIC, RELIABLE, strict(validates_payload=True))
     outcomes = [Outcome(), Outcome()]
     for outcome in outcomes:
-        broker.gathering.publish(topic, single(schema_id, NO_ORDER), outcome)
+        broker.batcher.publish(topic, single(schema_id, NO_ORDER), outcome)
     for outcome in outcomes:
         assert isinstance(await outcome.error(), InvalidPayload)
     assert topic.end_offset == 0
@@ -590,7 +590,7 @@ async def test_gathered_messages_without_a_schema_are_refused_by_a_strict_topic(
     await registered(broker)
     topic = await broker.create_topic(A_TOPIC, RELIABLE, strict())
     outcome = Outcome()
-    broker.gathering.publish(topic, SingleMessage("p", b"x", A_TIME), outcome)
+    broker.batcher.publish(topic, SingleMessage("p", b"x", A_TIME), outcome)
     assert isinstance(await outcome.error(), SchemaMismatch)
 
 

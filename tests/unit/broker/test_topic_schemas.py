@@ -56,7 +56,7 @@ async def test_a_topic_is_bound_to_another_subject_or_to_none(broker):
     assert await broker.topic_schema(A_TOPIC) == users == topic.describe().schema
     await broker.bind_topic_schema(A_TOPIC, None)
     assert await broker.topic_schema(A_TOPIC) is None
-    assert topic.gate is None
+    assert topic.schema_validation is None
 
 
 @with_broker
@@ -73,7 +73,7 @@ async def test_partitions_have_one_schema_whichever_is_named(broker):
     await broker.create_topic(BASE.partition(3), RELIABLE)
     assert (await broker.topic(BASE.partition(3))).schema == strict()
     await broker.bind_topic_schema(BASE, None)
-    assert opened.gate is None
+    assert opened.schema_validation is None
     assert await broker.topic_schema(BASE.partition(3)) is None
 
 
@@ -160,10 +160,10 @@ async def test_the_first_producer_with_a_reference_binds_the_topic_to_warn(broke
     assert topic.schema == TopicSchema(subject="orders")
     assert topic.schema.policy is SchemaPolicy.WARN
     assert await broker.topic_schema(A_TOPIC) == topic.schema
-    chosen = session.place.schema
+    chosen = session.registration.schema
     assert (chosen.schema_id, chosen.version) == (schema_id, 2)
     _, without = await open_producer(broker, name="q")
-    assert without.place.schema is None
+    assert without.registration.schema is None
 
 
 @with_broker
@@ -188,10 +188,13 @@ async def test_a_producer_gets_the_version_that_it_asks_for(broker):
         (SchemaReference(subject="orders", version=2), 2),
         (SchemaReference(subject="orders", version_min=2), 3),
     ):
-        _, place = await broker.attach_producer(
+        _, registration = await broker.attach_producer(
             A_TOPIC, "p", policy=RELIABLE, schema=reference
         )
-        assert (place.schema.version, place.schema.reference) == (version, reference)
+        assert (registration.schema.version, registration.schema.reference) == (
+            version,
+            reference,
+        )
 
 
 @with_broker
@@ -199,10 +202,10 @@ async def test_a_producer_of_a_pinned_topic_gets_its_version(broker):
     await registered(broker, versions=3)
     await broker.create_topic(A_TOPIC, RELIABLE, strict(version=2))
     _, session = await open_producer(broker, LATEST)
-    assert session.place.schema.version == 2
+    assert session.registration.schema.version == 2
     with pytest.raises(OtherSchema, match=r"version 2 .* cannot use version 3"):
         await open_producer(broker, SchemaReference(subject="orders", version=3))
-    with pytest.raises(SchemaNotFound, match="3 or a later one"):
+    with pytest.raises(SchemaNotFound, match="3 or later"):
         await open_producer(broker, SchemaReference(subject="orders", version_min=3))
 
 

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Sequence
 
-    from pydanube.broker.topic import Published, Topic
+    from pydanube.broker.producer_session import OnPublished
+    from pydanube.broker.topic import Topic
     from pydanube.schemas.language import BadPayload
     from pydanube.wire.batches import BatchFrame
 
@@ -44,13 +45,13 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-GATHERED_BYTES_MAX = 1024 * 1024
+BATCH_TARGET_BYTES = 1024 * 1024
 """A batch that has come to this size does not wait for the end of the turn."""
 
 ATTRIBUTE_BYTES = 8
 """What an attribute takes in a batch besides its name and value."""
 
-GATHERED_MESSAGES_MAX = 10_000
+BATCH_MESSAGES_MAX = 10_000
 """The same for its messages."""
 
 BATCH_BYTES_MAX = batch_bytes_max(FRAME_BYTES_MAX)
@@ -77,14 +78,14 @@ class _Group:
     """Messages that become one batch, and who is told."""
 
     messages: list[SingleMessage] = field(default_factory=list)
-    told: list[Published] = field(default_factory=list)
+    told: list[OnPublished] = field(default_factory=list)
     byte_count: int = 0
 
     def refuse(self, bad: Sequence[BadPayload]) -> BatchFrame | None:
         """Tell these messages that they are not of their schema; the others' frame."""
         reasons = dict(bad)
-        kept: list[tuple[SingleMessage, Published]] = []
-        refused: list[tuple[Published, str]] = []
+        kept: list[tuple[SingleMessage, OnPublished]] = []
+        refused: list[tuple[OnPublished, str]] = []
         for at, pair in enumerate(zip(self.messages, self.told, strict=True)):
             if at in reasons:
                 refused.append((pair[1], reasons[at]))
@@ -94,16 +95,16 @@ class _Group:
         self.messages[:] = [message for message, _ in kept]
         self.told[:] = [done for _, done in kept]
         for done, why in refused:
-            error = InvalidPayload(f"the message does not keep to its schema: {why}")
+            error = InvalidPayload(f"the message does not match its schema: {why}")
             _tell([done], 0, error)
         return _frame_of(self.messages) if kept else None
 
 
-class Gathering:
+class MessageBatcher:
     """
     What has arrived in this turn of the event loop and is not published yet.
 
-    Bounds: A group of messages is published when it has ``GATHERED_BYTES_MAX``, a
+    Bounds: A group of messages is published when it has ``BATCH_TARGET_BYTES``, a
         turn lasts as long as the servers have something to hand over, and they ask
         for room as they do for batches.
     """
@@ -113,11 +114,11 @@ class Gathering:
     ) -> None:
         self._call_soon: Callable[[Callable[[], None]], object] = loop.call_soon
         self._batch_bytes_max = batch_bytes_max
-        self._group_bytes_max = min(GATHERED_BYTES_MAX, batch_bytes_max // 4)
+        self._group_bytes_max = min(BATCH_TARGET_BYTES, batch_bytes_max // 4)
         self._groups: dict[tuple[Topic, int, int], _Group] = {}
         self._is_scheduled = False
 
-    def publish(self, topic: Topic, message: SingleMessage, done: Published) -> None:
+    def publish(self, topic: Topic, message: SingleMessage, done: OnPublished) -> None:
         """
         Take *message* for *topic*; *done* is told its offset when it is safe.
 
@@ -135,31 +136,31 @@ class Gathering:
                 len(name) + len(value) + ATTRIBUTE_BYTES
                 for name, value in message.attributes.items()
             )
-        refusal = self._why_not(topic, message, size)
+        refusal = self._find_refusal(topic, message, size)
         if refusal is not None:
             done(0, refusal)
             return
-        place = (topic, message.schema_id, message.schema_version)
-        group = self._groups.get(place)
+        registration = (topic, message.schema_id, message.schema_version)
+        group = self._groups.get(registration)
         if group is None:
-            group = self._groups[place] = _Group()
+            group = self._groups[registration] = _Group()
             if not self._is_scheduled:
                 self._is_scheduled = True
                 self._call_soon(self._publish_all)
         elif group.byte_count + size > self._group_bytes_max:
             self._publish(topic, group)
-            group = self._groups[place] = _Group()
+            group = self._groups[registration] = _Group()
         group.messages.append(message)
         group.told.append(done)
         group.byte_count += size
         if (
             group.byte_count >= self._group_bytes_max
-            or len(group.messages) >= GATHERED_MESSAGES_MAX
+            or len(group.messages) >= BATCH_MESSAGES_MAX
         ):
-            del self._groups[place]
+            del self._groups[registration]
             self._publish(topic, group)
 
-    def _why_not(
+    def _find_refusal(
         self, topic: Topic, message: SingleMessage, size: int
     ) -> BrokerError | None:
         """What is wrong with one message, as far as it can be seen without Arrow."""
@@ -169,11 +170,11 @@ class Gathering:
             return too_large(payload_size, size_max, topic.name)
         if size > self._batch_bytes_max:
             return too_large(size, self._batch_bytes_max, topic.name)
-        if topic.places.exclusive is not None:
-            fenced = topic.places.why_not(message.producer)
+        if topic.registrations.exclusive is not None:
+            fenced = topic.registrations.find_fencing(message.producer)
             if fenced is not None:
                 return fenced
-        return _why_malformed(message)
+        return _find_malformed(message)
 
     def _publish_all(self) -> None:
         self._is_scheduled = False
@@ -193,7 +194,7 @@ class Gathering:
             self._publish_singly(topic, group, too_large(size, size_max, topic.name))
             return
         try:
-            topic.take_gathered(frame, partial(_tell, group.told), group.refuse)
+            topic.publish_batched(frame, partial(_tell, group.told), group.refuse)
         except BrokerError as error:
             _tell(group.told, 0, error)
 
@@ -206,7 +207,7 @@ class Gathering:
             self._publish(topic, _Group([message], [done]))
 
 
-def _why_malformed(message: SingleMessage) -> InvalidRequest | None:
+def _find_malformed(message: SingleMessage) -> InvalidRequest | None:
     if not TIME_MIN <= message.publish_time_us <= TIME_MAX:
         return InvalidRequest("a publish time is not between the years 1 and 9999")
     for time in (message.deliver_at_us, message.expires_at_us):
@@ -221,7 +222,7 @@ def _why_malformed(message: SingleMessage) -> InvalidRequest | None:
     return None
 
 
-def _tell(told: list[Published], base_offset: int, error: BrokerError | None) -> None:
+def _tell(told: list[OnPublished], base_offset: int, error: BrokerError | None) -> None:
     for offset, done in enumerate(told, base_offset):
         # One caller's bug must not keep the news from the others.
         try:

@@ -25,7 +25,12 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from pydanube.broker.facts import TIMES, US_PER_S, delivery_windows, keys_of
+from pydanube.broker.dispatch_columns import (
+    TIMES,
+    US_PER_S,
+    delivery_windows,
+    ordering_keys,
+)
 from pydanube.broker.subscription import Subscription
 from pydanube.dispatch.effects import Deliver
 from pydanube.model.descriptions import RANGES_SHOWN_MAX
@@ -602,7 +607,7 @@ class ReliableSubscription(Subscription):
         else:
             epoch_s = now - self._wall_clock_us() / US_PER_S
             windows = delivery_windows(frame, base, ttl_s=ttl_s, epoch_s=epoch_s)
-        keys = keys_of(frame, base) if machine.needs_keys else None
+        keys = ordering_keys(frame, base) if machine.needs_keys else None
         return machine.on_available(
             base, frame.end, frame.plain_bytes, now, windows, keys=keys
         )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from pydanube.broker.facts import delivery_windows, keys_of
+from pydanube.broker.dispatch_columns import delivery_windows, ordering_keys
 from pydanube.model.batch import FIELDS, Column, schema_of
 from pydanube.wire.batches import Codec, encode_with_offsets
 from support.batches import A_TIME, frame_of
@@ -25,7 +25,7 @@ def windows(frame, base=None, ttl_s=None):
 
 
 def keys(frame, base=None):
-    found = keys_of(frame, base or frame.base)
+    found = ordering_keys(frame, base or frame.base)
     return [found.unique[code] for code in found.codes]
 
 
@@ -118,7 +118,7 @@ def test_producers_may_differ_within_a_batch():
 
 def test_keys_are_looked_at_once_each():
     frame = stamped(frame_of([b"x"] * 1000, keys=[b"a", b"b"] * 500))
-    found = keys_of(frame, 11)
+    found = ordering_keys(frame, 11)
     assert sorted(found.unique) == [b"a", b"b"]
     assert len(found.codes) == 999
     assert found.unique[found.codes[0]] == b"b"

@@ -10,6 +10,7 @@ is pure; the journal keeps what it rests on.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,11 +19,15 @@ from pydanube.model.errors import OutOfSequence, ProducerFenced
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pydanube.broker.places import Place
+    from pydanube.broker.producer_registrations import ProducerRegistration
+    from pydanube.model.errors import BrokerError
     from pydanube.wire.batches import BatchHeader
 
 RUNS_MAX = 512
 """How many batches a producer may have in flight and still be recognised."""
+
+OnPublished = Callable[[int, "BrokerError | None"], None]
+"""Called with the base offset when a batch is stored, or with the error."""
 
 Run = tuple[int, int, int]
 """Messages whose offset and sequence differ by the same: sequence, offset, count."""
@@ -37,7 +42,7 @@ class ProducerSession:
     epoch: int
     next_sequence: int = 0
     runs: deque[Run] = field(default_factory=deque)
-    place: Place | None = None
+    registration: ProducerRegistration | None = None
     """What it has while somebody has it open; None for one that is only known."""
 
     def admit(self, header: BatchHeader) -> int | None:
@@ -92,7 +97,7 @@ def open_session(
     *,
     resume: tuple[int, int],
     new_id: int,
-    place: Place | None = None,
+    registration: ProducerRegistration | None = None,
 ) -> ProducerSession:
     """
     The session of a producer that opens under *name*.
@@ -102,7 +107,7 @@ def open_session(
     one.  The sequence goes on in both cases, so that it never repeats.
     """
     if before is None:
-        return ProducerSession(name, new_id, epoch=1, place=place)
+        return ProducerSession(name, new_id, epoch=1, registration=registration)
     is_continued = resume == (before.producer_id, before.epoch)
     return ProducerSession(
         name,
@@ -110,7 +115,7 @@ def open_session(
         before.epoch if is_continued else before.epoch + 1,
         before.next_sequence,
         before.runs,
-        place,
+        registration,
     )
 
 

@@ -60,7 +60,7 @@ def delivery_windows(
     return _runs(due, expires_at, rows.column("offset").to_pylist(), epoch_s)
 
 
-def keys_of(frame: BatchFrame, base: int) -> Keys:
+def ordering_keys(frame: BatchFrame, base: int) -> Keys:
     """
     The keys by which the messages of *frame* from *base* on are kept in order.
 

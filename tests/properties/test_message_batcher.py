@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pydanube.broker.gathering import SingleMessage
+from pydanube.broker.message_batcher import SingleMessage
 from pydanube.model.batch import attributes_of
 from support.batches import A_TIME
 from support.brokers import A_TOPIC, RELIABLE, BrokerWorld, Outcome, with_world
@@ -78,7 +78,7 @@ def test_messages_come_out_as_they_went_in(turns, is_sealed):
             for messages in turns:
                 for message in messages:
                     outcome = Outcome()
-                    broker.gathering.publish(topic, message, outcome)
+                    broker.batcher.publish(topic, message, outcome)
                     sent.append((message, outcome))
                 await asyncio.sleep(0)
             offsets = [await outcome.offset() for _, outcome in sent]

@@ -1,0 +1,340 @@
+"""
+The producers that may publish to a topic at the moment.
+
+An open producer has a registration under its name.  A name has one registration; a
+new producer with the same name takes it over.  If one registration is *exclusive*,
+there are no others, and another producer that asks for exclusive access is refused,
+queued, or fences the others.  All decisions are made here, synchronously; a queued
+producer is notified by a callback.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from pydanube.model.errors import (
+    BrokerError,
+    Closed,
+    ProducerBusy,
+    ProducerFenced,
+    QuotaExceeded,
+)
+from pydanube.model.policy import ProducerAccess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydanube.model.names import TopicName
+    from pydanube.model.schemas import ProducerSchema
+
+QUEUED_MAX = 1000
+"""The number of producers that may wait for exclusive access to one topic."""
+
+OnFenced = Callable[[BrokerError], None]
+"""Called at most once, with the reason, when a registration is lost."""
+
+OnAdmitted = Callable[[BrokerError | None], None]
+"""Called with None when a queued producer is registered, or with the error."""
+
+
+@dataclass(slots=True, kw_only=True)
+class AccessRequest:
+    """A producer's request to publish to a topic."""
+
+    name: str
+    access: ProducerAccess = ProducerAccess.SHARED
+    on_fenced: OnFenced | None = None
+    is_joining: bool = False
+    """Whether the producer shares a joinable registration of the same name."""
+    schema: ProducerSchema | None = None
+    """The schema that the producer has declared."""
+
+
+class ProducerRegistration:
+    """A producer's permission to publish to a topic; compared by identity."""
+
+    __slots__ = (
+        "is_joinable",
+        "is_remembered",
+        "name",
+        "on_fenced",
+        "refusal",
+        "schema",
+    )
+
+    def __init__(self, request: AccessRequest) -> None:
+        self.name = request.name
+        self.on_fenced = request.on_fenced
+        self.is_joinable = request.is_joining
+        self.schema = request.schema
+        self.refusal: BrokerError | None = None
+        """Why the producer may not publish any more; None while it may."""
+        self.is_remembered = False
+        """Whether the producer counts as idle after it leaves."""
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the producer may publish."""
+        return self.refusal is None
+
+    def check(self) -> None:
+        """Raise the reason if the producer may not publish any more."""
+        if self.refusal is not None:
+            # The same exception object is raised repeatedly: drop its traceback.
+            raise self.refusal.with_traceback(None)
+
+
+class QueuedProducer:
+    """A producer that waits for exclusive access."""
+
+    __slots__ = ("on_admitted", "registration", "request")
+
+    def __init__(self, request: AccessRequest, on_admitted: OnAdmitted) -> None:
+        self.request = request
+        self.on_admitted = on_admitted
+        self.registration: ProducerRegistration | None = None
+        """Its registration, once it was admitted."""
+
+
+class ProducerRegistrations:
+    """The producer registrations of one topic."""
+
+    def __init__(self, topic: TopicName) -> None:
+        self._topic = topic
+        self._registered: dict[str, ProducerRegistration] = {}
+        self._queue: deque[QueuedProducer] = deque()
+        # The remembered producers without a registration, the longest idle first.
+        self._idle: dict[str, None] = {}
+        self.exclusive: ProducerRegistration | None = None
+        """The exclusive registration, if there is one."""
+
+    # Events.
+
+    def register(
+        self, request: AccessRequest, producers_max: int
+    ) -> ProducerRegistration | None:
+        """
+        Register a producer, or return None if it must be put into the ``queue``.
+
+        Only a new name counts against *producers_max* (0: no limit).
+
+        Raises:
+            ProducerBusy: It or another producer has exclusive access.
+            QuotaExceeded: The topic has *producers_max* producers already.
+        """
+        same = self._registered.get(request.name)
+        others = len(self._registered) - (same is not None)
+        fenced: list[ProducerRegistration] = []
+        match request.access:
+            case ProducerAccess.SHARED:
+                self._check_not_exclusive(same)
+                if same is None and 0 < producers_max <= others:
+                    raise QuotaExceeded(
+                        f"Producer limit per topic reached for {self._topic}. "
+                        f"Current: {others}, Limit: {producers_max}"
+                    )
+            case ProducerAccess.EXCLUSIVE:
+                if others:
+                    other = next(n for n in self._registered if n != request.name)
+                    raise ProducerBusy(f"{self._topic} has another producer: {other}")
+            case ProducerAccess.EXCLUSIVE_WAIT:
+                if others:
+                    return None
+            case ProducerAccess.EXCLUSIVE_FENCE:
+                fenced = self._fence_others(request.name)
+        registration = self._add(request, fenced)
+        self._replace_queued(request.name)
+        _notify(fenced)
+        return registration
+
+    def queue(self, request: AccessRequest, on_admitted: OnAdmitted) -> QueuedProducer:
+        """
+        Queue a producer for exclusive access.
+
+        It takes over the position of a queued producer with the same name.
+
+        Raises:
+            ProducerBusy: ``QUEUED_MAX`` producers are queued already.
+        """
+        queued = QueuedProducer(request, on_admitted)
+        for index, earlier in enumerate(self._queue):
+            if earlier.request.name == request.name:
+                self._queue[index] = queued
+                earlier.on_admitted(_fenced_by_same_name(request.name))
+                return queued
+        if len(self._queue) >= QUEUED_MAX:
+            raise ProducerBusy(
+                f"{QUEUED_MAX} producers already wait for exclusive access to "
+                f"{self._topic}; try again later"
+            )
+        self._queue.append(queued)
+        return queued
+
+    def cancel(self, queued: QueuedProducer) -> None:
+        """Remove a producer from the queue, or its registration if it has one."""
+        if queued.registration is not None:
+            self.leave(queued.registration)
+        elif queued in self._queue:
+            self._queue.remove(queued)
+            self._admit_next()
+
+    def leave(
+        self, registration: ProducerRegistration, reason: BrokerError | None = None
+    ) -> None:
+        """Remove a registration; later use of it raises *reason*."""
+        if self._registered.get(registration.name) is not registration:
+            return
+        closed = reason or Closed(f"the producer {registration.name} is closed")
+        self._remove(registration, closed)
+        self._admit_next()
+
+    def fence(self, registration: ProducerRegistration, reason: BrokerError) -> None:
+        """Remove a registration and notify its producer."""
+        if registration.is_valid:
+            self.leave(registration, reason)
+            _notify([registration])
+
+    def remember(self, name: str) -> None:
+        """Count the producer *name* as idle while it is not registered."""
+        registration = self._registered.get(name)
+        if registration is None:
+            self._idle.setdefault(name)
+        else:
+            registration.is_remembered = True
+
+    def forget(self, name: str) -> None:
+        """Undo ``remember``."""
+        registration = self._registered.get(name)
+        if registration is not None:
+            registration.is_remembered = False
+        self._idle.pop(name, None)
+
+    def reject_queued(self, reason: BrokerError) -> None:
+        """Empty the queue and notify its producers."""
+        rejected, self._queue = self._queue, deque()
+        for queued in rejected:
+            queued.on_admitted(reason)
+
+    def close(self, reason: BrokerError) -> None:
+        """Remove all registrations and queued producers, and notify them."""
+        self.reject_queued(reason)
+        fenced = list(self._registered.values())
+        for registration in fenced:
+            self._remove(registration, reason)
+        _notify(fenced)
+
+    # Queries.
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._registered
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of the registered producers."""
+        return iter(self._registered)
+
+    def __len__(self) -> int:
+        return len(self._registered)
+
+    @property
+    def idle_count(self) -> int:
+        """The number of remembered producers that are not registered."""
+        return len(self._idle)
+
+    def longest_idle(self, count: int) -> list[str]:
+        """Return up to *count* idle producers, the longest idle first."""
+        return list(islice(self._idle, count))
+
+    def find_fencing(self, name: str) -> ProducerFenced | None:
+        """Return the error if an exclusive producer fences the producer *name*."""
+        exclusive = self.exclusive
+        if exclusive is None or exclusive.name == name:
+            return None
+        return _fenced_by(exclusive.name, self._topic)
+
+    # Helpers.
+
+    def _check_not_exclusive(self, same: ProducerRegistration | None) -> None:
+        if self.exclusive is not None and self.exclusive is not same:
+            raise ProducerBusy(
+                f"{self._topic} has an exclusive producer: {self.exclusive.name}"
+            )
+        if same is None and self._queue:
+            raise ProducerBusy(
+                f"the producer {self._queue[0].request.name} waits for exclusive "
+                f"access to {self._topic}"
+            )
+
+    def _fence_others(self, name: str) -> list[ProducerRegistration]:
+        others = [each for each in self._registered.values() if each.name != name]
+        for registration in others:
+            self._remove(registration, _fenced_by(name, self._topic))
+        return others
+
+    def _add(
+        self, request: AccessRequest, fenced: list[ProducerRegistration]
+    ) -> ProducerRegistration:
+        """Return the registration; append the one that it replaces to *fenced*."""
+        registration = self._registered.get(request.name)
+        if registration is not None and registration.is_joinable and request.is_joining:
+            registration.on_fenced = request.on_fenced
+            registration.schema = request.schema
+        else:
+            if registration is not None:
+                self._remove(registration, _fenced_by_same_name(request.name))
+                fenced.append(registration)
+            registration = ProducerRegistration(request)
+            self._registered[request.name] = registration
+        if self._idle and request.name in self._idle:
+            del self._idle[request.name]
+            registration.is_remembered = True
+        is_shared = request.access is ProducerAccess.SHARED
+        self.exclusive = None if is_shared else registration
+        return registration
+
+    def _replace_queued(self, name: str) -> None:
+        """Remove the queued producer whose name has just been registered."""
+        for queued in self._queue:
+            if queued.request.name == name:
+                self._queue.remove(queued)
+                queued.on_admitted(_fenced_by_same_name(name))
+                return
+
+    def _remove(self, registration: ProducerRegistration, reason: BrokerError) -> None:
+        del self._registered[registration.name]
+        if registration.is_remembered:
+            self._idle[registration.name] = None
+        if self.exclusive is registration:
+            self.exclusive = None
+        registration.refusal = reason
+
+    def _admit_next(self) -> None:
+        """Register the first producer of the queue if no other is registered."""
+        if not self._queue:
+            return
+        first = self._queue[0]
+        if any(name != first.request.name for name in self._registered):
+            return
+        self._queue.popleft()
+        fenced: list[ProducerRegistration] = []
+        first.registration = self._add(first.request, fenced)
+        first.on_admitted(None)
+        _notify(fenced)
+
+
+def _notify(fenced: list[ProducerRegistration]) -> None:
+    # Called last, because a callback may register its producer again.
+    for registration in fenced:
+        if registration.on_fenced is not None and registration.refusal is not None:
+            registration.on_fenced(registration.refusal)
+
+
+def _fenced_by_same_name(name: str) -> ProducerFenced:
+    return ProducerFenced(f"another producer named {name} is open")
+
+
+def _fenced_by(name: str, topic: TopicName) -> ProducerFenced:
+    return ProducerFenced(f"the producer {name} has exclusive access to {topic}")
