@@ -222,7 +222,7 @@ class DanubePublisher(Publisher):
     async def send(self, topic: str, payloads: list[bytes]) -> None:
         if len(payloads) <= FEW_MESSAGES and not self._batches_on_way:
             producer = self._producers[topic]
-            await producer.room()
+            await producer.wait_for_capacity()
             for payload in payloads:
                 producer.send_nowait(payload)
             self._sent_in_turn += len(payloads)

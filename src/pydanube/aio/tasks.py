@@ -54,7 +54,7 @@ async def task_scope() -> AsyncIterator[TaskScope]:
         raise failure
 
 
-async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def gather(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """
     Run *works* concurrently and return their results in order.
 
@@ -68,13 +68,13 @@ async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in running]
 
 
-async def all_done(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def run_all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
     """
     Run *works* concurrently, each to its end, even if others fail.
 
     Raises: The exception of the first work, in order, that failed.
     """
-    for failure in await together(map(_failure_of, works)):
+    for failure in await gather(map(_failure_of, works)):
         if failure is not None:
             raise failure
 

@@ -85,7 +85,7 @@ def publish_one_by_one(
         async with client.producer(topic) as producer:
             began = time.time_ns()
             for base in range(0, messages, 1000):
-                await producer.room()
+                await producer.wait_for_capacity()
                 for payload in payloads[: messages - base]:
                     producer.send_nowait(payload)
                 # Receipts are read in the loop's turns.

@@ -10,7 +10,7 @@ from pydanube.cli.quantities import parse_duration
 from pydanube.model.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from pydanube.model.positions import Where
+    from pydanube.model.positions import PositionLike
 
 METAVAR = "OFFSET|earliest|latest|TIME|DURATION"
 
@@ -22,7 +22,7 @@ POSITION_HELP = (
 _AGO = re.compile(r"\d+(\.\d+)?\s*[a-zA-Z]+")
 
 
-def parse_position(text: str, now: datetime) -> Where:
+def parse_position(text: str, now: datetime) -> PositionLike:
     """
     The place that *text* means; *now* has a time zone.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydanube.client.offsets import merged
+from pydanube.client.offsets import merge_ranges
 from pydanube.wire.messages import divided_to_wire
 
 if TYPE_CHECKING:
@@ -47,14 +47,14 @@ class Acks:
         return len(self._bases)
 
     @property
-    def are_open(self) -> bool:
+    def has_unconfirmed(self) -> bool:
         """Whether there is anything that is not sent, or sent and not confirmed."""
         return self.base < self.end or bool(self._bases) or bool(self._unconfirmed)
 
     def take(self) -> list[pb.OffsetRanges]:
         """What has gathered, to be sent now; often one, never none."""
         self.add(0, 0)
-        ranges = merged(zip(self._bases, self._ends, strict=True))
+        ranges = merge_ranges(zip(self._bases, self._ends, strict=True))
         self._bases, self._ends = [], []
         taken = divided_to_wire(ranges)
         if ranges:
@@ -66,6 +66,6 @@ class Acks:
         unconfirmed, self._unconfirmed = self._unconfirmed, []
         return unconfirmed
 
-    def put_back(self, unconfirmed: list[pb.OffsetRanges]) -> None:
+    def restore_unconfirmed(self, unconfirmed: list[pb.OffsetRanges]) -> None:
         """It was not confirmed."""
         self._unconfirmed += unconfirmed

@@ -33,7 +33,7 @@ class Backoff:
         self._next_s = self._first_s
 
 
-async def retried(attempt: Callable[[], Awaitable[T]], timeout_s: float) -> T:
+async def retry(attempt: Callable[[], Awaitable[T]], timeout_s: float) -> T:
     """
     What *attempt* gives; it is repeated while its errors say that this may help.
 

@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from urllib.parse import urlsplit
 
 from pydanube.aio.tasks import TaskScope, task_scope
-from pydanube.client.backoff import retried
+from pydanube.client.backoff import retry
 from pydanube.client.connection import BrokerConnection
 from pydanube.client.consumer import Consumer, ConsumerOptions
 from pydanube.client.dead_letters import DeadLetters
 from pydanube.client.namespaces import NamespaceRequests
 from pydanube.client.partitioned_consumer import PartitionedConsumer, open_consumer
 from pydanube.client.partitioned_producer import PartitionedProducer, open_producer
-from pydanube.client.producer import Producer, ProducerOptions, codec_of
+from pydanube.client.producer import Producer, ProducerOptions, parse_codec
 from pydanube.client.reader import read
 from pydanube.client.schema import Schema
 from pydanube.client.schemas import Schemas, schema_of
 from pydanube.client.staging import Staging
 from pydanube.client.subscriptions import SubscriptionRequests
-from pydanube.client.typed_producer import Wanted, open_typed_producer
-from pydanube.client.written import Reading, WrittenSchemas
+from pydanube.client.typed_producer import SchemaOptions, open_typed_producer
+from pydanube.client.writer_schemas import ValueDecoding, WriterSchemas
 from pydanube.model.descriptions import BrokerDescription
 from pydanube.model.errors import (
     Closed,
@@ -52,7 +52,11 @@ from pydanube.model.policy import (
     SubscriptionType,
     TopicPolicy,
 )
-from pydanube.model.positions import Where, parse_choice, position_of
+from pydanube.model.positions import (
+    PositionLike,
+    parse_choice,
+    to_position,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -207,7 +211,7 @@ class Client(NamespaceRequests, SubscriptionRequests):
         self._is_closed = False
         # Closing something has taken too long since the connection was made.
         self._is_given_up = False
-        self._written = WrittenSchemas(self._ask_for_schema, tasks)
+        self._writer_schemas = WriterSchemas(self._fetch_schema, tasks)
 
     @property
     def schemas(self) -> Schemas:
@@ -322,7 +326,7 @@ class Client(NamespaceRequests, SubscriptionRequests):
                 else DispatchMode.RELIABLE
             ),
             takes_any_kind=reliable is None,
-            codec=codec_of(compression),
+            codec=parse_codec(compression),
             access=parse_choice("access", access, ProducerAccess),
         )
         name_of_topic = str(TopicName.parse(topic))
@@ -330,7 +334,7 @@ class Client(NamespaceRequests, SubscriptionRequests):
             if schema_version != LATEST or schema_version_min is not None:
                 raise InvalidRequest("a schema_version is of a subject: name it")
             return open_producer(self, self._tasks, name_of_topic, options, partitions)
-        wanted = Wanted(
+        schema_options = SchemaOptions(
             schema=None if schema is None else Schema.of(schema),
             subject=None if subject is None else parse_subject(subject),
             version=_version_of(schema_version),
@@ -342,7 +346,7 @@ class Client(NamespaceRequests, SubscriptionRequests):
             name_of_topic,
             options,
             partitions=partitions,
-            wanted=wanted,
+            schema_options=schema_options,
         )
 
     def dead_letters(
@@ -379,7 +383,7 @@ class Client(NamespaceRequests, SubscriptionRequests):
         *,
         subscription: str,
         type: str = "exclusive",  # noqa: A002  # It is what users call it.
-        start: Where = "latest",
+        start: PositionLike = "latest",
         name: str | None = None,
         ack_timeout_s: float | None = None,
         prefetch_messages: int | None = None,
@@ -431,7 +435,7 @@ class Client(NamespaceRequests, SubscriptionRequests):
         options = ConsumerOptions(
             subscription=parse_subscription(subscription),
             type=type_,
-            start=position_of(start),
+            start=to_position(start),
             name=(
                 f"consumer-{uuid.uuid4().hex[:12]}"
                 if name is None
@@ -442,7 +446,7 @@ class Client(NamespaceRequests, SubscriptionRequests):
             prefetch_bytes=prefetch_bytes,
             key_filters=filters,
             priority=priority,
-            reading=self._reading(schema),
+            decoding=self._value_decoding(schema),
         )
         return open_consumer(self, self._tasks, str(TopicName.parse(topic)), options)
 
@@ -450,7 +454,7 @@ class Client(NamespaceRequests, SubscriptionRequests):
         self,
         topic: str,
         *,
-        start: Where = "earliest",
+        start: PositionLike = "earliest",
         end: int | None = None,
         follow: bool = False,
         schema: Schema[Any] | type | None = None,
@@ -464,7 +468,7 @@ class Client(NamespaceRequests, SubscriptionRequests):
             topic: ``/{namespace}/{topic}``.
             start: An offset, ``"earliest"`` or ``"latest"``; or a datetime, for
                 what was published since then.
-            end: The first offset that is not wanted; None: what is there now.
+            end: The first offset that is not schema_options; None: what is there now.
             follow: Go on with what is published from now on, until *end* or for ever.
             schema: As for ``consumer``.
 
@@ -480,7 +484,7 @@ class Client(NamespaceRequests, SubscriptionRequests):
             start=start,
             end=end,
             follow=follow,
-            reading=self._reading(schema),
+            decoding=self._value_decoding(schema),
         )
 
     async def describe_broker(self) -> BrokerDescription:
@@ -506,7 +510,7 @@ class Client(NamespaceRequests, SubscriptionRequests):
             connection = await self.connection()
             return await connection.request(kind, message, on_batch=on_batch)
 
-        return await (retried(attempt, REQUEST_RETRY_S) if is_repeatable else attempt())
+        return await (retry(attempt, REQUEST_RETRY_S) if is_repeatable else attempt())
 
     @property
     def peer_revision(self) -> int:
@@ -555,7 +559,7 @@ class Client(NamespaceRequests, SubscriptionRequests):
     async def aclose(self) -> None:
         """Close the connection; what was written is still sent, if that is possible."""
         self._is_closed = True
-        self._written.close()
+        self._writer_schemas.close()
         if self._connection is None:
             return
         self._connection.close()
@@ -565,17 +569,19 @@ class Client(NamespaceRequests, SubscriptionRequests):
 
     def _drop_connection(self) -> None:
         if self._connection is not None:
-            self._connection.drop(
+            self._connection.abort(
                 ConnectionLost(
                     f"the broker at {self.url} did not answer within "
                     f"{self.close_timeout_s:g} s of closing"
                 )
             )
 
-    def _reading(self, schema: Schema[Any] | type | None) -> Reading:
-        return Reading(self._written, None if schema is None else Schema.of(schema))
+    def _value_decoding(self, schema: Schema[Any] | type | None) -> ValueDecoding:
+        return ValueDecoding(
+            self._writer_schemas, None if schema is None else Schema.of(schema)
+        )
 
-    async def _ask_for_schema(self, schema_id: int, version: int) -> Schema[Any]:
+    async def _fetch_schema(self, schema_id: int, version: int) -> Schema[Any]:
         return schema_of(await self.schemas.by_id(schema_id, version))
 
     async def _connect(self) -> BrokerConnection:
@@ -589,7 +595,7 @@ class Client(NamespaceRequests, SubscriptionRequests):
                 "`danube broker` starts one"
             ) from error
         try:
-            await connection.greet(
+            await connection.handshake(
                 f"pydanube pid {os.getpid()}", self._token, self._connect_timeout_s
             )
         except TimedOut as error:

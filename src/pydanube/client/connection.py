@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pydanube.aio.outbox import Outbox
+from pydanube.aio.write_buffer import WriteBuffer
 from pydanube.model.errors import (
     BrokerError,
     ConnectionLost,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FRAME_BYTES_TAKEN_MAX = BODY_BYTES_MAX + 1024 * 1024
+FRAME_BYTES_ACCEPTED_MAX = BODY_BYTES_MAX + 1024 * 1024
 """Whatever a broker was configured to accept, its clients can receive."""
 IDLE_TIMEOUT_S = 30.0
 """How long a broker may be silent that does not say how long a client may be."""
@@ -67,10 +67,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         broker sent them, and before the connection's end.
     """
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_TAKEN_MAX) -> None:
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_ACCEPTED_MAX) -> None:
         self._loop = asyncio.get_running_loop()
         self._protocol = StreamConnection(Side.CLIENT, frame_bytes_max)
-        self._outbox: Outbox
+        self._write_buffer: WriteBuffer
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._batches: dict[int, Callable[[BatchFrame], None]] = {}
         self._on_answers: dict[int, Callable[[], None]] = {}
@@ -96,7 +96,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.BaseProtocol."""
-        self._outbox = Outbox(transport, self._loop)  # type: ignore[arg-type]
+        self._write_buffer = WriteBuffer(transport, self._loop)  # type: ignore[arg-type]
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """See asyncio.BufferedProtocol."""
@@ -107,26 +107,26 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._is_heard = True
         try:
             for frame in self._protocol.received(nbytes):
-                self._take(frame)
+                self._handle_frame(frame)
         except BrokerError as error:
             # A violation, or a batch that does not match its checksum: what
             # follows cannot be trusted.
-            self._lose(error)
+            self._fail(error)
         except Exception as error:
             # One connection may fail alone.
             log.exception("closing a connection after a failure")
-            self._lose(
+            self._fail(
                 ConnectionLost(f"the broker sent what cannot be understood: {error!r}")
             )
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.BaseProtocol."""
         self._is_closed.set()
-        self._lose(ConnectionLost(f"the broker closed the connection ({exc or 'end'})"))
+        self._fail(ConnectionLost(f"the broker closed the connection ({exc or 'end'})"))
 
     # What the client asks for.
 
-    async def greet(self, client: str, token: str, timeout_s: float) -> None:
+    async def handshake(self, client: str, token: str, timeout_s: float) -> None:
         """
         Exchange greetings.
 
@@ -145,16 +145,16 @@ class BrokerConnection(asyncio.BufferedProtocol):
         )
         correlation, data = self._protocol.request(Kind.HELLO, hello)
         self._answers[correlation] = self._welcome
-        self._outbox.write(data)
+        self._write_buffer.write(data)
         try:
             async with asyncio.timeout(timeout_s):
                 await self._welcome
         except TimeoutError:
             self.close()
             raise TimedOut("the broker does not answer the greeting") from None
-        self._take_idle_timeout(self.welcome.idle_timeout_s)
+        self._set_idle_timeout(self.welcome.idle_timeout_s)
         if self._lost is None:
-            self._check_later()
+            self._schedule_check()
 
     @property
     def welcome(self) -> pb.Welcome:
@@ -206,25 +206,25 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._batches[correlation] = on_batch
         if on_answer is not None:
             self._on_answers[correlation] = on_answer
-        self._outbox.write(data)
+        self._write_buffer.write(data)
         return answer
 
     def send(self, kind: Kind, message: Message, channel: int) -> None:
         """Send what is not answered; nothing happens if the connection is lost."""
         if self._lost is None:
-            self._outbox.write(self._protocol.send(kind, message, channel))
+            self._write_buffer.write(self._protocol.send(kind, message, channel))
 
     def publish(self, batch: BatchFrame, channel: int) -> None:
         """Send a batch; nothing happens if the connection is lost."""
         if self._lost is None:
-            self._outbox.writelines(
+            self._write_buffer.writelines(
                 self._protocol.send_batch(Kind.PUBLISH, batch, channel)
             )
 
     def stage(self, batch: BatchFrame, channel: int) -> None:
         """Send a batch that is to be staged; see ``publish``."""
         if self._lost is None:
-            self._outbox.writelines(
+            self._write_buffer.writelines(
                 self._protocol.send_batch(Kind.STAGE, batch, channel)
             )
 
@@ -245,37 +245,37 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 self._channels[self._next_channel] = owner
                 return self._next_channel
 
-    def free_channel(self, channel: int) -> None:
+    def release_channel(self, channel: int) -> None:
         """The channel's owner does not want it any more."""
         self._channels.pop(channel, None)
 
-    def give_up(self, kind: Kind, message: Message, channel: int) -> None:
+    def abandon_channel(self, kind: Kind, message: Message, channel: int) -> None:
         """
         Close a channel, by a request of *kind*, whose opening nobody waits for.
 
         The opening may take as long as others are there; its answer is dropped.
         """
         if self._lost is not None or self.peer_revision < 1:
-            self.free_channel(channel)
+            self.release_channel(channel)
             return
 
         def end(answer: asyncio.Future[Any]) -> None:
             if not answer.cancelled():
                 answer.exception()
-            self.free_channel(channel)
+            self.release_channel(channel)
 
         self.request_nowait(kind, message, channel).add_done_callback(end)
 
     def close(self) -> None:
         """Close the connection; what was written is still sent."""
         if self._lost is None:
-            self._outbox.write(self._protocol.send(Kind.GOODBYE, pb.Goodbye()))
-            self._lose(ConnectionLost("the client was closed"))
+            self._write_buffer.write(self._protocol.send(Kind.GOODBYE, pb.Goodbye()))
+            self._fail(ConnectionLost("the client was closed"))
 
-    def drop(self, reason: BrokerError) -> None:
+    def abort(self, reason: BrokerError) -> None:
         """Close the connection at once; what is not sent yet is lost."""
-        self._lose(reason)
-        self._outbox.abort()
+        self._fail(reason)
+        self._write_buffer.abort()
 
     async def wait_closed(self) -> None:
         """Wait until what was written is sent and the connection closed."""
@@ -298,7 +298,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     # What follows.
 
-    def _take(self, frame: ReceivedFrame) -> None:
+    def _handle_frame(self, frame: ReceivedFrame) -> None:
         channel, correlation = frame.channel, frame.correlation
         message: Any = frame.message
         if frame.kind is Kind.FETCHED:
@@ -307,21 +307,21 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 frame.batch.verify_checksum()
                 on_batch(frame.batch)
         elif correlation:
-            self._settle(correlation, frame.kind, message)
+            self._complete_request(correlation, frame.kind, message)
         elif frame.kind is Kind.ERROR and channel:
             self._close_channel(channel, error_from_wire(message))
         elif frame.kind is Kind.MOVED:
             self._close_channel(channel, ConnectionLost(f"moved: {message.reason}"))
         elif frame.kind is Kind.ERROR:
-            self._lose(error_from_wire(message))
+            self._fail(error_from_wire(message))
         elif frame.kind is Kind.GOODBYE:
-            self._lose(ConnectionLost(f"the broker says goodbye: {message.reason}"))
+            self._fail(ConnectionLost(f"the broker says goodbye: {message.reason}"))
         elif owner := self._channels.get(channel):
             if frame.batch is not None:
                 frame.batch.verify_checksum()
             owner.on_frame(frame)
 
-    def _settle(self, correlation: int, kind: Kind, message: Any) -> None:
+    def _complete_request(self, correlation: int, kind: Kind, message: Any) -> None:
         self._batches.pop(correlation, None)
         answer = self._answers.pop(correlation)
         on_answer = self._on_answers.pop(correlation, None)
@@ -340,7 +340,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if owner is not None:
             owner.on_closed(reason)
 
-    def _lose(self, reason: BrokerError) -> None:
+    def _fail(self, reason: BrokerError) -> None:
         if self._lost is not None:
             return
         if isinstance(reason, CorruptBatch):
@@ -348,7 +348,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._lost = reason
         self._is_lost.set()
         self._protocol.close()
-        self._outbox.close()
+        self._write_buffer.close()
         if self._next_check is not None:
             self._next_check.cancel()
             self._next_check = None
@@ -364,11 +364,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         for owner in channels.values():
             owner.on_closed(reason)
 
-    def _take_idle_timeout(self, idle_timeout_s: float) -> None:
+    def _set_idle_timeout(self, idle_timeout_s: float) -> None:
         if IDLE_TIMEOUT_S_MIN <= idle_timeout_s <= IDLE_TIMEOUT_S_MAX:
             self._idle_timeout_s = idle_timeout_s
 
-    def _check_later(self) -> None:
+    def _schedule_check(self) -> None:
         interval_s = self._idle_timeout_s / CHECKS_PER_TIMEOUT
         self._next_check = self._loop.call_later(interval_s, self._check_alive)
 
@@ -381,11 +381,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """
         self._checks_unheard = 0 if self._is_heard else self._checks_unheard + 1
         self._is_heard = False
-        has_sent = self._outbox.writes != self._writes_seen
+        has_sent = self._write_buffer.writes != self._writes_seen
         self._checks_unsent = 0 if has_sent else self._checks_unsent + 1
-        self._writes_seen = self._outbox.writes
+        self._writes_seen = self._write_buffer.writes
         if self._checks_unheard >= CHECKS_PER_TIMEOUT:
-            self._lose(
+            self._fail(
                 ConnectionLost(f"the broker was silent for {self._idle_timeout_s:g} s")
             )
             return
@@ -394,4 +394,4 @@ class BrokerConnection(asyncio.BufferedProtocol):
         ):
             self._ping = self.request_nowait(Kind.PING, pb.Ping())
             self.pings += 1
-        self._check_later()
+        self._schedule_check()

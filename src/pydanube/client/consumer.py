@@ -17,11 +17,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydanube.client.acks import Acks
-from pydanube.client.backoff import Backoff, retried
-from pydanube.client.messages import Message, MessageBatch, MessageId, Part, Source
+from pydanube.client.backoff import Backoff, retry
+from pydanube.client.messages import (
+    Message,
+    MessageBatch,
+    MessageId,
+    ReceivedBatch,
+    Source,
+)
 from pydanube.client.offsets import (
+    as_collection,
     check_origin,
-    collected,
     origins_of,
     ranges_of,
 )
@@ -35,7 +41,7 @@ from pydanube.model.errors import (
     Unavailable,
 )
 from pydanube.model.policy import Start, SubscriptionType
-from pydanube.model.positions import position_of
+from pydanube.model.positions import to_position
 from pydanube.wire.batches import BODY_BYTES_MAX
 from pydanube.wire.connection import CREDIT_REVISION
 from pydanube.wire.frames import Kind
@@ -53,10 +59,10 @@ if TYPE_CHECKING:
     from pydanube.aio.tasks import TaskScope
     from pydanube.client.client import Client
     from pydanube.client.connection import BrokerConnection
-    from pydanube.client.offsets import Acked
-    from pydanube.client.written import Reading
+    from pydanube.client.offsets import AckTarget
+    from pydanube.client.writer_schemas import ValueDecoding
     from pydanube.model.policy import Position
-    from pydanube.model.positions import Where
+    from pydanube.model.positions import PositionLike
     from pydanube.model.ranges import Range
     from pydanube.wire.batches import BatchFrame
     from pydanube.wire.connection import ReceivedFrame
@@ -99,7 +105,7 @@ class ConsumerOptions:
     prefetch_bytes: int
     key_filters: tuple[str, ...]
     priority: int
-    reading: Reading
+    decoding: ValueDecoding
     """What makes values of payloads."""
 
 
@@ -120,6 +126,9 @@ class Consumer:
         "_ack_timer",
         "_acks",
         "_arrived",
+        "_awaiting_schema",
+        "_batch",
+        "_batches",
         "_channel",
         "_channel_end",
         "_client",
@@ -127,20 +136,17 @@ class Consumer:
         "_connection",
         "_credit_bytes",
         "_credit_messages",
+        "_decoding",
         "_failure",
         "_is_closing",
         "_is_seeking",
         "_loop",
         "_on_arrival",
         "_options",
-        "_part",
-        "_parts",
         "_position",
         "_prefetch_bytes",
         "_prefetch_messages",
-        "_reading",
         "_source",
-        "_unsettled",
         "_used_bytes",
         "_used_messages",
         "is_active",
@@ -165,7 +171,7 @@ class Consumer:
         self._options = options
         self._prefetch_messages = options.prefetch_messages
         self._prefetch_bytes = options.prefetch_bytes
-        self._reading = options.reading
+        self._decoding = options.decoding
         self._loop = asyncio.get_running_loop()
         self._connection: BrokerConnection | None = None
         self._channel = 0
@@ -176,10 +182,10 @@ class Consumer:
         # What delivers messages now; None once the consumer has failed.
         self._source: Source | None = Source(topic, options.subscription)
         # Parts that came, then the one that is being handed out.
-        self._parts: deque[Part] = deque()
-        self._part: Part | None = None
+        self._batches: deque[ReceivedBatch] = deque()
+        self._batch: ReceivedBatch | None = None
         # Parts that came, behind one whose schema is asked for.
-        self._unsettled: deque[Part] = deque()
+        self._awaiting_schema: deque[ReceivedBatch] = deque()
         self._position = 0
         self._arrived = asyncio.Event()
         # Called when messages or the end have come.
@@ -200,15 +206,15 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Message:
-        part = self._part
-        if part is None or self._position >= part.count:
+        batch = self._batch
+        if batch is None or self._position >= batch.count:
             try:
-                part = self._next_part() or await self._wait_for_part()
+                batch = self._next_batch() or await self._wait_for_batch()
             except Closed:
                 raise StopAsyncIteration from None
         index = self._position
         self._position = index + 1
-        return Message(part, index)
+        return Message(batch, index)
 
     async def receive(self, *, timeout_s: float | None = None) -> Message:
         """
@@ -222,12 +228,12 @@ class Consumer:
                 subscription goes on with the first that exists when a consumer
                 opens it again.
         """
-        part = self._part
-        if part is None or self._position >= part.count:
-            part = self._next_part() or await self._wait_for_part(timeout_s)
+        batch = self._batch
+        if batch is None or self._position >= batch.count:
+            batch = self._next_batch() or await self._wait_for_batch(timeout_s)
         index = self._position
         self._position = index + 1
-        return Message(part, index)
+        return Message(batch, index)
 
     async def receive_batch(
         self, *, max_messages: int = 1000, timeout_s: float | None = None
@@ -241,44 +247,44 @@ class Consumer:
         """
         if max_messages < 1:
             raise InvalidRequest("max_messages must be at least 1")
-        part = self._part
-        if part is None or self._position >= part.count:
+        batch = self._batch
+        if batch is None or self._position >= batch.count:
             try:
-                part = self._next_part() or await self._wait_for_part(timeout_s)
+                batch = self._next_batch() or await self._wait_for_batch(timeout_s)
             except TimedOut:
                 return MessageBatch(self.topic, [])
         return self.batch_nowait(max_messages)
 
     def next_nowait(self) -> Message | None:
         """The next message, if there is one."""
-        part = self._part
-        if part is None or self._position >= part.count:
-            part = self._next_part()
-            if part is None:
+        batch = self._batch
+        if batch is None or self._position >= batch.count:
+            batch = self._next_batch()
+            if batch is None:
                 return None
         index = self._position
         self._position = index + 1
-        return Message(part, index)
+        return Message(batch, index)
 
     def batch_nowait(self, max_messages: int) -> MessageBatch:
         """The messages that are here, at most *max_messages*; maybe none."""
-        taken: list[tuple[Part, int, int]] = []
+        taken: list[tuple[ReceivedBatch, int, int]] = []
         left = max_messages
-        part = self._part
-        if part is None or self._position >= part.count:
-            part = self._next_part()
-        while part is not None and left:
+        batch = self._batch
+        if batch is None or self._position >= batch.count:
+            batch = self._next_batch()
+        while batch is not None and left:
             base = self._position
-            end = min(part.count, base + left)
-            taken.append((part, base, end))
+            end = min(batch.count, base + left)
+            taken.append((batch, base, end))
             self._position = end
             left -= end - base
-            part = self._next_part() if left else None
+            batch = self._next_batch() if left else None
         return MessageBatch(self.topic, taken)
 
     # Answering.
 
-    async def ack(self, messages: Acked) -> None:
+    async def ack(self, messages: AckTarget) -> None:
         """
         These messages are done.
 
@@ -292,17 +298,17 @@ class Consumer:
             BrokerError: The consumer is closed or has failed, as ``receive`` says.
         """
         if type(messages) is Message:
-            part = messages._part  # noqa: SLF001  # Hot.
-            if part.source is not self._source:
-                self.check_origin(part.topic, part)
-            offset = part.offsets[messages._index]  # noqa: SLF001  # Hot.
+            batch = messages._batch  # noqa: SLF001  # Hot.
+            if batch.source is not self._source:
+                self.check_origin(batch.topic, batch)
+            offset = batch.offsets[messages._index]  # noqa: SLF001  # Hot.
             self.ack_range(offset, offset + 1)
         else:
             self.ack_nowait(messages)
 
-    def ack_nowait(self, messages: Acked) -> None:
+    def ack_nowait(self, messages: AckTarget) -> None:
         """These messages are done; the same as ``ack``, which does not wait either."""
-        self.ack_ranges(ranges_of(self.check_own(messages)))
+        self.ack_ranges(ranges_of(self.check_acknowledgeable(messages)))
 
     def ack_ranges(self, ranges: Iterable[Range]) -> None:
         """These offsets are done."""
@@ -327,11 +333,11 @@ class Consumer:
 
     async def ack_cumulative(self, message: Message | MessageId) -> None:
         """This message and all before it are done; see ``ack``."""
-        self.check_own(message)
+        self.check_acknowledgeable(message)
         self.ack_range(0, message.offset + 1)
 
     async def nack(
-        self, messages: Acked, *, delay_s: float = 0.0, reason: str = ""
+        self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
     ) -> None:
         """
         These messages were not processed: they are delivered again.
@@ -347,10 +353,12 @@ class Consumer:
         self.nack_nowait(messages, delay_s=delay_s, reason=reason)
 
     def nack_nowait(
-        self, messages: Acked, *, delay_s: float = 0.0, reason: str = ""
+        self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
     ) -> None:
         """They have failed; the same as ``nack``, which does not wait either."""
-        self.nack_ranges(ranges_of(self.check_own(messages)), delay_s, reason)
+        self.nack_ranges(
+            ranges_of(self.check_acknowledgeable(messages)), delay_s, reason
+        )
 
     def nack_ranges(self, ranges: Iterable[Range], delay_s: float, reason: str) -> None:
         """These offsets have failed; see ``nack``."""
@@ -369,7 +377,7 @@ class Consumer:
             )
             self._connection.send(Kind.NACK, nack, self._channel)
 
-    def check_own(self, messages: Acked) -> Acked:
+    def check_acknowledgeable(self, messages: AckTarget) -> AckTarget:
         """
         Return *messages* if this consumer may acknowledge or reject them.
 
@@ -378,21 +386,21 @@ class Consumer:
         Raises: As ``ack``.
         """
         if type(messages) is Message:
-            own, _ = messages.place
+            own, _ = messages.location
             if own.source is not self._source:
                 self.check_origin(own.topic, own)
             return messages
-        messages = collected(messages)
-        for topic, part in origins_of(messages):
-            self.check_origin(topic, part)
+        messages = as_collection(messages)
+        for topic, batch in origins_of(messages):
+            self.check_origin(topic, batch)
         return messages
 
-    def check_origin(self, topic: str, part: Part | None) -> None:
-        """Raise unless this consumer received the messages of *topic* in *part*."""
+    def check_origin(self, topic: str, batch: ReceivedBatch | None) -> None:
+        """Raise unless this consumer received the messages of *topic* in *batch*."""
         if self._source is None:
             assert self._failure is not None
             raise self._failure
-        check_origin(self._source, topic, part)
+        check_origin(self._source, topic, batch)
 
     async def flush(self) -> None:
         """
@@ -410,7 +418,7 @@ class Consumer:
         except TimeoutError:
             raise TimedOut(_UNWRITTEN) from None
 
-    async def seek(self, to: Where) -> None:
+    async def seek(self, to: PositionLike) -> None:
         """
         Go on at an offset, at ``"earliest"``, at ``"latest"``, or at a time.
 
@@ -421,7 +429,7 @@ class Consumer:
         Raises:
             InvalidRequest: The topic has no such offset yet, or is not reliable.
         """
-        position = position_of(to)
+        position = to_position(to)
         message = pb.Seek()
         if isinstance(position, int):
             message.offset = position
@@ -452,12 +460,12 @@ class Consumer:
         if frame.kind is Kind.DELIVERY:
             assert frame.batch is not None
             self._use_credit(frame.batch)
-            part = Part(frame.batch, self.topic, frame.attempt, self._source)
-            if not self._unsettled and self._reading.settle(part):
-                self._parts.append(part)
+            batch = ReceivedBatch(frame.batch, self.topic, frame.attempt, self._source)
+            if not self._awaiting_schema and self._decoding.attach_decoder(batch):
+                self._batches.append(batch)
                 self._on_arrival()
             else:
-                self._wait_for_schema(part)
+                self._queue_for_schema(batch)
         elif frame.kind is Kind.CONSUMER_STATE:
             message: Any = frame.message
             self.is_active = message.is_active
@@ -493,7 +501,7 @@ class Consumer:
 
     async def open(self) -> None:
         """Open for the first time; errors are the caller's."""
-        await retried(self._open_channel, OPEN_TIMEOUT_S)
+        await retry(self._open_channel, OPEN_TIMEOUT_S)
 
     async def run(self) -> None:
         """Keep the consumer open, whatever happens to its channel, until it fails."""
@@ -502,7 +510,7 @@ class Consumer:
             if self._connection is not None:
                 reason = await self._channel_end
                 backoff.reset()
-                self._drop_parts()
+                self._drop_batches()
             else:
                 try:
                     await self._open_channel()
@@ -519,13 +527,13 @@ class Consumer:
         try:
             if self._failure is None:
                 async with self._client.closing():
-                    if self._acks.are_open:
+                    if self._acks.has_unconfirmed:
                         await self.flush()
                     if self._connection is not None:
                         self._is_closing = True
                         await self._close_channel(self._connection)
         except TimeoutError:
-            if self._acks.are_open:
+            if self._acks.has_unconfirmed:
                 raise TimedOut(_UNWRITTEN) from None
         finally:
             self._fail(Closed("the consumer is closed"))
@@ -543,8 +551,10 @@ class Consumer:
     @property
     def has_messages(self) -> bool:
         """Whether there is a message to be handed out."""
-        part = self._part
-        return bool(self._parts) or (part is not None and self._position < part.count)
+        batch = self._batch
+        return bool(self._batches) or (
+            batch is not None and self._position < batch.count
+        )
 
     @property
     def is_connected(self) -> bool:
@@ -559,7 +569,7 @@ class Consumer:
         except Unavailable:
             # The broker is gone, and our place with it.
             return
-        connection.free_channel(self._channel)
+        connection.release_channel(self._channel)
 
     async def _open_channel(self) -> None:
         connection = await self._client.connection()
@@ -593,21 +603,21 @@ class Consumer:
                 channel,
             )
         except asyncio.CancelledError:
-            connection.give_up(Kind.CLOSE_CONSUMER, pb.CloseConsumer(), channel)
+            connection.abandon_channel(Kind.CLOSE_CONSUMER, pb.CloseConsumer(), channel)
             raise
         except BaseException:
-            connection.free_channel(channel)
+            connection.release_channel(channel)
             raise
         self._connection, self._channel = connection, channel
         self._used_messages = self._used_bytes = 0
         self._credit_messages = self._prefetch_messages
         self._credit_bytes = self._prefetch_bytes
         # Before new deliveries: what is done need not come again.
-        if self._acks.are_open:
+        if self._acks.has_unconfirmed:
             again = self._acks.take_unconfirmed()
             for ranges in (*again, *self._take_acks()):
                 connection.send(Kind.ACK, pb.Ack(ranges=ranges), channel)
-            self._acks.put_back(again)
+            self._acks.restore_unconfirmed(again)
         connection.send(
             Kind.CREDIT,
             pb.Credit(messages=self._prefetch_messages, bytes=self._prefetch_bytes),
@@ -618,7 +628,7 @@ class Consumer:
         self._failure = reason
         self._source = None
         self._connection = None
-        self._drop_parts()
+        self._drop_batches()
         if self._ack_timer is not None:
             self._ack_timer.cancel()
             self._ack_timer = None
@@ -628,23 +638,23 @@ class Consumer:
 
     # From deliveries to messages.
 
-    def _next_part(self) -> Part | None:
-        """Begin with the next part that came, if there is one."""
-        if not self._parts:
+    def _next_batch(self) -> ReceivedBatch | None:
+        """Begin with the next batch that came, if there is one."""
+        if not self._batches:
             return None
-        part = self._part = self._parts.popleft()
+        batch = self._batch = self._batches.popleft()
         self._position = 0
-        self._used_messages += part.count
-        self._used_bytes += self._bytes_of(part.frame)
+        self._used_messages += batch.count
+        self._used_bytes += self._bytes_of(batch.frame)
         if (
             self._used_messages * 2 >= self._prefetch_messages
             or self._used_bytes * 2 >= self._prefetch_bytes
         ):
-            self.give_credit()
-        return part
+            self.return_credit()
+        return batch
 
-    async def _wait_for_part(self, timeout_s: float | None = None) -> Part:
-        self.top_up()
+    async def _wait_for_batch(self, timeout_s: float | None = None) -> ReceivedBatch:
+        self.return_credit_before_wait()
         if timeout_s is None:
             return await self._arrival()
         try:
@@ -653,17 +663,17 @@ class Consumer:
         except TimeoutError:
             raise TimedOut(f"no message came in {timeout_s} s") from None
 
-    async def _arrival(self) -> Part:
+    async def _arrival(self) -> ReceivedBatch:
         while True:
             if self._failure is not None:
                 raise self._failure
-            part = self._next_part()
-            if part is not None:
-                return part
+            batch = self._next_batch()
+            if batch is not None:
+                return batch
             self._arrived.clear()
             await self._arrived.wait()
 
-    def top_up(self) -> None:
+    def return_credit_before_wait(self) -> None:
         """
         Give credit back before waiting.
 
@@ -674,9 +684,9 @@ class Consumer:
             self._used_messages * TRICKLE >= self._prefetch_messages
             or self._used_bytes * TRICKLE >= self._prefetch_bytes
         ):
-            self.give_credit()
+            self.return_credit()
 
-    def give_credit(self) -> None:
+    def return_credit(self) -> None:
         """Let the broker send as much as was handed out."""
         # Nothing follows the word that the channel is closed.
         is_open = self._connection is not None and not self._is_closing
@@ -688,18 +698,18 @@ class Consumer:
             self._credit_bytes += self._used_bytes
             self._used_messages = self._used_bytes = 0
 
-    def _wait_for_schema(self, part: Part) -> None:
-        """Hand *part* out later, in its turn, when its schema is known."""
-        self._unsettled.append(part)
-        if len(self._unsettled) == 1:
-            self._reading.run(self._settle_parts(), f"schemas of {self.topic}")
+    def _queue_for_schema(self, batch: ReceivedBatch) -> None:
+        """Hand *batch* out later, in its turn, when its schema is known."""
+        self._awaiting_schema.append(batch)
+        if len(self._awaiting_schema) == 1:
+            self._decoding.run(self._load_decoders(), f"schemas of {self.topic}")
 
-    async def _settle_parts(self) -> None:
-        while self._unsettled:
-            part = self._unsettled[0]
-            await self._reading.prepare(part)
-            if self._unsettled and self._unsettled[0] is part:
-                self._parts.append(self._unsettled.popleft())
+    async def _load_decoders(self) -> None:
+        while self._awaiting_schema:
+            batch = self._awaiting_schema[0]
+            await self._decoding.load_decoder(batch)
+            if self._awaiting_schema and self._awaiting_schema[0] is batch:
+                self._batches.append(self._awaiting_schema.popleft())
                 self._on_arrival()
 
     def _on_moved(self) -> None:
@@ -709,17 +719,17 @@ class Consumer:
             self._source = Source(self.topic, self.subscription)
         self._take_acks()
         self._acks.take_unconfirmed()
-        self._drop_parts()
+        self._drop_batches()
 
-    def _drop_parts(self) -> None:
-        for part in (*self._parts, *self._unsettled):
-            self._used_messages += part.count
-            self._used_bytes += self._bytes_of(part.frame)
-        self._parts.clear()
-        self._unsettled.clear()
-        self._part = None
+    def _drop_batches(self) -> None:
+        for batch in (*self._batches, *self._awaiting_schema):
+            self._used_messages += batch.count
+            self._used_bytes += self._bytes_of(batch.frame)
+        self._batches.clear()
+        self._awaiting_schema.clear()
+        self._batch = None
         self._position = 0
-        self.give_credit()
+        self.return_credit()
 
     # Acknowledgements.
 
@@ -753,7 +763,7 @@ class Consumer:
         self, sent: list[pb.OffsetRanges], answer: asyncio.Future[Any]
     ) -> None:
         if answer.cancelled() or answer.exception() is not None:
-            self._acks.put_back(sent)
+            self._acks.restore_unconfirmed(sent)
 
     async def _try_flush(self) -> bool:
         """Have all acknowledgements written; False if the connection broke."""
@@ -767,7 +777,7 @@ class Consumer:
             if error.remedy is Remedy.GIVE_UP:
                 raise
         # What was sent before without waiting may have been lost since.
-        return not self._acks.are_open
+        return not self._acks.has_unconfirmed
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from pydanube.client.messages import MessageId
-from pydanube.client.producer import Producer, settled
+from pydanube.client.producer import Producer, wait_for_offsets
 from pydanube.model.batch import batch_of
 from pydanube.model.dead_letters import (
     ATTEMPT,
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from pydanube.client.client import Client
     from pydanube.client.messages import Message
 
-HANDLED = "dead-letters"
+HANDLED_SUBSCRIPTION = "dead-letters"
 """The subscription of a dead-letter topic for which letters are done."""
-LETTERS_TOGETHER_MAX = 1000
+CHUNK_LETTERS_MAX = 1000
 """So many are replayed or dropped, then it is written down that they are done."""
 
 
@@ -123,7 +123,7 @@ class DeadLetters:
         facts = await self._client.describe_topic(topic)
         start, done = facts.base_offset, RangeSet()
         for each in facts.subscriptions:
-            if each.subscription == HANDLED:
+            if each.subscription == HANDLED_SUBSCRIPTION:
                 start = max(start, each.cursor)
                 done = RangeSet(each.done)
         async for batch in self._client.read(topic, start=start, end=facts.end_offset):
@@ -151,13 +151,13 @@ class DeadLetters:
             TopicNotFound: The topic of a letter is gone; those before it are done.
         """
         count = 0
-        for portion in _portions(letters):
-            for topic, group in groupby(portion, lambda letter: letter.topic):
+        for chunk in _chunks(letters):
+            for topic, group in groupby(chunk, lambda letter: letter.topic):
                 # Whoever replays does not want a topic that is gone to come back.
                 await self._client.describe_topic(topic)
                 await self._publish(topic, list(group))
-            await self._mark_done(portion)
-            count += len(portion)
+            await self._mark_done(chunk)
+            count += len(chunk)
         return count
 
     async def drop(self, letters: Iterable[DeadLetter]) -> int:
@@ -171,9 +171,9 @@ class DeadLetters:
         Returns: How many there were.
         """
         count = 0
-        for portion in _portions(letters):
-            await self._mark_done(portion)
-            count += len(portion)
+        for chunk in _chunks(letters):
+            await self._mark_done(chunk)
+            count += len(chunk)
         return count
 
     def _letter_of(self, message: Message) -> DeadLetter | None:
@@ -205,31 +205,31 @@ class DeadLetters:
                     attributes=[each.attributes for each in messages],
                 )
                 shipped += await producer.ship([batch], schema=schema)
-            await settled(shipped)
+            await wait_for_offsets(shipped)
 
     async def _mark_done(self, letters: Sequence[DeadLetter]) -> None:
         topic = await self.dead_letter_topic()
         ids = [letter.id for letter in letters]
         try:
-            await self._client.mark_done(topic, HANDLED, ids)
+            await self._client.mark_done(topic, HANDLED_SUBSCRIPTION, ids)
         except SubscriptionNotFound:
             # Somebody else may be faster.
             with suppress(AlreadyExists):
                 await self._client.create_subscription(
-                    topic, HANDLED, type="shared", start="earliest"
+                    topic, HANDLED_SUBSCRIPTION, type="shared", start="earliest"
                 )
-            await self._client.mark_done(topic, HANDLED, ids)
+            await self._client.mark_done(topic, HANDLED_SUBSCRIPTION, ids)
 
 
-def _portions(letters: Iterable[DeadLetter]) -> Iterable[list[DeadLetter]]:
-    portion: list[DeadLetter] = []
+def _chunks(letters: Iterable[DeadLetter]) -> Iterable[list[DeadLetter]]:
+    chunk: list[DeadLetter] = []
     for letter in letters:
-        portion.append(letter)
-        if len(portion) == LETTERS_TOGETHER_MAX:
-            yield portion
-            portion = []
-    if portion:
-        yield portion
+        chunk.append(letter)
+        if len(chunk) == CHUNK_LETTERS_MAX:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
 
 
 def _names_of(topic: str) -> set[str]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE, Column, attributes_of
 from pydanube.model.errors import InvalidPayload, SchemaNotFound
-from pydanube.model.positions import time_of
+from pydanube.model.positions import to_datetime
 from pydanube.schemas.language import reason_of
 
 if TYPE_CHECKING:
@@ -89,12 +89,12 @@ class MessageIds(Sequence[MessageId]):
         return f"MessageIds({self.topic!r}, {self._offsets!r})"
 
 
-class Run(NamedTuple):
+class PartitionSlice(NamedTuple):
     """Messages of one batch that went to one partition."""
 
     number: int
     """Which partition."""
-    places: Sequence[int] | pa.Array
+    indexes: Sequence[int] | pa.Array
     """Which messages of the batch, in order."""
     offsets: Sequence[range]
 
@@ -109,7 +109,11 @@ class PartitionedIds(MessageIds):
     __slots__ = ("_count", "_names", "_numbers", "_runs")
 
     def __init__(
-        self, topic: str, names: Sequence[str], runs: Sequence[Run], count: int
+        self,
+        topic: str,
+        names: Sequence[str],
+        runs: Sequence[PartitionSlice],
+        count: int,
     ) -> None:
         super().__init__(topic, ())
         self._names = names
@@ -120,7 +124,7 @@ class PartitionedIds(MessageIds):
     @property
     def offsets(self) -> Sequence[int]:
         """The offset of each message in its partition."""
-        self._put_in_order()
+        self._sort()
         return self._offsets
 
     @overload
@@ -128,11 +132,11 @@ class PartitionedIds(MessageIds):
     @overload
     def __getitem__(self, index: slice) -> MessageIds: ...
     def __getitem__(self, index: int | slice) -> MessageId | MessageIds:
-        self._put_in_order()
+        self._sort()
         if isinstance(index, slice):
             numbers, offsets = self._numbers[index], self._offsets[index]
             runs = [
-                Run(number, (at,), (range(offset, offset + 1),))
+                PartitionSlice(number, (at,), (range(offset, offset + 1),))
                 for at, (number, offset) in enumerate(
                     zip(numbers, offsets, strict=True)
                 )
@@ -144,7 +148,7 @@ class PartitionedIds(MessageIds):
         """How many messages went to each partition."""
         counts: Counter[int] = Counter()
         for run in self._runs:
-            counts[run.number] += len(run.places)
+            counts[run.number] += len(run.indexes)
         return {self._names[number]: counts[number] for number in sorted(counts)}
 
     def __len__(self) -> int:
@@ -153,21 +157,21 @@ class PartitionedIds(MessageIds):
     def __repr__(self) -> str:
         return f"PartitionedIds({self.topic!r}, {len(self)} messages)"
 
-    def _put_in_order(self) -> None:
+    def _sort(self) -> None:
         if len(self._numbers) == self._count:
             return
         numbers, offsets = [0] * self._count, [0] * self._count
         for run in self._runs:
-            places = run.places
-            if isinstance(places, pa.Array):
-                places = places.to_pylist()
-            found = (offset for part in run.offsets for offset in part)
-            for at, offset in zip(places, found, strict=True):
+            indexes = run.indexes
+            if isinstance(indexes, pa.Array):
+                indexes = indexes.to_pylist()
+            found = (offset for offsets in run.offsets for offset in offsets)
+            for at, offset in zip(indexes, found, strict=True):
                 numbers[at], offsets[at] = run.number, offset
         self._numbers, self._offsets = numbers, offsets
 
 
-class Part:
+class ReceivedBatch:
     """The messages of one frame, as Python objects once they are looked at."""
 
     def __init__(
@@ -328,21 +332,21 @@ class Part:
 class Message:
     """One message."""
 
-    __slots__ = ("_index", "_part")
+    __slots__ = ("_batch", "_index")
 
-    def __init__(self, part: Part, index: int) -> None:
-        self._part = part
+    def __init__(self, batch: ReceivedBatch, index: int) -> None:
+        self._batch = batch
         self._index = index
 
     @property
-    def place(self) -> tuple[Part, int]:
-        """The part that the message came in, and its number there."""
-        return self._part, self._index
+    def location(self) -> tuple[ReceivedBatch, int]:
+        """The batch that the message came in, and its number there."""
+        return self._batch, self._index
 
     @property
     def payload(self) -> bytes:
         """What the producer sent."""
-        return self._part.payloads[self._index]
+        return self._batch.payloads[self._index]
 
     @property
     def value(self) -> Any:
@@ -358,9 +362,9 @@ class Message:
             InvalidPayload: The payload does not keep to its schema, or does not fit
                 the class.
         """
-        values = self._part.values
+        values = self._batch.values
         if values is None:
-            return self._part.value_alone(self._index)
+            return self._batch.value_alone(self._index)
         return values[self._index]
 
     @property
@@ -372,78 +376,78 @@ class Message:
     @property
     def key_bytes(self) -> bytes | None:
         """The key as it was sent."""
-        keys = self._part.keys
+        keys = self._batch.keys
         return None if keys is None else keys[self._index]
 
     @property
     def attributes(self) -> dict[str, str]:
         """What the producer said about the message; empty if nothing."""
-        attributes = self._part.attributes
+        attributes = self._batch.attributes
         return {} if attributes is None else attributes_of(attributes[self._index])
 
     @property
     def offset(self) -> int:
         """The message's place in its topic."""
-        return self._part.offsets[self._index]
+        return self._batch.offsets[self._index]
 
     @property
     def topic(self) -> str:
         """The topic's name."""
-        return self._part.topic
+        return self._batch.topic
 
     @property
     def id(self) -> MessageId:
         """Topic and offset."""
-        return MessageId(self._part.topic, self.offset)
+        return MessageId(self._batch.topic, self.offset)
 
     @property
     def publish_time(self) -> datetime:
         """When the producer's client took the message, in UTC."""
-        times = self._part.times
-        first = self._part.frame.header.first_publish_time
-        return time_of(first if times is None else times[self._index])
+        times = self._batch.times
+        first = self._batch.frame.header.first_publish_time
+        return to_datetime(first if times is None else times[self._index])
 
     @property
     def deliver_at(self) -> datetime | None:
         """Until when the producer wanted it held back, if so."""
-        return self._time(self._part.deliver_at)
+        return self._time(self._batch.deliver_at)
 
     @property
     def expires_at(self) -> datetime | None:
         """From when on the producer does not want it delivered, if so."""
-        return self._time(self._part.expires_at)
+        return self._time(self._batch.expires_at)
 
     @property
     def producer(self) -> str:
         """The name of the producer."""
-        producers = self._part.producers
+        producers = self._batch.producers
         if producers is None:
-            return self._part.frame.header.producer
+            return self._batch.frame.header.producer
         return producers[self._index] or ""
 
     @property
     def attempt(self) -> int:
         """1 for the first delivery, more for a redelivery."""
-        return self._part.attempt
+        return self._batch.attempt
 
     @property
     def redeliveries(self) -> int:
         """How often the message had been delivered before."""
-        return self._part.attempt - 1
+        return self._batch.attempt - 1
 
     @property
     def schema_id(self) -> int:
         """The schema's number, 0 if the message has none."""
-        return self._part.frame.header.schema_id
+        return self._batch.frame.header.schema_id
 
     @property
     def schema_version(self) -> int:
         """The schema's version, 0 if the message has none."""
-        return self._part.frame.header.schema_version
+        return self._batch.frame.header.schema_version
 
     def _time(self, times: list[int | None] | None) -> datetime | None:
         time = None if times is None else times[self._index]
-        return None if time is None else time_of(time)
+        return None if time is None else to_datetime(time)
 
     def __repr__(self) -> str:
         return (
@@ -460,30 +464,32 @@ class MessageBatch(Sequence[Message]):
     producer, schema_id, schema_version, deliver_at and expires_at, always all of them.
     """
 
-    __slots__ = ("_count", "parts", "topic")
+    __slots__ = ("_count", "slices", "topic")
 
-    def __init__(self, topic: str, parts: Sequence[tuple[Part, int, int]]) -> None:
+    def __init__(
+        self, topic: str, slices: Sequence[tuple[ReceivedBatch, int, int]]
+    ) -> None:
         self.topic = topic
-        self.parts = parts
+        self.slices = slices
         """Each with the numbers of its first message and of the one behind its last."""
-        self._count = sum(end - base for _, base, end in parts)
+        self._count = sum(end - base for _, base, end in slices)
 
     @classmethod
     def of(cls, topic: str, messages: Iterable[Message]) -> MessageBatch:
         """Single messages as a batch, in their order."""
-        parts: list[tuple[Part, int, int]] = []
+        slices: list[tuple[ReceivedBatch, int, int]] = []
         for message in messages:
-            part, index = message.place
-            if parts and parts[-1][0] is part and parts[-1][2] == index:
-                parts[-1] = (part, parts[-1][1], index + 1)
+            batch, index = message.location
+            if slices and slices[-1][0] is batch and slices[-1][2] == index:
+                slices[-1] = (batch, slices[-1][1], index + 1)
             else:
-                parts.append((part, index, index + 1))
-        return cls(topic, parts)
+                slices.append((batch, index, index + 1))
+        return cls(topic, slices)
 
     @property
     def offsets(self) -> Sequence[int]:
         """The offset of every message."""
-        runs = [part.offsets[base:end] for part, base, end in self.parts]
+        runs = [batch.offsets[base:end] for batch, base, end in self.slices]
         if len(runs) == 1:
             return runs[0]
         return [offset for run in runs for offset in run]
@@ -493,8 +499,8 @@ class MessageBatch(Sequence[Message]):
         """Every payload."""
         return [
             payload
-            for part, base, end in self.parts
-            for payload in part.payloads[base:end]
+            for batch, base, end in self.slices
+            for payload in batch.payloads[base:end]
         ]
 
     def values(self) -> list[Any]:
@@ -507,27 +513,29 @@ class MessageBatch(Sequence[Message]):
                 the others can be had one by one.
         """
         values: list[Any] = []
-        for decode, parts in groupby(self.parts, key=_decoder_of):
-            runs = list(parts)
-            payloads = [p for part, base, end in runs for p in part.payloads[base:end]]
+        for decode, slices in groupby(self.slices, key=_decoder_of):
+            runs = list(slices)
+            payloads = [
+                p for batch, base, end in runs for p in batch.payloads[base:end]
+            ]
             try:
                 values += decode(payloads)
             except InvalidPayload:
-                for part, base, end in runs:
-                    values += map(part.value_alone, range(base, end))
+                for batch, base, end in runs:
+                    values += map(batch.value_alone, range(base, end))
         return values
 
     def ranges(self) -> Iterator[Range]:
         """The offsets as half-open ranges."""
-        for part, base, end in self.parts:
-            if isinstance(part.offsets, range):
-                yield part.base + base, part.base + end
+        for batch, base, end in self.slices:
+            if isinstance(batch.offsets, range):
+                yield batch.base + base, batch.base + end
             else:
-                yield from ranges_of_offsets(part.offsets[base:end])
+                yield from ranges_of_offsets(batch.offsets[base:end])
 
     def to_arrow(self) -> pa.RecordBatch:
         """All messages as one Arrow record batch."""
-        batches = [part.to_arrow(base, end) for part, base, end in self.parts]
+        batches = [batch.to_arrow(base, end) for batch, base, end in self.slices]
         if len(batches) == 1:
             return batches[0]
         table = pa.Table.from_batches(batches, ARROW_SCHEMA).combine_chunks()
@@ -535,9 +543,9 @@ class MessageBatch(Sequence[Message]):
         return whole[0] if whole else ARROW_SCHEMA.empty_table().to_batches()[0]
 
     def __iter__(self) -> Iterator[Message]:
-        for part, base, end in self.parts:
+        for batch, base, end in self.slices:
             for index in range(base, end):
-                yield Message(part, index)
+                yield Message(batch, index)
 
     def __len__(self) -> int:
         return self._count
@@ -550,9 +558,9 @@ class MessageBatch(Sequence[Message]):
         if isinstance(index, slice):
             return list(self)[index]
         at = index + self._count if index < 0 else index
-        for part, base, end in self.parts:
+        for batch, base, end in self.slices:
             if 0 <= at < end - base:
-                return Message(part, base + at)
+                return Message(batch, base + at)
             at -= end - base
         raise IndexError(index)
 
@@ -577,8 +585,8 @@ ARROW_SCHEMA = pa.schema(
 """What ``MessageBatch.to_arrow`` gives."""
 
 
-def _decoder_of(part: tuple[Part, int, int]) -> Decoder:
-    return part[0].decoder_at(part[1])
+def _decoder_of(batch: tuple[ReceivedBatch, int, int]) -> Decoder:
+    return batch[0].decoder_at(batch[1])
 
 
 def ranges_of_offsets(offsets: Iterable[int]) -> list[Range]:

@@ -11,8 +11,8 @@ from pydanube.client.messages import (
     MessageBatch,
     MessageId,
     MessageIds,
-    Part,
     PartitionedIds,
+    ReceivedBatch,
     Source,
     ranges_of_offsets,
 )
@@ -21,11 +21,11 @@ from pydanube.model.errors import InvalidRequest
 if TYPE_CHECKING:
     from pydanube.model.ranges import Range
 
-Acked = Message | MessageBatch | MessageId | Iterable[Message | MessageId]
+AckTarget = Message | MessageBatch | MessageId | Iterable[Message | MessageId]
 """What can be acknowledged."""
 
 
-def ranges_of(messages: Acked) -> Iterator[Range]:
+def ranges_of(messages: AckTarget) -> Iterator[Range]:
     """
     The offsets of *messages*, which are of one topic, as half-open ranges.
 
@@ -42,14 +42,14 @@ def ranges_of(messages: Acked) -> Iterator[Range]:
         yield from ranges_of_offsets(each.offset for each in _each(messages))
 
 
-def collected(messages: Acked) -> Acked:
+def as_collection(messages: AckTarget) -> AckTarget:
     """Return *messages* in a form that can be iterated more than once."""
     return list(messages) if isinstance(messages, Iterator) else messages
 
 
-def origins_of(messages: Acked) -> Iterator[tuple[str, Part | None]]:
+def origins_of(messages: AckTarget) -> Iterator[tuple[str, ReceivedBatch | None]]:
     """
-    Yield the topic of each of *messages*, and the part that it came in if it has one.
+    Yield the topic of each of *messages*, and the batch that it came in if it has one.
 
     Successive messages that share both are reported once.
 
@@ -57,7 +57,7 @@ def origins_of(messages: Acked) -> Iterator[tuple[str, Part | None]]:
         InvalidRequest: As ``ranges_of``.
     """
     if isinstance(messages, MessageBatch):
-        yield from ((part.topic, part) for part, _, _ in messages.parts)
+        yield from ((batch.topic, batch) for batch, _, _ in messages.slices)
         return
     if isinstance(messages, MessageIds) and not isinstance(messages, PartitionedIds):
         if messages:
@@ -65,25 +65,25 @@ def origins_of(messages: Acked) -> Iterator[tuple[str, Part | None]]:
         return
     if isinstance(messages, Message | MessageId):
         messages = [messages]
-    last: tuple[str, Part | None] | None = None
+    last: tuple[str, ReceivedBatch | None] | None = None
     for each in _each(messages):
-        part = each.place[0] if isinstance(each, Message) else None
-        if last is None or part is not last[1] or each.topic != last[0]:
-            last = each.topic, part
+        batch = each.location[0] if isinstance(each, Message) else None
+        if last is None or batch is not last[1] or each.topic != last[0]:
+            last = each.topic, batch
             yield last
 
 
-def check_origin(source: Source, topic: str, part: Part | None) -> None:
+def check_origin(source: Source, topic: str, batch: ReceivedBatch | None) -> None:
     """
-    Raise unless *source* delivered the messages of *topic* that came in *part*.
+    Raise unless *source* delivered the messages of *topic* that came in *batch*.
 
-    The id of a message has no part.  Only its topic is checked.
+    The id of a message has no batch.  Only its topic is checked.
 
     Raises:
         InvalidRequest: Another subscription delivered them, none did, or the
             consumer has moved its subscription since.
     """
-    theirs = None if part is None else part.source
+    theirs = None if batch is None else batch.source
     if theirs is source:
         return
     mine = f"topic {source.topic}, subscription {source.subscription}"
@@ -95,7 +95,7 @@ def check_origin(source: Source, topic: str, part: Part | None) -> None:
             f"the consumer of {mine} cannot acknowledge or reject a message of topic "
             f"{topic}{named}: use the consumer that received it"
         )
-    if part is not None and theirs is None:
+    if batch is not None and theirs is None:
         raise InvalidRequest(
             f"the consumer of {mine} did not receive this message, which was read "
             "without a subscription: to acknowledge it nevertheless, pass message.id"
@@ -107,7 +107,7 @@ def check_origin(source: Source, topic: str, part: Part | None) -> None:
         )
 
 
-def merged(ranges: Iterable[Range]) -> list[Range]:
+def merge_ranges(ranges: Iterable[Range]) -> list[Range]:
     """The same offsets as few ranges, in order."""
     found: list[Range] = []
     last_base, last_end = 0, 0
@@ -123,7 +123,7 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
     return found
 
 
-def ranges_by_topic(messages: Acked) -> dict[str, Iterable[Range]]:
+def ranges_by_topic(messages: AckTarget) -> dict[str, Iterable[Range]]:
     """
     The offsets of *messages* as half-open ranges, under the names of their topics.
 
@@ -131,8 +131,10 @@ def ranges_by_topic(messages: Acked) -> dict[str, Iterable[Range]]:
         InvalidRequest: As ``ranges_of``.
     """
     if isinstance(messages, MessageBatch):
-        batches: defaultdict[str, list[tuple[Part, int, int]]] = defaultdict(list)
-        for each in messages.parts:
+        batches: defaultdict[str, list[tuple[ReceivedBatch, int, int]]] = defaultdict(
+            list
+        )
+        for each in messages.slices:
             batches[each[0].topic].append(each)
         return {
             topic: MessageBatch(topic, parts).ranges()

@@ -13,15 +13,15 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pydanube.aio.tasks import all_done, together
+from pydanube.aio.tasks import gather, run_all
 from pydanube.client.consumer import Consumer
 from pydanube.client.consumer import open_consumer as open_consumer_of_one
 from pydanube.client.messages import Message, MessageBatch
-from pydanube.client.offsets import collected, origins_of, ranges_by_topic
+from pydanube.client.offsets import as_collection, origins_of, ranges_by_topic
 from pydanube.client.partitioned_producer import PARTITIONS_LOOKUP_INTERVAL_S
 from pydanube.model.errors import BrokerError, Closed, InvalidRequest, TimedOut
 from pydanube.model.policy import Start
-from pydanube.model.positions import position_of
+from pydanube.model.positions import to_position
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from pydanube.client.client import Client
     from pydanube.client.consumer import ConsumerOptions
     from pydanube.client.messages import MessageId
-    from pydanube.client.offsets import Acked
-    from pydanube.model.positions import Where
+    from pydanube.client.offsets import AckTarget
+    from pydanube.model.positions import PositionLike
 
-TURN_MESSAGES = 256
+ROUND_ROBIN_MESSAGES = 256
 """So many messages of one partition, then it is another one's turn."""
 
 
@@ -87,7 +87,7 @@ class PartitionedConsumer:
 
     async def __anext__(self) -> Message:
         if self._left <= 0:
-            await self._let_others_come()
+            await self._yield_to_loop()
         try:
             return self._next_nowait() or await self._wait_for_message(None)
         except Closed:
@@ -100,7 +100,7 @@ class PartitionedConsumer:
         Raises: As ``Consumer.receive``.
         """
         if self._left <= 0:
-            await self._let_others_come()
+            await self._yield_to_loop()
         return self._next_nowait() or await self._wait_for_message(timeout_s)
 
     async def receive_batch(
@@ -115,10 +115,10 @@ class PartitionedConsumer:
         """
         if max_messages < 1:
             raise InvalidRequest("max_messages must be at least 1")
-        await self._let_others_come()
+        await self._yield_to_loop()
         try:
             async with asyncio.timeout(timeout_s):
-                while not (consumer := self._next_turn()):
+                while not (consumer := self._next_consumer()):
                     await self._wait()
         except TimeoutError:
             return MessageBatch(self.topic, [])
@@ -128,7 +128,7 @@ class PartitionedConsumer:
 
     # Answering.
 
-    async def ack(self, messages: Acked) -> None:
+    async def ack(self, messages: AckTarget) -> None:
         """
         These messages are done.
 
@@ -138,15 +138,17 @@ class PartitionedConsumer:
         """
         self.ack_nowait(messages)
 
-    def ack_nowait(self, messages: Acked) -> None:
+    def ack_nowait(self, messages: AckTarget) -> None:
         """These messages are done; the same as ``ack``, which does not wait either."""
         if type(messages) is Message:
             offset = messages.offset
             consumer = self._consumer_of(messages.topic)
-            consumer.check_own(messages)
+            consumer.check_acknowledgeable(messages)
             consumer.ack_range(offset, offset + 1)
             return
-        for topic, ranges in ranges_by_topic(self.check_own(messages)).items():
+        for topic, ranges in ranges_by_topic(
+            self.check_acknowledgeable(messages)
+        ).items():
             self._consumer_of(topic).ack_ranges(ranges)
 
     async def ack_cumulative(self, message: Message | MessageId) -> None:
@@ -154,7 +156,7 @@ class PartitionedConsumer:
         await self._consumer_of(message.topic).ack_cumulative(message)
 
     async def nack(
-        self, messages: Acked, *, delay_s: float = 0.0, reason: str = ""
+        self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
     ) -> None:
         """
         These messages were not processed: they are delivered again.
@@ -166,13 +168,15 @@ class PartitionedConsumer:
         self.nack_nowait(messages, delay_s=delay_s, reason=reason)
 
     def nack_nowait(
-        self, messages: Acked, *, delay_s: float = 0.0, reason: str = ""
+        self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
     ) -> None:
         """They have failed; the same as ``nack``, which does not wait either."""
-        for topic, ranges in ranges_by_topic(self.check_own(messages)).items():
+        for topic, ranges in ranges_by_topic(
+            self.check_acknowledgeable(messages)
+        ).items():
             self._consumer_of(topic).nack_ranges(ranges, delay_s, reason)
 
-    def check_own(self, messages: Acked) -> Acked:
+    def check_acknowledgeable(self, messages: AckTarget) -> AckTarget:
         """
         Return *messages* if this consumer may acknowledge or reject them.
 
@@ -181,9 +185,9 @@ class PartitionedConsumer:
         Raises: As ``Consumer.ack``.
         """
         if type(messages) is Message:
-            self._consumer_of(messages.topic).check_own(messages)
+            self._consumer_of(messages.topic).check_acknowledgeable(messages)
             return messages
-        messages = collected(messages)
+        messages = as_collection(messages)
         for topic, part in origins_of(messages):
             self._consumer_of(topic).check_origin(topic, part)
         return messages
@@ -194,9 +198,9 @@ class PartitionedConsumer:
 
         Raises: As ``Consumer.flush``.
         """
-        await all_done([each.flush() for each in self._consumers.values()])
+        await run_all([each.flush() for each in self._consumers.values()])
 
-    async def seek(self, to: Where) -> None:
+    async def seek(self, to: PositionLike) -> None:
         """
         Go on in every partition at ``"earliest"``, at ``"latest"``, or at a time.
 
@@ -206,12 +210,12 @@ class PartitionedConsumer:
             InvalidRequest: *to* is an offset, which is only in one partition; or as
                 for ``Consumer.seek``.
         """
-        if isinstance(position_of(to), int):
+        if isinstance(to_position(to), int):
             raise InvalidRequest(
                 f"an offset is in one partition of {self.topic}: use "
                 "Client.seek_subscription, or a consumer of the partition"
             )
-        await together(each.seek(to) for each in self._consumers.values())
+        await gather(each.seek(to) for each in self._consumers.values())
 
     @property
     def partitions(self) -> list[str]:
@@ -234,7 +238,7 @@ class PartitionedConsumer:
         """Open for the first time; errors are the caller's."""
         consumers = list(self._consumers.values())
         try:
-            await together(each.open() for each in consumers)
+            await gather(each.open() for each in consumers)
         except BaseException:
             self.abandon()
             raise
@@ -246,14 +250,14 @@ class PartitionedConsumer:
         while True:
             await asyncio.sleep(PARTITIONS_LOOKUP_INTERVAL_S)
             try:
-                await self.look_up()
+                await self.discover_partitions()
             except Closed:
                 return
             except BrokerError:
                 # The next time will do, too.
                 continue
 
-    async def look_up(self) -> None:
+    async def discover_partitions(self) -> None:
         """Ask for partitions, and consume from those that are new."""
         names = (await self._client.find_partitions(self.topic)).topics
         # Whatever was published there since it was added is for us.
@@ -271,7 +275,7 @@ class PartitionedConsumer:
 
     async def aclose(self) -> None:
         """Have all acknowledgements written, and leave the subscription."""
-        await all_done([each.aclose() for each in self._consumers.values()])
+        await run_all([each.aclose() for each in self._consumers.values()])
 
     def abandon(self) -> None:
         """Close without waiting, if it is not closed yet."""
@@ -314,16 +318,16 @@ class PartitionedConsumer:
     def _next_nowait(self) -> Message | None:
         consumer: Consumer | None = self._current
         if self._left <= 0 or consumer is None:
-            consumer = self._next_turn()
+            consumer = self._next_consumer()
         while consumer is not None:
             message = consumer.next_nowait()
             if message is not None:
                 self._left -= 1
                 return message
-            consumer = self._next_turn()
+            consumer = self._next_consumer()
         return None
 
-    def _next_turn(self) -> Consumer | None:
+    def _next_consumer(self) -> Consumer | None:
         """Whose turn it is now; None if nobody has messages."""
         if self._current is not None and self._current.has_messages:
             self._ready.append(self._current)
@@ -335,12 +339,12 @@ class PartitionedConsumer:
                 self._ready.appendleft(consumer)
                 raise consumer.failure
             if consumer.has_messages:
-                self._current, self._left = consumer, TURN_MESSAGES
+                self._current, self._left = consumer, ROUND_ROBIN_MESSAGES
                 return consumer
         return None
 
     @staticmethod
-    async def _let_others_come() -> None:
+    async def _yield_to_loop() -> None:
         """At the end of a turn, take in what has come of other partitions."""
         await asyncio.sleep(0)
 
@@ -356,7 +360,7 @@ class PartitionedConsumer:
     async def _wait(self) -> None:
         """Wait until there are messages, or an end."""
         for consumer in self._consumers.values():
-            consumer.top_up()
+            consumer.return_credit_before_wait()
         self._arrived.clear()
         await self._arrived.wait()
 
@@ -368,28 +372,28 @@ async def open_consumer(
     """A consumer of whatever *topic* is, open while the body runs."""
     found = await client.find_partitions(topic)
     if not found.is_partitioned:
-        async with open_consumer_of_one(client, tasks, topic, options) as consumer:
-            yield consumer
+        async with open_consumer_of_one(client, tasks, topic, options) as single:
+            yield single
         return
     if isinstance(options.start, int):
         raise InvalidRequest(
             f"an offset is in one partition of {topic}: start at a time, or consume "
             "the partition"
         )
-    spread = PartitionedConsumer(client, tasks, topic, found.topics, options)
-    await spread.open()
-    looking = tasks.run(spread.run(), f"partitions of {topic}")
+    consumer = PartitionedConsumer(client, tasks, topic, found.topics, options)
+    await consumer.open()
+    discovery = tasks.run(consumer.run(), f"partitions of {topic}")
     try:
-        yield spread
+        yield consumer
     except BaseException:
         # The body's error is what matters; nobody waits for a lost broker now.
         with suppress(BrokerError):
-            if spread.is_connected:
-                await spread.aclose()
+            if consumer.is_connected:
+                await consumer.aclose()
         raise
     else:
-        await spread.aclose()
+        await consumer.aclose()
     finally:
-        looking.cancel()
-        spread.abandon()
-        spread.cancel()
+        discovery.cancel()
+        consumer.abandon()
+        consumer.cancel()

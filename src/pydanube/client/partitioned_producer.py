@@ -2,7 +2,7 @@
 A producer of a partitioned topic: one producer for each partition, and a router.
 
 ``routing`` says which partition a message goes to.  Partitions that are added
-later are found by asking for them now and then; from then on messages spread over
+later are found by asking for them now and then; from then on messages producer over
 all of them, and a key may be in another partition than before.
 """
 
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from pydanube.aio.tasks import all_done, together
-from pydanube.client.envelope import batches_of, delivery_window, to_bytes
-from pydanube.client.messages import MessageIds, PartitionedIds, Run
-from pydanube.client.producer import Producer, settled, unacknowledged
+from pydanube.aio.tasks import gather, run_all
+from pydanube.client.batching import batches_of, delivery_window, to_bytes
+from pydanube.client.messages import MessageIds, PartitionedIds, PartitionSlice
+from pydanube.client.producer import Producer, close_timeout_error, wait_for_offsets
 from pydanube.client.producer import open_producer as open_producer_of_one
 from pydanube.client.routing import Router
 from pydanube.model.errors import BrokerError, Closed, TimedOut
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pydanube.aio.tasks import TaskScope
+    from pydanube.client.batching import DeliveryOptions
     from pydanube.client.client import Client
-    from pydanube.client.envelope import DeliveryOptions
     from pydanube.client.messages import MessageId
     from pydanube.client.pending import Pending
-    from pydanube.client.producer import Batched, ProducerOptions, Shipped
+    from pydanube.client.producer import BatchData, ProducerOptions, SentPiece
 
 PARTITIONS_LOOKUP_INTERVAL_S = 5.0
 """How often a producer or consumer asks whether there are more partitions."""
@@ -114,7 +114,7 @@ class PartitionedProducer:
         )
 
     async def send_batch(
-        self, messages: Batched, **delivery: Unpack[DeliveryOptions]
+        self, messages: BatchData, **delivery: Unpack[DeliveryOptions]
     ) -> MessageIds:
         """
         Publish many messages and return their ids, in their order.
@@ -127,16 +127,16 @@ class PartitionedProducer:
         now = self._client.wall_clock_ns() // 1000
         batches = batches_of(messages, delivery_window(now, **delivery))
         count = sum(batch.num_rows for batch in batches)
-        routed: list[tuple[int, pa.Array, list[Shipped]]] = []
+        routed: list[tuple[int, pa.Array, list[SentPiece]]] = []
         base = 0
         for batch in batches:
-            for number, places, piece in self._router.split(batch):
+            for number, indexes, piece in self._router.split(batch):
                 shipped = await self._producers[number].ship([piece])
-                routed.append((number, pc.add(places, base), shipped))
+                routed.append((number, pc.add(indexes, base), shipped))
             base += batch.num_rows
         runs = [
-            Run(number, places, await settled(shipped))
-            for number, places, shipped in routed
+            PartitionSlice(number, indexes, await wait_for_offsets(shipped))
+            for number, indexes, shipped in routed
         ]
         return PartitionedIds(self.topic, self.partitions, runs, count)
 
@@ -147,7 +147,7 @@ class PartitionedProducer:
         Raises:
             BrokerError: What a message that nobody awaited has run into.
         """
-        await all_done([producer.flush() for producer in self._producers])
+        await run_all([producer.flush() for producer in self._producers])
 
     @property
     def partitions(self) -> list[str]:
@@ -160,15 +160,15 @@ class PartitionedProducer:
         return all(producer.is_connected for producer in self._producers)
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """Whether ``send_nowait`` takes a message at the moment, whatever its key."""
-        return all(producer.has_room for producer in self._producers)
+        return all(producer.has_capacity for producer in self._producers)
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Wait until ``send_nowait`` takes a message, whatever its key."""
-        while not self.has_room:
+        while not self.has_capacity:
             for producer in self._producers:
-                await producer.room()
+                await producer.wait_for_capacity()
 
     @property
     def pending_count(self) -> int:
@@ -181,7 +181,7 @@ class PartitionedProducer:
         """Open for the first time; errors are the caller's."""
         try:
             if self._options.access is ProducerAccess.SHARED:
-                await together(producer.open() for producer in self._producers)
+                await gather(producer.open() for producer in self._producers)
             else:
                 # In the same order for everybody: so two that want all of them do not
                 # have some each.
@@ -198,14 +198,14 @@ class PartitionedProducer:
         while True:
             await asyncio.sleep(PARTITIONS_LOOKUP_INTERVAL_S)
             try:
-                await self.look_up()
+                await self.discover_partitions()
             except Closed:
                 return
             except BrokerError:
                 # The next time will do, too.
                 continue
 
-    async def look_up(self) -> None:
+    async def discover_partitions(self) -> None:
         """Ask for partitions, and produce to those that are new."""
         names = (await self._client.find_partitions(self.topic)).topics
         added = []
@@ -224,10 +224,10 @@ class PartitionedProducer:
         Raises: As ``Producer.aclose``.
         """
         try:
-            await all_done([producer.aclose() for producer in self._producers])
+            await run_all([producer.aclose() for producer in self._producers])
         except TimedOut as error:
             count = sum(producer.unacknowledged for producer in self._producers)
-            raise unacknowledged(count, self.topic, self._client) from error
+            raise close_timeout_error(count, self.topic, self._client) from error
 
     def abandon(self) -> None:
         """Close without waiting; what is not acknowledged may or may not be stored."""
@@ -246,11 +246,11 @@ class PartitionedProducer:
     def _producer_for(self, key: str | bytes | None) -> Producer:
         if key is None:
             if not self._current.is_gathering:
-                self._current = self._producers[self._router.next_turn()]
+                self._current = self._producers[self._router.advance()]
             return self._current
         if type(key) is not bytes:
             key = to_bytes("key", key)
-        return self._producers[self._router.of_key(key)]
+        return self._producers[self._router.partition_for(key)]
 
 
 @asynccontextmanager
@@ -272,20 +272,20 @@ async def open_producer(
         await client.create_topics(topic, options.policy, partitions, exist_ok=True)
         found = await client.find_partitions(topic)
     if not found.is_partitioned:
-        async with open_producer_of_one(client, tasks, topic, options) as producer:
-            yield producer
+        async with open_producer_of_one(client, tasks, topic, options) as single:
+            yield single
         return
-    spread = PartitionedProducer(client, tasks, topic, found.topics, options)
-    await spread.open()
-    looking = tasks.run(spread.run(), f"partitions of {topic}")
+    producer = PartitionedProducer(client, tasks, topic, found.topics, options)
+    await producer.open()
+    discovery = tasks.run(producer.run(), f"partitions of {topic}")
     try:
-        yield spread
+        yield producer
     except BaseException:
         # What is not acknowledged is given up: the body has failed already.
-        spread.abandon()
+        producer.abandon()
         raise
     else:
-        await spread.aclose()
+        await producer.aclose()
     finally:
-        looking.cancel()
-        spread.cancel()
+        discovery.cancel()
+        producer.cancel()

@@ -14,7 +14,7 @@ from pydanube.wire.small_batch import SMALL_MESSAGES_MAX
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-    from pydanube.client.envelope import DeliveryWindow
+    from pydanube.client.batching import DeliveryWindow
     from pydanube.wire.batches import BatchFrame
 
 _NANOSECONDS = pa.timestamp("ns", tz="UTC")
@@ -133,7 +133,7 @@ class Pending(tuple[OpenBatch, int]):
         return self[0].future.done()
 
 
-class Outgoing:
+class OutgoingBatch:
     """A batch that is not acknowledged yet."""
 
     __slots__ = ("deadline", "frame", "future")

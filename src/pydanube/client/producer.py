@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
-from pydanube.client.backoff import Backoff, retried
-from pydanube.client.envelope import (
+from pydanube.client.backoff import Backoff, retry
+from pydanube.client.batching import (
     WINDOW_BYTES,
     batches_of,
     check_attributes,
@@ -36,7 +36,7 @@ from pydanube.client.envelope import (
     to_bytes,
 )
 from pydanube.client.messages import MessageId, MessageIds
-from pydanube.client.pending import NO_EXTRAS, OpenBatch, Outgoing, Pending
+from pydanube.client.pending import NO_EXTRAS, OpenBatch, OutgoingBatch, Pending
 from pydanube.model.batch import Column
 from pydanube.model.errors import (
     BrokerError,
@@ -70,9 +70,9 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from pydanube.aio.tasks import TaskScope
+    from pydanube.client.batching import DeliveryOptions, DeliveryWindow
     from pydanube.client.client import Client
     from pydanube.client.connection import BrokerConnection
-    from pydanube.client.envelope import DeliveryOptions, DeliveryWindow
     from pydanube.model.schemas import ProducerSchema
     from pydanube.wire.connection import ReceivedFrame
 
@@ -92,11 +92,11 @@ MESSAGE_OVERHEAD_BYTES = 16
 
 _CODECS = {None: Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
-Batched: TypeAlias = "Sequence[bytes | str] | pa.RecordBatch | pa.Table"
+BatchData: TypeAlias = "Sequence[bytes | str] | pa.RecordBatch | pa.Table"
 """What can be published at once."""
 
 
-Shipped: TypeAlias = "tuple[int, asyncio.Future[int]]"
+SentPiece: TypeAlias = "tuple[int, asyncio.Future[int]]"
 """How many messages are on their way, and the future of their first offset."""
 
 
@@ -191,7 +191,7 @@ class Producer:
         self._open: OpenBatch | None = None
         # Closed batches that wait for a free way, then those on their way.
         self._waiting: deque[OpenBatch] = deque()
-        self._outgoing: deque[Outgoing] = deque()
+        self._outgoing: deque[OutgoingBatch] = deque()
         self._outgoing_bytes = 0
         self._pending_bytes = 0
         self._room = asyncio.Event()
@@ -332,7 +332,7 @@ class Producer:
         return Pending((batch, index))
 
     async def send_batch(
-        self, messages: Batched, **delivery: Unpack[DeliveryOptions]
+        self, messages: BatchData, **delivery: Unpack[DeliveryOptions]
     ) -> MessageIds:
         """
         Publish many messages and return their ids, in their order.
@@ -352,9 +352,9 @@ class Producer:
                 base = await self._send_few(messages)
                 return MessageIds(self.topic, range(base, base + len(messages)))
         shipped = await self.ship(batches_of(messages, self._window_of(delivery)))
-        return MessageIds(self.topic, joined(await settled(shipped)))
+        return MessageIds(self.topic, concat_offsets(await wait_for_offsets(shipped)))
 
-    def _may_go_as_few(self, messages: Batched) -> TypeGuard[list[bytes]]:
+    def _may_go_as_few(self, messages: BatchData) -> TypeGuard[list[bytes]]:
         """Whether *messages* may travel without Arrow, and nobody stands in line."""
         return (
             type(messages) is list
@@ -370,7 +370,7 @@ class Producer:
         self,
         batches: Sequence[pa.RecordBatch],
         schema: tuple[int, int] | None = None,
-    ) -> list[Shipped]:
+    ) -> list[SentPiece]:
         """
         Put batches of the envelope on their way, as soon as there is one.
 
@@ -440,11 +440,11 @@ class Producer:
         return self._connection is not None
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """Whether ``send_nowait`` takes a message at the moment."""
         return self._room.is_set()
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Wait until ``send_nowait`` takes a message."""
         await self._room.wait()
 
@@ -488,7 +488,7 @@ class Producer:
 
     async def open(self) -> None:
         """Open for the first time; errors are the caller's."""
-        await retried(self._open_channel, OPEN_TIMEOUT_S)
+        await retry(self._open_channel, OPEN_TIMEOUT_S)
 
     async def run(self) -> None:
         """Keep the producer open, whatever happens to its channel, until it fails."""
@@ -527,7 +527,7 @@ class Producer:
         except TimeoutError:
             self.unacknowledged = self.pending_count
             if self.unacknowledged:
-                raise unacknowledged(
+                raise close_timeout_error(
                     self.unacknowledged, self.topic, self._client
                 ) from None
         finally:
@@ -542,7 +542,7 @@ class Producer:
         except Unavailable:
             # The broker is gone; everything that was sent is acknowledged.
             return
-        connection.free_channel(self._channel)
+        connection.release_channel(self._channel)
 
     def abandon(self) -> None:
         """Close without waiting; what is not acknowledged may or may not be stored."""
@@ -550,7 +550,7 @@ class Producer:
             self._connection.request_nowait(
                 Kind.CLOSE_PRODUCER, pb.CloseProducer(), self._channel
             ).add_done_callback(_retrieve)
-            self._connection.free_channel(self._channel)
+            self._connection.release_channel(self._channel)
         self._fail_all(Closed("the producer is closed"))
 
     async def _open_channel(self) -> None:
@@ -583,10 +583,10 @@ class Producer:
                 channel,
             )
         except asyncio.CancelledError:
-            connection.give_up(Kind.CLOSE_PRODUCER, pb.CloseProducer(), channel)
+            connection.abandon_channel(Kind.CLOSE_PRODUCER, pb.CloseProducer(), channel)
             raise
         except BaseException:
-            connection.free_channel(channel)
+            connection.release_channel(channel)
             raise
         self._is_reliable = opened.reliable
         if self._access is not ProducerAccess.SHARED:
@@ -747,13 +747,15 @@ class Producer:
             producer=self.name,
         )
 
-    def _dispatch(self, frame: BatchFrame, future: asyncio.Future[int]) -> Outgoing:
+    def _dispatch(
+        self, frame: BatchFrame, future: asyncio.Future[int]
+    ) -> OutgoingBatch:
         """Put *frame* on its way, and keep it until it is acknowledged."""
         self._next_sequence += frame.count
         self._pending_bytes += frame.byte_count
         self._outgoing_bytes += frame.byte_count
         deadline = self._loop.time() + DELIVERY_TIMEOUT_S
-        outgoing = Outgoing(frame, future, deadline)
+        outgoing = OutgoingBatch(frame, future, deadline)
         self._outgoing.append(outgoing)
         if self._connection is not None:
             self._connection.publish(frame, self._channel)
@@ -776,11 +778,11 @@ class Producer:
                 ahead = outgoing.frame.header.base_sequence - sequence
                 outgoing.future.set_result(offset + ahead)
 
-    def _drop(self, outgoing: Outgoing, reason: BrokerError) -> None:
+    def _drop(self, outgoing: OutgoingBatch, reason: BrokerError) -> None:
         self._release(outgoing)
         _fail(outgoing.future, reason)
 
-    def _release(self, outgoing: Outgoing) -> None:
+    def _release(self, outgoing: OutgoingBatch) -> None:
         self._outgoing_bytes -= outgoing.frame.byte_count
         self._pending_bytes -= outgoing.frame.byte_count
 
@@ -841,7 +843,7 @@ async def open_producer(
         running.cancel()
 
 
-def codec_of(compression: str | None) -> Codec:
+def parse_codec(compression: str | None) -> Codec:
     """
     How batches are compressed.
 
@@ -855,7 +857,7 @@ def codec_of(compression: str | None) -> Codec:
     return _CODECS[compression]
 
 
-def unacknowledged(count: int, topic: str, client: Client) -> TimedOut:
+def close_timeout_error(count: int, topic: str, client: Client) -> TimedOut:
     """What is raised if *count* messages were not acknowledged in time on closing."""
     messages = "1 message" if count == 1 else f"{count} messages"
     return TimedOut(
@@ -865,7 +867,7 @@ def unacknowledged(count: int, topic: str, client: Client) -> TimedOut:
     )
 
 
-async def settled(shipped: Sequence[Shipped]) -> list[range]:
+async def wait_for_offsets(shipped: Sequence[SentPiece]) -> list[range]:
     """The offsets of batches on their way, when all are acknowledged."""
     offsets = []
     for count, future in shipped:
@@ -875,7 +877,7 @@ async def settled(shipped: Sequence[Shipped]) -> list[range]:
     return offsets
 
 
-def joined(offsets: Sequence[range]) -> Sequence[int]:
+def concat_offsets(offsets: Sequence[range]) -> Sequence[int]:
     """Offsets of pieces as one sequence; a range where there is no gap."""
     if not offsets:
         return range(0)

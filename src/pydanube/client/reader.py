@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydanube.client.messages import MessageBatch, Part
+from pydanube.client.messages import MessageBatch, ReceivedBatch
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import AtTime, Start
-from pydanube.model.positions import position_of
+from pydanube.model.positions import to_position
 from pydanube.wire.frames import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from pydanube.client.client import Client
-    from pydanube.client.written import Reading
+    from pydanube.client.writer_schemas import ValueDecoding
     from pydanube.model.policy import Position
-    from pydanube.model.positions import Where
+    from pydanube.model.positions import PositionLike
     from pydanube.wire.batches import BatchFrame
 
 FETCH_BYTES_MAX = 4 * 1024 * 1024
@@ -28,13 +28,13 @@ async def read(
     client: Client,
     topic: str,
     *,
-    start: Where,
+    start: PositionLike,
     end: int | None,
     follow: bool,
-    reading: Reading,
+    decoding: ValueDecoding,
 ) -> AsyncIterator[MessageBatch]:
     """The messages ``start … end`` of *topic*; see ``Client.read``."""
-    position = position_of(start)
+    position = to_position(start)
     names = await client.existing_partitions(topic)
     is_of_one = follow or end is not None or isinstance(position, int)
     if is_of_one and names != [topic]:
@@ -43,14 +43,14 @@ async def read(
             "offset to offset or with what is to come"
         )
     for name in names:
-        async for part in _read_one(client, name, position, end, follow=follow):
-            await reading.prepare(part)
-            yield MessageBatch(name, [(part, 0, part.count)])
+        async for batch in _read_one(client, name, position, end, follow=follow):
+            await decoding.load_decoder(batch)
+            yield MessageBatch(name, [(batch, 0, batch.count)])
 
 
 async def _read_one(
     client: Client, topic: str, start: Position, end: int | None, *, follow: bool
-) -> AsyncIterator[Part]:
+) -> AsyncIterator[ReceivedBatch]:
     offset = 0
     if isinstance(start, int):
         offset = start
@@ -81,5 +81,5 @@ async def _read_one(
             on_batch=frames.append,
         )
         for frame in frames:
-            yield Part(frame, topic, 1)
+            yield ReceivedBatch(frame, topic, 1)
         offset, time = answer.next_offset, None

@@ -24,7 +24,7 @@ _MASK = 0xFFFF_FFFF_FFFF_FFFF
 
 KEYS_REMEMBERED_MAX = 65_536
 """Hashes of so many keys are kept; a key costs a step for each of its bytes."""
-TURN_MESSAGES = 8192
+KEYLESS_RUN_MESSAGES = 8192
 """So many messages without keys that are published at once stay together."""
 
 
@@ -43,15 +43,15 @@ class Router:
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
         """How many there are; it may grow."""
-        self.turn = 0
+        self.current = 0
         """Whose turn it is."""
 
-    def next_turn(self) -> int:
+    def advance(self) -> int:
         """Go on to the next partition, and return it."""
-        self.turn = (self.turn + 1) % self.partitions
-        return self.turn
+        self.current = (self.current + 1) % self.partitions
+        return self.current
 
-    def of_key(self, key: bytes) -> int:
+    def partition_for(self, key: bytes) -> int:
         """The partition of *key*."""
         return fnv1a_64(key) % self.partitions
 
@@ -59,28 +59,28 @@ class Router:
         self, batch: pa.RecordBatch
     ) -> Iterator[tuple[int, pa.Array, pa.RecordBatch]]:
         """
-        The messages of *batch* by partition, each with their places in *batch*.
+        The messages of *batch* by partition, each with their indexes in *batch*.
 
         Ordering: Messages of one partition keep their order.
         """
         if "key" not in batch.schema.names:
-            for base in range(0, batch.num_rows, TURN_MESSAGES):
-                piece = batch.slice(base, TURN_MESSAGES)
-                places = pa.array(range(base, base + piece.num_rows), pa.uint64())
-                yield self.turn, places, piece
-                self.next_turn()
+            for base in range(0, batch.num_rows, KEYLESS_RUN_MESSAGES):
+                piece = batch.slice(base, KEYLESS_RUN_MESSAGES)
+                indexes = pa.array(range(base, base + piece.num_rows), pa.uint64())
+                yield self.current, indexes, piece
+                self.advance()
             return
         numbers = self._numbers(batch.column("key"))
         for number in pc.unique(numbers).to_pylist():
-            places = pc.indices_nonzero(pc.equal(numbers, number))
-            yield number, places, batch.take(places)
+            indexes = pc.indices_nonzero(pc.equal(numbers, number))
+            yield number, indexes, batch.take(indexes)
 
     def _numbers(self, keys: pa.Array) -> pa.Array:
         """The partition of each message; those without a key share a turn."""
         encoded = keys.dictionary_encode()
-        of_code = [self.of_key(key) for key in encoded.dictionary.to_pylist()]
+        of_code = [self.partition_for(key) for key in encoded.dictionary.to_pylist()]
         numbers = pc.take(pa.array(of_code, pa.int32()), encoded.indices)
         if numbers.null_count:
-            numbers = pc.fill_null(numbers, self.turn)
-            self.next_turn()
+            numbers = pc.fill_null(numbers, self.current)
+            self.advance()
         return numbers

@@ -18,9 +18,9 @@ import uuid
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from pydanube.client.backoff import retried
-from pydanube.client.envelope import cut, times_of
-from pydanube.client.producer import codec_of
+from pydanube.client.backoff import retry
+from pydanube.client.batching import cut, times_of
+from pydanube.client.producer import parse_codec
 from pydanube.client.routing import Router, fnv1a_64
 from pydanube.model.batch import Column, conform
 from pydanube.model.errors import (
@@ -105,7 +105,7 @@ class Staging:
             name=parse_client_name("part", name),
             part_id=uuid.uuid4().hex,
         )
-        return PartWriter(self._client, key, codec_of(compression))
+        return PartWriter(self._client, key, parse_codec(compression))
 
     async def commit(self, parts: Sequence[StagedPart]) -> StagedCommit:
         """
@@ -149,7 +149,7 @@ class Staging:
         async def attempt() -> Any:
             return await self._client.request(Kind.COMMIT_STAGED, request)
 
-        answer = await retried(attempt, COMMIT_RETRY_S)
+        answer = await retry(attempt, COMMIT_RETRY_S)
         return StagedCommit(
             message_count=answer.message_count, is_repeat=answer.is_repeat
         )
@@ -243,7 +243,7 @@ class PartWriter:
         self._check()
         byte_count = 0
         try:
-            await self._until(lambda: not self.inflight_bytes)
+            await self._wait_until(lambda: not self.inflight_bytes)
             if self._batch_count:
                 byte_count = await self._finish()
         except BaseException as error:
@@ -299,7 +299,7 @@ class PartWriter:
             elif stage.schema != schema:
                 raise InvalidRequest(f"a part has one schema for {name}")
             for fitting in cut(piece, stage.batch_bytes_max):
-                await self._until(lambda: self.inflight_bytes < INFLIGHT_BYTES_MAX)
+                await self._wait_until(lambda: self.inflight_bytes < INFLIGHT_BYTES_MAX)
                 stage.ship(fitting, self._codec)
                 self._batch_count += 1
                 self._message_count += fitting.num_rows
@@ -322,7 +322,7 @@ class PartWriter:
         )
         return int(answer.byte_count)
 
-    async def _until(self, is_reached: Callable[[], bool]) -> None:
+    async def _wait_until(self, is_reached: Callable[[], bool]) -> None:
         """Wait until *is_reached*, and open again what is broken."""
         while True:
             while self._is_broken:
@@ -358,7 +358,7 @@ class _Route:
     def __init__(self, topics: list[str], turn: int) -> None:
         self._topics = topics
         self._router = Router(len(topics))
-        self._router.turn = turn
+        self._router.current = turn
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The messages of *batch* by topic."""
@@ -407,7 +407,7 @@ class _Stage:
         if ending is not None and not isinstance(ending, ConnectionLost | Draining):
             # The broker does not want the part any more.
             raise ending.with_traceback(None)
-        await retried(self._open, OPEN_TIMEOUT_S)
+        await retry(self._open, OPEN_TIMEOUT_S)
 
     async def _open(self) -> None:
         part, connection = self._part, await self._client.connection()
@@ -420,11 +420,11 @@ class _Stage:
         try:
             opened = await connection.request(Kind.OPEN_STAGE, request, channel)
         except asyncio.CancelledError:
-            connection.give_up(Kind.CLOSE_STAGE, pb.CloseStage(), channel)
+            connection.abandon_channel(Kind.CLOSE_STAGE, pb.CloseStage(), channel)
             self._connection = None
             raise
         except BaseException:
-            connection.free_channel(channel)
+            connection.release_channel(channel)
             self._connection = None
             raise
         self._producer = opened.producer
@@ -473,7 +473,7 @@ class _Stage:
         """The part is not written any more."""
         connection, self._connection = self._connection, None
         if connection is not None and not connection.is_lost:
-            connection.give_up(Kind.CLOSE_STAGE, pb.CloseStage(), self._channel)
+            connection.abandon_channel(Kind.CLOSE_STAGE, pb.CloseStage(), self._channel)
         self._drop_written(self._next_sequence)
 
     def _resume(self, next_sequence: int) -> None:

@@ -9,7 +9,7 @@ from pydanube.client.topics import TopicRequests
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName, parse_subscription
 from pydanube.model.policy import Start, SubscriptionType
-from pydanube.model.positions import parse_choice, position_of
+from pydanube.model.positions import parse_choice, to_position
 from pydanube.wire.frames import Kind
 from pydanube.wire.messages import (
     dispatch_limits_to_wire,
@@ -24,14 +24,14 @@ from pydanube.wire.messages import (
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
-    from pydanube.client.offsets import Acked
+    from pydanube.client.offsets import AckTarget
     from pydanube.model.descriptions import SubscriptionDescription
     from pydanube.model.policy import (
         DispatchLimits,
         FailurePolicy,
         SubscriptionSettings,
     )
-    from pydanube.model.positions import Where
+    from pydanube.model.positions import PositionLike
 
 
 class SubscriptionRequests(TopicRequests):
@@ -48,7 +48,7 @@ class SubscriptionRequests(TopicRequests):
         subscription: str,
         *,
         type: str = "exclusive",  # noqa: A002  # It is what users call it.
-        start: Where = "latest",
+        start: PositionLike = "latest",
     ) -> None:
         """
         Create a subscription that has no consumer yet.
@@ -58,7 +58,7 @@ class SubscriptionRequests(TopicRequests):
             TopicNotFound: There is no such topic.
         """
         type_ = parse_choice("type", type, SubscriptionType)
-        position = position_of(start)
+        position = to_position(start)
         if type_ is SubscriptionType.KEY_SHARED or not isinstance(position, Start):
             self.require(1, "key-shared subscriptions and starts by time")
         for each in await self.existing_partitions(topic):
@@ -220,7 +220,9 @@ class SubscriptionRequests(TopicRequests):
 
     # Where a subscription is.
 
-    async def seek_subscription(self, topic: str, subscription: str, to: Where) -> None:
+    async def seek_subscription(
+        self, topic: str, subscription: str, to: PositionLike
+    ) -> None:
         """
         Go on at an offset, at ``"earliest"``, at ``"latest"``, or at a time.
 
@@ -231,7 +233,7 @@ class SubscriptionRequests(TopicRequests):
             InvalidRequest: The topic is not reliable, has no such offset yet, or
                 has several partitions, of which an offset is only in one.
         """
-        position = position_of(to)
+        position = to_position(to)
         names = (
             [await self.one_partition(topic, "an offset")]
             if isinstance(position, int)
@@ -269,7 +271,9 @@ class SubscriptionRequests(TopicRequests):
             ),
         )
 
-    async def mark_done(self, topic: str, subscription: str, messages: Acked) -> None:
+    async def mark_done(
+        self, topic: str, subscription: str, messages: AckTarget
+    ) -> None:
         """
         Acknowledge *messages* without being a consumer.
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 from pydanube.aio.loops import new_loop
 from pydanube.client import client as aio
 from pydanube.client.messages import Message, MessageBatch, MessageId, MessageIds
-from pydanube.client.producer import unacknowledged
+from pydanube.client.producer import close_timeout_error
 from pydanube.client.typed_producer import TypedProducer as AsyncTypedProducer
 from pydanube.model.errors import BrokerError, Closed, TimedOut
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from pydanube.client.batching import DeliveryOptions
     from pydanube.client.consumer import Consumer as AsyncConsumer
     from pydanube.client.dead_letters import DeadLetter
     from pydanube.client.dead_letters import DeadLetters as AsyncDeadLetters
-    from pydanube.client.envelope import DeliveryOptions
-    from pydanube.client.offsets import Acked
+    from pydanube.client.offsets import AckTarget
     from pydanube.client.partitioned_consumer import (
         PartitionedConsumer as AsyncPartitionedConsumer,
     )
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         PartitionedProducer as AsyncPartitionedProducer,
     )
     from pydanube.client.pending import Pending as AsyncPending
-    from pydanube.client.producer import Batched
+    from pydanube.client.producer import BatchData
     from pydanube.client.producer import Producer as AsyncProducer
     from pydanube.client.schema import Schema
     from pydanube.client.schemas import Schemas as AsyncSchemas
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
         NamespacePolicy,
         SubscriptionSettings,
     )
-    from pydanube.model.positions import Where
+    from pydanube.model.positions import PositionLike
     from pydanube.model.schemas import (
         Compatibility,
         SchemaReference,
@@ -169,7 +169,7 @@ class Client:
         self,
         topic: str,
         *,
-        start: Where = "earliest",
+        start: PositionLike = "earliest",
         end: int | None = None,
         follow: bool = False,
         schema: Schema[Any] | type | None = None,
@@ -316,7 +316,9 @@ class Client:
         """Go on delivering."""
         self._loop.wait(self._client.resume_subscription(topic, subscription))
 
-    def seek_subscription(self, topic: str, subscription: str, to: Where) -> None:
+    def seek_subscription(
+        self, topic: str, subscription: str, to: PositionLike
+    ) -> None:
         """Go on at an offset, at ``"earliest"``, at ``"latest"``, or at a time."""
         self._loop.wait(self._client.seek_subscription(topic, subscription, to))
 
@@ -324,7 +326,7 @@ class Client:
         """Have the next *count* messages that are not done count as done."""
         self._loop.wait(self._client.skip(topic, subscription, count))
 
-    def mark_done(self, topic: str, subscription: str, messages: Acked) -> None:
+    def mark_done(self, topic: str, subscription: str, messages: AckTarget) -> None:
         """Acknowledge *messages* without being a consumer."""
         self._loop.wait(self._client.mark_done(topic, subscription, messages))
 
@@ -358,7 +360,7 @@ class Pending:
         else:
             self._pending = sent
 
-    async def settled(self) -> MessageId:
+    async def wait_for_offsets(self) -> MessageId:
         """On the loop: the id, when it is there."""
         if self._failure is not None:
             raise self._failure
@@ -425,7 +427,7 @@ class Producer:
         return pending
 
     def send_batch(
-        self, messages: Batched, **delivery: Unpack[DeliveryOptions]
+        self, messages: BatchData, **delivery: Unpack[DeliveryOptions]
     ) -> MessageIds:
         """Publish many messages and wait for their ids; *delivery* as for ``send``."""
         self.hand_over()
@@ -439,7 +441,7 @@ class Producer:
     def wait_for(self, pending: Pending) -> MessageId:
         """The id of *pending*'s message, when it is there."""
         self.hand_over()
-        return self._loop.wait(pending.settled())
+        return self._loop.wait(pending.wait_for_offsets())
 
     def hand_over(self) -> None:
         """Have everything queued sent, and wait while there is no room for it."""
@@ -457,17 +459,17 @@ class Producer:
                 await self._send_all()
         except TimeoutError:
             count = len(self._queue) + self._producer.pending_count
-            raise unacknowledged(count, self.topic, client) from None
+            raise close_timeout_error(count, self.topic, client) from None
 
     def _send_queued(self) -> None:
         """On the loop: send what is queued, as far as there is room."""
         self._is_scheduled = False
-        while self._queue and self._producer.has_room:
+        while self._queue and self._producer.has_capacity:
             self._send_one(self._queue.popleft())
 
     async def _send_all(self) -> None:
         while self._queue:
-            await self._producer.room()
+            await self._producer.wait_for_capacity()
             self._send_one(self._queue.popleft())
 
     def _send_one(self, queued: _Queued) -> None:
@@ -504,7 +506,7 @@ class TypedProducer(Producer):
         return super().send_batch(messages, **options)
 
     def send_encoded(
-        self, messages: Batched, **delivery: Unpack[DeliveryOptions]
+        self, messages: BatchData, **delivery: Unpack[DeliveryOptions]
     ) -> MessageIds:
         """Publish payloads that are of the schema already, and wait for their ids."""
         self.hand_over()
@@ -524,7 +526,7 @@ class Consumer:
         self._consumer = consumer
         # Messages that came over from the loop and are not handed out.
         self._messages: deque[Message] = deque()
-        self._acks: deque[Acked] = deque()
+        self._acks: deque[AckTarget] = deque()
         self._is_scheduled = False
 
     def __iter__(self) -> Iterator[Message]:
@@ -558,9 +560,9 @@ class Consumer:
             return MessageBatch.of(topic, taken)
         return self._receive(max_messages, timeout_s)
 
-    def ack(self, messages: Acked) -> None:
+    def ack(self, messages: AckTarget) -> None:
         """These messages are done; the broker learns it within milliseconds."""
-        self._acks.append(self._consumer.check_own(messages))
+        self._acks.append(self._consumer.check_acknowledgeable(messages))
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._ack_queued)
@@ -569,7 +571,9 @@ class Consumer:
         """This message and all before it are done."""
         self._loop.wait(self._consumer.ack_cumulative(message))
 
-    def nack(self, messages: Acked, *, delay_s: float = 0.0, reason: str = "") -> None:
+    def nack(
+        self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
+    ) -> None:
         """These messages were not processed: they are delivered again."""
         self._loop.wait(self._consumer.nack(messages, delay_s=delay_s, reason=reason))
 
@@ -578,7 +582,7 @@ class Consumer:
         self.hand_over()
         self._loop.wait(self._consumer.flush())
 
-    def seek(self, to: Where) -> None:
+    def seek(self, to: PositionLike) -> None:
         """Go on at an offset, at ``"earliest"``, at ``"latest"``, or at a time."""
         self._messages.clear()
         self._loop.wait(self._consumer.seek(to))
@@ -767,7 +771,7 @@ class _LoopThread:
         self._thread.start()
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run *work* on the loop, and return what it returns."""
+        """PartitionSlice *work* on the loop, and return what it returns."""
         future = self.run(work)
         try:
             return future.result()
@@ -777,7 +781,7 @@ class _LoopThread:
             raise
 
     def run(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run *work* on the loop."""
+        """PartitionSlice *work* on the loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call_soon(self, callback: Any) -> None:

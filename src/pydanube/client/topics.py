@@ -20,7 +20,7 @@ from pydanube.model.policy import (
     Retention,
     TopicPolicy,
 )
-from pydanube.model.positions import microseconds_of, parse_choice
+from pydanube.model.positions import parse_choice, to_microseconds
 from pydanube.wire.batches import TIME_MAX, TIME_MIN
 from pydanube.wire.frames import Kind
 from pydanube.wire.messages import (
@@ -285,7 +285,7 @@ class TopicRequests(Requests):
             topic=str(TopicName.parse(topic)),
             # Further away there are no times; all messages are later, or none is.
             publish_time=[
-                max(TIME_MIN, min(microseconds_of(time), TIME_MAX + 1))
+                max(TIME_MIN, min(to_microseconds(time), TIME_MAX + 1))
                 for time in times
             ],
         )

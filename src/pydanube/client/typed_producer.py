@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pydanube.client.envelope import check_attributes, to_bytes
+from pydanube.client.batching import check_attributes, to_bytes
 from pydanube.client.partitioned_producer import open_producer
 from pydanube.client.schema import Schema
 from pydanube.client.schemas import schema_of, subject_of
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from pydanube.aio.tasks import TaskScope
+    from pydanube.client.batching import DeliveryOptions
     from pydanube.client.client import Client
-    from pydanube.client.envelope import DeliveryOptions
     from pydanube.client.messages import MessageId, MessageIds
     from pydanube.client.partitioned_producer import PartitionedProducer
     from pydanube.client.pending import Pending
-    from pydanube.client.producer import Batched, Producer, ProducerOptions
+    from pydanube.client.producer import BatchData, Producer, ProducerOptions
     from pydanube.model.schemas import SchemaVersion
     from pydanube.schemas.language import Encoder
 
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted(Generic[T]):
+class SchemaOptions(Generic[T]):
     """What a producer is to write."""
 
     schema: Schema[T] | None
@@ -158,7 +158,7 @@ class TypedProducer(Generic[T]):
         )
 
     async def send_encoded(
-        self, messages: Batched, **delivery: Unpack[DeliveryOptions]
+        self, messages: BatchData, **delivery: Unpack[DeliveryOptions]
     ) -> MessageIds:
         """
         Publish payloads that are of the schema already; nobody looks at them here.
@@ -182,13 +182,13 @@ class TypedProducer(Generic[T]):
         return self._producer.is_connected
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """Whether ``send_nowait`` takes a message at the moment."""
-        return self._producer.has_room
+        return self._producer.has_capacity
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Wait until ``send_nowait`` takes a message."""
-        await self._producer.room()
+        await self._producer.wait_for_capacity()
 
     @property
     def pending_count(self) -> int:
@@ -211,19 +211,19 @@ async def open_typed_producer(
     options: ProducerOptions,
     *,
     partitions: int | None,
-    wanted: Wanted[T],
+    schema_options: SchemaOptions[T],
 ) -> AsyncIterator[TypedProducer[T]]:
     """A producer of values for whatever *topic* is, open while the body runs."""
     client.require(2, "schemas")
-    version = await _choose(client, topic, wanted)
-    cls = None if wanted.schema is None else wanted.schema.cls
+    version = await _resolve_version(client, topic, schema_options)
+    cls = None if schema_options.schema is None else schema_options.schema.cls
     # A definition takes its time, and a compiler even a process.
     encode = await asyncio.to_thread(_encoder_of, schema_of(version, cls))
     chosen = ProducerSchema(
         reference=SchemaReference(
             subject=version.subject,
             version=version.version,
-            version_min=wanted.version_min,
+            version_min=schema_options.version_min,
         ),
         schema_id=version.schema_id,
         version=version.version,
@@ -233,7 +233,9 @@ async def open_typed_producer(
         yield TypedProducer(producer, encode, version)
 
 
-async def _choose(client: Client, topic: str, wanted: Wanted[Any]) -> SchemaVersion:
+async def _resolve_version(
+    client: Client, topic: str, schema_options: SchemaOptions[Any]
+) -> SchemaVersion:
     """
     The version that is to be written, which is registered if it is new.
 
@@ -242,22 +244,22 @@ async def _choose(client: Client, topic: str, wanted: Wanted[Any]) -> SchemaVers
         IncompatibleSchema: It does not go with the versions that are there.
     """
     schemas = client.schemas
-    subject = wanted.subject or await _subject_for(client, topic)
-    if wanted.version is not None:
-        version = await schemas.get(subject, wanted.version)
-    elif wanted.schema is None:
+    subject = schema_options.subject or await _default_subject(client, topic)
+    if schema_options.version is not None:
+        version = await schemas.get(subject, schema_options.version)
+    elif schema_options.schema is None:
         version = await schemas.latest(subject)
     else:
-        version = await schemas.register(subject, wanted.schema)
-    if version.version < (wanted.version_min or 0):
+        version = await schemas.register(subject, schema_options.schema)
+    if version.version < (schema_options.version_min or 0):
         raise SchemaNotFound(
             f"Schema not found: what is to be written is version {version.version} of "
-            f"{subject}, and {wanted.version_min} or a later one is wanted"
+            f"{subject}, and {schema_options.version_min} or a later one is wanted"
         )
     return version
 
 
-async def _subject_for(client: Client, topic: str) -> str:
+async def _default_subject(client: Client, topic: str) -> str:
     try:
         bound = await client.schemas.topic_schema(topic)
     except TopicNotFound:

@@ -8,14 +8,14 @@ from typing import Any
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import AtTime, Position, Start
 
-Where = int | str | datetime
+PositionLike = int | str | datetime
 """An offset; ``"earliest"`` or ``"latest"``; or when a message was published."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def position_of(where: Where) -> Position:
+def to_position(where: PositionLike) -> Position:
     """
     The place that *where* means.
 
@@ -24,7 +24,7 @@ def position_of(where: Where) -> Position:
             that does not say in which zone it is.
     """
     if isinstance(where, datetime):
-        return AtTime(microseconds_of(where))
+        return AtTime(to_microseconds(where))
     if isinstance(where, int):
         if where < 0:
             raise InvalidRequest(f"an offset is not negative: {where}")
@@ -38,7 +38,7 @@ def position_of(where: Where) -> Position:
         ) from None
 
 
-def microseconds_of(time: datetime | float) -> int:
+def to_microseconds(time: datetime | float) -> int:
     """
     *time*, a datetime or seconds since 1970, in microseconds since 1970, UTC.
 
@@ -58,7 +58,7 @@ def microseconds_of(time: datetime | float) -> int:
     return (time - EPOCH) // _MICROSECOND
 
 
-def time_of(microseconds: int) -> datetime:
+def to_datetime(microseconds: int) -> datetime:
     """The moment so many *microseconds* after 1970, in UTC."""
     return EPOCH + timedelta(microseconds=microseconds)
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pydanube.model.errors import BrokerError, InvalidRequest, Remedy
-from pydanube.model.positions import time_of
+from pydanube.model.positions import to_datetime
 from pydanube.reader.offsets import Head
 from pydanube.reader.scans import TAIL_MESSAGE_BYTES, SegmentFile, TopicRange
 from pydanube.reader.segment_files import facts_of
@@ -180,7 +180,7 @@ class BrokerCatalog:
         )
 
     def find_time(self, topic: str, time_us: int) -> int | None:
-        time = time_of(max(TIME_MIN, min(time_us, TIME_MAX)))
+        time = to_datetime(max(TIME_MIN, min(time_us, TIME_MAX)))
         [found] = self._ask(lambda client: client.find_offsets(topic, [time]))
         return found
 

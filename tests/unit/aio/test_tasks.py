@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 import pydanube
-from pydanube.aio.tasks import all_done, together
+from pydanube.aio.tasks import gather, run_all
 
 
 async def give(value, failure=None):
@@ -17,8 +17,8 @@ async def give(value, failure=None):
 
 def test_results_come_in_order():
     async def test():
-        assert await together(give(n) for n in range(5)) == [0, 1, 2, 3, 4]
-        assert await together([]) == []
+        assert await gather(give(n) for n in range(5)) == [0, 1, 2, 3, 4]
+        assert await gather([]) == []
 
     asyncio.run(test())
 
@@ -34,7 +34,7 @@ def test_a_failure_comes_out_as_it_is_and_ends_the_others():
 
     async def test():
         with pytest.raises(pydanube.TopicNotFound):
-            await together([forever(), give(1, pydanube.TopicNotFound("gone"))])
+            await gather([forever(), give(1, pydanube.TopicNotFound("gone"))])
 
     asyncio.run(test())
     assert ended == [True]
@@ -49,7 +49,7 @@ def test_all_are_done_before_a_failure_comes_out():
 
     async def test():
         with pytest.raises(pydanube.TopicNotFound):
-            await all_done([give(None, pydanube.TopicNotFound("gone")), slow()])
+            await run_all([give(None, pydanube.TopicNotFound("gone")), slow()])
 
     asyncio.run(test())
     assert done == [True]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydanube.client.acks import Acks
-from pydanube.client.offsets import merged
+from pydanube.client.offsets import merge_ranges
 from pydanube.wire.messages import RANGES_MAX, ranges_from_wire
 
 
@@ -24,14 +24,14 @@ def test_what_follows_each_other_is_one_range():
 
 def test_what_is_taken_is_open_until_it_is_confirmed():
     acks = Acks()
-    assert not acks.are_open
+    assert not acks.has_unconfirmed
     acks.add(0, 1)
-    assert acks.are_open
+    assert acks.has_unconfirmed
     acks.take()
-    assert acks.are_open
+    assert acks.has_unconfirmed
     sent = acks.take_unconfirmed()
-    assert not acks.are_open
-    acks.put_back(sent)
+    assert not acks.has_unconfirmed
+    acks.restore_unconfirmed(sent)
     assert pairs(acks.take_unconfirmed()) == [(0, 1)]
 
 
@@ -60,7 +60,7 @@ ranges = st.tuples(st.integers(0, 60), st.integers(1, 5)).map(
 
 @given(st.lists(ranges))
 def test_merging_keeps_every_offset_and_leaves_gaps_between_ranges(given):
-    found = merged(given)
+    found = merge_ranges(given)
     assert {o for b, e in found for o in range(b, e)} == {
         o for b, e in given for o in range(b, e)
     }

@@ -73,7 +73,7 @@ def test_a_client_takes_no_impossible_idle_timeout(idle_timeout_s):
     async def test(broker):
         async with broker.connect() as client:
             connection = await client.connection()
-            connection._take_idle_timeout(idle_timeout_s)
+            connection._set_idle_timeout(idle_timeout_s)
             assert connection._idle_timeout_s == 30.0
 
     with_broker(test)

@@ -3,7 +3,7 @@
 import pytest
 
 import pydanube
-from pydanube.client.dead_letters import HANDLED
+from pydanube.client.dead_letters import HANDLED_SUBSCRIPTION
 from pydanube.model.dead_letters import HISTORY, ORIGINAL_OFFSET, ORIGINAL_TOPIC
 from pydanube.model.policy import Backoff, FailurePolicy, PoisonPolicy
 from support.running import TOPIC, published, received, with_client
@@ -118,7 +118,9 @@ def test_a_dropped_letter_is_gone_and_its_message_stays():
         assert await dead.drop([second]) == 1
         assert await letters_of(client) == []
         assert (await client.describe_topic(DEAD)).end_offset == 2
-        assert (await client.describe_subscription(DEAD, HANDLED)).backlog == 0
+        assert (
+            await client.describe_subscription(DEAD, HANDLED_SUBSCRIPTION)
+        ).backlog == 0
 
     with_client(test)
 

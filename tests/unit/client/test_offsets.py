@@ -8,9 +8,9 @@ from pydanube.client.messages import (
     MessageBatch,
     MessageId,
     MessageIds,
-    Part,
     PartitionedIds,
-    Run,
+    PartitionSlice,
+    ReceivedBatch,
 )
 from pydanube.client.offsets import ranges_by_topic, ranges_of
 from pydanube.model.ids import Epoch, Offset
@@ -22,12 +22,15 @@ A, B = "/default/t-part-0", "/default/t-part-1"
 def batch(topic=A, base=5, count=3):
     frame = frame_of([b"x"] * count)
     frame.stamp(Offset(base), Epoch(1))
-    return MessageBatch(topic, [(Part(frame, topic, 1), 0, count)])
+    return MessageBatch(topic, [(ReceivedBatch(frame, topic, 1), 0, count)])
 
 
 def spread_ids():
     """The first of three messages went to the first partition."""
-    runs = [Run(0, [0], [range(4, 5)]), Run(1, pa.array([1, 2]), [range(2)])]
+    runs = [
+        PartitionSlice(0, [0], [range(4, 5)]),
+        PartitionSlice(1, pa.array([1, 2]), [range(2)]),
+    ]
     return PartitionedIds("/default/t", [A, B], runs, 3)
 
 

@@ -7,7 +7,10 @@ import pytest
 import pydanube
 from pydanube.client import partitioned_consumer
 from pydanube.client.consumer import Consumer
-from pydanube.client.partitioned_consumer import TURN_MESSAGES, PartitionedConsumer
+from pydanube.client.partitioned_consumer import (
+    ROUND_ROBIN_MESSAGES,
+    PartitionedConsumer,
+)
 from support.corrupt_objects import seal_and_damage
 from support.running import TOPIC, nothing_comes, published, with_broker, with_client
 
@@ -94,7 +97,7 @@ def test_no_partition_waits_for_all_of_another():
         await published(client, *[b"many"] * 5000, topic=PARTS[0])
         await published(client, b"few", topic=PARTS[1])
         async with client.consumer(TOPIC, **EARLIEST) as consumer:
-            messages = await take(consumer, 2 * TURN_MESSAGES)
+            messages = await take(consumer, 2 * ROUND_ROBIN_MESSAGES)
             assert b"few" in [message.payload for message in messages]
 
     with_client(test)
@@ -177,7 +180,7 @@ def test_a_partition_that_is_added_is_consumed_from_its_beginning():
             assert await nothing_comes(consumer)
             await client.add_partitions(TOPIC, 2)
             await published(client, b"early", topic=PARTS[1])
-            await consumer.look_up()
+            await consumer.discover_partitions()
             assert consumer.partitions == PARTS[:2]
             [message] = await take(consumer, 1)
             assert (message.topic, message.payload) == (PARTS[1], b"early")

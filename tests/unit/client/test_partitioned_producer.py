@@ -72,8 +72,8 @@ def test_a_stream_of_messages_is_spread_evenly_in_large_batches():
         await client.create_topic(TOPIC, partitions=4)
         async with client.producer(TOPIC) as producer:
             for _ in range(count):
-                if not producer.has_room:
-                    await producer.room()
+                if not producer.has_capacity:
+                    await producer.wait_for_capacity()
                 producer.send_nowait(b"x" * 10)
             await producer.flush()
         ends = [(await client.describe_topic(name)).end_offset for name in PARTS]
@@ -158,7 +158,7 @@ def test_partitions_that_are_added_are_used():
         async with client.producer(TOPIC) as producer:
             await producer.send(b"before", key="k")
             await client.add_partitions(TOPIC, 4)
-            await producer.look_up()
+            await producer.discover_partitions()
             assert producer.partitions == PARTS
             ids = [await producer.send(b"after") for _ in range(4)]
             assert {each.topic for each in ids} == set(PARTS)

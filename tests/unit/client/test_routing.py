@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydanube.client.routing import TURN_MESSAGES, Router, fnv1a_64
+from pydanube.client.routing import KEYLESS_RUN_MESSAGES, Router, fnv1a_64
 from pydanube.model.batch import batch_of
 
 
@@ -28,7 +28,7 @@ def test_the_hash_is_fnv1a_of_64_bits(data, expected):
 
 
 def test_a_key_goes_to_its_hash_modulo_the_partitions():
-    assert [Router(3).of_key(key) for key in (b"a", b"foobar", b"hello")] == [
+    assert [Router(3).partition_for(key) for key in (b"a", b"foobar", b"hello")] == [
         0xAF63DC4C8601EC8C % 3,
         0x85944171F73967E8 % 3,
         0xA430D84680AABD0B % 3,
@@ -47,7 +47,7 @@ def test_a_batch_without_keys_stays_together_and_the_next_goes_elsewhere():
 
 def test_a_very_large_batch_without_keys_is_spread():
     router = Router(4)
-    batch = batch_of([b"x"] * (4 * TURN_MESSAGES))
+    batch = batch_of([b"x"] * (4 * KEYLESS_RUN_MESSAGES))
     assert [number for number, _, _ in router.split(batch)] == [0, 1, 2, 3]
 
 
@@ -59,16 +59,16 @@ def test_messages_without_a_key_among_others_share_a_turn():
         number: piece.column("payload").to_pylist()
         for number, _, piece in router.split(batch)
     }
-    assert found[router.of_key(b"k")] == [b"0", b"2"]
+    assert found[router.partition_for(b"k")] == [b"0", b"2"]
     assert found[0] == [b"1", b"3"]
-    assert router.turn == 1
+    assert router.current == 1
 
 
 def test_more_partitions_are_used_from_the_next_message_on():
     router = Router(1)
-    assert router.next_turn() == 0
+    assert router.advance() == 0
     router.partitions = 2
-    assert [router.next_turn() for _ in range(3)] == [1, 0, 1]
+    assert [router.advance() for _ in range(3)] == [1, 0, 1]
 
 
 keys = st.one_of(st.none(), st.binary(max_size=4), st.sampled_from([b"a", b"b", b""]))
@@ -88,7 +88,7 @@ def test_splitting_loses_nothing_and_keeps_the_order_of_each_partition(keys, cou
         assert piece.column("payload").to_pylist() == [str(n).encode() for n in places]
         for place in places:
             if keys[place] is not None:
-                assert number == router.of_key(keys[place])
+                assert number == router.partition_for(keys[place])
         seen += places
     assert sorted(seen) == list(range(len(keys)))
 
@@ -96,7 +96,7 @@ def test_splitting_loses_nothing_and_keeps_the_order_of_each_partition(keys, cou
 @pytest.mark.parametrize("count", [2, 8])
 def test_many_keys_are_about_evenly_spread(count):
     router = Router(count)
-    found = Counter(router.of_key(f"user-{n}".encode()) for n in range(20_000))
+    found = Counter(router.partition_for(f"user-{n}".encode()) for n in range(20_000))
     assert max(found.values()) < 1.1 * 20_000 / count
     assert min(found.values()) > 0.9 * 20_000 / count
 

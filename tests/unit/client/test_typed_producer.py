@@ -53,8 +53,8 @@ def test_values_are_sent_in_all_three_ways(language):
             assert ids.offsets == range(2, 4)
             assert len(await producer.send_batch([])) == 0
             assert producer.is_connected
-            assert producer.has_room
-            await producer.room()
+            assert producer.has_capacity
+            await producer.wait_for_capacity()
             await producer.flush()
         [messages] = [[m async for b in client.read(TOPIC, schema=Order) for m in b]]
         assert [m.value for m in messages] == [

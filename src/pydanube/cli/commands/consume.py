@@ -35,7 +35,7 @@ from pydanube.model.errors import (
     InvalidRequest,
     TimedOut,
 )
-from pydanube.model.positions import time_of
+from pydanube.model.positions import to_datetime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pydanube.client.consumer import Consumer
     from pydanube.client.messages import Message, MessageBatch
     from pydanube.client.partitioned_consumer import PartitionedConsumer
-    from pydanube.model.positions import Where
+    from pydanube.model.positions import PositionLike
 
 BATCH_MESSAGES = 1000
 STANDARD_OUTPUT = 1
@@ -193,7 +193,7 @@ def consume(
         topic=topic,
         subscription=subscription,
         type=type,
-        start=parse_position(start, time_of(time.time_ns() // 1000)),
+        start=parse_position(start, to_datetime(time.time_ns() // 1000)),
         key_filters=tuple(key_filter or ()),
         priority=priority,
         count=count,
@@ -215,7 +215,7 @@ class ConsumeOptions:
     topic: str
     subscription: str
     type: str
-    start: Where
+    start: PositionLike
     key_filters: tuple[str, ...]
     priority: int
     count: int | None

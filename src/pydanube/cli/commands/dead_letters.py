@@ -23,7 +23,7 @@ from pydanube.cli.output import (
 )
 from pydanube.cli.parameters import Subscription, examples
 from pydanube.client.client import DEFAULT_URL
-from pydanube.client.dead_letters import LETTERS_TOGETHER_MAX
+from pydanube.client.dead_letters import CHUNK_LETTERS_MAX
 from pydanube.model.errors import NotFound
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ async def _handled(
         portion: list[DeadLetter] = []
         async for letter in choice.of(dead_letters):
             portion.append(letter)
-            if len(portion) == LETTERS_TOGETHER_MAX:
+            if len(portion) == CHUNK_LETTERS_MAX:
                 count += await handle(portion)
                 show(count)
                 portion = []

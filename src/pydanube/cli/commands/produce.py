@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pydanube.client.envelope import DeliveryOptions
+    from pydanube.client.batching import DeliveryOptions
     from pydanube.client.messages import MessageIds
     from pydanube.client.partitioned_producer import PartitionedProducer
     from pydanube.client.producer import Producer

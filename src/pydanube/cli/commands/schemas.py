@@ -15,7 +15,7 @@ from pydanube.client.client import DEFAULT_URL
 from pydanube.client.schema import Schema
 from pydanube.client.schemas import schema_of
 from pydanube.model.errors import IncompatibleSchema, InvalidRequest
-from pydanube.model.positions import time_of
+from pydanube.model.positions import to_datetime
 from pydanube.model.schemas import Compatibility, SchemaPolicy, SchemaType
 from pydanube.schemas.compatibility import find_violations
 from pydanube.schemas.differences import find_differences
@@ -230,7 +230,7 @@ def versions(
             (
                 (
                     each.version,
-                    time_of(each.created_at).isoformat(sep=" ", timespec="seconds"),
+                    to_datetime(each.created_at).isoformat(sep=" ", timespec="seconds"),
                     each.fingerprint[:FINGERPRINT_CHARACTERS],
                     each.message,
                     each.description,

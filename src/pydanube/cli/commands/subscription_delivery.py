@@ -12,7 +12,7 @@ from pydanube.cli.client_calls import run_with_client
 from pydanube.cli.output import OutputFormat, print_json, print_line
 from pydanube.cli.position_option import METAVAR, POSITION_HELP, parse_position
 from pydanube.client.client import DEFAULT_URL
-from pydanube.model.positions import time_of
+from pydanube.model.positions import to_datetime
 
 if TYPE_CHECKING:
     from pydanube.client.client import Client
@@ -84,7 +84,7 @@ def seek(
     for all consumers of the subscription, and they stay connected. The name of a
     partitioned topic means all of its partitions, unless it is about an offset.
     """
-    where = parse_position(to, time_of(time.time_ns() // 1000))
+    where = parse_position(to, to_datetime(time.time_ns() // 1000))
 
     async def call(client: Client) -> list[tuple[str, int]]:
         await client.seek_subscription(topic, subscription, where)

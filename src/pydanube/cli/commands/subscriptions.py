@@ -22,7 +22,7 @@ from pydanube.cli.parameters import Subscription, examples
 from pydanube.cli.position_option import parse_position
 from pydanube.cli.quantities import format_bytes, format_count
 from pydanube.client.client import DEFAULT_URL
-from pydanube.model.positions import time_of
+from pydanube.model.positions import to_datetime
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,7 +65,7 @@ def create(
     subscription by themselves, too.
     """
 
-    where = parse_position(start, time_of(time.time_ns() // 1000))
+    where = parse_position(start, to_datetime(time.time_ns() // 1000))
 
     async def call(client: Client) -> dict[str, SubscriptionDescription]:
         await client.create_subscription(topic, subscription, type=type, start=where)
@@ -313,4 +313,6 @@ def _shown(offsets: Range) -> str:
 
 
 def _when(publish_time: int) -> str:
-    return time_of(publish_time).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return (
+        to_datetime(publish_time).isoformat(timespec="seconds").replace("+00:00", "Z")
+    )

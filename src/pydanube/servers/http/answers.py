@@ -25,7 +25,7 @@ from pydanube.model.errors import (
     TopicNotFound,
 )
 from pydanube.model.names import TopicName
-from pydanube.model.positions import position_of
+from pydanube.model.positions import to_position
 from pydanube.servers.errors import http_status_of
 
 if TYPE_CHECKING:
@@ -170,12 +170,12 @@ def position(value: int | str) -> Position:
     """
     if isinstance(value, str) and value[:1].isdigit():
         try:
-            return position_of(datetime.fromisoformat(value))
+            return to_position(datetime.fromisoformat(value))
         except ValueError:
             raise InvalidRequest(
                 f"{value!r} is not a time such as 2025-03-01T09:30:00Z"
             ) from None
-    return position_of(value)
+    return to_position(value)
 
 
 def _refuse_unknown(value: object, kind: Any, path: str) -> None:

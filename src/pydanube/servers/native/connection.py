@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pydanube.aio.outbox import Outbox
+from pydanube.aio.write_buffer import WriteBuffer
 from pydanube.model.batch import Column
 from pydanube.model.errors import (
     BrokerError,
@@ -392,7 +392,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         self._protocol = StreamConnection(Side.BROKER, frame_bytes_max)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
-        self._outbox: Outbox
+        self._write_buffer: WriteBuffer
         self._producers: dict[int, ProducerChannel] = {}
         self._consumers: dict[int, ConsumerChannel] = {}
         self._batch_bytes_max = batch_bytes_max(frame_bytes_max)
@@ -430,7 +430,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         """See asyncio.BaseProtocol."""
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
         self._transport = transport  # type: ignore[assignment]
-        self._outbox = Outbox(self._transport, self._loop)
+        self._write_buffer = WriteBuffer(self._transport, self._loop)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._peer = str(transport.get_extra_info("peername", "in process"))
         connection = transport.get_extra_info("socket")
@@ -507,7 +507,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         if self._protocol.peer_revision < 1:
             frame = frame.without(REVISION_1_COLUMNS)
         for part in frame.split(BATCH_MESSAGES_MAX):
-            self._outbox.writelines(
+            self._write_buffer.writelines(
                 self._protocol.send_batch(Kind.DELIVERY, part, channel, attempt=attempt)
             )
 
@@ -546,7 +546,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         for channel in [*self._producers, *self._consumers, *self._stages]:
             self.close_channel(channel, Draining(reason))
         self._write(self._protocol.send(Kind.GOODBYE, pb.Goodbye(reason=reason)))
-        self._outbox.close()
+        self._write_buffer.close()
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._gone.wait()
@@ -681,7 +681,7 @@ class NativeConnection(asyncio.BufferedProtocol):
                 self._protocol.send(Kind.ERROR, self._server.error(TimedOut(reason)))
             )
         # A client that does not read would keep the connection open.
-        self._outbox.flush()
+        self._write_buffer.flush()
         self._transport.abort()
 
     # The data path.
@@ -704,7 +704,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             case Kind.PING:
                 self._answer(frame, Kind.PONG, pb.Pong())
             case Kind.GOODBYE:
-                self._outbox.close()
+                self._write_buffer.close()
             case _:
                 self._start(frame)
 
@@ -1176,7 +1176,7 @@ class NativeConnection(asyncio.BufferedProtocol):
                 if self._protocol.peer_revision < 1:
                     part = part.without(REVISION_1_COLUMNS)
                 for piece in part.split(BATCH_MESSAGES_MAX):
-                    self._outbox.writelines(
+                    self._write_buffer.writelines(
                         self._protocol.send_batch(
                             Kind.FETCHED, piece, 0, frame.correlation
                         )
@@ -1206,7 +1206,7 @@ class NativeConnection(asyncio.BufferedProtocol):
 
     def _write(self, data: bytes) -> None:
         if data and not self._gone.is_set():
-            self._outbox.write(data)
+            self._write_buffer.write(data)
 
     def _answer(self, frame: ReceivedFrame, kind: Kind, message: Message) -> None:
         self._write(self._protocol.answer(frame, kind, message))
@@ -1224,7 +1224,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         else:
             self._answer(request, Kind.ERROR, reason)
         self._protocol.close()
-        self._outbox.close()
+        self._write_buffer.close()
 
     def _stop_greeting_timer(self) -> None:
         if self._greeting_timer is not None:

@@ -14,7 +14,7 @@ from pydanube.cli.commands.consume import (
     value_in_json,
     whole_lines,
 )
-from pydanube.client.messages import MessageBatch, Part
+from pydanube.client.messages import MessageBatch, ReceivedBatch
 from pydanube.model.ids import Epoch, Offset
 from support.batches import A_TIME, frame_of
 
@@ -22,7 +22,7 @@ from support.batches import A_TIME, frame_of
 def message_of(payload, **options):
     frame = frame_of([payload], **options)
     frame.stamp(Offset(41), Epoch(1))
-    part = Part(frame, "/default/orders", attempt=1)
+    part = ReceivedBatch(frame, "/default/orders", attempt=1)
     return MessageBatch("/default/orders", [(part, 0, 1)])[0]
 
 
@@ -93,7 +93,7 @@ def test_values_are_printed_where_there_are_some_and_payloads_where_not():
     [line] = RENDERERS[Output.JSON, True](batch)
     assert "without a schema" in json.loads(line)["value_error"]
     message = message_of(b"payload")
-    message.place[0].decode = lambda payloads: [{"a": p.decode()} for p in payloads]
+    message.location[0].decode = lambda payloads: [{"a": p.decode()} for p in payloads]
     batch = MessageBatch.of(message.topic, [message])
     assert RENDERERS[Output.TEXT, True](batch) == [b'{"a":"payload"}\n']
     said = json.loads(RENDERERS[Output.JSON, True](batch)[0])
@@ -109,7 +109,7 @@ def _nested(depth):
 
 def test_a_value_that_nests_too_deep_for_json_does_not_end_the_output():
     message = message_of(b"payload")
-    message.place[0].decode = lambda _: [_nested(5000)]
+    message.location[0].decode = lambda _: [_nested(5000)]
     batch = MessageBatch.of(message.topic, [message])
     assert RENDERERS[Output.TEXT, True](batch) == [b"payload\n"]
     [line] = RENDERERS[Output.JSON, True](batch)

@@ -8,7 +8,7 @@ from pydanube.cli.commands import dead_letters as cli
 from pydanube.cli.commands.dead_letters import Choice
 from pydanube.cli.output import OutputFormat
 from pydanube.client.dead_letters import DeadLetter
-from pydanube.client.messages import MessageBatch, Part
+from pydanube.client.messages import MessageBatch, ReceivedBatch
 from pydanube.model.ids import Epoch, Offset
 from support.batches import frame_of
 
@@ -16,7 +16,9 @@ from support.batches import frame_of
 def letter(offset=3, reason="cannot parse", payload=b"no number", history=()):
     frame = frame_of([payload], attributes=[{"a": "b"}], keys=[b"k"])
     frame.stamp(Offset(offset), Epoch(1))
-    batch = MessageBatch("/default/dead", [(Part(frame, "/default/dead", 1), 0, 1)])
+    batch = MessageBatch(
+        "/default/dead", [(ReceivedBatch(frame, "/default/dead", 1), 0, 1)]
+    )
     return DeadLetter(
         message=batch[0],
         topic="/default/t",

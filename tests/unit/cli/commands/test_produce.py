@@ -14,7 +14,7 @@ from pydanube.cli.commands.produce import (
     values_of,
 )
 from pydanube.cli.output import OutputFormat
-from pydanube.client.messages import MessageIds, PartitionedIds, Run
+from pydanube.client.messages import MessageIds, PartitionedIds, PartitionSlice
 from pydanube.model.errors import InvalidPayload
 from pydanube.model.schemas import SchemaType
 
@@ -109,7 +109,7 @@ def spread():
     counted = Published("/default/a")
     names = ["/default/a-part-0", "/default/a-part-1"]
     for counts in ([1, 2], [0, 1]):
-        runs = [Run(n, range(count), ()) for n, count in enumerate(counts)]
+        runs = [PartitionSlice(n, range(count), ()) for n, count in enumerate(counts)]
         ids = PartitionedIds("/default/a", names, runs, sum(counts))
         counted.add([b"x"] * sum(counts), ids)
     counted.seconds = 0.5

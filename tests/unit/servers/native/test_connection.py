@@ -705,7 +705,7 @@ def test_a_client_refuses_a_batch_of_too_many_messages():
     def send(connection, channel):
         frame = empty_messages(BATCH_MESSAGES_MAX + 1, Codec.ZSTD)
         data = connection._protocol.send_batch(Kind.DELIVERY, frame, channel)
-        connection._outbox.writelines(data)
+        connection._write_buffer.writelines(data)
 
     async def test(broker):
         with pytest.raises(ProtocolViolation, match="65537 messages"):

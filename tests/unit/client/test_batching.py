@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import pydanube
-from pydanube.client.envelope import (
+from pydanube.client.batching import (
     DeliveryWindow,
     batches_of,
     cut,

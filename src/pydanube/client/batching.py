@@ -9,7 +9,7 @@ import pyarrow as pa
 from pydanube.model.batch import TIME_TYPE, Column, batch_of, conform, schema_of
 from pydanube.model.batch import columns_of as _columns_of
 from pydanube.model.errors import InvalidRequest, MessageTooLarge
-from pydanube.model.positions import microseconds_of
+from pydanube.model.positions import to_microseconds
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, TIME_MAX, TIME_MIN
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def delivery_window(
             raise InvalidRequest(f"deliver_after_s is not negative: {deliver_after_s}")
         due = now + _microseconds("deliver_after_s", deliver_after_s)
     elif deliver_at is not None:
-        due = microseconds_of(deliver_at)
+        due = to_microseconds(deliver_at)
     expires = None
     if ttl_s is not None:
         if not ttl_s > 0:

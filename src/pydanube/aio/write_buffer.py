@@ -14,7 +14,7 @@ GATHERED_BYTES_MAX = 256 * 1024
 """The buffer is flushed before the end of the turn when it has this size."""
 
 
-class Outbox:
+class WriteBuffer:
     """
     Combines the writes to a transport in one turn of the event loop.
 

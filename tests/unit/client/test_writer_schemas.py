@@ -6,8 +6,8 @@ import pytest
 
 import pydanube
 from pydanube import Schema
-from pydanube.client import written
-from pydanube.client.written import WrittenSchemas
+from pydanube.client import writer_schemas
+from pydanube.client.writer_schemas import WriterSchemas
 from pydanube.servers.native import connection as stream
 from pydanube.wire.frames import Kind
 from pydanube.wire.pb import stream_pb2 as pb
@@ -170,7 +170,7 @@ def consuming_as(client, subscription):
 
 
 def test_what_was_not_found_is_asked_for_again_later(monkeypatch):
-    monkeypatch.setattr(written, "FAILURE_KEPT_S", 0.0)
+    monkeypatch.setattr(writer_schemas, "FAILURE_CACHED_S", 0.0)
 
     async def test(client):
         answers = [pydanube.SchemaNotFound("not yet"), Schema.of(str)]
@@ -181,18 +181,18 @@ def test_what_was_not_found_is_asked_for_again_later(monkeypatch):
                 raise answer
             return answer
 
-        schemas = WrittenSchemas(ask, client._tasks)
-        assert not (await schemas.load((1, 1))).is_there
+        schemas = WriterSchemas(ask, client._tasks)
+        assert not (await schemas.load((1, 1))).is_found
         for _ in range(3):
             await client.topics()
-        assert (await schemas.load((1, 1))).is_there
+        assert (await schemas.load((1, 1))).is_found
         assert (await schemas.load((1, 1))).decoder(None)([b"x"]) == ["x"]
 
     with_client(test)
 
 
 def test_so_many_schemas_are_kept_and_not_more(monkeypatch):
-    monkeypatch.setattr(written, "WRITTEN_MAX", 2)
+    monkeypatch.setattr(writer_schemas, "CACHED_SCHEMAS_MAX", 2)
 
     async def test(client):
         asked = []
@@ -201,7 +201,7 @@ def test_so_many_schemas_are_kept_and_not_more(monkeypatch):
             asked.append(version)
             return Schema.of(str)
 
-        schemas = WrittenSchemas(ask, client._tasks)
+        schemas = WriterSchemas(ask, client._tasks)
         for version in (1, 2, 1, 3, 1, 2):
             await schemas.load((1, version))
         assert asked == [1, 2, 3, 2]

@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydanube.aio.outbox import GATHERED_BYTES_MAX, Outbox
+from pydanube.aio.write_buffer import GATHERED_BYTES_MAX, WriteBuffer
 
 
 class Wire:
@@ -28,75 +28,75 @@ class Wire:
         self.is_closed = True
 
 
-def with_outbox(work):
-    """What the wire was given while *work* used the outbox."""
+def with_write_buffer(work):
+    """What the wire was given while *work* used the buffer."""
     wire = Wire()
 
     async def run():
-        await work(Outbox(wire, asyncio.get_running_loop()), wire)
+        await work(WriteBuffer(wire, asyncio.get_running_loop()), wire)
 
     asyncio.run(run())
     return wire
 
 
 def test_the_first_leaves_at_once_and_the_rest_together():
-    async def work(outbox, wire):
-        outbox.write(b"a")
+    async def work(buffer, wire):
+        buffer.write(b"a")
         assert wire.calls == [b"a"]
-        outbox.write(b"b")
-        outbox.writelines([b"c", b"d"])
+        buffer.write(b"b")
+        buffer.writelines([b"c", b"d"])
         assert wire.calls == [b"a"]
         await asyncio.sleep(0)
         assert wire.calls == [b"a", b"bcd"]
-        outbox.writelines([b"e", b"f"])
+        buffer.writelines([b"e", b"f"])
         assert wire.calls[-1] == b"ef"
 
-    with_outbox(work)
+    with_write_buffer(work)
 
 
 def test_much_does_not_wait_for_the_end_of_the_turn():
-    async def work(outbox, wire):
-        outbox.write(b"a")
-        outbox.write(bytes(GATHERED_BYTES_MAX - 1))
+    async def work(buffer, wire):
+        buffer.write(b"a")
+        buffer.write(bytes(GATHERED_BYTES_MAX - 1))
         assert len(wire.calls) == 1
-        outbox.writelines([b"b"])
+        buffer.writelines([b"b"])
         assert len(wire.calls) == 2
 
-    with_outbox(work)
+    with_write_buffer(work)
 
 
 def test_closing_sends_what_has_gathered():
-    async def work(outbox, _):
-        outbox.write(b"a")
-        outbox.write(b"b")
-        outbox.close()
-        outbox.close()
+    async def work(buffer, _):
+        buffer.write(b"a")
+        buffer.write(b"b")
+        buffer.close()
+        buffer.close()
 
-    wire = with_outbox(work)
+    wire = with_write_buffer(work)
 
     assert wire.calls == [b"a", b"b"]
     assert wire.is_closed
 
 
 def test_nothing_is_written_to_a_closed_transport():
-    async def work(outbox, wire):
-        outbox.write(b"a")
-        outbox.write(b"b")
+    async def work(buffer, wire):
+        buffer.write(b"a")
+        buffer.write(b"b")
         wire.is_closed = True
         await asyncio.sleep(0)
 
-    assert with_outbox(work).calls == [b"a"]
+    assert with_write_buffer(work).calls == [b"a"]
 
 
 @given(st.lists(st.lists(st.binary(max_size=9), max_size=4), max_size=5))
 def test_bytes_leave_in_the_order_in_which_they_were_written(turns):
-    async def work(outbox, _):
+    async def work(buffer, _):
         for parts in turns:
             for number, part in enumerate(parts):
                 if number % 2:
-                    outbox.write(part)
+                    buffer.write(part)
                 else:
-                    outbox.writelines([part, b"/"])
+                    buffer.writelines([part, b"/"])
             await asyncio.sleep(0)
             await asyncio.sleep(0)
 
@@ -105,4 +105,4 @@ def test_bytes_leave_in_the_order_in_which_they_were_written(turns):
         for parts in turns
         for number, part in enumerate(parts)
     )
-    assert b"".join(with_outbox(work).calls) == expected
+    assert b"".join(with_write_buffer(work).calls) == expected

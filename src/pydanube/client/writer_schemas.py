@@ -1,0 +1,193 @@
+"""
+The writer schemas of received messages, fetched on demand and cached.
+
+A version of a subject never changes, so a client fetches each version once.  Messages
+are handed out when their schema is known, or known to be missing.  Building a decoder
+takes time: it happens when the first value is read, or, if the consumer has a reader
+schema, in a thread before that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pydanube.client.schema import Schema
+from pydanube.model.errors import BrokerError, Closed
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+
+    from pydanube.aio.tasks import TaskScope
+    from pydanube.client.messages import ReceivedBatch
+    from pydanube.schemas.language import Decoder
+
+# ruff: noqa: PLC0415  # Only clients that use schemas need the schema languages.
+
+CACHED_SCHEMAS_MAX = 1024
+"""How many versions a client caches."""
+FAILURE_CACHED_S = 5.0
+"""How long a client waits before it asks again for a schema that it could not get."""
+
+Key = tuple[int, int]
+"""Schema id and version."""
+
+
+class WriterSchema:
+    """The schema that some messages were written with, or why it is missing."""
+
+    def __init__(self, found: Schema[Any] | BrokerError) -> None:
+        self._found = found
+        self._decoders: dict[Any, Decoder] = {}
+        # Decoders are built when they are first used.
+        self._built: dict[Any, Decoder] = {}
+
+    @property
+    def is_found(self) -> bool:
+        """Whether the broker has the schema."""
+        return isinstance(self._found, Schema)
+
+    def decoder(self, cls: Any) -> Decoder:
+        """Return the decoder to values of *cls*, None for plain ones; one per class."""
+        decode = self._decoders.get(cls)
+        if decode is None:
+            decode = self._decoders[cls] = partial(self._decode, cls)
+        return decode
+
+    def build_decoder(self, cls: Any) -> Decoder:
+        """
+        Build the decoder now; it may take a while.
+
+        Raises:
+            SchemaNotFound: The broker does not have the schema.
+            InvalidSchema: This client does not understand the schema.
+        """
+        if isinstance(self._found, BrokerError):
+            raise self._found
+        decode = self._built.get(cls)
+        if decode is None:
+            from pydanube.schemas.class_schemas import is_protobuf
+            from pydanube.schemas.value_codecs import protobuf_decoder, value_decoder
+
+            if is_protobuf(cls):
+                # The generated class decodes by itself; nothing is to be compiled.
+                decode = protobuf_decoder(self._found.type, cls)
+            else:
+                decode = value_decoder(self._found.parse(), cls)
+            self._built[cls] = decode
+        return decode
+
+    def _decode(self, cls: Any, payloads: Sequence[bytes]) -> list[Any]:
+        return (self._built.get(cls) or self.build_decoder(cls))(payloads)
+
+
+async def _refuse(*_: int) -> Schema[Any]:
+    raise Closed("the client is closed")
+
+
+class WriterSchemas:
+    """A client's cache of writer schemas, which *fetch* gets from the broker."""
+
+    def __init__(
+        self,
+        fetch: Callable[[int, int], Awaitable[Schema[Any]]],
+        tasks: TaskScope,
+    ) -> None:
+        self._fetch = fetch
+        self._tasks = tasks
+        self._cached: OrderedDict[Key, WriterSchema] = OrderedDict()
+        self._loading: dict[Key, asyncio.Future[WriterSchema]] = {}
+
+    def close(self) -> None:
+        """Fetch no more schemas."""
+        self._fetch = _refuse
+
+    def run(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run *work* until it ends or the client does."""
+        self._tasks.run(work, name)
+
+    async def load(self, key: Key) -> WriterSchema:
+        """Return this version from the cache, or fetch it."""
+        if key in self._cached:
+            self._cached.move_to_end(key)
+            return self._cached[key]
+        loading = self._loading.get(key)
+        if loading is None:
+            loading = asyncio.get_running_loop().create_future()
+            self._loading[key] = loading
+            self.run(self._load(key, loading), f"schema {key}")
+        return await asyncio.shield(loading)
+
+    async def _load(self, key: Key, loading: asyncio.Future[WriterSchema]) -> None:
+        try:
+            try:
+                schema = WriterSchema(await self._fetch(*key))
+            except BrokerError as error:
+                schema = WriterSchema(error)
+                loop = asyncio.get_running_loop()
+                loop.call_later(FAILURE_CACHED_S, self._forget, key, schema)
+            self._cached[key] = schema
+            if len(self._cached) > CACHED_SCHEMAS_MAX:
+                self._cached.popitem(last=False)
+            loading.set_result(schema)
+        finally:
+            del self._loading[key]
+            loading.cancel()
+
+    def _forget(self, key: Key, schema: WriterSchema) -> None:
+        if self._cached.get(key) is schema:
+            del self._cached[key]
+
+
+class ValueDecoding:
+    """
+    Decodes the payloads of one consumer or reader.
+
+    Messages without a schema are decoded as *expected*, the reader schema, if there is
+    one.
+    """
+
+    def __init__(self, schemas: WriterSchemas, expected: Schema[Any] | None) -> None:
+        self._schemas = schemas
+        self._has_reader_schema = expected is not None
+        self._cls = None if expected is None else expected.cls
+        self._default = (
+            None if expected is None else WriterSchema(expected).decoder(self._cls)
+        )
+        self._decoders: dict[Key, Decoder] = {}
+
+    def attach_decoder(self, batch: ReceivedBatch) -> bool:
+        """Set the decoder of *batch*, and return False if its schema is not loaded."""
+        header = batch.frame.header
+        if not header.schema_id:
+            batch.decode = self._default
+            return True
+        decode = self._decoders.get((header.schema_id, header.schema_version))
+        if decode is None:
+            return False
+        batch.decode = decode
+        return True
+
+    async def load_decoder(self, batch: ReceivedBatch) -> None:
+        """Load the schema of *batch*, and set its decoder, which raises any failure."""
+        if self.attach_decoder(batch):
+            return
+        key = (batch.frame.header.schema_id, batch.frame.header.schema_version)
+        schema = await self._schemas.load(key)
+        batch.decode = schema.decoder(self._cls)
+        if not schema.is_found:
+            return
+        if self._has_reader_schema:
+            # Reading a value raises the same error.
+            with suppress(Exception):
+                await asyncio.to_thread(schema.build_decoder, self._cls)
+        if len(self._decoders) >= CACHED_SCHEMAS_MAX:
+            self._decoders.clear()
+        self._decoders[key] = batch.decode
+
+    def run(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run *work* until it ends or the client does."""
+        self._schemas.run(work, name)
