@@ -24,7 +24,7 @@ from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import MemoryFiles
 from pydanube.storage.objects import MemoryObjects
 from pydanube.storage.storage import open_storage
-from pydanube.wire.frames import batch_bytes_max
+from pydanube.wire.native.frames import batch_bytes_max
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -23,7 +23,7 @@ from pydanube.model.errors import CorruptBatch
 from pydanube.model.policy import FailurePolicy, NamespacePolicy
 from pydanube.wire.batches import decode as decode_batch
 from pydanube.wire.batches import restamp_producer
-from pydanube.wire.frames import (
+from pydanube.wire.native.frames import (
     KINDS,
     FrameReader,
     Kind,

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import pydanube
 from pydanube.client.client import parse_url
-from pydanube.wire.connection import PROTOCOL_VERSION, REVISION, StreamConnection
-from pydanube.wire.frames import HEADER_BYTES, Kind, Side, header
+from pydanube.wire.native.connection import PROTOCOL_VERSION, REVISION, StreamConnection
+from pydanube.wire.native.frames import HEADER_BYTES, Kind, Side, header
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:

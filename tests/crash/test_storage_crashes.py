@@ -21,7 +21,7 @@ from pydanube.model.policy import Durability, TopicPolicy
 from pydanube.storage.config import JournalConfig, StorageConfig
 from pydanube.storage.objects import MemoryObjects
 from pydanube.storage.storage import open_storage
-from pydanube.wire.journal_format import CursorState
+from pydanube.wire.files.journal_format import CursorState
 from support.batches import frame_of, offsets_of, payloads_of
 from support.manifests import MemoryManifest
 from support.recording_files import RecordingFiles

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from pydanube.wire.frames import KINDS
+from pydanube.wire.native.frames import KINDS
 
 PAGE = Path(__file__).parents[2] / "docs" / "format" / "stream.md"
 

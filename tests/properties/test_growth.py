@@ -11,7 +11,7 @@ from pydanube.model.names import TopicName
 from pydanube.model.policy import PoisonPolicy
 from pydanube.servers.config import ListenConfig
 from pydanube.testing import memory_broker
-from pydanube.wire.frames import batch_bytes_max
+from pydanube.wire.native.frames import batch_bytes_max
 from support.running import received
 
 FRAME_BYTES_MAX = 64 * 1024

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pydanube.model.errors import ProtocolViolation
-from pydanube.wire.grpc import GrpcConnection
-from pydanube.wire.hpack import HeaderDecoder, encode_headers
-from pydanube.wire.http2 import (
+from pydanube.wire.grpc.connection import GrpcConnection
+from pydanube.wire.grpc.hpack import HeaderDecoder, encode_headers
+from pydanube.wire.grpc.http2 import (
     FRAME_BYTES_MAX,
     PREFACE,
     DataReceived,

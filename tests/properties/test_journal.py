@@ -9,7 +9,7 @@ from pydanube.model.errors import CorruptJournal
 from pydanube.model.ranges import RangeSet
 from pydanube.storage.recovery import file_name, recover
 from pydanube.storage.state import JournalState
-from pydanube.wire.journal_format import (
+from pydanube.wire.files.journal_format import (
     Batch,
     CursorSaved,
     CursorState,

@@ -27,8 +27,8 @@ from pydanube.servers.native.connection import (
     listen,
 )
 from pydanube.storage.topic_log import TopicLog
-from pydanube.wire.connection import StreamConnection
-from pydanube.wire.frames import RECEIVE_BUFFER_BYTES, Kind, header
+from pydanube.wire.native.connection import StreamConnection
+from pydanube.wire.native.frames import RECEIVE_BUFFER_BYTES, Kind, header
 from support.running import TOPIC, published, with_broker
 
 TURNS_MAX = 1000

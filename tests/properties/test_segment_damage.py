@@ -10,8 +10,8 @@ from crc32c import crc32c
 from pydanube.model.errors import CorruptSegment
 from pydanube.storage.manifest import SegmentEntry
 from pydanube.storage.segments import SegmentReader, encode_segment
-from pydanube.wire.segment_checksums import part_checksums_of
-from pydanube.wire.segment_format import SegmentIdentity
+from pydanube.wire.files.segment_checksums import part_checksums_of
+from pydanube.wire.files.segment_format import SegmentIdentity
 from support.batches import A_TIME, frame_of
 
 IDENTITY = SegmentIdentity(topic="/default/a", topic_id=7, epoch=3)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from pydanube.servers.native.in_process import PipeEnd
 from pydanube.servers.native.requests import REQUESTS
-from pydanube.wire.connection import REVISION, StreamConnection
-from pydanube.wire.frames import KINDS, Kind, Side
+from pydanube.wire.native.connection import REVISION, StreamConnection
+from pydanube.wire.native.frames import KINDS, Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
 from support.running import with_broker
 from support.streams import hello

@@ -13,16 +13,16 @@ from zlib import crc32
 from pydanube.model.batch import Column
 from pydanube.model.policy import FailurePolicy
 from pydanube.wire.batches import decode
-from pydanube.wire.connection import DELIVERY_PREFIX_BYTES
-from pydanube.wire.frames import KINDS, FrameReader, Kind
-from pydanube.wire.messages import failure_policy_from_wire
+from pydanube.wire.native.connection import DELIVERY_PREFIX_BYTES
+from pydanube.wire.native.frames import KINDS, FrameReader, Kind
+from pydanube.wire.native.messages import failure_policy_from_wire
 from simulation.deliveries import Delivered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pydanube.wire.batches import BatchFrame
-    from pydanube.wire.frames import RawFrame
+    from pydanube.wire.native.frames import RawFrame
     from simulation.deliveries import SubscriptionWatch, Watch
     from simulation.network import Link
 

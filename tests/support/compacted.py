@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from pydanube.storage.replacement import Replacement
-from pydanube.wire.segment_format import (
+from pydanube.wire.files.segment_format import (
     SCHEMA,
     Run,
     SegmentIdentity,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from pydanube.wire.hpack import HeaderDecoder, encode_headers
-from pydanube.wire.http2 import PREFACE, ErrorCode, FrameType, Http2Connection
+from pydanube.wire.grpc.hpack import HeaderDecoder, encode_headers
+from pydanube.wire.grpc.http2 import PREFACE, ErrorCode, FrameType, Http2Connection
 
 END_STREAM, END_HEADERS, ACK, PADDED = 0x1, 0x4, 0x1, 0x8
 REQUEST = (

@@ -12,7 +12,7 @@ from pydanube.model.names import TopicName
 from pydanube.storage.segments import encode_segment
 from pydanube.tables.maintenance.object_files import ObjectRoot, checksum_of
 from pydanube.tables.maintenance.tasks import Rewrite
-from pydanube.wire.segment_format import (
+from pydanube.wire.files.segment_format import (
     FIRST_SCHEMA,
     Run,
     SegmentIdentity,

@@ -2,8 +2,12 @@
 
 from pydanube.model.batch import Column, batch_of
 from pydanube.wire.batches import BatchFrame, BatchHeader, encode
-from pydanube.wire.connection import PROTOCOL_VERSION, ReceivedFrame, StreamConnection
-from pydanube.wire.frames import FRAME_BYTES_MAX, Kind, Side
+from pydanube.wire.native.connection import (
+    PROTOCOL_VERSION,
+    ReceivedFrame,
+    StreamConnection,
+)
+from pydanube.wire.native.frames import FRAME_BYTES_MAX, Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
 
 

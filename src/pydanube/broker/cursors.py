@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pydanube.model.errors import SubscriptionNotFound
-from pydanube.wire.journal_format import CursorState
+from pydanube.wire.files.journal_format import CursorState
 
 if TYPE_CHECKING:
     import asyncio

@@ -30,7 +30,7 @@ from pydanube.wire.batches import (
     encode,
     encode_payloads,
 )
-from pydanube.wire.frames import FRAME_BYTES_MAX, batch_bytes_max
+from pydanube.wire.native.frames import FRAME_BYTES_MAX, batch_bytes_max
 
 if TYPE_CHECKING:
     import asyncio

@@ -26,7 +26,7 @@ from pydanube.model.errors import (
     StagedPartNotFound,
     StagingClosed,
 )
-from pydanube.wire.staging_format import FileHeader, PartEnd
+from pydanube.wire.files.staging_format import FileHeader, PartEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pydanube.client.offsets import merge_ranges
-from pydanube.wire.messages import divided_to_wire
+from pydanube.wire.native.messages import divided_to_wire
 
 if TYPE_CHECKING:
     from pydanube.wire.pb import stream_pb2 as pb

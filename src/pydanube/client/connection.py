@@ -16,15 +16,15 @@ from pydanube.model.errors import (
     TimedOut,
 )
 from pydanube.wire.batches import BODY_BYTES_MAX
-from pydanube.wire.connection import (
+from pydanube.wire.native.connection import (
     CHANNEL_MAX,
     PROTOCOL_VERSION,
     REVISION,
     ReceivedFrame,
     StreamConnection,
 )
-from pydanube.wire.frames import KINDS, Kind, Side
-from pydanube.wire.messages import error_from_wire
+from pydanube.wire.native.frames import KINDS, Kind, Side
+from pydanube.wire.native.messages import error_from_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:

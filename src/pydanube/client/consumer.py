@@ -43,9 +43,9 @@ from pydanube.model.errors import (
 from pydanube.model.policy import Start, SubscriptionType
 from pydanube.model.positions import to_position
 from pydanube.wire.batches import BODY_BYTES_MAX
-from pydanube.wire.connection import CREDIT_REVISION
-from pydanube.wire.frames import Kind
-from pydanube.wire.messages import (
+from pydanube.wire.native.connection import CREDIT_REVISION
+from pydanube.wire.native.frames import Kind
+from pydanube.wire.native.messages import (
     divided_to_wire,
     position_to_wire,
     start_to_wire,
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from pydanube.model.positions import PositionLike
     from pydanube.model.ranges import Range
     from pydanube.wire.batches import BatchFrame
-    from pydanube.wire.connection import ReceivedFrame
+    from pydanube.wire.native.connection import ReceivedFrame
 
 ACK_LINGER_S = 0.005
 ACK_MESSAGES_MAX = 4096

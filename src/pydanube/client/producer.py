@@ -59,10 +59,10 @@ from pydanube.wire.batches import (
     encode_payloads,
     restamp_producer,
 )
-from pydanube.wire.frames import Kind
-from pydanube.wire.messages import access_to_wire, policy_to_wire
+from pydanube.wire.native.frames import Kind
+from pydanube.wire.native.messages import access_to_wire, policy_to_wire
+from pydanube.wire.native.schema_messages import reference_to_wire
 from pydanube.wire.pb import stream_pb2 as pb
-from pydanube.wire.schema_messages import reference_to_wire
 from pydanube.wire.small_batch import SMALL_MESSAGES_MAX
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from pydanube.client.client import Client
     from pydanube.client.connection import BrokerConnection
     from pydanube.model.schemas import ProducerSchema
-    from pydanube.wire.connection import ReceivedFrame
+    from pydanube.wire.native.connection import ReceivedFrame
 
 OPEN_BATCH_MESSAGES_MAX = 8192
 BATCH_BYTES = 512 * 1024

@@ -11,14 +11,14 @@ from pydanube.model.positions import parse_choice
 from pydanube.model.schemas import Compatibility, SchemaPolicy, TopicSchema
 from pydanube.schemas.compatibility import Direction, Violation
 from pydanube.schemas.language import Incompatibility
-from pydanube.wire.frames import Kind
-from pydanube.wire.pb import stream_pb2 as pb
-from pydanube.wire.schema_messages import (
+from pydanube.wire.native.frames import Kind
+from pydanube.wire.native.schema_messages import (
     schema_version_from_wire,
     subject_from_wire,
     topic_schema_from_wire,
     topic_schema_to_wire,
 )
+from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

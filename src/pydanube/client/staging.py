@@ -41,13 +41,13 @@ from pydanube.model.staging import (
     StagingDescription,
 )
 from pydanube.wire.batches import INT64_MAX, BatchHeader, encode
-from pydanube.wire.frames import Kind
-from pydanube.wire.pb import stream_pb2 as pb
-from pydanube.wire.schema_messages import reference_to_wire
-from pydanube.wire.staging_messages import (
+from pydanube.wire.native.frames import Kind
+from pydanube.wire.native.schema_messages import reference_to_wire
+from pydanube.wire.native.staging_messages import (
     part_key_to_wire,
     staging_from_wire,
 )
+from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from pydanube.client.connection import BrokerConnection
     from pydanube.model.schemas import SchemaReference
     from pydanube.wire.batches import BatchFrame, Codec
-    from pydanube.wire.connection import ReceivedFrame
+    from pydanube.wire.native.connection import ReceivedFrame
 
 INFLIGHT_BYTES_MAX = 16 * 1024 * 1024
 """Of a part, so much may be on its way to the broker."""

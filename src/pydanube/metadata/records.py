@@ -125,7 +125,7 @@ class SegmentRecord(msgspec.Struct, frozen=True, kw_only=True):
     checksum: int | None = None
     """CRC-32C of the object."""
     part_checksums: bytes | None = None
-    """CRC-32C of its footer and of each column chunk; ``wire.segment_checksums``."""
+    """CRC-32C of its footer and of each column chunk; see ``segment_checksums``."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.base < self.end or not 0 <= self.count <= self.end - self.base:

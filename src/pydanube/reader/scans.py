@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from pydanube.wire.segment_checksums import NOTHING_KNOWN, SegmentFacts
+from pydanube.wire.files.segment_checksums import NOTHING_KNOWN, SegmentFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyarrow import fs
 
 from pydanube.model.errors import CorruptSegment
-from pydanube.wire.segment_checksums import UNREADABLE, SegmentFacts, SegmentIndex
+from pydanube.wire.files.segment_checksums import UNREADABLE, SegmentFacts, SegmentIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

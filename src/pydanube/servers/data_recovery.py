@@ -66,8 +66,8 @@ from pydanube.storage.recovery import (
 from pydanube.storage.sealing import make_segment
 from pydanube.storage.segments import publish_times_of_metadata
 from pydanube.storage.state import JournalState, TopicState
-from pydanube.wire.segment_checksums import UNREADABLE
-from pydanube.wire.segment_format import (
+from pydanube.wire.files.segment_checksums import UNREADABLE
+from pydanube.wire.files.segment_format import (
     PARTS,
     ObjectName,
     SegmentIdentity,

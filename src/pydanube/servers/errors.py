@@ -32,7 +32,7 @@ from pydanube.model.errors import (
     Unauthenticated,
     Unavailable,
 )
-from pydanube.wire.grpc import StatusCode
+from pydanube.wire.grpc.connection import StatusCode
 
 T = TypeVar("T")
 

@@ -42,7 +42,7 @@ from pydanube.model.errors import (
 )
 from pydanube.storage.objects import wall_clock_us
 from pydanube.storage.recovery import SUFFIX, JournalPosition, end_of
-from pydanube.wire.segment_format import PARTS
+from pydanube.wire.files.segment_format import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

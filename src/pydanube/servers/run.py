@@ -49,7 +49,7 @@ from pydanube.storage.journal import open_journal
 from pydanube.storage.objects import DirectoryObjects
 from pydanube.storage.reserve import Reserve, ReserveFile
 from pydanube.storage.storage import open_storage
-from pydanube.wire.frames import batch_bytes_max
+from pydanube.wire.native.frames import batch_bytes_max
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence

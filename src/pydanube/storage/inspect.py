@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from pydanube.model.errors import CorruptJournal, CorruptSegment
 from pydanube.storage.files import DirectoryFiles
-from pydanube.wire.journal_format import (
+from pydanube.wire.files.journal_format import (
     FILE_HEADER_BYTES,
     Batch,
     CursorSaved,
@@ -29,7 +29,7 @@ from pydanube.wire.journal_format import (
     find_entries,
     is_reserved,
 )
-from pydanube.wire.segment_checksums import UNREADABLE, file_checksum
+from pydanube.wire.files.segment_checksums import UNREADABLE, file_checksum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -54,7 +54,7 @@ from pydanube.storage.recovery import (
     recover,
 )
 from pydanube.storage.reserve import Reserve
-from pydanube.wire.journal_format import (
+from pydanube.wire.files.journal_format import (
     Batch,
     CursorSaved,
     Entry,

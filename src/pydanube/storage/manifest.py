@@ -33,7 +33,7 @@ class SegmentEntry:
     checksum: int | None = None
     """CRC-32C of the object; None where none was taken."""
     part_checksums: bytes | None = None
-    """Of its footer and column chunks, see ``wire.segment_checksums``; None: no."""
+    """CRC-32C of its footer and of each column chunk; see ``segment_checksums``."""
 
     def __post_init__(self) -> None:
         assert self.base < self.end

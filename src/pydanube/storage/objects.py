@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pydanube.model.errors import NotFound, ObjectsUnavailable
 from pydanube.storage.files import sync_directory
-from pydanube.wire.segment_format import PARTS, part_name
+from pydanube.wire.files.segment_format import PARTS, part_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

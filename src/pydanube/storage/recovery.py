@@ -18,7 +18,7 @@ may be there, in any order, whole or torn.  What the journal does about it:
 
 Everything else is damage, and is reported with file, position and what was
 expected.  Damage near the end is told from a crash by the positions that entries
-carry (see ``wire/journal_format.py``): a whole entry behind the bad place that
+carry (see ``wire/files/journal_format.py``): a whole entry behind the bad place that
 says "this was on disk when I was written".
 
 The snapshot at the head of each file must agree with the fold of the files before
@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 from pydanube.model.errors import CorruptJournal, NewerJournal
 from pydanube.model.ids import Offset, TopicId
 from pydanube.storage.state import JournalState
-from pydanube.wire.journal_format import (
+from pydanube.wire.files.journal_format import (
     ENTRY_HEADER_BYTES,
     FILE_HEADER_BYTES,
     Batch,

@@ -19,12 +19,12 @@ import pyarrow.parquet as pq
 from pydanube.model.errors import CorruptSegment, InvalidRequest, SegmentsChanged
 from pydanube.storage.manifest import SegmentEntry
 from pydanube.storage.segments import SegmentReader, publish_times_of_metadata
-from pydanube.wire.segment_checksums import (
+from pydanube.wire.files.segment_checksums import (
     UNREADABLE,
     file_checksum,
     part_checksums_of,
 )
-from pydanube.wire.segment_format import (
+from pydanube.wire.files.segment_format import (
     SCHEMA,
     SegmentFooter,
     object_prefix,
@@ -60,7 +60,7 @@ class VerifiedReplacement:
     times: tuple[int, int] | None
     """The earliest and the latest publish time."""
     part_checksums: bytes
-    """See ``wire.segment_checksums``."""
+    """See ``wire.files.segment_checksums``."""
 
 
 def verify_replacement(

@@ -35,9 +35,9 @@ from pydanube.storage.journal import complete_future
 from pydanube.storage.manifest import SegmentEntry
 from pydanube.storage.retention import plan_drops
 from pydanube.storage.segments import encode_segment, publish_times_of
-from pydanube.wire.journal_format import TopicSealed
-from pydanube.wire.segment_checksums import part_checksums_of
-from pydanube.wire.segment_format import (
+from pydanube.wire.files.journal_format import TopicSealed
+from pydanube.wire.files.segment_checksums import part_checksums_of
+from pydanube.wire.files.segment_format import (
     SegmentIdentity,
     object_name,
     object_prefix,

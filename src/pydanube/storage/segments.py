@@ -31,14 +31,14 @@ from pydanube.wire.batches import (
     encode_with_offsets,
     first_at_or_after,
 )
-from pydanube.wire.segment_checksums import (
+from pydanube.wire.files.segment_checksums import (
     UNREADABLE,
     SegmentDamaged,
     SegmentFacts,
     SegmentIndex,
     is_refused_by_system,
 )
-from pydanube.wire.segment_format import (
+from pydanube.wire.files.segment_format import (
     FIRST_SCHEMA,
     SCHEMA,
     oldest_tombstone_of,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pydanube.storage.manifest import SegmentEntry
-    from pydanube.wire.segment_format import SegmentIdentity
+    from pydanube.wire.files.segment_format import SegmentIdentity
 
 FRAME_OFFSETS_MAX = 65_536
 """So far a frame reaches where offsets are missing; who reads it plans by offsets."""

@@ -30,7 +30,7 @@ from pydanube.model.errors import (
     Unavailable,
 )
 from pydanube.storage.journal import complete_future
-from pydanube.wire.staging_format import (
+from pydanube.wire.files.staging_format import (
     Batch,
     FileHeader,
     PartContent,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pydanube.model.errors import CorruptJournal
 from pydanube.model.ids import Epoch, Offset, ProducerId, Sequence, TopicId
-from pydanube.wire.journal_format import (
+from pydanube.wire.files.journal_format import (
     RUNS_MAX,
     Batch,
     CursorSaved,

@@ -31,7 +31,7 @@ from pydanube.storage.sealing import Sealer, pressure_bytes
 from pydanube.storage.segment_cache import SegmentCache
 from pydanube.storage.segments import topic_id_of
 from pydanube.storage.topic_log import TailMemory, TopicLog
-from pydanube.wire.journal_format import (
+from pydanube.wire.files.journal_format import (
     CursorSaved,
     CursorState,
     MetadataRevision,
@@ -41,7 +41,7 @@ from pydanube.wire.journal_format import (
     TopicDeleted,
     TopicOpened,
 )
-from pydanube.wire.segment_format import object_prefix, parse_object_name
+from pydanube.wire.files.segment_format import object_prefix, parse_object_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from pydanube.storage.reserve import Reserve
     from pydanube.storage.state import TopicState
     from pydanube.wire.batches import BatchFrame
-    from pydanube.wire.journal_format import Entry
+    from pydanube.wire.files.journal_format import Entry
 
 PROBLEMS_MAX = 10
 """The most topics named among the problems of storage."""

@@ -13,7 +13,7 @@ from pydanube.model.errors import CorruptSegment, OffsetDropped, Overloaded
 from pydanube.model.ids import Epoch, Offset, TopicId
 from pydanube.model.policy import Durability
 from pydanube.storage.tail import Tail
-from pydanube.wire.journal_format import Batch
+from pydanube.wire.files.journal_format import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

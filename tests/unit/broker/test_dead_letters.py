@@ -19,7 +19,7 @@ from pydanube.model.policy import (
     Start,
     TopicPolicy,
 )
-from pydanube.wire.frames import GROWTH_BYTES_MAX
+from pydanube.wire.native.frames import GROWTH_BYTES_MAX
 from support.batches import A_TIME
 from support.brokers import (
     A_NOW_US,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pydanube.client.acks import Acks
 from pydanube.client.offsets import merge_ranges
-from pydanube.wire.messages import RANGES_MAX, ranges_from_wire
+from pydanube.wire.native.messages import RANGES_MAX, ranges_from_wire
 
 
 def pairs(taken):

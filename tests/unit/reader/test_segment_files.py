@@ -12,7 +12,7 @@ from pydanube.reader.scans import Scan, Slice
 from pydanube.reader.segment_files import facts_of
 from pydanube.tables.maintenance.tasks import rewrite
 from pydanube.tables.maintenance.verification import Verify, verify
-from pydanube.wire.segment_checksums import part_checksums_of
+from pydanube.wire.files.segment_checksums import part_checksums_of
 from support.segment_files import TOPIC, TOPIC_ID, Row, rewriting, write_topic
 
 ROWS = [[Row(b"k%d" % (at % 3), b"%d" % at) for at in range(10)]]

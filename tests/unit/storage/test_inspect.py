@@ -8,7 +8,7 @@ from pydanube.model.errors import CorruptJournal, CorruptSegment
 from pydanube.storage.files import DirectoryFiles
 from pydanube.storage.inspect import describe_segment, inspect_journal
 from pydanube.storage.objects import DirectoryObjects
-from pydanube.wire.journal_format import CursorState
+from pydanube.wire.files.journal_format import CursorState
 from support.storages import World, open_topic, publish
 
 

@@ -10,7 +10,7 @@ from pydanube.storage.files import DirectoryFiles, MemoryFiles
 from pydanube.storage.journal import open_journal
 from pydanube.storage.recovery import file_name
 from pydanube.storage.reserve import Reserve
-from pydanube.wire.journal_format import (
+from pydanube.wire.files.journal_format import (
     Batch,
     CursorSaved,
     CursorState,

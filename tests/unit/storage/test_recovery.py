@@ -3,7 +3,7 @@ import pytest
 from pydanube.model.errors import CorruptJournal, NewerJournal
 from pydanube.storage.recovery import file_name, recover
 from pydanube.storage.state import JournalState
-from pydanube.wire.journal_format import (
+from pydanube.wire.files.journal_format import (
     Batch,
     FileHeader,
     SnapshotEnd,

@@ -16,7 +16,7 @@ from pydanube.model.errors import (
 from pydanube.model.policy import Retention, TopicPolicy
 from pydanube.model.ranges import RangeSet
 from pydanube.storage.replacement import REPLACED_MAX
-from pydanube.wire.segment_checksums import file_checksum
+from pydanube.wire.files.segment_checksums import file_checksum
 from support.batches import payloads_of
 from support.compacted import compact, offer
 from support.storages import A_NOW_US, World, open_topic, publish, read_all, until

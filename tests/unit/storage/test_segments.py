@@ -15,7 +15,7 @@ from pydanube.storage.segments import (
     topic_id_of,
 )
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, Codec
-from pydanube.wire.segment_format import SCHEMA, SegmentIdentity
+from pydanube.wire.files.segment_format import SCHEMA, SegmentIdentity
 from support.arrow_memory import arrow_memory
 from support.batches import A_TIME, empty_messages, frame_of, offsets_of, payloads_of
 

@@ -14,7 +14,7 @@ from pydanube.storage.staging import (
     number_of,
     open_staged_files,
 )
-from pydanube.wire.staging_format import FileHeader, PartEnd
+from pydanube.wire.files.staging_format import FileHeader, PartEnd
 from support.batches import frame_of, payloads_of
 from support.recording_files import RecordingFiles
 from support.storages import until

@@ -2,7 +2,7 @@ import pytest
 
 from pydanube.model.errors import CorruptJournal
 from pydanube.storage.state import JournalState
-from pydanube.wire.journal_format import (
+from pydanube.wire.files.journal_format import (
     RUNS_MAX,
     Batch,
     CursorSaved,

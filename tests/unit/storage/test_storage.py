@@ -14,7 +14,7 @@ from pydanube.model.errors import (
 from pydanube.model.ranges import RangeSet
 from pydanube.storage.config import MIB, JournalConfig
 from pydanube.storage.reserve import Reserve
-from pydanube.wire.journal_format import CursorState
+from pydanube.wire.files.journal_format import CursorState
 from support.batches import frame_of, payloads_of
 from support.small_disk import SmallDisk
 from support.storages import World, open_topic, publish, read_all, until

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from pydanube.servers.grpc.services import StatusError
-from pydanube.wire.grpc import StatusCode
+from pydanube.wire.grpc.connection import StatusCode
 from pydanube.wire.pb import danube_admin_pb2 as pb
 
 if TYPE_CHECKING:

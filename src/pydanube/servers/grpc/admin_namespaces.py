@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from pydanube.model.errors import AlreadyExists, NamespaceInUse
 from pydanube.model.names import parse_namespace
 from pydanube.servers.grpc.services import StatusError
-from pydanube.wire.danube_admin_api import (
+from pydanube.wire.grpc.connection import StatusCode
+from pydanube.wire.grpc.danube_admin_api import (
     bare_name,
     parse_policy_document,
     policy_document,
 )
-from pydanube.wire.grpc import StatusCode
 from pydanube.wire.pb import danube_admin_pb2 as pb
 
 if TYPE_CHECKING:

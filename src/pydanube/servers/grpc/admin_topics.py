@@ -20,7 +20,8 @@ from pydanube.model.errors import (
 from pydanube.model.names import TopicName, parse_namespace, parse_subscription
 from pydanube.model.schemas import TopicSchema
 from pydanube.servers.grpc.services import StatusError
-from pydanube.wire.danube_admin_api import (
+from pydanube.wire.grpc.connection import StatusCode
+from pydanube.wire.grpc.danube_admin_api import (
     delivery,
     dispatch_limits_from_wire,
     dispatch_limits_to_wire,
@@ -29,7 +30,6 @@ from pydanube.wire.danube_admin_api import (
     subscription_type_number,
     topic_policy,
 )
-from pydanube.wire.grpc import StatusCode
 from pydanube.wire.pb import danube_admin_pb2 as pb
 
 if TYPE_CHECKING:

@@ -1,5 +1,5 @@
 """
-The shell around ``wire.grpc``: a connection on an event loop, and its calls.
+The shell around ``wire.grpc.connection``: a connection on an event loop, and its calls.
 
 A call is a task, unless its method can be answered without one (``CallNowait``).
 
@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydanube.servers.connections import ConnectionCounts
-from pydanube.wire.grpc import (
+from pydanube.wire.grpc.connection import (
     CallCancelled,
     CallStarted,
     GrpcConnection,
@@ -29,7 +29,7 @@ from pydanube.wire.grpc import (
     StatusCode,
     WriteCompleted,
 )
-from pydanube.wire.http2 import ErrorCode, Http2Error
+from pydanube.wire.grpc.http2 import ErrorCode, Http2Error
 from pydanube.wire.turn_budget import TurnBudget
 
 if TYPE_CHECKING:

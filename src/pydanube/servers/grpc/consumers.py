@@ -40,8 +40,8 @@ from pydanube.servers.grpc.id_registry import IdRegistry
 from pydanube.servers.grpc.services import StatusError
 from pydanube.servers.grpc.window import AdaptiveWindow
 from pydanube.storage.journal import complete_future
-from pydanube.wire.danube_api import messages_to_wire, type_from_wire
-from pydanube.wire.grpc import StatusCode
+from pydanube.wire.grpc.connection import StatusCode
+from pydanube.wire.grpc.danube_api import messages_to_wire, type_from_wire
 from pydanube.wire.pb import danube_api_pb2 as pb
 
 if TYPE_CHECKING:

@@ -21,14 +21,14 @@ from pydanube.model.policy import TopicPolicy
 from pydanube.servers.errors import grpc_status_of_publish
 from pydanube.servers.grpc.id_registry import IdRegistry
 from pydanube.servers.grpc.services import StatusError
-from pydanube.wire.danube_api import (
+from pydanube.wire.grpc.connection import StatusCode
+from pydanube.wire.grpc.danube_api import (
     access_from_wire,
     dispatch_from_wire,
     key_from_wire,
     publish_time_from_wire,
 )
-from pydanube.wire.danube_schema_api import reference_from_wire
-from pydanube.wire.grpc import StatusCode
+from pydanube.wire.grpc.danube_schema_api import reference_from_wire
 from pydanube.wire.pb import danube_api_pb2 as pb
 
 if TYPE_CHECKING:

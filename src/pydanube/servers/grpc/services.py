@@ -30,7 +30,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.servers.errors import grpc_status_of
-from pydanube.wire.grpc import StatusCode
+from pydanube.wire.grpc.connection import StatusCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from pydanube.servers.grpc.services import Service, StatusError
-from pydanube.wire.grpc import StatusCode
+from pydanube.wire.grpc.connection import StatusCode
 from pydanube.wire.pb import POOL, health_pb2, reflection_v1_pb2, reflection_v1alpha_pb2
 
 if TYPE_CHECKING:

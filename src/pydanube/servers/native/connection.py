@@ -37,15 +37,15 @@ from pydanube.servers.native.requests import REQUESTS, Answer, start_of
 from pydanube.servers.native.staging import Stages, too_long
 from pydanube.servers.receive_memory import ReceiveMemory
 from pydanube.wire.batches import BATCH_MESSAGES_MAX
-from pydanube.wire.connection import (
+from pydanube.wire.native.connection import (
     CREDIT_REVISION,
     PROTOCOL_VERSION,
     REVISION,
     ReceivedFrame,
     StreamConnection,
 )
-from pydanube.wire.frames import Kind, Side, batch_bytes_max
-from pydanube.wire.messages import (
+from pydanube.wire.native.frames import Kind, Side, batch_bytes_max
+from pydanube.wire.native.messages import (
     RANGES_MAX,
     access_from_wire,
     error_to_wire,
@@ -55,8 +55,8 @@ from pydanube.wire.messages import (
     seconds_from_wire,
     type_from_wire,
 )
+from pydanube.wire.native.schema_messages import reference_from_wire
 from pydanube.wire.pb import stream_pb2 as pb
-from pydanube.wire.schema_messages import reference_from_wire
 from pydanube.wire.turn_budget import BYTES_PER_UNIT, TurnBudget
 
 if TYPE_CHECKING:

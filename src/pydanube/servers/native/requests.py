@@ -22,8 +22,8 @@ from pydanube.model.names import (
 from pydanube.servers.native.schemas import SCHEMA_REQUESTS
 from pydanube.servers.native.staging import STAGING_REQUESTS
 from pydanube.storage.replacement import Replacement
-from pydanube.wire.frames import Kind
-from pydanube.wire.messages import (
+from pydanube.wire.native.frames import Kind
+from pydanube.wire.native.messages import (
     RANGES_MAX,
     dispatch_limits_from_wire,
     failure_policy_from_wire,

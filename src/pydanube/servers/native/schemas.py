@@ -12,14 +12,14 @@ from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName, parse_subject
 from pydanube.model.schemas import Compatibility, SchemaType
 from pydanube.schemas.registry import NewSchema
-from pydanube.wire.frames import Kind
-from pydanube.wire.pb import stream_pb2 as pb
-from pydanube.wire.schema_messages import (
+from pydanube.wire.native.frames import Kind
+from pydanube.wire.native.schema_messages import (
     schema_version_to_wire,
     subject_to_wire,
     topic_schema_from_wire,
     topic_schema_to_wire,
 )
+from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydanube.model.errors import MessageTooLarge
 from pydanube.model.names import TopicName, parse_client_name
-from pydanube.wire.frames import Kind
-from pydanube.wire.pb import stream_pb2 as pb
-from pydanube.wire.schema_messages import reference_from_wire
-from pydanube.wire.staging_messages import (
+from pydanube.wire.native.frames import Kind
+from pydanube.wire.native.schema_messages import reference_from_wire
+from pydanube.wire.native.staging_messages import (
     part_from_wire,
     part_key_from_wire,
     staging_to_wire,
 )
+from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

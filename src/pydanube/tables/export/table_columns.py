@@ -18,7 +18,7 @@ import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the nam
 from pydanube.model.errors import InvalidRequest
 from pydanube.reader.decoding import ERROR, VALUE
 from pydanube.reader.scan_reader import SCHEMA
-from pydanube.wire import segment_format
+from pydanube.wire.files import segment_format
 
 
 class Shape(Enum):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from pyarrow import fs
 
 from pydanube.model.errors import Unavailable
-from pydanube.wire.segment_checksums import file_checksum
-from pydanube.wire.segment_format import PARTS, part_name
+from pydanube.wire.files.segment_checksums import file_checksum
+from pydanube.wire.files.segment_format import PARTS, part_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

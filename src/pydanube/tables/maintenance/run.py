@@ -45,7 +45,7 @@ from pydanube.tables.maintenance.tasks import (
     take_keys,
 )
 from pydanube.tables.maintenance.verification import Verify, verify
-from pydanube.wire.segment_format import Run, SegmentIdentity, rewritten_name
+from pydanube.wire.files.segment_format import Run, SegmentIdentity, rewritten_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -13,7 +13,7 @@ from pydanube.reader.segment_files import (
     open_segment,
     reading_segment,
 )
-from pydanube.wire.segment_format import FIRST_SCHEMA, SCHEMA
+from pydanube.wire.files.segment_format import FIRST_SCHEMA, SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

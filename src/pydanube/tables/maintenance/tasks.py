@@ -30,7 +30,7 @@ from pydanube.tables.maintenance.object_files import (
     open_scratch,
 )
 from pydanube.tables.maintenance.segment_reading import opened, row_groups_of
-from pydanube.wire.segment_format import (
+from pydanube.wire.files.segment_format import (
     SCHEMA,
     SegmentIdentity,
     oldest_tombstone_of,

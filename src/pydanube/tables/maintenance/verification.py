@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pydanube.model.errors import CorruptSegment
 from pydanube.tables.maintenance.object_files import checksum_of
 from pydanube.tables.maintenance.segment_reading import opened, row_groups_of
-from pydanube.wire.segment_format import read_footer
+from pydanube.wire.files.segment_format import read_footer
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

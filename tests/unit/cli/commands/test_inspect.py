@@ -12,14 +12,14 @@ from pydanube.model.errors import CorruptSegment
 from pydanube.model.ids import Epoch, Offset, TopicId
 from pydanube.servers.errors import exit_code_of
 from pydanube.storage.segments import encode_segment
-from pydanube.wire.journal_format import (
+from pydanube.wire.files.journal_format import (
     Batch,
     FileHeader,
     SnapshotEnd,
     TopicOpened,
     encode_entry,
 )
-from pydanube.wire.segment_format import SegmentIdentity
+from pydanube.wire.files.segment_format import SegmentIdentity
 from support.batches import frame_of
 
 TOPIC = "/default/orders"

@@ -16,7 +16,7 @@ from pydanube.model.errors import (
 )
 from pydanube.servers.grpc.admin_topics import TopicAdmin
 from pydanube.servers.grpc.services import StatusError
-from pydanube.wire.grpc import StatusCode
+from pydanube.wire.grpc.connection import StatusCode
 from pydanube.wire.pb import danube_admin_pb2 as pb
 
 

@@ -7,7 +7,7 @@ from pydanube.model.errors import InvalidRequest
 from pydanube.reader.decoding import ERROR, VALUE
 from pydanube.reader.scan_reader import SCHEMA
 from pydanube.tables.export.table_columns import Columns, Shape, Undecodable
-from pydanube.wire import segment_format
+from pydanube.wire.files import segment_format
 
 ORDER = pa.struct([("number", pa.int64()), ("tags", pa.list_(pa.string()))])
 AROUND = ["_offset", "_publish_time", "_key", "_attributes", "_producer"]

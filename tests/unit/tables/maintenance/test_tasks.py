@@ -13,7 +13,7 @@ from pydanube.tables.maintenance.tasks import (
     rewrite,
     take_keys,
 )
-from pydanube.wire.segment_format import (
+from pydanube.wire.files.segment_format import (
     SCHEMA,
     read_footer,
 )

@@ -9,7 +9,7 @@ from pydanube.tables.maintenance.tasks import (
     rewrite,
 )
 from pydanube.tables.maintenance.verification import Verify, verify
-from pydanube.wire.segment_format import (
+from pydanube.wire.files.segment_format import (
     SCHEMA,
 )
 from support.segment_files import (

@@ -28,7 +28,7 @@ from pydanube.model.policy import (
     SubscriptionType,
     TopicPolicy,
 )
-from pydanube.wire import messages
+from pydanube.wire.native import messages
 from pydanube.wire.pb import stream_pb2 as pb
 
 counts = st.integers(0, 2**32 - 1)

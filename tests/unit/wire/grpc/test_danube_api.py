@@ -8,7 +8,7 @@ from pydanube.model.batch import Column, batch_of
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import DispatchMode, ProducerAccess, SubscriptionType
 from pydanube.wire.batches import BatchHeader, encode, encode_payloads
-from pydanube.wire.danube_api import (
+from pydanube.wire.grpc.danube_api import (
     BINARY_KEY_ATTRIBUTE,
     access_from_wire,
     dispatch_from_wire,

@@ -27,10 +27,10 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from pydanube.model.errors import ProtocolViolation
-from pydanube.wire.hpack import LIST_BYTES_MAX, HeaderDecoder, byte_count_of
+from pydanube.wire.grpc.hpack import LIST_BYTES_MAX, HeaderDecoder, byte_count_of
 
 if TYPE_CHECKING:
-    from pydanube.wire.hpack import Headers
+    from pydanube.wire.grpc.hpack import Headers
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 

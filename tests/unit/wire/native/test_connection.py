@@ -3,8 +3,8 @@ import pytest
 from pydanube.model.batch import batch_of
 from pydanube.model.errors import ProtocolViolation
 from pydanube.wire.batches import Codec, encode
-from pydanube.wire.connection import ConnectionState, StreamConnection
-from pydanube.wire.frames import (
+from pydanube.wire.native.connection import ConnectionState, StreamConnection
+from pydanube.wire.native.frames import (
     FRAME_BYTES_MAX,
     HANDSHAKE_BYTES_MAX,
     Kind,

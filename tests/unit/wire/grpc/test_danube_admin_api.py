@@ -20,7 +20,7 @@ from pydanube.model.policy import (
     PoisonPolicy,
     SubscriptionType,
 )
-from pydanube.wire.danube_admin_api import (
+from pydanube.wire.grpc.danube_admin_api import (
     bare_name,
     delivery,
     dispatch_limits_from_wire,

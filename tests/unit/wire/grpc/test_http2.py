@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from pydanube.wire.hpack import encode_headers
-from pydanube.wire.http2 import (
+from pydanube.wire.grpc.hpack import encode_headers
+from pydanube.wire.grpc.http2 import (
     ALLOWANCE,
     ALLOWANCE_MAX,
     CONNECTION_WINDOW,

@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from pydanube.wire.grpc import (
+from pydanube.wire.grpc.connection import (
     PARSED_REQUESTS_MAX,
     UNREAD_RESPONSE_BYTES_MAX,
     CallCancelled,
@@ -18,7 +18,7 @@ from pydanube.wire.grpc import (
     StatusCode,
     WriteCompleted,
 )
-from pydanube.wire.http2 import STREAM_WINDOW, FrameType, Http2Error
+from pydanube.wire.grpc.http2 import STREAM_WINDOW, FrameType, Http2Error
 from support.http2_frames import (
     REQUEST,
     data,

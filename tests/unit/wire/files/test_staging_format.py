@@ -4,7 +4,7 @@ import pytest
 
 from pydanube.model.errors import CorruptStage
 from pydanube.model.staging import PartKey
-from pydanube.wire.staging_format import (
+from pydanube.wire.files.staging_format import (
     FileHeader,
     PartEnd,
     Topic,
@@ -142,7 +142,7 @@ def test_what_an_entry_of_another_file_says_is_not_believed():
 
 
 def test_batches_come_out_as_they_went_in():
-    from pydanube.wire.staging_format import Batch, read_entries
+    from pydanube.wire.files.staging_format import Batch, read_entries
 
     header, begin = decode_file_header(WHOLE)
     entries = read_entries(memoryview(WHOLE), begin, header.seed)

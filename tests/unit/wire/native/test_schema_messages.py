@@ -14,7 +14,7 @@ from pydanube.model.schemas import (
     SubjectDescription,
     TopicSchema,
 )
-from pydanube.wire import schema_messages as messages
+from pydanube.wire.native import schema_messages as messages
 from pydanube.wire.pb import stream_pb2 as pb
 
 texts = st.text(max_size=20)

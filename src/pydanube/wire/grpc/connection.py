@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from pydanube.wire.hpack import byte_count_of, encode_headers
-from pydanube.wire.http2 import (
+from pydanube.wire.grpc.hpack import byte_count_of, encode_headers
+from pydanube.wire.grpc.http2 import (
     EXTRA_WINDOW_BYTES_MAX,
     STREAM_WINDOW,
     VALID_BYTES_MAX,
@@ -31,7 +31,7 @@ from pydanube.wire.http2 import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pydanube.wire.hpack import Headers
+    from pydanube.wire.grpc.hpack import Headers
 
     _Request = tuple[str, Mapping[str, str], float | None]
 

@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError
 from pydanube.model.errors import CorruptBatch, ProtocolViolation
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, BatchFrame, Buffer
 from pydanube.wire.batches import decode as decode_batch
-from pydanube.wire.frames import (
+from pydanube.wire.native.frames import (
     FRAME_BYTES_MAX,
     HANDSHAKE_BYTES_MAX,
     KINDS,

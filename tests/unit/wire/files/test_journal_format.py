@@ -7,7 +7,7 @@ from crc32c import crc32c
 
 from pydanube.model.errors import CorruptJournal, NewerJournal
 from pydanube.model.ranges import RangeSet
-from pydanube.wire.journal_format import (
+from pydanube.wire.files.journal_format import (
     ENTRY_HEADER_BYTES,
     FILE_HEADER_BYTES,
     Batch,
@@ -196,7 +196,7 @@ def test_a_newer_version_is_told_from_damage():
 
 
 def test_the_kinds_stand_in_the_documentation():
-    page = Path(__file__).parents[3] / "docs" / "format" / "journal.md"
+    page = Path(__file__).parents[4] / "docs" / "format" / "journal.md"
     rows = re.findall(r"^\| (\d+) \| ([A-Z_]+) \|", page.read_text(), re.MULTILINE)
     assert rows == [(str(kind.value), kind.name) for kind in EntryKind]
 

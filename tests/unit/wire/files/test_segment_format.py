@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from pydanube.wire.segment_format import (
+from pydanube.wire.files.segment_format import (
     ObjectName,
     Run,
     SegmentFooter,

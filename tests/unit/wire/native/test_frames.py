@@ -1,7 +1,7 @@
 import pytest
 
 from pydanube.model.errors import ProtocolViolation
-from pydanube.wire.frames import (
+from pydanube.wire.native.frames import (
     HEADER_BYTES,
     KINDS,
     RECEIVE_BUFFER_BYTES,

@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from pydanube.model.errors import ProtocolViolation
-from pydanube.wire import hpack
-from pydanube.wire.hpack import (
+from pydanube.wire.grpc import hpack
+from pydanube.wire.grpc.hpack import (
     LIST_BYTES_MAX,
     REMEMBERED_MAX,
     TABLE_BYTES_MAX,

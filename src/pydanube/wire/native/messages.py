@@ -31,8 +31,11 @@ from pydanube.model.policy import (
     SubscriptionType,
     TopicPolicy,
 )
+from pydanube.wire.native.schema_messages import (
+    topic_schema_from_wire,
+    topic_schema_to_wire,
+)
 from pydanube.wire.pb import stream_pb2 as pb
-from pydanube.wire.schema_messages import topic_schema_from_wire, topic_schema_to_wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

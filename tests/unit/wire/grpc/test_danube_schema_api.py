@@ -12,7 +12,7 @@ from pydanube.model.schemas import (
     SchemaVersion,
     SubjectDescription,
 )
-from pydanube.wire.danube_schema_api import (
+from pydanube.wire.grpc.danube_schema_api import (
     definition_from_wire,
     reference_from_wire,
     subject_to_wire,

@@ -1,0 +1,1 @@
+"""The formats of the files on disk: journal, segments and staged parts."""

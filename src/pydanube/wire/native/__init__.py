@@ -1,0 +1,1 @@
+"""The native protocol as bytes and messages."""
