@@ -466,37 +466,3 @@ def test_a_source_that_starts_at_latest_has_one_start_for_all_its_queries(
     assert pipeline.run(session).state is RunState.DONE
     rows = session.read.parquet(str(tmp_path / "out")).collect()
     assert [json.loads(row.payload)["number"] for row in rows] == [1]
-
-
-def test_checkpoints_that_were_pushed_and_pulled_go_on_exactly(
-    session, client, broker_url, topic, tmp_path
-):
-    import shutil
-
-    from pydanube.pipelines.checkpoints import checkpoint_store
-
-    (tmp_path / "here").mkdir()
-    pipeline = PipelineDirectory(
-        tmp_path / "here", broker_url, topic=topic, start="earliest"
-    )
-    pipeline.file.write_text(
-        f"{ENDING}checkpoints: {{remote: 'file://{tmp_path}/remote'}}\n"
-    )
-    send(client, topic, order(0), order(1))
-    store = checkpoint_store(pipeline.load())
-    pushes = []
-
-    def push(is_over):
-        if pipeline.state.checkpoints.exists():
-            pushes.append(store.push(pipeline.state, is_final=is_over))
-
-    assert pipeline.run(session, push=push).state is RunState.DONE
-    assert [each.is_final for each in pushes] == [True]
-    assert pushes[-1].commits == {"files": 0, "others": 0}
-
-    shutil.rmtree(pipeline.state.path)
-    with pipeline.state.locked("a test"):
-        store.pull(pipeline.state)
-    send(client, topic, order(2))
-    assert pipeline.run(session).state is RunState.DONE
-    assert offsets_in(session, tmp_path / "here" / "out") == [0, 1, 2]

@@ -17,7 +17,6 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pydanube.pipelines import formats
 from pydanube.pipelines.progress import QueryProgress, QueryState, key_of, unseen
-from pydanube.pipelines.snapshots import METADATA
 from pydanube.pipelines.spark_errors import SPARK_ERRORS, said
 from pydanube.pipelines.spec import TriggerKind
 
@@ -251,4 +250,4 @@ def _write_each(
 
 def query_id(checkpoint: Path) -> str:
     """The id that a query has for as long as its checkpoint is there."""
-    return str(json.loads((checkpoint / METADATA).read_text("utf-8"))["id"])
+    return str(json.loads((checkpoint / "metadata").read_text("utf-8"))["id"])

@@ -33,7 +33,6 @@ DEAD_LETTERS = "dead_letters"
 
 _VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
-_REMOTE = re.compile(r"[a-z0-9+]+://.+")
 _ONLY_TOPICS = ("broker", "start", "decode", "dead_letters")
 
 
@@ -80,15 +79,6 @@ class Rules:
             self._try(parse_duration, getattr(spec.retries, name), ("retries", name))
         if spec.retries.count < 0:
             self._problems.add(("retries", "count"), "must be 0 or more")
-        checkpoints = spec.checkpoints
-        self._try(parse_duration, checkpoints.push_every, ("checkpoints", "push_every"))
-        if checkpoints.remote is None and checkpoints.options:
-            self._problems.add(("checkpoints", "options"), "these are for a remote")
-        if checkpoints.remote is not None and not _REMOTE.fullmatch(checkpoints.remote):
-            self._problems.add(
-                ("checkpoints", "remote"),
-                f"{checkpoints.remote!r} is not a URL such as s3://bucket/pipelines",
-            )
 
     def _check_source(self, source: Source, place: Place) -> None:
         if self._problems.under(place):

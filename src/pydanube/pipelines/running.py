@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from pydanube.model.errors import BrokerError, Conflict
+from pydanube.model.errors import Conflict
 from pydanube.pipelines.display import Hidden
 from pydanube.pipelines.progress import QueryState, RunState, RunStatus
 from pydanube.pipelines.queries import StreamQuery, TableWrite
@@ -81,23 +81,15 @@ class PipelineRun:
         display: Display,
         *,
         asked: Asked | None = None,
-        push: Callable[[bool], None] | None = None,
-        push_every_s: float = 300.0,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
-        """
-        Prepare; the state directory is locked by whoever calls.
-
-        *push* copies checkpoints away; it is told whether the run is over.
-        """
+        """Prepare the run; the caller holds the lock of the state directory."""
         self._spark = spark
         self._pipeline = pipeline
         self._state = state
         self._display = Hidden(display, pipeline.secrets)
         self._asked = asked or Asked()
-        self._push = push
-        self._push_every_s = push_every_s
         self._clock = clock
         self._wait = wait
         self._queries: list[Running] = []
@@ -111,7 +103,7 @@ class PipelineRun:
 
         Raises:
             InvalidPipeline: Something is wrong; nothing was started.
-            BrokerError: A broker or an object store cannot be asked.
+            BrokerError: A broker cannot be reached.
         """
         state = self._state
         state.forget_stop()
@@ -122,9 +114,6 @@ class PipelineRun:
             starts = settle_starts(self._pipeline, state.checkpoints)
             if starts != known:
                 plan = validate(self._spark, self._pipeline, starts)
-            if self._push is not None:
-                # From here on a copy that says it is final may be behind.
-                self._push(False)
             self._queries = [self._running(query) for query in plan.queries]
             self._display.begin()
             try:
@@ -143,7 +132,6 @@ class PipelineRun:
     def _watch(self) -> Outcome:
         for query in self._queries:
             query.start()
-        push_at = self._clock() + self._push_every_s
         while True:
             now = self._clock()
             self._look_for_requests()
@@ -155,9 +143,6 @@ class PipelineRun:
             self._show()
             if all(state.is_over for state in states):
                 return self._end(states)
-            if now >= push_at:
-                push_at = now + self._push_every_s
-                self._push_now(is_over=False)
             self._wait(LOOK_INTERVAL_S)
 
     def _look_for_requests(self) -> None:
@@ -197,7 +182,6 @@ class PipelineRun:
             state = RunState.STOPPED
         else:
             state = RunState.DONE
-        self._push_now(is_over=True)
         self._note(state)
         return Outcome(state, self._asked.number)
 
@@ -212,15 +196,6 @@ class PipelineRun:
             RetryPolicy.of(self._pipeline.spec.retries),
             hide,
         )
-
-    def _push_now(self, *, is_over: bool) -> None:
-        """What cannot be copied now is copied the next time."""
-        if self._push is None:
-            return
-        try:
-            self._push(is_over)
-        except BrokerError as error:
-            self._display.say(f"the checkpoints were not pushed: {error}")
 
     def _note(self, state: RunState) -> None:
         self._status.state = state

@@ -151,14 +151,10 @@ class Retries(Words, frozen=True):
 
 
 class CheckpointWords(Words, frozen=True):
-    """Where the places of queries are remembered."""
+    """Where checkpoints are stored."""
 
     path: str | None = None
-    remote: str | None = None
-    """An object store that they are copied to, such as ``s3://bucket/pipelines``."""
-    options: dict[str, Scalar] = {}
-    """For the object store."""
-    push_every: str = "5m"
+    """The state directory; a relative path begins at the file."""
 
 
 class Spec(Words, frozen=True):

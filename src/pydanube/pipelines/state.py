@@ -6,14 +6,12 @@ The directory where a run keeps what it needs to go on.
     stop                 asks the run to end
     spark.log            what Spark and its workers print
     checkpoints/         where each query stands, as Spark writes it
-    checkpoints.pulled/  a pulled copy that is whole, and about to take its place
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,10 +40,6 @@ class StateDirectory:
         return self.path / "checkpoints"
 
     @property
-    def pulled(self) -> Path:
-        return self.path / "checkpoints.pulled"
-
-    @property
     def log_file(self) -> Path:
         return self.path / "spark.log"
 
@@ -66,7 +60,6 @@ class StateDirectory:
                 if time.monotonic() >= give_up_at:
                     raise Conflict(f"{what}: {self._who()}")
                 time.sleep(0.05)
-            self.settle()
             yield
 
     def is_locked(self) -> bool:
@@ -113,12 +106,6 @@ class StateDirectory:
             f"{status.pipeline} is running already, as process {status.pid} on "
             f"{status.host} since {status.since}; 'danube pipeline stop' ends it"
         )
-
-    def settle(self) -> None:
-        """Finish a pull that was cut off when its copy was whole."""
-        if self.pulled.exists():
-            shutil.rmtree(self.checkpoints, ignore_errors=True)
-            self.pulled.rename(self.checkpoints)
 
     def _replace(self, name: str, content: bytes) -> None:
         new = self.path / f".{name}.{os.getpid()}"

@@ -181,9 +181,6 @@ OTHERS = [
     ({"spark": {"master": "local", "remote": "sc://x"}}, "spark.remote", "either"),
     ({"retries": {"backoff": "soon"}}, "retries.backoff", "duration"),
     ({"retries": {"count": -1}}, "retries.count", "0 or more"),
-    ({"checkpoints": {"remote": "bucket"}}, "checkpoints.remote", "s3://"),
-    ({"checkpoints": {"options": {"a": 1}}}, "checkpoints.options", "for a remote"),
-    ({"checkpoints": {"push_every": "x"}}, "checkpoints.push_every", "duration"),
 ]
 
 

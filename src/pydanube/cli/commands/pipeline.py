@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from pydanube.cli import parameters
-from pydanube.cli.commands import pipeline_checkpoints
 from pydanube.cli.commands.pipeline_files import (
     File,
     Set,
@@ -45,7 +44,6 @@ app = typer.Typer(
         "danube pipeline run orders.yaml",
     ),
 )
-app.add_typer(pipeline_checkpoints.app, name="checkpoint")
 
 Master = Annotated[
     str | None,

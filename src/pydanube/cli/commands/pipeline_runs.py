@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
@@ -11,12 +11,11 @@ import typer
 from pydanube.cli.commands.pipeline_files import state_of
 from pydanube.cli.interruption import Interrupted
 from pydanube.cli.output import OutputFormat, print_note
-from pydanube.model.errors import NotFound
 from pydanube.pipelines.progress import RunState
-from pydanube.pipelines.spec import option_text, parse_duration
+from pydanube.pipelines.spec import option_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -51,7 +50,6 @@ def run_pipeline(pipeline: Pipeline, output_format: OutputFormat) -> None:
     state = state_of(pipeline)
     display = display_for(output_format.value, sys.stdout)
     asked = Asked()
-    pushing, every_s = _pushing(pipeline, state)
     with state.locked(f"{pipeline.name} cannot be run"), signals_to(asked):
         wait_for_leftover(state)
         beginning = new_status(pipeline)
@@ -62,15 +60,8 @@ def run_pipeline(pipeline: Pipeline, output_format: OutputFormat) -> None:
             spark_for(pipeline, state.log_file) as session,
             signals_to(asked),
         ):
-            outcome = PipelineRun(
-                session,
-                pipeline,
-                state,
-                display,
-                asked=asked,
-                push=pushing,
-                push_every_s=every_s,
-            ).execute()
+            run = PipelineRun(session, pipeline, state, display, asked=asked)
+            outcome = run.execute()
     if outcome.state is RunState.FAILED:
         found = state.read_status()
         print_note(f"error: {found.error if found else 'a query has failed'}")
@@ -79,25 +70,6 @@ def run_pipeline(pipeline: Pipeline, output_format: OutputFormat) -> None:
     if outcome.signal is not None:
         raise Interrupted(outcome.signal)
     display.say(f"{pipeline.name}: {outcome.state.value}")
-
-
-def _pushing(
-    pipeline: Pipeline, state: StateDirectory
-) -> tuple[Callable[[bool], None] | None, float]:
-    words = pipeline.spec.checkpoints
-    every_s = parse_duration(words.push_every)
-    if words.remote is None:
-        return None, every_s
-    from pydanube.pipelines.checkpoints import checkpoint_store  # noqa: PLC0415
-
-    store = checkpoint_store(pipeline)
-
-    def push_now(is_over: bool) -> None:
-        # Before its first micro-batch a pipeline has nothing to be pushed.
-        with suppress(NotFound):
-            store.push(state, is_final=is_over)
-
-    return push_now, every_s
 
 
 @contextmanager

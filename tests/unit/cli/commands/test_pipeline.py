@@ -96,25 +96,3 @@ def test_a_run_that_does_not_end_in_time_is_told(file):
         assert state.is_stop_requested()
     assert done.exit_code == 9
     assert "still running" in done.stderr
-
-
-def test_checkpoints_are_pushed_and_pulled(file, tmp_path):
-    remote = f"checkpoints: {{remote: 'file://{tmp_path}/remote'}}\n"
-    file.write_text(FILE.replace("${env:NO_SUCH_SECRET}", "x") + remote)
-    state = StateDirectory(file.parent / ".danube/pipelines/p")
-    metadata = state.checkpoints / "o" / "metadata"
-    metadata.parent.mkdir(parents=True)
-    metadata.write_text('{"id": "1"}')
-    pushed = run("checkpoint", "push", file)
-    assert pushed.exit_code == 0, pushed.stderr
-    assert "p: pushed snapshot 0" in pushed.stdout
-    metadata.unlink()
-    metadata.parent.rmdir()
-    pulled = run("checkpoint", "pull", file)
-    assert "p: pulled snapshot 0" in pulled.stdout
-    assert metadata.read_text() == '{"id": "1"}'
-    with state.locked("a test"):
-        assert "taken during a run" in run("checkpoint", "push", file).stdout
-    refused = run("checkpoint", "pull", file)
-    assert refused.exit_code == 4
-    assert "--at-least-once" in refused.stderr
