@@ -14,7 +14,7 @@ from pydanube import Schema  # noqa: E402
 from pydanube.cli.main import app  # noqa: E402
 from pydanube.pipelines.problems import InvalidPipeline  # noqa: E402
 from pydanube.pipelines.progress import RunState  # noqa: E402
-from pydanube.pipelines.running import Asked, signals_to  # noqa: E402
+from pydanube.pipelines.running import StopRequest, signals_to  # noqa: E402
 from pydanube.pipelines.validation import validate  # noqa: E402
 from support.pipelines import (  # noqa: E402
     PipelineDirectory,
@@ -438,18 +438,18 @@ def test_a_run_ends_when_it_is_asked_to_and_goes_on_where_it_was(
 
     visitor = Visitor(pipeline, lambda: None, more, stop)
     visitor.rows = 1
-    outcome = pipeline.run(session, when_looking=visitor)
+    outcome = pipeline.run(session, on_poll=visitor)
     assert outcome.state is RunState.STOPPED
     assert "it was asked to stop: finishing what is running" in (
         pipeline.output.getvalue()
     )
 
-    asked = Asked()
+    stop_request = StopRequest()
     visitor = Visitor(pipeline, lambda: os.kill(os.getpid(), signal.SIGTERM))
     visitor.rows = 1
     send(client, topic, order(3))
-    with signals_to(asked):
-        outcome = pipeline.run(session, when_looking=visitor, asked=asked)
+    with signals_to(stop_request):
+        outcome = pipeline.run(session, on_poll=visitor, stop_request=stop_request)
     assert (outcome.state, outcome.signal) == (RunState.STOPPED, signal.SIGTERM)
     assert offsets_in(session, tmp_path / "out") == [0, 1, 2, 3]
 

@@ -82,7 +82,7 @@ def test_a_batch_arrives_in_clickhouses_engine_with_all_its_types(
     ]
 
 
-def test_a_stream_writes_each_batch_once_when_its_commit_is_expired(
+def test_a_stream_writes_each_batch_once_when_its_commit_is_lost(
     topic, clickhouse, table, options, tmp_path
 ):
     topic.publish(map(str, range(100)))

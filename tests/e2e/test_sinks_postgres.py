@@ -103,7 +103,7 @@ def test_counts_of_a_stream_are_replaced_as_a_whole(
     assert found == [(25,), (25,), (25,), (25,)]
 
 
-def test_a_stream_writes_each_batch_once_when_its_commit_is_expired(
+def test_a_stream_writes_each_batch_once_when_its_commit_is_lost(
     topic, postgres, table, options, tmp_path
 ):
     topic.publish(map(str, range(100)))

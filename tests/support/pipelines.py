@@ -9,7 +9,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from pydanube.pipelines.display import Lines
+from pydanube.pipelines.display import LineDisplay
 from pydanube.pipelines.loading import Pipeline, load
 from pydanube.pipelines.state import StateDirectory
 from pydanube.pipelines.templates import write_template
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-LOOKS_MAX = 2400
+POLLS_MAX = 2400
 """How often a run may look at its queries before a test gives up on it."""
 
 
@@ -48,29 +48,29 @@ class PipelineDirectory:
         return StateDirectory(self.load().state_directory)
 
     def run(
-        self, spark: Any, *, when_looking: Callable[[], None] | None = None, **more: Any
+        self, spark: Any, *, on_poll: Callable[[], None] | None = None, **more: Any
     ) -> Any:
         """
-        Run to the end; the outcome.
+        Run the pipeline to its end and return the outcome.
 
-        *when_looking* is called each time the run is done looking at its queries.
+        *on_poll* is called after each poll of the queries.
         """
         from pydanube.pipelines.running import PipelineRun
 
-        looks = 0
+        polls = 0
 
         def wait(seconds: float) -> None:
-            nonlocal looks
-            looks += 1
-            assert looks < LOOKS_MAX, self.output.getvalue()
-            if when_looking is not None:
-                when_looking()
+            nonlocal polls
+            polls += 1
+            assert polls < POLLS_MAX, self.output.getvalue()
+            if on_poll is not None:
+                on_poll()
             time.sleep(seconds)
 
         pipeline, state = self.load(), self.state
         with state.locked("a test"):
             outcome = PipelineRun(
-                spark, pipeline, state, Lines(self.output), wait=wait, **more
+                spark, pipeline, state, LineDisplay(self.output), wait=wait, **more
             ).execute()
         # Where a test fails, this is shown.
         sys.stdout.write(self.output.getvalue())

@@ -2,7 +2,7 @@
 The DataFrames of a pipeline, and the queries that they make.
 
 ``Builder`` goes through sources and steps in the order of the file.  What Spark
-refuses becomes a problem at its place, and whatever depends on that is left out
+refuses becomes a problem at its path, and whatever depends on that is left out
 silently: one mistake is told once.
 """
 
@@ -30,9 +30,9 @@ from pydanube.pipelines.rules import DEAD_LETTERS
 from pydanube.pipelines.spark_errors import (
     SPARK_ERRORS,
     condition_of,
+    error_message,
+    location_in,
     parameters_of,
-    place_in,
-    said,
 )
 from pydanube.pipelines.spec import Read
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pydanube.pipelines.loading import Pipeline
-    from pydanube.pipelines.problems import Path as Place
+    from pydanube.pipelines.problems import Path as SpecPath
     from pydanube.pipelines.problems import Problems
     from pydanube.pipelines.spec import Sink, Source, Step, Trigger, Watermark
 
@@ -54,7 +54,7 @@ class Query:
 
     name: str
     """The sink's; with a dot in it for dead letters."""
-    place: Place
+    path: SpecPath
     frame: DataFrame
     sink: Sink
     options: Mapping[str, str]
@@ -77,7 +77,7 @@ class Plan:
 
     tables: dict[str, DataFrame] = field(default_factory=dict)
     """Sources and steps, by name."""
-    letters: dict[str, DataFrame] = field(default_factory=dict)
+    dead_letters: dict[str, DataFrame] = field(default_factory=dict)
     """What a source could not decode, by its name."""
     queries: list[Query] = field(default_factory=list)
 
@@ -106,9 +106,11 @@ class Builder:
         spec = self._pipeline.spec
         for name, source in spec.sources.items():
             if name not in self._failed:
-                self._try(name, ("sources", name), partial(self._source, name, source))
+                self._catch(
+                    name, ("sources", name), partial(self._source, name, source)
+                )
         for name, step in spec.steps.items():
-            self._try(name, ("steps", name), partial(self._step, name, step))
+            self._catch(name, ("steps", name), partial(self._step, name, step))
         for name, sink in spec.sinks.items():
             if sink.input not in self._failed:
                 frame = self._plan.tables[sink.input]
@@ -117,16 +119,16 @@ class Builder:
         self._plan.queries.sort(key=lambda query: "." not in query.name)
         return self._plan
 
-    def _try(
-        self, name: str, place: Place, build: Callable[[], DataFrame | None]
+    def _catch(
+        self, name: str, path: SpecPath, build: Callable[[], DataFrame | None]
     ) -> None:
         try:
             frame = build()
         except NoSuchFunction as error:
-            self._problems.add((*place, "python"), str(error))
+            self._problems.add((*path, "python"), str(error))
             frame = None
         except BrokerError as error:
-            self._problems.add(place, str(error))
+            self._problems.add(path, str(error))
             frame = None
         if frame is None:
             self._failed.add(name)
@@ -135,7 +137,7 @@ class Builder:
         frame.createOrReplaceTempView(name)
 
     def _source(self, name: str, source: Source) -> DataFrame | None:
-        place: Place = ("sources", name)
+        path: SpecPath = ("sources", name)
         frame = self._load(name, source, source.schema)
         if frame is None:
             return None
@@ -143,16 +145,16 @@ class Builder:
             # With all columns, whatever the steps want to see.
             whole = frame if source.schema is None else self._load(name, source, None)
             frame = dead_letters.decoded(frame)
-            sink, at = source.dead_letters, (*place, DEAD_LETTERS)
+            sink, at = source.dead_letters, (*path, DEAD_LETTERS)
             if whole is not None:
                 is_topic = sink.format_name == "danube"
-                found = dead_letters.letters(whole, for_topic=is_topic)
-                self._plan.letters[name] = found
+                found = dead_letters.undecodable(whole, for_topic=is_topic)
+                self._plan.dead_letters[name] = found
                 self._add(f"{name}.{DEAD_LETTERS}", at, found, sink)
-        return self._watermarked(frame, source.watermark, place)
+        return self._watermarked(frame, source.watermark, path)
 
     def _load(self, name: str, source: Source, schema: str | None) -> DataFrame | None:
-        place: Place = ("sources", name)
+        path: SpecPath = ("sources", name)
         options = source_options(source, self._pipeline.broker)
         if name in self._starts:
             options["startingOffsets"] = self._starts[name]
@@ -165,7 +167,7 @@ class Builder:
             try:
                 reader = reader.schema(schema)
             except SPARK_ERRORS as error:
-                self._problems.add((*place, "schema"), said(error))
+                self._problems.add((*path, "schema"), error_message(error))
                 return None
         try:
             if source.files is not None:
@@ -176,32 +178,32 @@ class Builder:
             # A remote Spark has not looked at anything before it is asked.
             frame.schema  # noqa: B018
         except SPARK_ERRORS as error:
-            self._problems.add(self._blamed(source, place, said(error)), said(error))
+            self._problems.add(
+                self._locate(source, path, error_message(error)), error_message(error)
+            )
             return None
         return frame
 
-    def _blamed(self, source: Source, place: Place, text: str) -> Place:
+    def _locate(self, source: Source, path: SpecPath, text: str) -> SpecPath:
         """The option or word that *text*, what Spark says, is about."""
         for option in source.options:
             if option.lower() in text.lower():
-                return (*place, "options", option)
+                return (*path, "options", option)
         word = next(
             (each for each in ("files", "jdbc", "format") if getattr(source, each)),
             None,
         )
-        return place if word is None else (*place, word)
+        return path if word is None else (*path, word)
 
     def _step(self, name: str, step: Step) -> DataFrame | None:
-        place: Place = ("steps", name)
+        path: SpecPath = ("steps", name)
         if step.python is not None:
-            frame = self._call(step, place)
+            frame = self._call(step, path)
         else:
-            frame = self._sql(step, place)
-        return (
-            None if frame is None else self._watermarked(frame, step.watermark, place)
-        )
+            frame = self._sql(step, path)
+        return None if frame is None else self._watermarked(frame, step.watermark, path)
 
-    def _sql(self, step: Step, place: Place) -> DataFrame | None:
+    def _sql(self, step: Step, path: SpecPath) -> DataFrame | None:
         word, text = "sql", step.sql or ""
         if step.sql_file is not None:
             word = "sql_file"
@@ -213,20 +215,20 @@ class Builder:
             missing = _missing_table(error)
             # Why the table is missing has been said.
             if missing not in self._failed:
-                self._problems.add((*place, word), self._sql_problem(error, missing))
+                self._problems.add((*path, word), self._sql_problem(error, missing))
             return None
         return frame
 
     def _sql_problem(self, error: Exception, missing: str) -> str:
         if not missing:
-            return f"{said(error)}{_place_in_sql(error)}"
+            return f"{error_message(error)}{_location_in_sql(error)}"
         later = self._pipeline.spec.steps
         if missing in later:
             return f"the step {missing} stands further down; move it up"
         known = ", ".join(self._plan.tables)
         return f"there is no table {missing}; sources and steps up to here are: {known}"
 
-    def _call(self, step: Step, place: Place) -> DataFrame | None:
+    def _call(self, step: Step, path: SpecPath) -> DataFrame | None:
         from pyspark.sql import DataFrame  # noqa: PLC0415  # It takes a while.
 
         inputs = step.inputs or []
@@ -242,38 +244,40 @@ class Builder:
             if isinstance(frame, DataFrame):
                 frame.schema  # noqa: B018
         except Exception as error:  # noqa: BLE001  # It is the user's.
-            where = _where(error, self._pipeline.directory / name.place)
+            where = _where(error, self._pipeline.directory / name.path)
             kind = "" if condition_of(error) else f"{type(error).__name__}: "
-            self._problems.add((*place, "python"), f"{kind}{said(error)}{where}")
+            self._problems.add(
+                (*path, "python"), f"{kind}{error_message(error)}{where}"
+            )
             return None
         if not isinstance(frame, DataFrame):
             found = type(frame).__name__
             self._problems.add(
-                (*place, "python"), f"must return a DataFrame, and returned a {found}"
+                (*path, "python"), f"must return a DataFrame, and returned a {found}"
             )
             return None
         return frame
 
     def _watermarked(
-        self, frame: DataFrame, watermark: Watermark | None, place: Place
+        self, frame: DataFrame, watermark: Watermark | None, path: SpecPath
     ) -> DataFrame | None:
         if watermark is None:
             return frame
-        place = (*place, "watermark")
+        path = (*path, "watermark")
         if watermark.column not in frame.columns:
             known = ", ".join(frame.columns)
             found = f"there is no column {watermark.column}; there are: {known}"
-            self._problems.add((*place, "column"), found)
+            self._problems.add((*path, "column"), found)
             return None
         try:
             frame = frame.withWatermark(watermark.column, watermark.delay)
             frame.schema  # noqa: B018
         except SPARK_ERRORS as error:
-            self._problems.add(place, said(error))
+            self._problems.add(path, error_message(error))
             return None
         return frame
 
-    def _add(self, name: str, place: Place, frame: DataFrame, sink: Sink) -> None:
+    def _add(self, name: str, path: SpecPath, frame: DataFrame, sink: Sink) -> None:
         function = None
         if sink.python is not None:
             try:
@@ -281,12 +285,12 @@ class Builder:
                     parse_function(sink.python), self._pipeline.directory
                 )
             except NoSuchFunction as error:
-                self._problems.add((*place, "python"), str(error))
+                self._problems.add((*path, "python"), str(error))
                 return
         self._plan.queries.append(
             Query(
                 name=name,
-                place=place,
+                path=path,
                 frame=frame,
                 sink=sink,
                 options=sink_options(
@@ -305,12 +309,12 @@ def _missing_table(error: Exception) -> str:
     return parameters_of(error).get("relationName", "").strip("`")
 
 
-def _place_in_sql(error: Exception) -> str:
+def _location_in_sql(error: Exception) -> str:
     found: list[Any] = getattr(error, "getQueryContext", list)() or []
     fragments = [each.fragment() for each in found if each.fragment()]
     return f" (near {fragments[0]!r})" if fragments else ""
 
 
 def _where(error: Exception, file: Path) -> str:
-    place = place_in(error, file.resolve())
-    return f" ({place})" if place else ""
+    location = location_in(error, file.resolve())
+    return f" ({location})" if location else ""

@@ -26,7 +26,7 @@ def decoded(frame: DataFrame) -> DataFrame:
     return frame.where(f"{ERROR} IS NULL").drop(ERROR)
 
 
-def letters(frame: DataFrame, *, for_topic: bool) -> DataFrame:
+def undecodable(frame: DataFrame, *, for_topic: bool) -> DataFrame:
     """The other ones, as they are written."""
     bad = frame.where(f"{ERROR} IS NOT NULL")
     if not for_topic:

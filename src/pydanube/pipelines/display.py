@@ -56,7 +56,7 @@ class Display(Protocol):
         ...
 
 
-class Hidden:
+class RedactingDisplay:
     """Passes on everything but secrets."""
 
     def __init__(self, display: Display, secrets: Secrets) -> None:
@@ -67,7 +67,7 @@ class Hidden:
         self.end = display.end
 
     def say(self, text: str) -> None:
-        self._display.say(self._secrets.hide(text))
+        self._display.say(self._secrets.redact(text))
 
 
 class LiveTable:
@@ -96,7 +96,7 @@ class LiveTable:
         self._live.stop()
 
 
-class Lines:
+class LineDisplay:
     """A line for everything that changes, where nobody looks at a terminal."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -121,7 +121,7 @@ class Lines:
         """There is nothing to put away."""
 
 
-class JsonLines:
+class JsonDisplay:
     """One JSON object a line: ``event`` is ``message`` or ``query``."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -185,8 +185,8 @@ def line_of(query: QueryProgress) -> str:
 def display_for(kind: str, stream: TextIO) -> Display:
     """The display that suits *stream*; *kind* is ``table`` or ``json``."""
     if kind == "json":
-        return JsonLines(stream)
-    return LiveTable() if stream.isatty() else Lines(stream)
+        return JsonDisplay(stream)
+    return LiveTable() if stream.isatty() else LineDisplay(stream)
 
 
 def _number(value: float | None) -> str:

@@ -30,13 +30,13 @@ class NoSuchFunction(Exception):
 class FunctionName:
     """Where a function is."""
 
-    place: str
+    path: str
     """A file that ends in ``.py``, or a module."""
     name: str
 
     @property
     def is_file(self) -> bool:
-        return self.place.endswith(".py")
+        return self.path.endswith(".py")
 
 
 def parse_function(text: str) -> FunctionName:
@@ -46,16 +46,16 @@ def parse_function(text: str) -> FunctionName:
     Raises:
         NoSuchFunction: It cannot name a function.
     """
-    place, colon, name = text.rpartition(":")
-    if not colon or not place or not name.isidentifier():
+    path, colon, name = text.rpartition(":")
+    if not colon or not path or not name.isidentifier():
         raise NoSuchFunction(
             f"{text!r} must be FILE.py:FUNCTION or MODULE:FUNCTION, such as "
             "functions.py:enrich"
         )
-    return FunctionName(place, name)
+    return FunctionName(path, name)
 
 
-def look_for(function: FunctionName, directory: Path) -> None:
+def find_function(function: FunctionName, directory: Path) -> None:
     """
     Look for *function* without running any of its file.
 
@@ -64,7 +64,7 @@ def look_for(function: FunctionName, directory: Path) -> None:
     """
     if not function.is_file:
         return
-    path = directory / function.place
+    path = directory / function.path
     try:
         tree = ast.parse(path.read_bytes(), filename=str(path))
     except OSError as error:
@@ -91,14 +91,14 @@ def load_function(function: FunctionName, directory: Path) -> Callable[..., Any]
         module = _import(function, directory)
     except Exception as error:  # It is the user's: anything may come.
         said = f"{type(error).__name__}: {error}"
-        raise NoSuchFunction(f"{function.place} cannot be imported: {said}") from error
+        raise NoSuchFunction(f"{function.path} cannot be imported: {said}") from error
     if function.is_file:
         _send_by_value(directory, before)
     found = getattr(module, function.name, None)
     if not callable(found):
         names = [name for name in vars(module) if not name.startswith("_")]
         raise NoSuchFunction(
-            f"{function.place} has no function {function.name}"
+            f"{function.path} has no function {function.name}"
             f"{did_you_mean(function.name, names)}"
         )
     return found  # type: ignore[no-any-return]
@@ -106,8 +106,8 @@ def load_function(function: FunctionName, directory: Path) -> Callable[..., Any]
 
 def _import(function: FunctionName, directory: Path) -> Any:
     if not function.is_file:
-        return importlib.import_module(function.place)
-    path = (directory / function.place).resolve()
+        return importlib.import_module(function.path)
+    path = (directory / function.path).resolve()
     # Its siblings may be imported by it, and two pipelines may call theirs alike.
     name = f"danube_pipeline_{abs(hash(str(path))):x}_{path.stem}"
     if name in sys.modules:

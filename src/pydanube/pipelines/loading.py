@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from pydanube.pipelines.parameters import Filling, Secrets
+from pydanube.pipelines.parameters import Secrets, Substitution
 from pydanube.pipelines.problems import InvalidPipeline, Problem, Problems
 from pydanube.pipelines.reading import Document, read_document
 from pydanube.pipelines.rules import Rules
@@ -94,17 +94,17 @@ def load(
     environment = environment or {}
     document = _read(file)
     problems = Problems(document.line_of)
-    filling = Filling(document.tree, parameters or {}, environment, problems)
-    tree = filling.fill(document.tree)
+    substitution = Substitution(document.tree, parameters or {}, environment, problems)
+    tree = substitution.substitute(document.tree)
     spec = parse_spec(tree, problems)
     if spec is None:
-        _refuse(file, problems, filling.secrets)
+        _refuse(file, problems, substitution.secrets)
     assert spec is not None
     broker = spec.broker or environment.get(BROKER_VARIABLE) or URL_DEFAULT
     Rules(spec, broker, file.parent, problems).check()
-    _refuse(file, problems, filling.secrets)
+    _refuse(file, problems, substitution.secrets)
     trigger = parse_trigger(spec.trigger)
-    return Pipeline(file, spec, broker, filling.secrets, document, trigger)
+    return Pipeline(file, spec, broker, substitution.secrets, document, trigger)
 
 
 def locate(
@@ -124,13 +124,13 @@ def locate(
     tree: dict[str, Any] = document.tree
     checkpoints = tree.get("checkpoints")
     own = checkpoints.get("path") if isinstance(checkpoints, dict) else None
-    filling = Filling(tree, parameters, environment, problems)
-    name = filling.fill(tree.get("name"), ("name",))
-    path = filling.fill(own, ("checkpoints", "path"))
+    substitution = Substitution(tree, parameters, environment, problems)
+    name = substitution.substitute(tree.get("name"), ("name",))
+    path = substitution.substitute(own, ("checkpoints", "path"))
     if not isinstance(name, str) or not name:
         problems.add(("name",), "is missing")
     if any("${" in str(each) for each in (tree.get("name"), own)) or not name:
-        _refuse(file, problems, filling.secrets)
+        _refuse(file, problems, substitution.secrets)
     return str(name), _state_directory(file, str(name), path)
 
 
@@ -154,5 +154,8 @@ def _refuse(file: Path, problems: Problems, secrets: Secrets) -> None:
         return
     raise InvalidPipeline(
         str(file),
-        [replace(each, message=secrets.hide(each.message)) for each in problems.found],
+        [
+            replace(each, message=secrets.redact(each.message))
+            for each in problems.found
+        ],
     )

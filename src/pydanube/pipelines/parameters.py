@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PARAMETERS = "parameters"
 HIDDEN = "***"
 
-_PLACE = re.compile(r"\$\$\{|\$\{([^{}]*)\}")
+_PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN_IN_URLS = frozenset(ascii_letters + digits + "-._~")
 _WORDS = {"true": True, "false": False}
@@ -35,7 +35,7 @@ class Secrets:
 
     values: frozenset[str] = frozenset()
 
-    def hide(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """*text* with ``***`` where a secret stands in it, however it is written."""
         for form in sorted(self._forms(), key=len, reverse=True):
             text = text.replace(form, HIDDEN)
@@ -49,7 +49,7 @@ class Secrets:
         }
 
 
-class Filling:
+class Substitution:
     """Puts parameters and secrets into the values of a file."""
 
     def __init__(
@@ -69,24 +69,24 @@ class Filling:
         """Those that were used so far."""
         return Secrets(frozenset(self._secrets))
 
-    def fill(self, value: Any, path: Path = ()) -> Any:
+    def substitute(self, value: Any, path: Path = ()) -> Any:
         """*value*, which stands at *path*, with everything put in."""
         if isinstance(value, dict):
             return {
-                key: self.fill(each, (*path, key))
+                key: self.substitute(each, (*path, key))
                 for key, each in value.items()
                 if (*path, key) != (PARAMETERS,)
             }
         if isinstance(value, list):
-            return [self.fill(each, (*path, at)) for at, each in enumerate(value)]
-        return self._fill_text(value, path) if isinstance(value, str) else value
+            return [self.substitute(each, (*path, at)) for at, each in enumerate(value)]
+        return self._substitute_text(value, path) if isinstance(value, str) else value
 
-    def _fill_text(self, text: str, path: Path) -> Any:
-        whole = _PLACE.fullmatch(text)
+    def _substitute_text(self, text: str, path: Path) -> Any:
+        whole = _PLACEHOLDER.fullmatch(text)
         if whole is not None and whole[1] is not None:
             # Alone, a number stays a number.
             return self._value(whole[1].strip(), path)
-        return _PLACE.sub(
+        return _PLACEHOLDER.sub(
             lambda found: (
                 "${" if found[1] is None else _text(self._value(found[1].strip(), path))
             ),
@@ -163,7 +163,7 @@ class Filling:
             self._problems.add(path, "a default cannot have parameters in it")
             return ""
 
-        return _PLACE.sub(put, text)
+        return _PLACEHOLDER.sub(put, text)
 
     def _parse(self, text: str, default: Any, path: Path) -> Any:
         """What --set means, which is of the same kind as the default."""

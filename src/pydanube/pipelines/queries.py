@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pydanube.pipelines import formats
 from pydanube.pipelines.progress import QueryProgress, QueryState, key_of, unseen
-from pydanube.pipelines.spark_errors import SPARK_ERRORS, said
+from pydanube.pipelines.spark_errors import SPARK_ERRORS, error_message
 from pydanube.pipelines.spec import TriggerKind
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pydanube.pipelines.retrying import RetryPolicy
 
 
-class Running(Protocol):
+class RunningQuery(Protocol):
     """One query of a run."""
 
     progress: QueryProgress
@@ -38,11 +38,11 @@ class Running(Protocol):
         """Begin, or go on where it was."""
         ...
 
-    def look(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         """See how it is getting on; start it again if it is time to."""
         ...
 
-    def ask_to_stop(self) -> None:
+    def request_stop(self) -> None:
         """Let it end behind what it is doing; ``look`` sees to that."""
         ...
 
@@ -60,21 +60,21 @@ class StreamQuery:
         name: str,
         checkpoint: Path,
         retries: RetryPolicy,
-        hide: Callable[[str], str],
+        redact: Callable[[str], str],
     ) -> None:
         self.progress = QueryProgress(name=query.name, writes_to=query.writes_to)
         self._query = query
         self._name = name
         self._checkpoint = checkpoint
         self._retries = retries
-        self._hide = hide
+        self._redact = redact
         self._handle: Any = None
         self._last_report: tuple[str, int, str] | None = None
         self._failures_in_a_row = 0
         self._retry_at: float | None = None
-        self._is_asked = False
+        self._is_stop_requested = False
         self._is_unfinished = False
-        """Whether a micro-batch was running when it was asked, and still may be."""
+        """Whether the micro-batch that ran at the stop request may still be running."""
 
     def start(self) -> None:
         self.progress.state = QueryState.RUNNING
@@ -84,9 +84,9 @@ class StreamQuery:
         except SPARK_ERRORS as error:
             self._on_failure(error, None)
 
-    def look(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         if self.progress.state is QueryState.RETRYING:
-            self._look_for_retry(now)
+            self._retry_if_due(now)
         if self.progress.state is not QueryState.RUNNING or self._handle is None:
             return
         is_active = self._handle.isActive
@@ -95,13 +95,13 @@ class StreamQuery:
             self._is_unfinished = False
         if not is_active:
             self._on_end(now)
-        elif self._is_asked and not (self._is_unfinished and self._is_busy()):
+        elif self._is_stop_requested and not (self._is_unfinished and self._is_busy()):
             self.stop()
 
-    def ask_to_stop(self) -> None:
-        if not self._is_asked and self._handle is not None:
+    def request_stop(self) -> None:
+        if not self._is_stop_requested and self._handle is not None:
             self._is_unfinished = True
-        self._is_asked = True
+        self._is_stop_requested = True
 
     def stop(self) -> None:
         if self.progress.state.is_over:
@@ -111,7 +111,7 @@ class StreamQuery:
                 self._handle.stop()
                 self._take_reports()
             except SPARK_ERRORS as error:
-                self.progress.error = self._hide(said(error))
+                self.progress.error = self._redact(error_message(error))
         self.progress.state = QueryState.STOPPED
 
     def _start(self) -> Any:
@@ -155,7 +155,7 @@ class StreamQuery:
         if error is not None:
             self._on_failure(error, now)
             return
-        is_complete = self._query.trigger.ends and not self._is_asked
+        is_complete = self._query.trigger.ends and not self._is_stop_requested
         self.progress.state = QueryState.DONE if is_complete else QueryState.STOPPED
 
     def _on_failure(self, error: BaseException, now: float | None) -> None:
@@ -163,16 +163,16 @@ class StreamQuery:
         self._last_report = None
         self._failures_in_a_row += 1
         self.progress.failures += 1
-        self.progress.error = self._hide(said(error))
+        self.progress.error = self._redact(error_message(error))
         delay_s = self._retries.delay_s(self._failures_in_a_row)
-        if delay_s is None or now is None or self._is_asked:
+        if delay_s is None or now is None or self._is_stop_requested:
             self.progress.state = QueryState.FAILED
             return
         self.progress.state = QueryState.RETRYING
         self._retry_at = now + delay_s
 
-    def _look_for_retry(self, now: float) -> None:
-        if self._is_asked:
+    def _retry_if_due(self, now: float) -> None:
+        if self._is_stop_requested:
             self.progress.state = QueryState.STOPPED
         elif self._retry_at is not None and now >= self._retry_at:
             self.start()
@@ -181,10 +181,10 @@ class StreamQuery:
 class TableWrite:
     """Rows of which there is a last one, written by a thread of its own."""
 
-    def __init__(self, query: Query, hide: Callable[[str], str]) -> None:
+    def __init__(self, query: Query, redact: Callable[[str], str]) -> None:
         self.progress = QueryProgress(name=query.name, writes_to=query.writes_to)
         self._query = query
-        self._hide = hide
+        self._redact = redact
         self._error: BaseException | None = None
         self._observed = Observation(f"{query.name}-rows")
         self._thread = threading.Thread(target=self._write, name=query.name)
@@ -193,18 +193,18 @@ class TableWrite:
         self.progress.state = QueryState.RUNNING
         self._thread.start()
 
-    def look(self, now: float) -> None:  # Others need it.
+    def poll(self, now: float) -> None:  # Others need it.
         if self.progress.state is not QueryState.RUNNING or self._thread.is_alive():
             return
         self._thread.join()
         if self._error is not None:
             self.progress.failures = 1
-            self.progress.error = self._hide(said(self._error))
+            self.progress.error = self._redact(error_message(self._error))
             self.progress.state = QueryState.FAILED
             return
         self.progress.state = QueryState.DONE
 
-    def ask_to_stop(self) -> None:
+    def request_stop(self) -> None:
         """It is one micro-batch, so it is finished."""
 
     def stop(self) -> None:

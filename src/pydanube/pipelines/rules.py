@@ -14,7 +14,7 @@ from pydanube.model.errors import BrokerError
 from pydanube.model.names import TopicName
 from pydanube.model.suggestions import did_you_mean
 from pydanube.pipelines import formats
-from pydanube.pipelines.functions import NoSuchFunction, look_for, parse_function
+from pydanube.pipelines.functions import NoSuchFunction, find_function, parse_function
 from pydanube.pipelines.options import read_of, sink_options, source_options
 from pydanube.pipelines.problems import listed
 from pydanube.pipelines.spec import Mode, Read, parse_duration, parse_trigger
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pydanube.pipelines.problems import Path as Place
+    from pydanube.pipelines.problems import Path as SpecPath
     from pydanube.pipelines.problems import Problems
     from pydanube.pipelines.spec import Sink, Source, Spec, Step
 
@@ -51,7 +51,7 @@ class Rules:
         """Look at everything."""
         spec = self._spec
         self._check_name(spec.name, ("name",))
-        self._try(parse_trigger, spec.trigger, ("trigger",))
+        self._catch(parse_trigger, spec.trigger, ("trigger",))
         self._check_settings()
         for part in ("sources", "sinks"):
             if not getattr(spec, part) and not self._problems.under((part,)):
@@ -76,127 +76,127 @@ class Rules:
         if spec.spark.master is not None and spec.spark.remote is not None:
             self._problems.add(("spark", "remote"), "either a master or a remote")
         for name in ("backoff", "backoff_max"):
-            self._try(parse_duration, getattr(spec.retries, name), ("retries", name))
+            self._catch(parse_duration, getattr(spec.retries, name), ("retries", name))
         if spec.retries.count < 0:
             self._problems.add(("retries", "count"), "must be 0 or more")
 
-    def _check_source(self, source: Source, place: Place) -> None:
-        if self._problems.under(place):
+    def _check_source(self, source: Source, path: SpecPath) -> None:
+        if self._problems.under(path):
             return
-        kinds = source.topic_words + [
+        kinds = source.topic_fields + [
             word for word in ("files", "jdbc") if getattr(source, word) is not None
         ]
         if len(kinds) > 1:
-            self._problems.add(place, f"has {listed(kinds)}: one of them is too much")
+            self._problems.add(path, f"has {listed(kinds)}: one of them is too much")
         elif not kinds and source.format is None:
             said = "topic, topics, pattern, files, jdbc or format"
-            self._problems.add(place, f"says nothing to read; give it {said}")
+            self._problems.add(path, f"says nothing to read; give it {said}")
         elif source.is_topic:
-            self._check_topics(source, place)
+            self._check_topics(source, path)
         else:
-            self._check_table_or_files(source, place)
+            self._check_table_or_files(source, path)
         if source.watermark is not None and read_of(source) is Read.TABLE:
-            self._problems.add((*place, "watermark"), "only a stream has one")
+            self._problems.add((*path, "watermark"), "only a stream has one")
 
-    def _check_topics(self, source: Source, place: Place) -> None:
+    def _check_topics(self, source: Source, path: SpecPath) -> None:
         for name in (source.topic, *(source.topics or ())):
             if name is not None:
                 word = "topic" if source.topic is not None else "topics"
-                self._try(TopicName.parse, name, (*place, word))
+                self._catch(TopicName.parse, name, (*path, word))
         for word in ("table", "query"):
             if getattr(source, word) is not None:
-                self._problems.add((*place, word), "only a source with 'jdbc' has this")
+                self._problems.add((*path, word), "only a source with 'jdbc' has this")
         if source.format not in (None, "danube"):
-            self._problems.add((*place, "format"), "a topic has the format danube")
+            self._problems.add((*path, "format"), "a topic has the format danube")
         if source.dead_letters is not None:
-            self._check_dead_letters(source, (*place, DEAD_LETTERS))
-        if self._problems.under(place):
+            self._check_dead_letters(source, (*path, DEAD_LETTERS))
+        if self._problems.under(path):
             return
         is_stream = read_of(source) is Read.STREAM
         mode = SourceMode.STREAM if is_stream else SourceMode.BATCH
         try:
             parse_options(source_options(source, self._broker), mode)
         except BrokerError as error:
-            self._problems.add(self._blamed(source, place, str(error)), str(error))
+            self._problems.add(self._locate(source, path, str(error)), str(error))
 
-    def _blamed(self, source: Source, place: Place, said: str) -> Place:
+    def _locate(self, source: Source, path: SpecPath, said: str) -> SpecPath:
         """The word or the option that *said* is about."""
         for name in sorted(source.options, key=len, reverse=True):
             if name.lower() in said.lower():
-                return (*place, "options", name)
+                return (*path, "options", name)
         words = {"subscribePattern": "pattern", "startingOffsets": "start"}
         for option, word in words.items():
             if said.startswith(option):
-                return (*place, word)
-        return place
+                return (*path, word)
+        return path
 
-    def _check_dead_letters(self, source: Source, place: Place) -> None:
+    def _check_dead_letters(self, source: Source, path: SpecPath) -> None:
         sink = source.dead_letters
         assert sink is not None
         if not source.decode:
-            self._problems.add(place, "only a source with 'decode: true' has these")
+            self._problems.add(path, "only a source with 'decode: true' has these")
         if read_of(source) is Read.TABLE:
-            self._problems.add(place, "only a stream has these")
+            self._problems.add(path, "only a stream has these")
         if sink.input:
-            self._problems.add((*place, "input"), "these come from their own source")
+            self._problems.add((*path, "input"), "these come from their own source")
         if sink.mode is not Mode.APPEND:
-            self._problems.add((*place, "mode"), "dead letters are appended")
-        self._check_sink(sink, place)
+            self._problems.add((*path, "mode"), "dead letters are appended")
+        self._check_sink(sink, path)
 
-    def _check_table_or_files(self, source: Source, place: Place) -> None:
+    def _check_table_or_files(self, source: Source, path: SpecPath) -> None:
         for word in _ONLY_TOPICS:
             if getattr(source, word) not in (None, False):
-                self._problems.add((*place, word), "only a source of topics has this")
+                self._problems.add((*path, word), "only a source of topics has this")
         given = [word for word in ("table", "query") if getattr(source, word)]
         if source.jdbc is None and given:
-            self._problems.add((*place, given[0]), "only a source with 'jdbc' has this")
+            self._problems.add((*path, given[0]), "only a source with 'jdbc' has this")
         if source.jdbc is not None and len(given) != 1:
-            self._problems.add(place, "a source with 'jdbc' has one table or one query")
+            self._problems.add(path, "a source with 'jdbc' has one table or one query")
         if source.jdbc is not None and read_of(source) is Read.STREAM:
-            self._problems.add((*place, "read"), "a database is read as a table")
+            self._problems.add((*path, "read"), "a database is read as a table")
         if source.files is not None:
-            self._check_files(source, place)
+            self._check_files(source, path)
 
-    def _check_files(self, source: Source, place: Place) -> None:
+    def _check_files(self, source: Source, path: SpecPath) -> None:
         if source.format is None:
             known = listed(sorted(formats.FILE_FORMATS | formats.SCHEMALESS))
-            self._problems.add(place, f"which format do the files have? {known}")
+            self._problems.add(path, f"which format do the files have? {known}")
         elif (
             read_of(source) is Read.STREAM
             and source.schema is None
             and source.format.lower() not in formats.SCHEMALESS
         ):
             self._problems.add(
-                place,
+                path,
                 "a stream of files needs a schema, such as schema: 'id bigint, name "
                 "string'; with 'read: table' Spark looks into the files instead",
             )
 
-    def _check_step(self, step: Step, place: Place, known: list[str]) -> None:
-        if self._problems.under(place):
+    def _check_step(self, step: Step, path: SpecPath, known: list[str]) -> None:
+        if self._problems.under(path):
             return
         ways = [word for word in ("sql", "sql_file", "python") if getattr(step, word)]
         if len(ways) != 1:
             found = f"has {listed(ways)}; " if ways else ""
-            self._problems.add(place, f"{found}give it one of sql, sql_file and python")
+            self._problems.add(path, f"{found}give it one of sql, sql_file and python")
             return
         if step.sql_file is not None:
-            path = self._directory / step.sql_file
-            if not path.is_file():
-                self._problems.add((*place, "sql_file"), f"there is no file {path}")
+            file = self._directory / step.sql_file
+            if not file.is_file():
+                self._problems.add((*path, "sql_file"), f"there is no file {file}")
         if step.python is None:
             for word in ("inputs", "arguments"):
                 if getattr(step, word):
-                    self._problems.add((*place, word), "only a python step has these")
+                    self._problems.add((*path, word), "only a python step has these")
             return
-        self._check_function(step.python, (*place, "python"))
+        self._check_function(step.python, (*path, "python"))
         if not step.inputs:
             said = "names of sources and steps that the function gets, as in [orders]"
-            self._problems.add((*place, "inputs"), f"is missing: {said}")
+            self._problems.add((*path, "inputs"), f"is missing: {said}")
         for at, each in enumerate(step.inputs or ()):
-            self._check_input(each, (*place, "inputs", at), known)
+            self._check_input(each, (*path, "inputs", at), known)
 
-    def _check_input(self, name: str, place: Place, known: list[str]) -> None:
+    def _check_input(self, name: str, path: SpecPath, known: list[str]) -> None:
         if name in known or self._problems.under(("sources", name)):
             return
         if not name:
@@ -205,42 +205,42 @@ class Rules:
             what = f"the step {name} stands further down; move it up"
         else:
             what = f"there is no source or step {name}{did_you_mean(name, known)}"
-        self._problems.add(place, what)
+        self._problems.add(path, what)
 
-    def _check_function(self, text: str, place: Place) -> None:
+    def _check_function(self, text: str, path: SpecPath) -> None:
         try:
-            look_for(parse_function(text), self._directory)
+            find_function(parse_function(text), self._directory)
         except NoSuchFunction as error:
-            self._problems.add(place, str(error))
+            self._problems.add(path, str(error))
 
-    def _check_sink(self, sink: Sink, place: Place) -> None:
-        if self._problems.under(place):
+    def _check_sink(self, sink: Sink, path: SpecPath) -> None:
+        if self._problems.under(path):
             return
         if sink.trigger is not None:
-            self._try(parse_trigger, sink.trigger, (*place, "trigger"))
+            self._catch(parse_trigger, sink.trigger, (*path, "trigger"))
         if sink.python is not None:
             if sink.format_name:
-                self._problems.add(place, "either python or a format, not both")
-            self._check_function(sink.python, (*place, "python"))
+                self._problems.add(path, "either python or a format, not both")
+            self._check_function(sink.python, (*path, "python"))
             return
         name = sink.format_name
         if not name:
             said = "topic, a format or python"
-            self._problems.add(place, f"says nothing to write to; give it {said}")
+            self._problems.add(path, f"says nothing to write to; give it {said}")
             return
         if sink.topic is not None and name != "danube":
-            self._problems.add((*place, "topic"), "only the format danube has this")
+            self._problems.add((*path, "topic"), "only the format danube has this")
         elif sink.topic is not None:
-            self._try(TopicName.parse, sink.topic, (*place, "topic"))
+            self._catch(TopicName.parse, sink.topic, (*path, "topic"))
         if name in formats.BATCH_ONLY | formats.OURS and sink.partition_by:
             said = "only files of Spark's own formats have this; see 'options'"
-            self._problems.add((*place, "partition_by"), said)
+            self._problems.add((*path, "partition_by"), said)
         if sink.broker is not None and name != "danube":
-            self._problems.add((*place, "broker"), "only the format danube has this")
-        self._check_needs(sink, name, place)
-        self._check_mode(sink, name, (*place, "mode"))
+            self._problems.add((*path, "broker"), "only the format danube has this")
+        self._check_needs(sink, name, path)
+        self._check_mode(sink, name, (*path, "mode"))
 
-    def _check_needs(self, sink: Sink, name: str, place: Place) -> None:
+    def _check_needs(self, sink: Sink, name: str, path: SpecPath) -> None:
         given = sink_options(sink, self._broker, self._directory)
         present = {each.lower() for each in given}
         for option in formats.NEEDS.get(name.lower(), ()):
@@ -249,32 +249,32 @@ class Rules:
             ):
                 where = "path" if option == "path" else f"options.{option}"
                 near = did_you_mean(option, given)
-                self._problems.add(place, f"{where} is missing for {name}{near}")
+                self._problems.add(path, f"{where} is missing for {name}{near}")
 
-    def _check_mode(self, sink: Sink, name: str, place: Place) -> None:
+    def _check_mode(self, sink: Sink, name: str, path: SpecPath) -> None:
         if name == "danube" and sink.mode in (Mode.COMPLETE, Mode.OVERWRITE):
-            self._problems.add(place, "a topic can be appended to, not replaced")
+            self._problems.add(path, "a topic can be appended to, not replaced")
         if name in formats.FILE_FORMATS and sink.mode is Mode.UPDATE:
             said = "files can only be appended; danube-delta and others can update"
-            self._problems.add(place, said)
+            self._problems.add(path, said)
 
-    def _check_view(self, name: str, place: Place) -> None:
+    def _check_view(self, name: str, path: SpecPath) -> None:
         if not _VIEW.fullmatch(name):
             said = "is the name of a table in SQL: letters, digits and _"
-            self._problems.add(place, said)
+            self._problems.add(path, said)
 
-    def _check_name(self, name: str, place: Place) -> None:
+    def _check_name(self, name: str, path: SpecPath) -> None:
         if not _FILE_NAME.fullmatch(name):
             said = "is the name of a directory: letters, digits, _ and -"
-            self._problems.add(place, said)
+            self._problems.add(path, said)
 
-    def _try(
+    def _catch(
         self,
         parse: Callable[[str], object] | Callable[[object], object],
         value: object,
-        place: Place,
+        path: SpecPath,
     ) -> None:
         try:
             parse(value)  # type: ignore[arg-type]
         except (BrokerError, ValueError) as error:
-            self._problems.add(place, str(error))
+            self._problems.add(path, str(error))

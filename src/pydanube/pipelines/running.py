@@ -18,12 +18,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pydanube.model.errors import Conflict
-from pydanube.pipelines.display import Hidden
+from pydanube.pipelines.display import RedactingDisplay
 from pydanube.pipelines.progress import QueryState, RunState, RunStatus
 from pydanube.pipelines.queries import StreamQuery, TableWrite
 from pydanube.pipelines.retrying import RetryPolicy
-from pydanube.pipelines.starts import read_starts, settle_starts
-from pydanube.pipelines.state import is_alive, process_mark
+from pydanube.pipelines.starting_offsets import (
+    fix_latest_offsets,
+    read_starting_offsets,
+)
+from pydanube.pipelines.state import is_alive, process_start_time
 from pydanube.pipelines.validation import validate
 
 if TYPE_CHECKING:
@@ -34,16 +37,16 @@ if TYPE_CHECKING:
     from pydanube.pipelines.building import Query
     from pydanube.pipelines.display import Display
     from pydanube.pipelines.loading import Pipeline
-    from pydanube.pipelines.queries import Running
+    from pydanube.pipelines.queries import RunningQuery
     from pydanube.pipelines.state import StateDirectory
 
-LOOK_INTERVAL_S = 0.25
+POLL_INTERVAL_S = 0.25
 LEFTOVER_WAIT_S = 30.0
 """How long the Spark of a run that was killed has to be gone."""
 
 
 @dataclass(slots=True)
-class Asked:
+class StopRequest:
     """What a run was asked from outside; a handler of signals only sets these."""
 
     number: int | None = None
@@ -51,7 +54,7 @@ class Asked:
     count: int = 0
 
     @property
-    def insists(self) -> bool:
+    def is_immediate(self) -> bool:
         """Whether it is not to wait for anything."""
         return self.count > 1
 
@@ -80,7 +83,7 @@ class PipelineRun:
         state: StateDirectory,
         display: Display,
         *,
-        asked: Asked | None = None,
+        stop_request: StopRequest | None = None,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -88,11 +91,11 @@ class PipelineRun:
         self._spark = spark
         self._pipeline = pipeline
         self._state = state
-        self._display = Hidden(display, pipeline.secrets)
-        self._asked = asked or Asked()
+        self._display = RedactingDisplay(display, pipeline.secrets)
+        self._stop_request = stop_request or StopRequest()
         self._clock = clock
         self._wait = wait
-        self._queries: list[Running] = []
+        self._queries: list[RunningQuery] = []
         self._is_stopping = False
         self._status = new_status(pipeline)
         self._status.jvm = _jvm_of(spark)
@@ -106,12 +109,12 @@ class PipelineRun:
             BrokerError: A broker cannot be reached.
         """
         state = self._state
-        state.forget_stop()
+        state.clear_stop_request()
         try:
-            self._note(RunState.STARTING)
-            known = read_starts(state.checkpoints)
+            self._save_status(RunState.STARTING)
+            known = read_starting_offsets(state.checkpoints)
             plan = validate(self._spark, self._pipeline, known)
-            starts = settle_starts(self._pipeline, state.checkpoints)
+            starts = fix_latest_offsets(self._pipeline, state.checkpoints)
             if starts != known:
                 plan = validate(self._spark, self._pipeline, starts)
             self._queries = [self._running(query) for query in plan.queries]
@@ -124,9 +127,9 @@ class PipelineRun:
                 self._display.end()
         except BaseException as error:
             if not self._status.state.is_over:
-                said = self._pipeline.secrets.hide(str(error) or type(error).__name__)
+                said = self._pipeline.secrets.redact(str(error) or type(error).__name__)
                 self._status.error = said
-                self._note(RunState.FAILED)
+                self._save_status(RunState.FAILED)
             raise
 
     def _watch(self) -> Outcome:
@@ -134,23 +137,23 @@ class PipelineRun:
             query.start()
         while True:
             now = self._clock()
-            self._look_for_requests()
+            self._poll_stop_requests()
             for query in self._queries:
-                query.look(now)
+                query.poll(now)
             states = [query.progress.state for query in self._queries]
             if QueryState.FAILED in states:
                 self._stop("a query has failed")
             self._show()
             if all(state.is_over for state in states):
                 return self._end(states)
-            self._wait(LOOK_INTERVAL_S)
+            self._wait(POLL_INTERVAL_S)
 
-    def _look_for_requests(self) -> None:
-        if self._asked.insists:
+    def _poll_stop_requests(self) -> None:
+        if self._stop_request.is_immediate:
             for query in self._queries:
                 query.stop()
-        elif self._asked.number is not None:
-            self._stop(f"{signal.Signals(self._asked.number).name} came")
+        elif self._stop_request.number is not None:
+            self._stop(f"{signal.Signals(self._stop_request.number).name} came")
         elif not self._is_stopping and self._state.is_stop_requested():
             self._stop("it was asked to stop")
 
@@ -161,13 +164,13 @@ class PipelineRun:
         if not all(query.progress.state.is_over for query in self._queries):
             self._display.say(f"{why}: finishing what is running")
         for query in self._queries:
-            query.ask_to_stop()
+            query.request_stop()
 
     def _show(self) -> None:
         progress = [query.progress for query in self._queries]
         self._display.show(progress)
         self._status.queries = progress
-        self._note(RunState.STOPPING if self._is_stopping else RunState.RUNNING)
+        self._save_status(RunState.STOPPING if self._is_stopping else RunState.RUNNING)
 
     def _end(self, states: list[QueryState]) -> Outcome:
         if QueryState.FAILED in states:
@@ -182,22 +185,22 @@ class PipelineRun:
             state = RunState.STOPPED
         else:
             state = RunState.DONE
-        self._note(state)
-        return Outcome(state, self._asked.number)
+        self._save_status(state)
+        return Outcome(state, self._stop_request.number)
 
-    def _running(self, query: Query) -> Running:
-        hide = self._pipeline.secrets.hide
+    def _running(self, query: Query) -> RunningQuery:
+        redact = self._pipeline.secrets.redact
         if not query.is_stream:
-            return TableWrite(query, hide)
+            return TableWrite(query, redact)
         return StreamQuery(
             query,
             f"{self._pipeline.name}.{query.name}",
             self._state.checkpoints / query.name,
             RetryPolicy.of(self._pipeline.spec.retries),
-            hide,
+            redact,
         )
 
-    def _note(self, state: RunState) -> None:
+    def _save_status(self, state: RunState) -> None:
         self._status.state = state
         self._status.updated = _utc()
         self._state.write_status(self._status)
@@ -242,10 +245,12 @@ def wait_for_leftover(
 
 
 @contextmanager
-def signals_to(asked: Asked) -> Iterator[None]:
+def signals_to(stop_request: StopRequest) -> Iterator[None]:
     """Let SIGINT and SIGTERM be told to *asked* while the body runs."""
     numbers = signal.SIGINT, signal.SIGTERM
-    before = {number: signal.signal(number, asked.on_signal) for number in numbers}
+    before = {
+        number: signal.signal(number, stop_request.on_signal) for number in numbers
+    }
     try:
         yield
     finally:
@@ -257,7 +262,7 @@ def _jvm_of(spark: Any) -> tuple[int, str] | None:
     """The process of Spark, if it is one of ours."""
     context = getattr(spark, "_sc", None)
     process: Any = getattr(getattr(context, "_gateway", None), "proc", None)
-    mark = None if process is None else process_mark(process.pid)
+    mark = None if process is None else process_start_time(process.pid)
     return None if mark is None else (process.pid, mark)
 
 

@@ -19,7 +19,7 @@ _ENDS = (" SQLSTATE: ", "\n== ", "\n=== ", ";\n'", "\nJVM stacktrace", "\n\tat "
 CHARACTERS_MAX = 500
 
 
-def said(error: BaseException) -> str:
+def error_message(error: BaseException) -> str:
     """
     What *error* is about, without stack traces, plans and codes.
 
@@ -36,7 +36,7 @@ def said(error: BaseException) -> str:
     return _short(_CONDITION.sub("", text))
 
 
-def place_in(error: BaseException, file: Path) -> str:
+def location_in(error: BaseException, file: Path) -> str:
     """``line 12 of functions.py``, if *error* arose in that file, or nothing."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if Path(frame.filename) == file:

@@ -46,11 +46,11 @@ class Mode(Enum):
     OVERWRITE = "overwrite"
 
 
-class Words(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A part of the file, by its words."""
 
 
-class Watermark(Words, frozen=True):
+class Watermark(Section, frozen=True):
     """How late rows may come."""
 
     column: str
@@ -58,7 +58,7 @@ class Watermark(Words, frozen=True):
     """As Spark writes it, such as ``10 minutes``."""
 
 
-class Sink(Words, frozen=True):
+class Sink(Section, frozen=True):
     """Where rows go."""
 
     input: str = ""
@@ -82,7 +82,7 @@ class Sink(Words, frozen=True):
         return self.format or ("danube" if self.topic is not None else "")
 
 
-class Source(Words, frozen=True):
+class Source(Section, frozen=True):
     """Where rows come from."""
 
     topic: str | None = None
@@ -107,16 +107,16 @@ class Source(Words, frozen=True):
     @property
     def is_topic(self) -> bool:
         """Whether it reads topics, in the words for topics or for formats."""
-        return bool(self.topic_words) or self.format == "danube"
+        return bool(self.topic_fields) or self.format == "danube"
 
     @property
-    def topic_words(self) -> list[str]:
+    def topic_fields(self) -> list[str]:
         """Which of the words that name topics it uses."""
         words = ("topic", "topics", "pattern")
         return [word for word in words if getattr(self, word) is not None]
 
 
-class Step(Words, frozen=True):
+class Step(Section, frozen=True):
     """What becomes of rows."""
 
     sql: str | None = None
@@ -130,7 +130,7 @@ class Step(Words, frozen=True):
     watermark: Watermark | None = None
 
 
-class SparkWords(Words, frozen=True):
+class SparkSection(Section, frozen=True):
     """Where Spark runs, and how."""
 
     master: str | None = None
@@ -139,7 +139,7 @@ class SparkWords(Words, frozen=True):
     settings: dict[str, Scalar] = {}
 
 
-class Retries(Words, frozen=True):
+class Retries(Section, frozen=True):
     """What happens when a query fails."""
 
     count: int = 0
@@ -150,24 +150,24 @@ class Retries(Words, frozen=True):
     backoff_max: str = "1m"
 
 
-class CheckpointWords(Words, frozen=True):
+class CheckpointSection(Section, frozen=True):
     """Where checkpoints are stored."""
 
     path: str | None = None
     """The state directory; a relative path begins at the file."""
 
 
-class Spec(Words, frozen=True):
+class Spec(Section, frozen=True):
     """A pipeline file."""
 
     name: str
     description: str = ""
     broker: str | None = None
     parameters: dict[str, Any] = {}
-    spark: SparkWords = SparkWords()
+    spark: SparkSection = SparkSection()
     trigger: str | dict[str, Scalar] = "available-now"
     retries: Retries = Retries()
-    checkpoints: CheckpointWords = CheckpointWords()
+    checkpoints: CheckpointSection = CheckpointSection()
     sources: dict[str, Source] = {}
     steps: dict[str, Step] = {}
     sinks: dict[str, Sink] = {}
@@ -195,7 +195,7 @@ class Trigger(msgspec.Struct, frozen=True):
 
 def parse_spec(tree: Mapping[str, Any], problems: Problems) -> Spec | None:
     """What *tree* says, or None if not even its parts can be told apart."""
-    return _words(dict(tree), Spec, (), problems)
+    return _parse_section(dict(tree), Spec, (), problems)
 
 
 def parse_trigger(value: object) -> Trigger:
@@ -234,10 +234,12 @@ def option_text(value: Scalar) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _words(value: object, kind: type[G], path: Path, problems: Problems) -> G | None:
+def _parse_section(
+    value: object, kind: type[G], path: Path, problems: Problems
+) -> G | None:
     """*value* as *kind*; what is wrong in one part does not hide what is in others."""
     if not isinstance(value, dict):
-        problems.add(path, f"must be settings by name, not {_called(value)}")
+        problems.add(path, f"must be settings by name, not {_type_name(value)}")
         return None
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     for name in value.keys() - fields.keys():
@@ -253,7 +255,7 @@ def _words(value: object, kind: type[G], path: Path, problems: Problems) -> G | 
         # An empty part, such as ``steps:`` with nothing under it, is one left out.
         if given is None and not field.required:
             continue
-        part = _part(given, field.type, (*path, name), problems)
+        part = _parse_field(given, field.type, (*path, name), problems)
         if not isinstance(part, UnsetType):
             found[name] = part
     if any(field.required and name not in found for name, field in fields.items()):
@@ -261,26 +263,26 @@ def _words(value: object, kind: type[G], path: Path, problems: Problems) -> G | 
     return kind(**found)
 
 
-def _part(value: object, kind: Any, path: Path, problems: Problems) -> Any:
+def _parse_field(value: object, kind: Any, path: Path, problems: Problems) -> Any:
     if get_origin(kind) is dict and _struct_in(get_args(kind)[1]):
-        return _named(value, _struct_in(get_args(kind)[1]), path, problems)
+        return _parse_named(value, _struct_in(get_args(kind)[1]), path, problems)
     struct = _struct_in(kind)
     if struct is not None:
-        built = _words(value, struct, path, problems)
+        built = _parse_section(value, struct, path, problems)
         return UNSET if built is None else built
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        problems.add(path, _said(error, value, kind))
+        problems.add(path, _message(error, value, kind))
         return UNSET
 
 
-def _named(value: object, kind: Any, path: Path, problems: Problems) -> Any:
+def _parse_named(value: object, kind: Any, path: Path, problems: Problems) -> Any:
     if not isinstance(value, dict):
-        problems.add(path, f"must be names with settings, not {_called(value)}")
+        problems.add(path, f"must be names with settings, not {_type_name(value)}")
         return UNSET
     built = {
-        name: _words(each, kind, (*path, name), problems)
+        name: _parse_section(each, kind, (*path, name), problems)
         for name, each in value.items()
     }
     return {name: each for name, each in built.items() if each is not None}
@@ -293,7 +295,7 @@ def _struct_in(kind: Any) -> type[Any] | None:
     return None
 
 
-def _said(error: Exception, value: object, kind: Any) -> str:
+def _message(error: Exception, value: object, kind: Any) -> str:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return _choice(value, kind)
     for each in get_args(kind):
@@ -309,6 +311,6 @@ def _choice(value: object, kind: type[Enum]) -> str:
     )
 
 
-def _called(value: object) -> str:
+def _type_name(value: object) -> str:
     names = {str: "a text", list: "a list", dict: "settings", type(None): "nothing"}
     return names.get(type(value), repr(value))

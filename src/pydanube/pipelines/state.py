@@ -58,7 +58,7 @@ class StateDirectory:
             give_up_at = time.monotonic() + LOCK_WAIT_S
             while not _try_lock(file.fileno(), fcntl.LOCK_EX):
                 if time.monotonic() >= give_up_at:
-                    raise Conflict(f"{what}: {self._who()}")
+                    raise Conflict(f"{what}: {self._holder()}")
                 time.sleep(0.05)
             yield
 
@@ -90,7 +90,7 @@ class StateDirectory:
     def is_stop_requested(self) -> bool:
         return (self.path / "stop").exists()
 
-    def forget_stop(self) -> None:
+    def clear_stop_request(self) -> None:
         """A run begins: whatever was asked of an earlier one does not count."""
         (self.path / "stop").unlink(missing_ok=True)
 
@@ -98,7 +98,7 @@ class StateDirectory:
     def _lock_file(self) -> Path:
         return self.path / "lock"
 
-    def _who(self) -> str:
+    def _holder(self) -> str:
         status = self.read_status()
         if status is None or status.state.is_over:
             return f"another process works in {self.path}"
@@ -113,7 +113,7 @@ class StateDirectory:
         new.replace(self.path / name)
 
 
-def process_mark(pid: int) -> str | None:
+def process_start_time(pid: int) -> str | None:
     """
     What tells the process *pid* from a later one of the same number.
 
@@ -130,7 +130,7 @@ def process_mark(pid: int) -> str | None:
 
 def is_alive(process: tuple[int, str] | None) -> bool:
     """Whether the process that was marked so is still there."""
-    return process is not None and process_mark(process[0]) == process[1]
+    return process is not None and process_start_time(process[0]) == process[1]
 
 
 def _try_lock(descriptor: int, kind: int) -> bool:

@@ -1,5 +1,5 @@
 """
-What only Spark and the servers can tell: before anything starts, everything is asked.
+The checks of a pipeline that need Spark and the servers.
 
 Topics and databases are asked for their columns, every step is analysed, and every
 sink looks at the columns that it would get.
@@ -18,7 +18,7 @@ from pydanube.pipelines import formats
 from pydanube.pipelines.building import Builder
 from pydanube.pipelines.options import read_of, source_options
 from pydanube.pipelines.problems import listed
-from pydanube.pipelines.spark_errors import SPARK_ERRORS, said
+from pydanube.pipelines.spark_errors import SPARK_ERRORS, error_message
 from pydanube.pipelines.spec import Mode, Read
 from pydanube.reader.catalog import process_client
 from pydanube.reader.read_options import Mode as SourceMode
@@ -52,8 +52,7 @@ def validate(
         unusable = {
             name
             for name, source in pipeline.spec.sources.items()
-            if source.is_topic
-            and not _topics_are_there(name, source, pipeline, problems)
+            if source.is_topic and not _topics_exist(name, source, pipeline, problems)
         }
         plan = Builder(spark, pipeline, problems, starts).build(unusable)
         for query in plan.queries:
@@ -62,12 +61,12 @@ def validate(
     return plan
 
 
-def _topics_are_there(
+def _topics_exist(
     name: str, source: Source, pipeline: Pipeline, problems: Problems
 ) -> bool:
     """Whether the broker has the topics of *source*."""
     mode = SourceMode.STREAM if read_of(source) is Read.STREAM else SourceMode.BATCH
-    place = ("sources", name)
+    path = ("sources", name)
     options = parse_options(source_options(source, pipeline.broker), mode)
     try:
         client = process_client(options.url)
@@ -75,19 +74,19 @@ def _topics_are_there(
         known = client.topics() if missing else []
     except ConnectionLost as error:
         problems.add(
-            (*place, "broker") if source.broker else place,
+            (*path, "broker") if source.broker else path,
             f"no broker answers at {options.url} ({error}); is it running there? "
             "'broker' in the file or the variable DANUBE_URL names another one",
         )
         return False
     except BrokerError as error:
-        problems.add(place, f"the broker at {options.url} says: {error}")
+        problems.add(path, f"the broker at {options.url} says: {error}")
         return False
     if missing:
-        word = next(iter(source.topic_words), "options")
+        word = next(iter(source.topic_fields), "options")
         near = did_you_mean(missing[0], known) or "."
         problems.add(
-            (*place, word),
+            (*path, word),
             f"there is no topic {listed(missing)} at {options.url}{near} "
             f"'danube topics create {missing[0]}' makes it",
         )
@@ -96,7 +95,7 @@ def _topics_are_there(
 
 def _check(spark: SparkSession, query: Query, problems: Problems) -> None:
     _check_kind(query, problems)
-    if problems.under(query.place):
+    if problems.under(query.path):
         return
     name = query.sink.format_name
     twice = [
@@ -108,7 +107,7 @@ def _check(spark: SparkSession, query: Query, problems: Problems) -> None:
     ]
     if twice and name:
         found = f"the column {twice[0]} comes twice; give one of them another name"
-        problems.add((*query.place, "input"), found)
+        problems.add((*query.path, "input"), found)
         return
     if query.is_stream:
         _check_output_mode(spark, query, problems)
@@ -123,15 +122,15 @@ def _check_kind(query: Query, problems: Problems) -> None:
     mode = query.sink.mode
     if query.is_stream and mode is Mode.OVERWRITE:
         found = "a stream can append, update or complete, not overwrite"
-        problems.add((*query.place, "mode"), found)
+        problems.add((*query.path, "mode"), found)
     if query.is_stream:
         return
     if mode in (Mode.UPDATE, Mode.COMPLETE):
         found = "none of its sources is a stream: append or overwrite"
-        problems.add((*query.place, "mode"), found)
+        problems.add((*query.path, "mode"), found)
     if not query.trigger.ends:
         problems.add(
-            query.place,
+            query.path,
             "none of its sources is a stream, so it is written once in a run; its "
             "trigger must be available-now",
         )
@@ -147,23 +146,23 @@ def _check_ours(query: Query, problems: Problems) -> None:
     except (BrokerError, OSError) as error:
         found = [str(error)]
     for each in found:
-        problems.add(_blamed(query, each), each)
+        problems.add(_locate(query, each), each)
 
 
-def _blamed(query: Query, text: str) -> tuple[str | int, ...]:
+def _locate(query: Query, text: str) -> tuple[str | int, ...]:
     """The option that *text* is about, if it names one."""
     for option in sorted(query.sink.options, key=len, reverse=True):
         if text.lower().startswith((f"{option.lower()}:", f"{option.lower()} ")) or (
             f"'{option.lower()}'" in text.lower()
         ):
-            return (*query.place, "options", option)
-    return query.place
+            return (*query.path, "options", option)
+    return query.path
 
 
 def _check_output_mode(spark: SparkSession, query: Query, problems: Problems) -> None:
     name, mode = query.sink.format_name, query.sink.mode
     if name in formats.FILE_FORMATS and mode is not Mode.APPEND:
-        problems.add((*query.place, "mode"), "files can only be appended by a stream")
+        problems.add((*query.path, "mode"), "files can only be appended by a stream")
         return
     # Spark itself looks at this when a query starts, which is too late for us.
     plan = getattr(query.frame, "_jdf", None)
@@ -176,7 +175,7 @@ def _check_output_mode(spark: SparkSession, query: Query, problems: Problems) ->
     try:
         checker.checkForStreaming(plan.queryExecution().analyzed(), wanted)
     except SPARK_ERRORS as error:
-        problems.add((*query.place, "mode"), said(error))
+        problems.add((*query.path, "mode"), error_message(error))
 
 
 def _check_format(spark: SparkSession, query: Query, problems: Problems) -> None:
@@ -193,7 +192,7 @@ def _check_format(spark: SparkSession, query: Query, problems: Problems) -> None
     except SPARK_ERRORS:
         near = did_you_mean(name, formats.SINKS) or "."
         problems.add(
-            (*query.place, "format"),
+            (*query.path, "format"),
             f"Spark knows no format {name}{near} A format from elsewhere needs its "
             "jar, named under spark.settings",
         )

@@ -7,10 +7,10 @@ from rich.console import Console
 
 from pydanube.pipelines.display import (
     COLUMNS,
-    Hidden,
-    JsonLines,
-    Lines,
+    JsonDisplay,
+    LineDisplay,
     LiveTable,
+    RedactingDisplay,
     cells_of,
     display_for,
 )
@@ -36,7 +36,7 @@ DONE = query(
 
 def test_lines_are_written_when_something_changes():
     out = io.StringIO()
-    display = Lines(out)
+    display = LineDisplay(out)
     display.begin()
     display.show([query()])
     display.show([query()])
@@ -51,7 +51,7 @@ def test_lines_are_written_when_something_changes():
 
 def test_json_lines_have_everything_by_name():
     out = io.StringIO()
-    display = JsonLines(out)
+    display = JsonDisplay(out)
     display.begin()
     display.say("hello")
     display.show([DONE])
@@ -81,12 +81,12 @@ def test_what_is_not_known_is_a_dash():
 
 def test_secrets_are_not_said():
     out = io.StringIO()
-    display = Hidden(Lines(out), Secrets(frozenset({"hunter2"})))
+    display = RedactingDisplay(LineDisplay(out), Secrets(frozenset({"hunter2"})))
     display.begin()
     display.say("it was hunter2")
     assert out.getvalue() == "it was ***\n"
 
 
 def test_the_display_suits_who_looks():
-    assert isinstance(display_for("json", io.StringIO()), JsonLines)
-    assert isinstance(display_for("table", io.StringIO()), Lines)
+    assert isinstance(display_for("json", io.StringIO()), JsonDisplay)
+    assert isinstance(display_for("table", io.StringIO()), LineDisplay)

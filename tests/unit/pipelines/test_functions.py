@@ -5,8 +5,8 @@ import pytest
 from pydanube.pipelines.functions import (
     FunctionName,
     NoSuchFunction,
+    find_function,
     load_function,
-    look_for,
     parse_function,
 )
 
@@ -60,4 +60,4 @@ def test_a_file_that_fails_is_named(tmp_path):
     with pytest.raises(NoSuchFunction, match="cannot be imported: ValueError: no"):
         load_function(FunctionName("f.py", "g"), tmp_path)
     with pytest.raises(NoSuchFunction, match="has no function g"):
-        look_for(FunctionName("f.py", "g"), tmp_path)
+        find_function(FunctionName("f.py", "g"), tmp_path)

@@ -41,7 +41,7 @@ def test_a_file_becomes_a_pipeline(write):
     assert found.spec.sources["orders"].topic == "/default/o2"
     assert found.broker == "danube://127.0.0.1:6651"
     assert found.state_directory == path.parent / ".danube/pipelines/orders"
-    assert found.secrets.hide("x hunter2") == "x ***"
+    assert found.secrets.redact("x hunter2") == "x ***"
     every = Trigger(TriggerKind.EVERY, 60)
     assert found.trigger_of(found.spec.sinks["slow"]) == every
     assert found.trigger_of(found.spec.sinks["out"]).ends

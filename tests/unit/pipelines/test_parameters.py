@@ -2,20 +2,20 @@
 
 import pytest
 
-from pydanube.pipelines.parameters import Filling, Secrets, parse_set
+from pydanube.pipelines.parameters import Secrets, Substitution, parse_set
 from pydanube.pipelines.problems import Problems
 
 
-def fill(tree, given=None, environment=None):
+def substitute(tree, given=None, environment=None):
     problems = Problems(lambda _: None)
-    filling = Filling(tree, given or {}, environment or {}, problems)
-    return filling.fill(tree), filling.secrets, problems.found
+    substitution = Substitution(tree, given or {}, environment or {}, problems)
+    return substitution.substitute(tree), substitution.secrets, problems.found
 
 
 def test_a_default_holds_until_another_value_is_given():
     tree = {"parameters": {"table": "orders"}, "path": "/data/${table}"}
-    assert fill(tree)[0] == {"path": "/data/orders"}
-    assert fill(tree, {"table": "o2"})[0] == {"path": "/data/o2"}
+    assert substitute(tree)[0] == {"path": "/data/orders"}
+    assert substitute(tree, {"table": "o2"})[0] == {"path": "/data/o2"}
 
 
 def test_a_number_alone_stays_a_number_and_is_text_in_text():
@@ -25,7 +25,7 @@ def test_a_number_alone_stays_a_number_and_is_text_in_text():
         "b": "n=${ n }",
         "c": ["${is}", "${is}!"],
     }
-    assert fill(tree)[0] == {"a": 3, "b": "n=3", "c": [True, "true!"]}
+    assert substitute(tree)[0] == {"a": 3, "b": "n=3", "c": [True, "true!"]}
 
 
 @pytest.mark.parametrize(
@@ -34,17 +34,17 @@ def test_a_number_alone_stays_a_number_and_is_text_in_text():
 )
 def test_a_given_value_is_of_the_kind_of_the_default(default, text, value):
     tree = {"parameters": {"p": default}, "a": "${p}"}
-    found = fill(tree, {"p": text})[0]["a"]
+    found = substitute(tree, {"p": text})[0]["a"]
     assert found == value
     assert type(found) is type(value)
 
 
 def test_two_dollars_are_one():
-    assert fill({"sql": "$${x} ${"})[0] == {"sql": "${x} ${"}
+    assert substitute({"sql": "$${x} ${"})[0] == {"sql": "${x} ${"}
 
 
 @pytest.mark.parametrize(
-    ("tree", "given", "place", "words"),
+    ("tree", "given", "path", "words"),
     [
         ({"a": "${tabel}", "parameters": {"table": "x"}}, {}, "a", "'table'"),
         ({"parameters": {"t": None}}, {}, "parameters.t", "--set t=VALUE"),
@@ -58,9 +58,9 @@ def test_two_dollars_are_one():
         ({"a": ["x", "${env:NOPE}"]}, {}, "a[1]", "no variable NOPE"),
     ],
 )
-def test_what_cannot_be_put_in_is_a_problem(tree, given, place, words):
-    _, _, [problem] = fill(tree, given)
-    assert problem.path == place
+def test_what_cannot_be_put_in_is_a_problem(tree, given, path, words):
+    _, _, [problem] = substitute(tree, given)
+    assert problem.path == path
     assert words in problem.message
 
 
@@ -70,20 +70,20 @@ def test_secrets_come_from_the_environment_and_are_hidden_in_every_form():
         "a": "${uri}",
         "b": "${env:TOKEN}",
     }
-    found, secrets, problems = fill(tree, {}, {"PW": 'p/"w', "TOKEN": "t"})
+    found, secrets, problems = substitute(tree, {}, {"PW": 'p/"w', "TOKEN": "t"})
     assert not problems
     assert found == {"a": 'pg://u:p/"w@h', "b": "t"}
-    assert secrets.hide('it was p/"w, p%2F%22w or p/\\"w') == (
+    assert secrets.redact('it was p/"w, p%2F%22w or p/\\"w') == (
         "i*** was ***, *** or ***"
     )
 
 
 def test_an_empty_variable_is_a_missing_one():
-    assert fill({"a": "${env:PW}"}, {}, {"PW": ""})[2]
+    assert substitute({"a": "${env:PW}"}, {}, {"PW": ""})[2]
 
 
 def test_without_secrets_nothing_is_hidden():
-    assert Secrets().hide("text") == "text"
+    assert Secrets().redact("text") == "text"
 
 
 def test_settings_of_the_command_line():

@@ -1,4 +1,4 @@
-"""Problems are told once, with their place."""
+"""Problems are reported once, with their path."""
 
 import pytest
 
@@ -31,13 +31,13 @@ def test_each_place_keeps_its_first_problem_in_the_order_of_the_file():
 
 
 @pytest.mark.parametrize(
-    ("place", "is_under"),
+    ("path", "is_under"),
     [(("a",), True), (("a", "b"), True), (("a", "c"), False), (("ab",), False)],
 )
-def test_a_place_knows_of_problems_inside_of_it(place, is_under):
+def test_a_place_knows_of_problems_inside_of_it(path, is_under):
     problems = Problems(lambda _: None)
     problems.add(("a", "b", 0), "wrong")
-    assert problems.under(place) is is_under
+    assert problems.under(path) is is_under
 
 
 def test_a_pipeline_with_problems_is_a_setting_that_is_wrong():

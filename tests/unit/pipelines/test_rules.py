@@ -105,10 +105,10 @@ SOURCES = [
 ]
 
 
-@pytest.mark.parametrize(("source", "place", "words"), SOURCES)
-def test_sources(tmp_path, source, place, words):
+@pytest.mark.parametrize(("source", "path", "words"), SOURCES)
+def test_sources(tmp_path, source, path, words):
     found = problems(tmp_path, sources={"a": source})
-    assert words in found[f"sources.a{place}"]
+    assert words in found[f"sources.a{path}"]
 
 
 STEPS = [
@@ -125,12 +125,12 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize(("step", "place", "words"), STEPS)
-def test_steps(tmp_path, step, place, words):
+@pytest.mark.parametrize(("step", "path", "words"), STEPS)
+def test_steps(tmp_path, step, path, words):
     (tmp_path / "f.py").write_text("def g(a): pass\n")
     (tmp_path / "broken.py").write_text("def g(:\n")
     found = problems(tmp_path, steps={"s": step, "later": {"sql": "SELECT 1"}})
-    assert words in found[f"steps.s{place}"]
+    assert words in found[f"steps.s{path}"]
 
 
 SINKS = [
@@ -164,10 +164,10 @@ SINKS = [
 ]
 
 
-@pytest.mark.parametrize(("sink", "place", "words"), SINKS)
-def test_sinks(tmp_path, sink, place, words):
+@pytest.mark.parametrize(("sink", "path", "words"), SINKS)
+def test_sinks(tmp_path, sink, path, words):
     (tmp_path / "f.py").write_text("def g(a, n): pass\n")
-    assert words in problems(tmp_path, sinks={"o": sink})[f"sinks.o{place}"]
+    assert words in problems(tmp_path, sinks={"o": sink})[f"sinks.o{path}"]
 
 
 OTHERS = [
@@ -184,9 +184,9 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize(("tree", "place", "words"), OTHERS)
-def test_the_rest(tmp_path, tree, place, words):
-    assert words in problems(tmp_path, **tree)[place]
+@pytest.mark.parametrize(("tree", "path", "words"), OTHERS)
+def test_the_rest(tmp_path, tree, path, words):
+    assert words in problems(tmp_path, **tree)[path]
 
 
 def test_what_is_wrong_with_a_source_is_told_once(tmp_path):

@@ -12,12 +12,12 @@ from pydanube.pipelines.loading import load
 from pydanube.pipelines.progress import RunState
 from pydanube.pipelines.running import (
     LEFTOVER_WAIT_S,
-    Asked,
+    StopRequest,
     new_status,
     signals_to,
     wait_for_leftover,
 )
-from pydanube.pipelines.state import StateDirectory, process_mark
+from pydanube.pipelines.state import StateDirectory, process_start_time
 
 
 @pytest.fixture
@@ -36,15 +36,15 @@ def status(tmp_path):
 
 
 def test_the_first_signal_asks_and_the_second_one_insists():
-    asked = Asked()
+    stop_request = StopRequest()
     before = signal.getsignal(signal.SIGTERM)
-    with signals_to(asked):
+    with signals_to(stop_request):
         os.kill(os.getpid(), signal.SIGTERM)
-        assert asked.number == signal.SIGTERM
-        assert not asked.insists
+        assert stop_request.number == signal.SIGTERM
+        assert not stop_request.is_immediate
         os.kill(os.getpid(), signal.SIGINT)
-        assert asked.number == signal.SIGTERM
-        assert asked.insists
+        assert stop_request.number == signal.SIGTERM
+        assert stop_request.is_immediate
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -69,7 +69,7 @@ def test_nothing_is_waited_for_where_nothing_ran(state):
 
 
 def test_the_spark_of_a_run_that_was_killed_is_waited_for(state, status):
-    mark = process_mark(os.getpid())
+    mark = process_start_time(os.getpid())
     if mark is None:
         pytest.skip("this system does not tell")
     status.jvm = (os.getpid(), "another process of this number")

@@ -9,9 +9,9 @@ pytest.importorskip("pyspark")
 from pydanube.pipelines.spark_errors import (
     CHARACTERS_MAX,
     condition_of,
+    error_message,
+    location_in,
     parameters_of,
-    place_in,
-    said,
 )
 
 
@@ -28,7 +28,7 @@ def test_codes_plans_and_traces_are_left_out():
         "[UNRESOLVED_COLUMN.WITH_SUGGESTION] There is no `x`. SQLSTATE: 42703; line 1 "
         "pos 7;\n'Project ['x]\n+- Range\n\tat org.apache.spark"
     )
-    assert said(ValueError(text)) == "There is no `x`."
+    assert error_message(ValueError(text)) == "There is no `x`."
 
 
 def test_what_ended_a_query_is_said_and_not_that_it_ended():
@@ -36,9 +36,9 @@ def test_what_ended_a_query_is_said_and_not_that_it_ended():
         "[STREAM_FAILED] Query [id = a, runId = b] terminated with exception: the disk "
         "is full SQLSTATE: XXKST\n=== Streaming Query ==="
     )
-    assert said(ValueError(text)) == "the disk is full"
+    assert error_message(ValueError(text)) == "the disk is full"
     without_code = "It failed.\n=== Streaming Query ===\nIdentifier: x"
-    assert said(ValueError(without_code)) == "It failed."
+    assert error_message(ValueError(without_code)) == "It failed."
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,12 @@ def test_what_python_code_has_raised_is_said(line, expected):
         "Traceback (most recent call last):\n"
         f'  File "b.py", line 2, in g\n    Raise: x\n{line}\n\n\tat org.apache'
     )
-    assert said(ValueError(text)) == expected
+    assert error_message(ValueError(text)) == expected
 
 
 def test_it_is_short_and_never_empty():
-    assert len(said(ValueError("x" * 10_000))) <= CHARACTERS_MAX + 2
-    assert said(ValueError()) == "ValueError"
+    assert len(error_message(ValueError("x" * 10_000))) <= CHARACTERS_MAX + 2
+    assert error_message(ValueError()) == "ValueError"
 
 
 def test_what_it_is_about_if_spark_says_so():
@@ -78,6 +78,6 @@ def test_what_it_is_about_if_spark_says_so():
 def test_the_line_of_a_file_where_it_arose():
     with pytest.raises(ValueError, match="here") as caught:
         int("here")
-    place = place_in(caught.value, Path(__file__))
-    assert place.endswith("of test_spark_errors.py")
-    assert place_in(caught.value, Path("other.py")) == ""
+    path = location_in(caught.value, Path(__file__))
+    assert path.endswith("of test_spark_errors.py")
+    assert location_in(caught.value, Path("other.py")) == ""

@@ -8,7 +8,7 @@ import pytest
 
 from pydanube.model.errors import Conflict
 from pydanube.pipelines.progress import QueryProgress, RunState, RunStatus
-from pydanube.pipelines.state import StateDirectory, is_alive, process_mark
+from pydanube.pipelines.state import StateDirectory, is_alive, process_start_time
 
 
 @pytest.fixture
@@ -53,13 +53,13 @@ def test_a_stop_is_asked_for_and_forgotten(state):
         assert not state.is_stop_requested()
         state.request_stop()
         assert state.is_stop_requested()
-        state.forget_stop()
-        state.forget_stop()
+        state.clear_stop_request()
+        state.clear_stop_request()
         assert not state.is_stop_requested()
 
 
 def test_a_process_is_told_from_a_later_one_of_its_number():
-    mark = process_mark(os.getpid())
+    mark = process_start_time(os.getpid())
     if mark is None:
         pytest.skip("this system does not tell")
     assert is_alive((os.getpid(), mark))
@@ -68,6 +68,6 @@ def test_a_process_is_told_from_a_later_one_of_its_number():
     ended = subprocess.Popen([sys.executable, "-c", ""])
     # It is dead already, although nobody has taken note of it yet.
     os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-    assert process_mark(ended.pid) is None
+    assert process_start_time(ended.pid) is None
     ended.wait()
-    assert process_mark(ended.pid) is None
+    assert process_start_time(ended.pid) is None

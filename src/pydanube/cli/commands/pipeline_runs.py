@@ -40,8 +40,8 @@ def run_pipeline(pipeline: Pipeline, output_format: OutputFormat) -> None:
     # What a run needs takes a second to import.
     from pydanube.pipelines.display import display_for  # noqa: PLC0415
     from pydanube.pipelines.running import (  # noqa: PLC0415
-        Asked,
         PipelineRun,
+        StopRequest,
         new_status,
         signals_to,
         wait_for_leftover,
@@ -49,8 +49,8 @@ def run_pipeline(pipeline: Pipeline, output_format: OutputFormat) -> None:
 
     state = state_of(pipeline)
     display = display_for(output_format.value, sys.stdout)
-    asked = Asked()
-    with state.locked(f"{pipeline.name} cannot be run"), signals_to(asked):
+    stop_request = StopRequest()
+    with state.locked(f"{pipeline.name} cannot be run"), signals_to(stop_request):
         wait_for_leftover(state)
         beginning = new_status(pipeline)
         state.write_status(beginning)
@@ -58,9 +58,11 @@ def run_pipeline(pipeline: Pipeline, output_format: OutputFormat) -> None:
         with (
             _noted(state, beginning),
             spark_for(pipeline, state.log_file) as session,
-            signals_to(asked),
+            signals_to(stop_request),
         ):
-            run = PipelineRun(session, pipeline, state, display, asked=asked)
+            run = PipelineRun(
+                session, pipeline, state, display, stop_request=stop_request
+            )
             outcome = run.execute()
     if outcome.state is RunState.FAILED:
         found = state.read_status()
@@ -95,7 +97,7 @@ def spark_for(pipeline: Pipeline, log_file: Path) -> Iterator[SparkSession]:
     try:
         from pydanube.pipelines.spark_errors import (  # noqa: PLC0415
             SPARK_ERRORS,
-            said,
+            error_message,
         )
     except ImportError as error:
         print_note(f"error: Spark is needed and {error.name} is missing")
@@ -123,6 +125,6 @@ def spark_for(pipeline: Pipeline, log_file: Path) -> Iterator[SparkSession]:
         finally:
             spark.stop()
     except (JavaNotFound, *SPARK_ERRORS) as error:
-        print_note(f"error: {pipeline.secrets.hide(said(error))}")
+        print_note(f"error: {pipeline.secrets.redact(error_message(error))}")
         print_note(f"hint: {log_file} has what Spark says")
         raise typer.Exit(EXIT_FAILED) from None

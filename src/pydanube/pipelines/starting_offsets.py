@@ -30,7 +30,7 @@ FILE = "starts.json"
 Offsets = dict[str, int | dict[str, int]]
 
 
-def read_starts(checkpoints: Path) -> dict[str, str]:
+def read_starting_offsets(checkpoints: Path) -> dict[str, str]:
     """The starting offsets of sources, by name; empty if none are kept."""
     try:
         return msgspec.json.decode(
@@ -40,14 +40,14 @@ def read_starts(checkpoints: Path) -> dict[str, str]:
         return {}
 
 
-def settle_starts(pipeline: Pipeline, checkpoints: Path) -> dict[str, str]:
+def fix_latest_offsets(pipeline: Pipeline, checkpoints: Path) -> dict[str, str]:
     """
     The same with all sources that start at ``latest``, which are kept from now on.
 
     Raises:
         BrokerError: A broker does not say where its topics end.
     """
-    starts = read_starts(checkpoints)
+    starts = read_starting_offsets(checkpoints)
     found = {
         name: msgspec.json.encode(_ends(options.url, options.topics, options.pattern))
         for name, source in pipeline.spec.sources.items()
