@@ -1,8 +1,8 @@
 """
-Who gets which messages: one pure machine for each type of subscription.
+The delivery of messages to consumers: one pure machine for each subscription type.
 
-A machine does no I/O and has no clock: ``on_…`` methods take facts and the time,
-and return effects for the shell to carry out.
+A machine does no I/O and has no clock: ``on_…`` methods take an event and the time,
+and return effects for the broker to carry out.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def create_machine(
     done_ranges_max: int = DONE_RANGES_MAX,
     deferred_spans_max: int = DEFERRED_SPANS_MAX,
 ) -> SubscriptionMachine:
-    """The machine of a subscription of this type that goes on from *cursor*."""
+    """Return a machine of this type that continues from *cursor*."""
     return _MACHINES[subscription_type](
         cursor,
         failure_policy=failure_policy or FailurePolicy(),

@@ -1,4 +1,4 @@
-"""How far a subscription is: what is done, as an offset and ranges above it."""
+"""The progress of a subscription: an offset and the done ranges above it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ class Cursor:
     """
     The lowest offset that is not done, and the done ranges above it.
 
-    ``offset`` itself is never in ``done``, so that what is done is one number
-    as long as messages are acknowledged in order.
+    ``offset`` itself is never in ``done``, so the cursor is a single number as long as
+    messages are acknowledged in order.
     """
 
     __slots__ = ("done", "offset")
 
     def __init__(self, offset: int, done: RangeSet | None = None) -> None:
-        """Begin at *offset*; *done*, which the cursor keeps, may reach below it."""
+        """Begin at *offset*; the cursor owns *done*, which may reach below it."""
         self.offset = offset
         self.done = RangeSet() if done is None else done
         self.done.remove_below(offset)
@@ -37,7 +37,7 @@ class Cursor:
         """
         Mark *base* + i for each bit i of *bits* that is set.
 
-        None of them is below ``offset``; returns how many were not done before.
+        None of them may be below ``offset``.  Returns how many were not done before.
         """
         lowest = bits & -bits
         if not bits & (bits + lowest):
@@ -48,7 +48,7 @@ class Cursor:
         return added
 
     def seek(self, offset: int) -> bool:
-        """Forget what is done, be at *offset*; return whether that is a change."""
+        """Move to *offset* without done ranges; return whether that is a change."""
         if offset == self.offset and not self.done:
             return False
         self.offset = offset
@@ -56,14 +56,14 @@ class Cursor:
         return True
 
     def first_open(self, base: int, end: int) -> Range | None:
-        """The first range of ``base … end`` that is not done, or None."""
+        """Return the first range of ``base … end`` that is not done, or None."""
         base = max(base, self.offset)
         if not self.done:
             return (base, end) if base < end else None
         return self.done.first_gap(base, end)
 
     def open_count(self, base: int, end: int) -> int:
-        """How many messages of ``base … end`` are not done."""
+        """Return how many messages of ``base … end`` are not done."""
         base = max(base, self.offset)
         if base >= end:
             return 0
@@ -72,15 +72,15 @@ class Cursor:
         return end - base - self.done.count_in(base, end)
 
     def skip_done(self, offset: int) -> int:
-        """The lowest offset from *offset* on that is not done."""
+        """Return the lowest offset from *offset* on that is not done."""
         last = self.done.last()
         if last is None or offset >= last[1]:
             return max(offset, self.offset)
         found = self.first_open(offset, last[1])
         return last[1] if found is None else found[0]
 
-    def past_open(self, count: int, end: int) -> int:
-        """Where the first *count* messages that are not done end; *end* at the most."""
+    def end_of_open(self, count: int, end: int) -> int:
+        """Return the end of the first *count* open messages, at most *end*."""
         offset = self.offset
         while count > 0 and (found := self.first_open(offset, end)) is not None:
             base, gap_end = found
@@ -89,7 +89,7 @@ class Cursor:
         return offset
 
     def backlog(self, end_offset: int) -> int:
-        """How many messages below *end_offset*, the topic's end, are not done."""
+        """Return how many messages below *end_offset* are not done."""
         return self.open_count(self.offset, end_offset)
 
     def _advance(self) -> None:

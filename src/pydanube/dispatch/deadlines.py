@@ -1,4 +1,4 @@
-"""Times at which something is due, most of them told in the order of time."""
+"""A queue of deadlines, most of which are added in the order of time."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 Deadline = tuple[float, int, int]
-"""A time, and the ``base … end`` that it concerns."""
+"""A time, and the ``base … end`` that it applies to."""
 
-# So many places at the beginning may be empty.
+# The number of entries at the beginning that may be empty.
 _STALE_MAX = 1000
 
 
 class Deadlines:
     """
-    A queue by time.
+    A priority queue by time.
 
-    Deadlines that come in order cost an append; others go to a heap beside.  Who
-    keeps the queue knows which of them still count, and drops the others.
+    A deadline that is added in order costs an append; others go to a heap.  The owner
+    of the queue discards deadlines that no longer apply.
     """
 
-    # Lists, because an empty deque takes ten times as much, and most queues are empty.
+    # Lists: an empty deque takes ten times as much memory, and most queues are empty.
     __slots__ = ("_begin", "_in_order", "_others")
 
     def __init__(self) -> None:
         self._in_order: list[Deadline] = []
-        # Where it begins; what lies before was removed.
+        # The index of the first entry; those before it were removed.
         self._begin = 0
         self._others: list[Deadline] = []
 
     def add(self, time: float, base: int, end: int) -> None:
-        """Note that *time* concerns ``base … end``."""
+        """Add *time*, which applies to ``base … end``."""
         in_order = self._in_order
         if not in_order or time >= in_order[-1][0]:
             in_order.append((time, base, end))
@@ -41,13 +41,13 @@ class Deadlines:
             heappush(self._others, (time, base, end))
 
     def first(self) -> Deadline | None:
-        """The earliest, or None."""
+        """Return the earliest deadline, or None."""
         if self._others and self._is_other_first():
             return self._others[0]
         return self._in_order[self._begin] if self._in_order else None
 
     def pop(self) -> Deadline:
-        """Remove and return the earliest; there must be one."""
+        """Remove and return the earliest deadline; the queue must not be empty."""
         if self._others and self._is_other_first():
             return heappop(self._others)
         first = self._in_order[self._begin]
@@ -58,13 +58,13 @@ class Deadlines:
         return first
 
     def replace(self, deadlines: Iterable[Deadline]) -> None:
-        """Keep just these."""
+        """Replace all deadlines."""
         self._in_order = sorted(deadlines)
         self._begin = 0
         self._others.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all deadlines."""
         self._in_order.clear()
         self._begin = 0
         self._others.clear()
@@ -73,7 +73,7 @@ class Deadlines:
         return len(self._in_order) - self._begin + len(self._others)
 
     def __iter__(self) -> Iterator[Deadline]:
-        """All of them, in no particular order."""
+        """Yield all deadlines, in no particular order."""
         yield from self._in_order[self._begin :]
         yield from self._others
 

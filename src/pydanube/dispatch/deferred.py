@@ -1,18 +1,18 @@
 """
-The messages in hand that are not to be delivered now.
+Deferred messages: tracked messages that must not be delivered now.
 
-A message that is not due, or that failed, waits for its time.  What becomes of one
-that failed too often is the policy's decision:
+A message that is not due, or that failed, waits for its time.  The failure policy
+decides about messages that failed too often:
 
     waiting ──→ (ready)               its time has come
     failed ──→ waiting                failure n of at most redeliveries_max
            ├─→ (done)                 poison policy drop
-           ├─→ blocked                poison policy block, or nowhere to park
-           └─→ parked ⇄ on its way    poison policy dead letter
+           ├─→ blocked                poison policy block, or no dead-letter topic
+           └─→ parked ⇄ being copied  poison policy dead letter
 
-What is parked is with the shell, which copies it to the dead-letter topic, until it
-says that this is done, or has failed; then it is with the shell again after a while.
-A blocked message stays until it is acknowledged, expires, or the policy changes.
+The broker copies parked messages to the dead-letter topic and reports the result;
+after a failure it receives them again after a while.  A blocked message stays until it
+is acknowledged, expires, or the policy changes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 
 from pydanube.dispatch.effects import Drop, Effect, Park
 from pydanube.dispatch.failures import (
+    effective_poison_policy,
     is_final,
     parks_expired,
-    poison_of,
     redelivery_delay_s,
 )
 from pydanube.dispatch.message_spans import MessageSpan, MessageSpans
@@ -39,10 +39,10 @@ EXPIRED = "expired"
 
 class DeferredMessages:
     """
-    MessageSpans that wait, block, or are parked.
+    Spans that wait, block, or are parked.
 
-    Methods that may give messages up, by parking or dropping them, append the effects;
-    what is dropped is marked done at once.
+    Methods that park or drop messages append the effects.  Dropped messages are marked
+    as done at once.
     """
 
     __slots__ = ("_cursor", "blocked", "parked", "policy", "waiting")
@@ -51,32 +51,32 @@ class DeferredMessages:
         self._cursor = cursor
         self.policy = policy
         self.waiting = MessageSpans(cursor)
-        """Not due: delayed from the beginning, or waiting for redelivery."""
+        """Messages that are delayed or wait for redelivery."""
         self.blocked = MessageSpans(cursor)
-        """Failed too often, and stop what is new."""
+        """Messages that failed too often and block new ones."""
         self.parked = MessageSpans(cursor)
         """
-        On their way to the dead-letter topic; if they have a time, that failed, and is
-        tried again then.
+        Messages that are being copied to the dead-letter topic.  If copying failed,
+        their time is that of the next attempt.
         """
 
     @property
     def count(self) -> int:
-        """How many messages there are."""
+        """The number of messages."""
         return self.waiting.count + self.blocked.count + self.parked.count
 
     def __len__(self) -> int:
-        """How many spans there are."""
+        """Return the number of spans."""
         return len(self.waiting) + len(self.blocked) + len(self.parked)
 
     def has(self, offset: int) -> bool:
-        """Whether the message at *offset* waits, blocks or is parked."""
+        """Return whether the message at *offset* waits, blocks or is parked."""
         return any(
             spans.find_holder(offset, offset + 1) is not None
             for spans in (self.waiting, self.blocked, self.parked)
         )
 
-    # What happened.
+    # Changes.
 
     def delay(self, span: MessageSpan, due: float) -> None:
         """Keep *span* until *due*."""
@@ -84,20 +84,20 @@ class DeferredMessages:
         self.waiting.add(span)
 
     def fail(
-        self, span: MessageSpan, now: float, asked_s: float, effects: list[Effect]
+        self, span: MessageSpan, now: float, requested_s: float, effects: list[Effect]
     ) -> bool:
-        """Keep *span*, which has failed; return whether it is ready at once."""
+        """Defer *span*, which has failed; return whether it is ready at once."""
         if is_final(self.policy, span.failures):
             self._give_up(span, effects)
             return False
-        delay_s = redelivery_delay_s(self.policy, span.failures, asked_s)
+        delay_s = redelivery_delay_s(self.policy, span.failures, requested_s)
         if delay_s <= 0:
             return True
         self.delay(span, now + delay_s)
         return False
 
     def expire(self, span: MessageSpan, effects: list[Effect]) -> None:
-        """Park or drop *span*, whose time is over."""
+        """Park or drop *span*, which has expired."""
         span.is_expired = True
         span.reason = EXPIRED
         if parks_expired(self.policy):
@@ -106,42 +106,42 @@ class DeferredMessages:
             self._drop(span, effects)
 
     def mark(self, base: int, end: int) -> int:
-        """Mark what is here of ``base … end`` as done; return how many that are."""
+        """Mark deferred messages of ``base … end`` as done; return their number."""
         total = 0
         for spans in (self.waiting, self.blocked, self.parked):
             total += self._mark_in(spans, base, end)
         return total
 
     def mark_parked(self, base: int, end: int) -> int:
-        """What is parked of ``base … end`` is done; return how many that are."""
+        """Mark parked messages of ``base … end`` as done; return their number."""
         return self._mark_in(self.parked, base, end)
 
     def retry_parking(self, base: int, end: int, retry_at: float) -> None:
-        """What is parked of ``base … end`` did not arrive; try again later."""
+        """Copy parked messages of ``base … end`` again at *retry_at*."""
         for span in self.parked.withdraw(base, end):
             span.time = retry_at
             self.parked.add(span)
 
     def withdraw_expired(self, base: int, end: int) -> list[MessageSpan]:
-        """Take out what waits or blocks of ``base … end``, whose time is over."""
+        """Remove and return waiting or blocked messages of ``base … end``."""
         return [
             *self.waiting.withdraw(base, end),
             *self.blocked.withdraw(base, end),
         ]
 
     def take_due(self, now: float, effects: list[Effect]) -> list[MessageSpan]:
-        """Take out what is ready now; what is to be parked again, park."""
+        """Remove and return the spans that are ready now; retry failed parking."""
         ready = self.waiting.withdraw_due(now)
-        ready += self._judge_again(self.parked.withdraw_due(now), effects)
+        ready += self._reapply_policy(self.parked.withdraw_due(now), effects)
         return ready
 
     def set_policy(
         self, policy: FailurePolicy, now: float, effects: list[Effect]
     ) -> list[MessageSpan]:
         """
-        Treat all that is here by *policy*; return what is ready now.
+        Apply *policy* to all messages; return the spans that are ready now.
 
-        What is parked and with the shell stays with it.
+        Messages that are being copied to the dead-letter topic stay parked.
         """
         self.policy = policy
         blocked = sorted(self.blocked, key=_base)
@@ -149,7 +149,7 @@ class DeferredMessages:
         failed = [each for each in self.parked if each.time is not None]
         for span in failed:
             self.parked.remove(span)
-        ready = self._judge_again([*blocked, *sorted(failed, key=_base)], effects)
+        ready = self._reapply_policy([*blocked, *sorted(failed, key=_base)], effects)
         latest = now + policy.redelivery_delay_s_max
         for span in sorted(self.waiting, key=_base):
             if is_final(policy, span.failures):
@@ -161,24 +161,24 @@ class DeferredMessages:
         return ready
 
     def next_time(self) -> float | None:
-        """When take_due() must be called, or None."""
+        """Return the time at which to call take_due(), or None."""
         waiting, parked = self.waiting.next_time(), self.parked.next_time()
         if waiting is None or parked is None:
             return parked if waiting is None else waiting
         return min(waiting, parked)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all spans."""
         self.waiting.clear()
         self.blocked.clear()
         self.parked.clear()
 
-    # What follows.
+    # Steps.
 
-    def _judge_again(
+    def _reapply_policy(
         self, spans: list[MessageSpan], effects: list[Effect]
     ) -> list[MessageSpan]:
-        """Treat what was given up by the policy of now; return what is ready."""
+        """Apply the current policy to *spans*; return those that are ready."""
         ready = []
         for span in spans:
             if span.is_expired:
@@ -190,7 +190,7 @@ class DeferredMessages:
         return ready
 
     def _give_up(self, span: MessageSpan, effects: list[Effect]) -> None:
-        match poison_of(self.policy):
+        match effective_poison_policy(self.policy):
             case PoisonPolicy.DEAD_LETTER:
                 self._park(span, effects)
             case PoisonPolicy.DROP:
@@ -219,12 +219,12 @@ class DeferredMessages:
         total = 0
         for span in spans.overlapping(base, end):
             count = self._cursor.mark(max(base, span.base), min(end, span.end))
-            spans.settle(span, count)
+            spans.mark_done(span, count)
             total += count
         return total
 
     def _open(self, span: MessageSpan) -> list[Range]:
-        """What is not done of *span*."""
+        """Return the ranges of *span* that are not done."""
         cursor = self._cursor
         return cursor.done.gaps(max(span.base, cursor.offset), span.end)
 

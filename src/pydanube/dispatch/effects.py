@@ -1,7 +1,7 @@
 """
-What a subscription machine tells its shell to do.
+The effects that a subscription machine returns.
 
-The shell carries effects out strictly in the order of the list.
+The broker carries them out strictly in the order of the list.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Deliver:
     """1 for the first delivery of these messages."""
     byte_count: int = field(default=0, compare=False)
     """
-    What the consumer's byte credit was charged: the batch's bytes, or of a part
-    of a batch its share by count.  A shell that sends more or fewer bytes than
-    that can settle the difference with ``on_credit``.
+    The bytes charged to the consumer's credit: those of the batch, or the fraction by
+    number of messages if it is a part of a batch.  A caller that sends more or fewer
+    bytes corrects the credit with ``on_credit``.
     """
     ranges: tuple[Range, ...] | None = None
-    """Only these of ``base … end``; None: all of them."""
+    """The ranges of ``base … end`` to send; None: all messages."""
 
 
 @dataclass(slots=True)
@@ -37,45 +37,45 @@ class Park:
     """
     Copy the messages ``base … end`` of one batch to the dead-letter topic.
 
-    Then tell the machine: ``on_parked``, or ``on_park_failed``.
+    Then call ``on_parked`` or ``on_park_failed``.
     """
 
     base: int
     end: int
     attempt: int
-    """How often they were delivered."""
+    """The number of deliveries."""
     reason: str
-    """Why the last delivery failed, in the words of who said so."""
+    """The reason of the last failure, as the consumer gave it."""
     is_expired: bool = False
-    """They did not fail too often; their time is over."""
+    """Whether they expired, rather than failed too often."""
 
 
 @dataclass(slots=True)
 class Drop:
-    """The messages ``base … end`` were given up; they are done already."""
+    """Note that ``base … end`` were given up; they are already done."""
 
     base: int
     end: int
     reason: str
     is_expired: bool = False
-    """They did not fail too often; their time is over."""
+    """Whether they expired, rather than failed too often."""
 
 
 @dataclass(slots=True)
 class SaveCursor:
-    """The cursor has changed; make the change durable when convenient."""
+    """Store the changed cursor, when convenient."""
 
 
 @dataclass(slots=True)
 class BecomeActive:
-    """Tell *consumer* that it gets the messages from now on."""
+    """Tell *consumer* that it receives the messages from now on."""
 
     consumer: int
 
 
 @dataclass(slots=True)
 class BecomeStandby:
-    """Tell *consumer* that it gets nothing while another one is active."""
+    """Tell *consumer* that another consumer is active and it receives nothing."""
 
     consumer: int
 

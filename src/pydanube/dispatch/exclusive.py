@@ -1,4 +1,4 @@
-"""An exclusive subscription: one consumer, and a second one is refused."""
+"""An exclusive subscription: it refuses a second consumer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ExclusiveSubscription(SingleActiveSubscription):
-    """One consumer gets everything, in order."""
+    """One consumer receives all messages, in order."""
 
     def on_consumer_joined(
         self,
@@ -26,10 +26,10 @@ class ExclusiveSubscription(SingleActiveSubscription):
         name: str = "",
     ) -> list[Effect]:
         """
-        The consumer is there; it gets nothing before it gives credit.
+        Add the consumer; it receives nothing before it gives credit.
 
         Raises:
-            ConsumerBusy: There is another one.
+            ConsumerBusy: The subscription has another consumer.
         """
         if self._credits:
             raise ConsumerBusy("the exclusive subscription has another consumer")

@@ -1,4 +1,4 @@
-"""When the time of messages in hand is over."""
+"""The expiry times of tracked messages."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _STALE_MAX = 64
 
 class Expiries:
     """
-    Ranges of messages by the time at which they expire.
+    Ranges of messages by expiry time.
 
-    What was done before that leaves in time: there are never many more entries than
-    ranges with something that is not done.
+    Done ranges are removed from time to time, so at most about half of the entries are
+    done.
     """
 
     __slots__ = ("_cursor", "_deadlines", "_entries_max")
@@ -29,7 +29,7 @@ class Expiries:
         self._entries_max = _STALE_MAX
 
     def add(self, expires: float, base: int, end: int) -> None:
-        """Note that ``base … end`` expire at this time."""
+        """Add ``base … end``, which expire at this time."""
         self._deadlines.add(expires, base, end)
         if len(self._deadlines) > self._entries_max:
             self._deadlines.replace(
@@ -38,7 +38,7 @@ class Expiries:
             self._entries_max = 2 * len(self._deadlines) + _STALE_MAX
 
     def next_time(self) -> float | None:
-        """When the next of them expire, or None."""
+        """Return the earliest expiry time of an open range, or None."""
         while (first := self._deadlines.first()) is not None:
             if self._is_open(first[1], first[2]):
                 return first[0]
@@ -46,7 +46,7 @@ class Expiries:
         return None
 
     def pop_expired(self, now: float) -> Range | None:
-        """Remove and return the first range that has expired, or None."""
+        """Remove and return the first range that has expired, or return None."""
         expires = self.next_time()
         if expires is None or expires > now:
             return None
@@ -54,7 +54,7 @@ class Expiries:
         return base, end
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all ranges."""
         self._deadlines.clear()
 
     def __bool__(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a subscription machine is told of messages, beyond their offsets."""
+"""Properties of messages that a subscription machine needs besides offsets."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class DeliveryWindow:
-    """The messages ``base … end`` may be delivered only in a certain time."""
+    """The time in which the messages ``base … end`` may be delivered."""
 
     base: int
     end: int
     due: float | None = None
-    """Not before; None: at once."""
+    """The time from which they may be delivered; None: at once."""
     expires: float | None = None
-    """Not from this moment on; None: they do not expire."""
+    """The time at which they expire; None: never."""
 
 
 @dataclass(slots=True)
 class Keys:
-    """The keys of a batch: that of message ``base + i`` is ``unique[codes[i]]``."""
+    """The keys of a batch: message ``base + i`` has the key ``unique[codes[i]]``."""
 
     unique: Sequence[bytes]
     codes: Sequence[int]

@@ -1,4 +1,4 @@
-"""A failover subscription: one consumer is active, the others stand by."""
+"""A failover subscription: one consumer is active, the others are standbys."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 class FailoverSubscription(SingleActiveSubscription):
     """
-    The active consumer gets everything, in order.
+    The active consumer receives all messages, in order.
 
-    When it leaves, the best of the others takes over, beginning with what the former
-    one had and did not acknowledge.  A standby may give credit in advance.
+    When it leaves, the best of the others takes over, beginning with the messages
+    that the former one had not acknowledged.  Standbys may give credit in advance.
     """
 
     def on_consumer_joined(
@@ -30,7 +30,7 @@ class FailoverSubscription(SingleActiveSubscription):
         key_filters: Sequence[str] = (),
         name: str = "",
     ) -> list[Effect]:
-        """A consumer is there, and is told whether it is active or stands by."""
+        """Add a consumer, and tell it whether it is active."""
         effects = super().on_consumer_joined(
             consumer, now, priority=priority, key_filters=key_filters, name=name
         )
@@ -39,7 +39,7 @@ class FailoverSubscription(SingleActiveSubscription):
         return effects
 
     def on_consumer_replaced(self, consumer: int, now: float) -> list[Effect]:
-        """A consumer began anew in its old place, and is told which one that is."""
+        """Reset a consumer that has reconnected, and tell it whether it is active."""
         was_active = self.active == consumer
         effects = super().on_consumer_replaced(consumer, now)
         if was_active and self.active == consumer:
@@ -48,7 +48,7 @@ class FailoverSubscription(SingleActiveSubscription):
             effects.insert(0, BecomeStandby(consumer))
         return effects
 
-    def _on_handed_over(self, former: int | None, effects: list[Effect]) -> None:
+    def _on_active_changed(self, former: int | None, effects: list[Effect]) -> None:
         if former is not None:
             effects.append(BecomeStandby(former))
         if self.active is not None:

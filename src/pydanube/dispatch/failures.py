@@ -1,4 +1,4 @@
-"""What a failure policy says of a message that failed so many times."""
+"""The consequences of failures under a failure policy."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ _DOUBLINGS_MAX = 100
 
 
 def is_final(policy: FailurePolicy, failures: int) -> bool:
-    """Whether failure number *failures* was the last one that is tolerated."""
+    """Return whether failure number *failures* exceeds the redeliveries allowed."""
     return failures > policy.redeliveries_max
 
 
 def redelivery_delay_s(
-    policy: FailurePolicy, failures: int, asked_s: float = 0.0
+    policy: FailurePolicy, failures: int, requested_s: float = 0.0
 ) -> float:
     """
-    How long to wait after failure number *failures* before the next delivery.
+    Return the delay between failure number *failures* and the next delivery.
 
-    Who gave the message back may ask for more than the policy says, up to the
-    policy's longest delay.
+    The consumer may request a longer delay with *requested_s*, up to the policy's
+    longest delay.
     """
     delay_s = policy.redelivery_delay_s
     if policy.backoff is Backoff.EXPONENTIAL:
         delay_s *= 2.0 ** min(failures - 1, _DOUBLINGS_MAX)
-    return min(max(delay_s, asked_s), policy.redelivery_delay_s_max)
+    return min(max(delay_s, requested_s), policy.redelivery_delay_s_max)
 
 
-def poison_of(policy: FailurePolicy) -> PoisonPolicy:
-    """What becomes of a final failure; without a place for dead letters, it blocks."""
+def effective_poison_policy(policy: FailurePolicy) -> PoisonPolicy:
+    """Return the poison policy; without a dead-letter topic, messages block."""
     if policy.poison is PoisonPolicy.DEAD_LETTER and policy.dead_letter_topic is None:
         return PoisonPolicy.BLOCK
     return policy.poison
 
 
 def parks_expired(policy: FailurePolicy) -> bool:
-    """Whether messages whose time is over go to a dead-letter topic."""
+    """Return whether expired messages go to a dead-letter topic."""
     return policy.dead_letter_expired and policy.dead_letter_topic is not None

@@ -1,18 +1,18 @@
-"""Flow control: how much a consumer may be given."""
+"""Flow control: the credit of consumers."""
 
 from __future__ import annotations
 
 
 class Credit:
     """
-    One consumer's credit, in messages and in bytes, and what it has not acknowledged.
+    A consumer's credit in messages and bytes, and the number of its unacked messages.
 
-    A delivery needs some credit of both.  Messages are strict: never more are
-    delivered than were asked for.  Bytes may be overdrawn by the last delivery, so
-    that a batch need not be cut to fit; what is overdrawn is owed.
+    A delivery needs some credit of both.  The credit in messages is never exceeded.
+    The last delivery may exceed the credit in bytes, so that batches need not be cut
+    to fit; the credit is negative then.
 
-    However much a consumer asks for, it never has more than ``unacked_max``
-    messages at a time, if that is set.
+    A consumer never has more than ``unacked_max`` messages at a time, if that is set,
+    whatever its credit.
     """
 
     __slots__ = (
@@ -28,22 +28,22 @@ class Credit:
         self.messages = 0
         self.byte_count = 0
         self.priority = priority
-        """Who has the lower value is served first."""
+        """Consumers with lower values are served first."""
         self.unacked = 0
-        """How many messages are in flight with it."""
+        """The number of messages in flight with the consumer."""
         self.unacked_max = unacked_max
         self.counted = 0
-        """What of it is in the ``Allowances`` of its subscription."""
+        """The part of it that the ``Allowances`` of the subscription contain."""
 
     @property
     def allowance(self) -> int:
-        """How many messages may be delivered, if bytes allow any."""
+        """The number of messages that may be delivered, if there is credit in bytes."""
         if self.unacked_max is None:
             return self.messages
         return max(0, min(self.messages, self.unacked_max - self.unacked))
 
     def __bool__(self) -> bool:
-        """Whether anything may be delivered."""
+        """Return whether any message may be delivered."""
         return (
             self.messages > 0
             and self.byte_count > 0
@@ -51,12 +51,12 @@ class Credit:
         )
 
     def add(self, messages: int, byte_count: int) -> None:
-        """Let the consumer have so much more."""
+        """Add to the credit."""
         self.messages += messages
         self.byte_count += byte_count
 
     def spend(self, messages: int, byte_count: int) -> None:
-        """Count what is delivered."""
+        """Charge a delivery."""
         assert 0 < messages <= self.messages
         self.messages -= messages
         self.byte_count -= byte_count
@@ -65,10 +65,10 @@ class Credit:
 
 class Allowances:
     """
-    How many messages all consumers of a subscription may be given together.
+    The number of messages that all consumers of a subscription may receive together.
 
-    The sums are kept up to date credit by credit, so that asking for them costs the
-    same however many consumers there are.
+    The sums are updated credit by credit, so reading them takes constant time for any
+    number of consumers.
     """
 
     __slots__ = ("_by_priority",)
@@ -77,19 +77,19 @@ class Allowances:
         self._by_priority: dict[int, int] = {}
 
     def update(self, credit: Credit) -> None:
-        """Count *credit* as it is now."""
+        """Count *credit* with its current value."""
         allowance = credit.allowance if credit else 0
         if allowance != credit.counted:
             self._add(credit.priority, allowance - credit.counted)
             credit.counted = allowance
 
     def remove(self, credit: Credit) -> None:
-        """Count *credit* no more, because its consumer is gone."""
+        """Stop counting *credit*, because its consumer left."""
         self._add(credit.priority, -credit.counted)
         credit.counted = 0
 
     def total(self, priority_max: int | None = None) -> int:
-        """The sum over all consumers, or over those up to *priority_max*."""
+        """Return the sum over all consumers, or over those up to *priority_max*."""
         sums = self._by_priority
         if priority_max is None:
             return sum(sums.values())

@@ -1,38 +1,36 @@
 """
-What every subscription does, whatever its type.
+The behaviour that all subscription types have in common.
 
-A machine is told what happened and answers with what is to be done.  Every offset
-from the cursor on is in one of these states:
+Callers report events to a machine, which returns the effects to carry out.  Messages
+from the cursor up to ``next_offset`` are *tracked*; each one is in one of these states:
 
                  ┌─→ delayed ──┐              ┌─→ (done)
-    not in hand ─┤             ├─→ ready ─→ in span
+     not tracked ┤             ├─→ ready ─→ in flight
                  └─────────────┘     ↑        │ nack, or not acknowledged in time
                                      │        ├─→ waiting for redelivery ─→ (ready)
                                      │        ├─→ blocked
                                      │        └─→ parked ─→ (done)
                                      └────────┘ the consumer left
 
-- Not in hand: beyond ``next_offset``, except for what was acknowledged ahead.
-- Delayed: its DeliveryWindow say that it is not due.  It holds back no other message.
-- ReadySpans: it can be delivered as soon as a consumer has credit.
-- In span: a consumer has it.  Each time it gets there its attempt rises by one.
-- Waiting for redelivery: it failed, and its time is not there yet.
-- Blocked, parked: it failed once more than the failure policy tolerates; see aside.py.
-- Done: acknowledged, dropped, or parked and on disk.  It never comes back, but by a
-  seek.
+- Delayed: its delivery window has not begun.  It holds back no other message.
+- Ready: it can be delivered as soon as a consumer has credit.
+- In flight: a consumer has it.  Each delivery increases its attempt by one.
+- Waiting for redelivery: it failed, and its redelivery delay has not passed.
+- Blocked, parked: it failed more often than the failure policy allows; see deferred.py.
+- Done: acknowledged, dropped, or parked and on disk.  Only a seek makes it undone.
 
-An acknowledgement makes an offset done wherever it is: a late one, for a message that
-timed out and waits for its next delivery, still spares that delivery.  Only nacks and
-ack timeouts are failures; a consumer that leaves or is replaced says nothing about the
-messages that it had, so they are ready at once.
+An ack makes a message done in any state: a late ack, for a message that timed out and
+waits for redelivery, prevents that redelivery.  Only nacks and ack timeouts are
+failures.  If a consumer leaves or is replaced, its messages are ready again at once.
 
-When a message expires, it is dropped or parked, unless it is in flight at that moment;
-then it may still be acknowledged, and is given up if it comes back.
+When a message expires, it is dropped or parked, unless it is in flight; then it may
+still be acknowledged, and is given up if the consumer returns it.
 
-Time enters as an argument.  What is due is done by ``on_time``, which need not be
-punctual; but what has expired is not delivered by any fact that comes after.
+Time is an argument of all events.  ``on_time`` may be called late; expired messages are
+still not delivered by any event.
 
-Types differ only in who gets the next messages, and how many of them.
+Subscription types differ only in the consumers that receive the next messages, and in
+how many they receive.
 """
 
 from __future__ import annotations
@@ -61,33 +59,33 @@ DONE_RANGES_MAX = 100_000
 DEFERRED_SPANS_MAX = 20_000
 """About 10 MB."""
 UNLIMITED = 1 << 62
-"""More than any count of messages."""
+"""More than any number of messages."""
 _DEFAULT_POLICY = FailurePolicy()
 _NO_LIMITS = DispatchLimits()
 
 
 class SubscriptionMachine(ABC):
     """
-    One subscription: facts in, effects out.
+    A subscription as a state machine: events in, effects out.
 
-    Ordering: What is delivered again comes before what is new, each in the order
-    of offsets; but what is delayed or waits for redelivery lets others pass.  A
+    Ordering: Redeliveries come before new messages, both in the order of offsets;
+    but messages that are delayed or wait for redelivery hold back no others.  A
     delivery never spans two batches.
 
-    Bounds: Memory grows with the spans in hand and the done ranges.  New messages
-    are read ahead only as far as credit, limits and one second's worth of the rate
-    reach.  Nothing new is asked for while *deferred_spans_max* spans are
-    delayed, wait for redelivery, block or are parked.  While the cursor has
-    *done_ranges_max* done ranges and something is in flight or waits, nothing new is
-    asked for, and nothing new delivered above the highest of them; so there are never
-    more ranges than these and one for each message that was then in hand.
+    Bounds: Memory grows with the tracked spans and the done ranges.  New messages are
+    requested only as far as credit, limits and one second of the rate allow.
+    ``demand`` is 0 while *deferred_spans_max* spans are delayed, wait for redelivery,
+    block or are parked.  While the cursor has *done_ranges_max* done ranges and
+    messages are in flight or deferred, ``demand`` is 0 and no message above the
+    highest done range is delivered for the first time; so there are at most that many
+    ranges, and one for each message that was tracked at that moment.
 
-    Offsets in acks and nacks come from clients: what is not in hand is ignored, but
-    for acks where the shell says how far the topic goes.
+    Offsets in acks and nacks come from clients.  Those of messages that are not
+    tracked are ignored, except in acks if the caller gives the end of the topic.
     """
 
     needs_keys = False
-    """Whether on_available() must be told the keys of messages."""
+    """Whether on_available() needs the keys of messages."""
 
     _ready: ReadyMessages
     _in_flight: InFlightMessages
@@ -102,7 +100,7 @@ class SubscriptionMachine(ABC):
         done_ranges_max: int = DONE_RANGES_MAX,
         deferred_spans_max: int = DEFERRED_SPANS_MAX,
     ) -> None:
-        """Go on from *cursor*, which the machine keeps and moves."""
+        """Continue from *cursor*, which the machine owns and advances."""
         assert ack_timeout_s is None or ack_timeout_s > 0
         assert done_ranges_max > 0
         assert deferred_spans_max > 0
@@ -113,23 +111,24 @@ class SubscriptionMachine(ABC):
         self._deferred_spans_max = deferred_spans_max
         self._is_paused = False
         self._bucket: TokenBucket | None = None
-        # When something ready can be delivered that waits for the rate only.
-        self._refilled_at: float | None = None
-        # In the order in which they came.
+        # The time at which the rate allows the next delivery, if only the rate is
+        # waited for.
+        self._rate_deadline: float | None = None
+        # In the order in which the consumers joined.
         self._credits: dict[int, Credit] = {}
         self._next_offset = cursor.offset
-        # Every message below _next_offset that is not done is in one of these.
-        self._begin()
+        # Every tracked message is in _ready, _in_flight or _deferred.
+        self._init_state()
         self._ready_count = 0
         self._deferred = DeferredMessages(cursor, failure_policy)
         self._expiries = Expiries(cursor)
-        # What holds of the in_flight to come: the override, or the policy's.
+        # The ack timeout of new deliveries: the override, or the policy's.
         self._timeout_s = self._choose_timeout_s()
-        # Whether there may be more to think of than what is ready and in span.
-        # Whoever changes that sets it; it is found out anew after each such fact.
-        self._is_special = True
+        # Whether anything but ready and in-flight messages may need attention.  Methods
+        # that may change this set it; _complete() computes it again.
+        self._needs_slow_path = True
 
-    # What happened.
+    # Events.
 
     def on_consumer_joined(
         self,
@@ -141,48 +140,48 @@ class SubscriptionMachine(ABC):
         name: str = "",
     ) -> list[Effect]:
         """
-        A consumer is there; it gets nothing before it gives credit.
+        Add a consumer; it receives nothing before it gives credit.
 
-        Those with the lowest *priority* are served first.  *key_filters* and *name*
-        are ignored, unless the subscription goes by keys.
+        Consumers with the lowest *priority* are served first.  Only key-shared
+        subscriptions use *key_filters* and *name*.
 
         Raises:
-            ConsumerBusy: The subscription takes no further consumer.
+            ConsumerBusy: The subscription accepts no further consumer.
         """
         assert consumer not in self._credits
         unacked_max = self._limits.unacked_messages_max_per_consumer
         self._credits[consumer] = Credit(priority, unacked_max)
-        self._is_special = True
-        return self._answer([], now)
+        self._needs_slow_path = True
+        return self._complete([], now)
 
     def on_consumer_left(self, consumer: int, now: float) -> list[Effect]:
-        """A consumer is no longer there; what it had is delivered to others."""
+        """Remove a consumer; its messages are delivered to others."""
         del self._credits[consumer]
-        return self._on_lost(consumer, now)
+        return self._requeue_in_flight_of(consumer, now)
 
     def on_consumer_replaced(self, consumer: int, now: float) -> list[Effect]:
         """
-        A consumer began anew in its old place.
+        Reset a consumer that has reconnected.
 
-        It has nothing any more of what it had, and no credit.
+        The consumer keeps its place, but none of its messages and no credit.
         """
         credit = self._credits[consumer]
         credit.add(-credit.messages, -credit.byte_count)
         self._on_credit_changed(consumer)
-        return self._on_lost(consumer, now)
+        return self._requeue_in_flight_of(consumer, now)
 
     def on_credit(
         self, consumer: int, messages: int, byte_count: int, now: float
     ) -> list[Effect]:
         """
-        A consumer asks for so much more.
+        Add to a consumer's credit.
 
-        A negative *byte_count* takes credit away, for a shell that sent more than
-        ``Deliver.byte_count`` said.
+        A negative *byte_count* removes credit, for a caller that sent more than
+        ``Deliver.byte_count``.
         """
         self._credits[consumer].add(messages, byte_count)
         self._on_credit_changed(consumer)
-        return self._answer([], now)
+        return self._complete([], now)
 
     def on_available(
         self,
@@ -195,23 +194,23 @@ class SubscriptionMachine(ABC):
         keys: Keys | None = None,
     ) -> list[Effect]:
         """
-        The batch ``base … end``, of *byte_count* bytes, can be delivered.
+        Track the batch ``base … end``, of *byte_count* bytes.
 
-        It holds ``next_offset``, or is known already and ignored; what lies before
-        ``next_offset`` in it is ignored too.
+        The batch must not lie entirely above ``next_offset``.  Messages below
+        ``next_offset`` are ignored, because they are tracked already.
 
-        *windows* are in order and do not overlap; what none of them names is due and
-        does not expire.  *keys* are needed if ``needs_keys``, and else ignored.
+        *windows* are in order and do not overlap; messages in none of them are due
+        and never expire.  *keys* are required if ``needs_keys``, otherwise ignored.
         """
         start, cursor = self._next_offset, self._cursor
         assert base <= start, f"messages {start} to {base} were left out"
         if end <= start:
-            return self._answer([], now)
+            return self._complete([], now)
         self._next_offset = cursor.skip_done(end) if cursor.done else end
         effects: list[Effect] = []
         batch = Batch(base, end, byte_count, keys if self.needs_keys else None)
         for each in windows:
-            self._is_special = True
+            self._needs_slow_path = True
             if start < each.base:
                 self._accept(MessageSpan(start, each.base, 1, batch))
             start = max(start, each.base)
@@ -221,27 +220,27 @@ class SubscriptionMachine(ABC):
                 start = each.end
         if start < end:
             self._accept(MessageSpan(start, end, 1, batch))
-        return self._answer(effects, now)
+        return self._complete(effects, now)
 
     def on_ack(
         self, ranges: Iterable[Range], now: float, end_offset: int | None = None
     ) -> list[Effect]:
         """
-        These messages are done, whoever says so and wherever they are.
+        Mark these messages as done, in any state, whichever consumer sent the ack.
 
-        With *end_offset*, where the topic ends, also those that are not in hand
-        yet: a consumer that outlived the broker knows what it has done.
+        With *end_offset*, the end of the topic, mark also messages that are not
+        tracked yet: a consumer may have processed them before the broker restarted.
         """
         count = self._mark_all(ranges, end_offset)
-        return self._answer([], now, has_moved=count > 0)
+        return self._complete([], now, has_cursor_moved=count > 0)
 
     def on_ack_through(self, end: int, now: float) -> list[Effect]:
-        """All messages below *end* are done."""
+        """Mark all messages below *end* as done."""
         return self.on_ack([(self._cursor.offset, end)], now)
 
     def on_skip(self, count: int, now: float, end_offset: int) -> list[Effect]:
-        """The first *count* messages below *end_offset* that are not done are done."""
-        end = self._cursor.past_open(count, end_offset)
+        """Mark the first *count* open messages below *end_offset* as done."""
+        end = self._cursor.end_of_open(count, end_offset)
         return self.on_ack([(self._cursor.offset, end)], now, end_offset)
 
     def on_nack(
@@ -253,283 +252,282 @@ class SubscriptionMachine(ABC):
         reason: str = "",
     ) -> list[Effect]:
         """
-        Those of these messages that are in flight have failed.
+        Note that these messages have failed, as far as they are in flight.
 
-        They are delivered again after the policy's delay; or after *delay_s*, if that
-        is longer, but no longer than the policy's longest.
+        They are delivered again after the policy's delay, or after *delay_s* if that
+        is longer, but at most after the policy's longest delay.
         """
-        self._is_special = True
+        self._needs_slow_path = True
         effects: list[Effect] = []
         for base, end in ranges:
             if base < end:
                 returned = self._in_flight.withdraw(base, end)
                 self._fail(returned, reason or "not processed", delay_s, now, effects)
-        return self._answer(effects, now)
+        return self._complete(effects, now)
 
     def on_time(self, now: float) -> list[Effect]:
-        """It is *now*: do what is due."""
-        self._is_special = True
+        """Process deadlines up to *now*."""
+        self._needs_slow_path = True
         effects: list[Effect] = []
         overdue = self._in_flight.withdraw_due(now)
         self._fail(overdue, "not acknowledged in time", 0.0, now, effects)
         self._put_back(self._deferred.take_due(now, effects), now, effects)
-        return self._answer(effects, now)
+        return self._complete(effects, now)
 
     def on_parked(self, base: int, end: int, now: float) -> list[Effect]:
-        """What was to be parked of ``base … end`` is in the dead-letter topic."""
+        """Mark parked messages of ``base … end`` as done: their copies are stored."""
         count = self._deferred.mark_parked(base, end)
         if count:
-            self._on_held_done(base, end)
-        return self._answer([], now, has_moved=count > 0)
+            self._on_waiting_done(base, end)
+        return self._complete([], now, has_cursor_moved=count > 0)
 
     def on_park_failed(
         self, base: int, end: int, now: float, retry_at: float
     ) -> list[Effect]:
-        """``base … end`` could not be parked; it is tried again at *retry_at*."""
+        """Retry parking ``base … end``, which failed, at *retry_at*."""
         self._deferred.retry_parking(base, end, retry_at)
-        return self._answer([], now)
+        return self._complete([], now)
 
     def on_seek(self, offset: int, now: float) -> list[Effect]:
         """
-        Go on at *offset*, as if everything before it were done and nothing else.
+        Move to *offset*: messages below it are done, and no others.
 
-        Consumers and their credit stay.  Acks for what was delivered before count
-        as soon as the message is in hand again.
+        Consumers keep their credit.  Acks of earlier deliveries count as soon as the
+        message is tracked again.
         """
-        has_moved = self._cursor.seek(offset)
+        has_cursor_moved = self._cursor.seek(offset)
         if self._in_flight.count:
             self._in_flight.clear()
             for consumer, credit in self._credits.items():
-                self._give_back(consumer, credit.unacked)
+                self._reduce_unacked(consumer, credit.unacked)
         self._ready.clear()
         self._ready_count = 0
         self._next_offset = offset
-        if not self._is_special:
-            return [SaveCursor()] if has_moved else []
+        if not self._needs_slow_path:
+            return [SaveCursor()] if has_cursor_moved else []
         self._deferred.clear()
         self._expiries.clear()
-        return self._answer([], now, has_moved=has_moved)
+        return self._complete([], now, has_cursor_moved=has_cursor_moved)
 
-    # What was decided.
+    # Settings.
 
     def set_failure_policy(self, policy: FailurePolicy, now: float) -> list[Effect]:
         """
-        From now on this policy holds, for what failed before as well.
+        Replace the failure policy, also for messages that failed before.
 
-        What waits for redelivery waits no longer than the new policy's longest delay,
-        and what is in flight no longer than its ack timeout; both from now on.  What
-        is on its way to a dead-letter topic goes there.
+        From now on, messages wait for redelivery no longer than the new policy's
+        longest delay, and are in flight no longer than its ack timeout.  Messages that
+        are being copied to a dead-letter topic stay there.
         """
         effects: list[Effect] = []
-        self._is_special = True
+        self._needs_slow_path = True
         self._put_back(self._deferred.set_policy(policy, now, effects), now, effects)
         self._timeout_s = self._choose_timeout_s()
-        self._limit_flights(now)
-        return self._answer(effects, now)
+        self._limit_in_flight(now)
+        return self._complete(effects, now)
 
     def set_ack_timeout(
         self, ack_timeout_s: float | None, now: float | None = None
     ) -> None:
         """
-        What is delivered from now on must be done within this time.
+        Override the policy's ack timeout for deliveries from now on; None restores it.
 
-        It takes the place of the policy's, until it is None again.  With *now*, also
-        what is in flight must be done within this time from now on.
+        With *now*, apply it also to messages in flight, counted from *now*.
         """
         assert ack_timeout_s is None or ack_timeout_s > 0
         self._ack_timeout_s = ack_timeout_s
         self._timeout_s = self._choose_timeout_s()
         if now is not None:
-            self._limit_flights(now)
+            self._limit_in_flight(now)
 
     def set_limits(self, limits: DispatchLimits, now: float) -> list[Effect]:
-        """No more than this is delivered; who has more already keeps it."""
-        self._is_special = True
+        """Replace the limits; consumers that exceed them keep their messages."""
+        self._needs_slow_path = True
         self._limits = limits
         for consumer, credit in self._credits.items():
             credit.unacked_max = limits.unacked_messages_max_per_consumer
             self._on_credit_changed(consumer)
-        return self._answer([], now)
+        return self._complete([], now)
 
     def set_rate(self, messages_per_s: float | None, now: float) -> list[Effect]:
-        """Deliver no more than so many messages a second; None: no such limit."""
-        self._is_special = True
+        """Limit deliveries to *messages_per_s*; None: no limit."""
+        self._needs_slow_path = True
         if messages_per_s is None:
             self._bucket = None
         elif self._bucket is None:
             self._bucket = TokenBucket(messages_per_s, now)
         else:
             self._bucket.set_rate(messages_per_s, now)
-        return self._answer([], now)
+        return self._complete([], now)
 
     def set_paused(self, is_paused: bool, now: float) -> list[Effect]:
-        """Deliver nothing, until it is not paused any more; all else goes on."""
-        self._is_special = True
+        """Stop or resume deliveries; everything else continues."""
+        self._needs_slow_path = True
         self._is_paused = is_paused
-        return self._answer([], now)
+        return self._complete([], now)
 
-    # What is known.
+    # State.
 
     @property
     def cursor(self) -> Cursor:
-        """What is done; to be read only."""
+        """The cursor, to be read only."""
         return self._cursor
 
     @property
     def next_offset(self) -> int:
-        """The offset that the next batch must hold."""
+        """The offset that the next batch must contain."""
         return self._next_offset
 
     @property
     def in_flight_count(self) -> int:
-        """How many messages consumers have and have not acknowledged."""
+        """The number of messages in flight."""
         return self._in_flight.count
 
     @property
     def ready_count(self) -> int:
-        """How many messages in hand wait for a consumer with credit."""
+        """The number of messages that wait for a consumer with credit."""
         return self._ready_count
 
     @property
     def delayed_count(self) -> int:
-        """How many messages in hand are not due: delayed, or waiting for redelivery."""
+        """The number of messages that are delayed or wait for redelivery."""
         return self._deferred.waiting.count
 
     @property
     def parked_count(self) -> int:
-        """How many messages are on their way to the dead-letter topic."""
+        """The number of messages that are being copied to the dead-letter topic."""
         return self._deferred.parked.count
 
     @property
     def blocked(self) -> tuple[Range, ...]:
-        """The messages that block, in order."""
+        """The blocked messages, in order."""
         return self._deferred.blocked.ranges()
 
     @property
     def failure_policy(self) -> FailurePolicy:
-        """The policy that holds."""
+        """The current failure policy."""
         return self._deferred.policy
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing is to be delivered."""
+        """Whether deliveries are paused."""
         return self._is_paused
 
     @property
     def consumers(self) -> tuple[int, ...]:
-        """Who is there, in the order in which they came."""
+        """The consumers, in the order in which they joined."""
         return tuple(self._credits)
 
     def credit_of(self, consumer: int) -> tuple[int, int]:
-        """How many messages and bytes *consumer* has asked for and not been given."""
+        """Return the credit of *consumer* in messages and bytes."""
         credit = self._credits[consumer]
         return credit.messages, credit.byte_count
 
     def in_flight_of(self, consumer: int) -> int:
-        """How many messages *consumer* has and has not acknowledged."""
+        """Return the number of messages in flight with *consumer*."""
         return self._credits[consumer].unacked
 
     def demand(self) -> int:
-        """How many messages beyond those in hand could be delivered at once."""
-        has_some = self._ready_count or self._in_flight.count or self._is_holding()
-        if has_some and self._is_full():
+        """Return how many more messages could be delivered at once."""
+        has_some = self._ready_count or self._in_flight.count or self._has_deferred()
+        if has_some and self._is_cursor_full():
             return 0
         could = self._credit_messages()
-        if self._is_special:
-            could = min(could, self._room_ahead())
+        if self._needs_slow_path:
+            could = min(could, self._read_ahead_limit())
         return max(0, could - self._deliverable_count())
 
     def backlog(self, end_offset: int) -> int:
-        """How many messages of a topic that ends at *end_offset* are not done."""
+        """Return the number of messages below *end_offset* that are not done."""
         return self._cursor.backlog(end_offset)
 
     def next_deadline(self) -> float | None:
-        """When on_time() must be called, or None if nothing will be due."""
+        """Return the time at which to call on_time(), or None."""
         deadline = self._in_flight.next_time()
-        if not self._is_special:
+        if not self._needs_slow_path:
             return deadline
         times = (
             deadline,
             self._deferred.next_time(),
             self._expiries.next_time(),
-            self._refilled_at,
+            self._rate_deadline,
         )
         return min((time for time in times if time is not None), default=None)
 
-    # What a type decides.
+    # Implemented by each type.
 
     @abstractmethod
-    def _begin(self) -> None:
+    def _init_state(self) -> None:
         """Create ``_ready`` and ``_in_flight``, empty, and the state of this type."""
 
     @abstractmethod
     def _deliver_ready(self, now: float, effects: list[Effect]) -> None:
-        """Deliver what is ready, as far as credit, limits and rate reach."""
+        """Deliver ready messages, as far as credit, limits and rate allow."""
 
     @abstractmethod
     def _credit_messages(self) -> int:
-        """How many messages may be delivered now, to all consumers together."""
+        """Return how many messages all consumers together may receive now."""
 
     @abstractmethod
     def _on_credit_changed(self, consumer: int) -> None:
-        """What *consumer* may be given was changed, but not by a delivery."""
+        """Handle a change of the credit of *consumer*, except by a delivery."""
 
     @abstractmethod
-    def _on_lost(self, consumer: int, now: float) -> list[Effect]:
-        """Let what *consumer* had be ready again, for its next attempt."""
+    def _requeue_in_flight_of(self, consumer: int, now: float) -> list[Effect]:
+        """Make the messages of *consumer* ready again, for their next attempt."""
 
     @abstractmethod
     def _mark_all(self, ranges: Iterable[Range], end_offset: int | None) -> int:
         """
-        Mark what is in hand of *ranges*; return how many became done.
+        Mark open messages in *ranges* as done; return their number.
 
-        With *end_offset*, also what is not in hand and lies below that.
+        With *end_offset*, mark also untracked messages below it.
         """
 
-    # What a type may do in another way.
+    # Overridden by some types.
 
     def _deliverable_count(self) -> int:
-        """How many messages are ready and wait for nothing but room."""
+        """Return how many messages are ready and wait only for limits or the rate."""
         return self._ready_count
 
-    def _holds_back_new(self) -> bool:
-        """Whether nothing new may be delivered because something blocks."""
+    def _is_new_blocked(self) -> bool:
+        """Return whether blocked messages prevent all first deliveries."""
         return self._deferred.blocked.count > 0
 
-    # Empty on purpose: most types have nothing to do there.
+    # Empty on purpose: most types have nothing to do.
 
-    def _hand_over(self, effects: list[Effect]) -> None:  # noqa: B027
-        """Before something is delivered, change who gets it."""
+    def _update_active(self, effects: list[Effect]) -> None:  # noqa: B027
+        """Choose the active consumer, before messages are delivered."""
 
-    def _on_held_done(self, base: int, end: int) -> None:  # noqa: B027
-        """Messages of ``base … end`` became done that were in hand, not in span."""
+    def _on_waiting_done(self, base: int, end: int) -> None:  # noqa: B027
+        """Handle that messages of ``base … end`` became done while not in flight."""
 
-    # What all types have in common.
+    # Common to all types.
 
-    def _answer(
-        self, effects: list[Effect], now: float, *, has_moved: bool = False
+    def _complete(
+        self, effects: list[Effect], now: float, *, has_cursor_moved: bool = False
     ) -> list[Effect]:
-        """Complete *effects* with all that follows from a fact."""
-        if self._is_special:
+        """Append to *effects* the consequences of an event."""
+        if self._needs_slow_path:
             self._expire(now, effects)
             for each in effects:
                 if isinstance(each, Drop):
-                    has_moved = True
-                    self._on_held_done(each.base, each.end)
-        if has_moved:
+                    has_cursor_moved = True
+                    self._on_waiting_done(each.base, each.end)
+        if has_cursor_moved:
             # _next_offset is never done, so the cursor cannot pass it.
             assert self._cursor.offset <= self._next_offset
             effects.append(SaveCursor())
-        if self._is_special:
-            self._hand_over(effects)
+        if self._needs_slow_path:
+            self._update_active(effects)
         if self._ready_count and not self._is_paused:
             self._deliver_ready(now, effects)
         if not self._ready_count:
-            # Whatever is left in there was done while it waited.
+            # The rest became done while it was ready.
             self._ready.clear()
-        if self._is_special:
+        if self._needs_slow_path:
             self._wait_for_rate(now)
-            self._is_special = self._is_anything_special()
+            self._needs_slow_path = self._check_slow_path()
         return effects
 
     def _accept(self, span: MessageSpan) -> None:
@@ -557,26 +555,26 @@ class SubscriptionMachine(ABC):
         self,
         spans: list[MessageSpan],
         reason: str,
-        asked_s: float,
+        requested_s: float,
         now: float,
         effects: list[Effect],
     ) -> None:
-        """Treat *spans*, which were in span, as the policy says."""
+        """Apply the failure policy to *spans*, which were in flight."""
         for span in spans:
-            self._land(span)
+            self._on_returned(span)
             span.attempt += 1
             span.failures += 1
             span.reason = reason
             if _has_expired(span, now):
                 self._deferred.expire(span, effects)
-            elif self._deferred.fail(span, now, asked_s, effects):
+            elif self._deferred.fail(span, now, requested_s, effects):
                 self._put_back([span], now, effects)
 
     def _put_back(
         self, spans: list[MessageSpan], now: float, effects: list[Effect]
     ) -> None:
-        """Let *spans* be ready, which were not, unless their time is over."""
-        # From behind: they are usually in order, and what comes first is found first.
+        """Make *spans* ready, except those that have expired."""
+        # Backwards: the spans are usually in order, so each insertion is an append.
         for span in reversed(spans):
             if _has_expired(span, now):
                 self._deferred.expire(span, effects)
@@ -585,7 +583,7 @@ class SubscriptionMachine(ABC):
                 self._ready.put_back(span)
 
     def _expire(self, now: float, effects: list[Effect]) -> None:
-        """Give up what has expired and no consumer has."""
+        """Drop or park expired messages that are not in flight."""
         while (expired := self._expiries.pop_expired(now)) is not None:
             ready = self._ready.withdraw(*expired)
             self._ready_count -= sum(span.open_count for span in ready)
@@ -593,26 +591,26 @@ class SubscriptionMachine(ABC):
                 self._deferred.expire(span, effects)
 
     def _mark_ahead(self, base: int, end: int) -> int:
-        """Mark what is not in hand of ``base … end``; return how many became done."""
+        """Mark untracked messages of ``base … end`` as done; return their number."""
         base = max(base, self._next_offset)
-        if base >= end or (self._is_full() and base > self._cursor.offset):
+        if base >= end or (self._is_cursor_full() and base > self._cursor.offset):
             return 0
         count = self._cursor.mark(base, end)
         self._next_offset = self._cursor.skip_done(self._next_offset)
         return count
 
-    def _land(self, span: MessageSpan) -> None:
-        """Note that *span*, which was in span, is not any more."""
-        self._give_back(span.consumer, span.open_count)
+    def _on_returned(self, span: MessageSpan) -> None:
+        """Note that *span* is no longer in flight."""
+        self._reduce_unacked(span.consumer, span.open_count)
 
-    def _give_back(self, consumer: int, count: int) -> None:
+    def _reduce_unacked(self, consumer: int, count: int) -> None:
         credit = self._credits.get(consumer)
         if credit is not None:
             credit.unacked -= count
             if credit.unacked_max is not None:
                 self._on_credit_changed(consumer)
 
-    def _limit_flights(self, now: float) -> None:
+    def _limit_in_flight(self, now: float) -> None:
         timeout_s = self._timeout_s
         self._in_flight.limit_times(None if timeout_s is None else now + timeout_s)
 
@@ -621,8 +619,8 @@ class SubscriptionMachine(ABC):
             return self._ack_timeout_s
         return self._deferred.policy.ack_timeout_s
 
-    def _room(self, now: float) -> int:
-        """How many messages limits and rate allow to deliver now."""
+    def _delivery_limit(self, now: float) -> int:
+        """Return how many messages limits and rate allow now."""
         room = UNLIMITED
         if self._limits.unacked_messages_max is not None:
             room = self._limits.unacked_messages_max - self._in_flight.count
@@ -630,11 +628,11 @@ class SubscriptionMachine(ABC):
             room = min(room, self._bucket.available(now))
         return room
 
-    def _room_ahead(self) -> int:
-        """How many messages may be ready, whatever credit allows."""
+    def _read_ahead_limit(self) -> int:
+        """Return how many messages may be ready, regardless of credit."""
         if (
             self._is_paused
-            or self._holds_back_new()
+            or self._is_new_blocked()
             or len(self._deferred) >= self._deferred_spans_max
         ):
             return 0
@@ -645,35 +643,35 @@ class SubscriptionMachine(ABC):
             room = min(room, self._bucket.capacity)
         return room
 
-    def _first_below(self) -> int:
-        """Below which offset messages may be delivered for the first time."""
-        if self._is_special and self._holds_back_new():
+    def _first_deliveries_end(self) -> int:
+        """Return the offset below which first deliveries are allowed."""
+        if self._needs_slow_path and self._is_new_blocked():
             return 0
-        if (self._in_flight.count or self._is_holding()) and self._is_full():
-            # What is in flight or waits may close gaps, and so does what is in them;
-            # but anything beyond would only add to the done ranges.
+        if (self._in_flight.count or self._has_deferred()) and self._is_cursor_full():
+            # Messages in the gaps may join done ranges; those above would only add
+            # ranges.
             last = self._cursor.done.last()
             return 0 if last is None else last[1]
         return OFFSET_MAX
 
     def _wait_for_rate(self, now: float) -> None:
-        self._refilled_at = None
+        self._rate_deadline = None
         bucket = self._bucket
         waiting = self._deliverable_count()
         if bucket is None or self._is_paused or not waiting:
             return
         if self._credit_messages() and not bucket.available(now):
-            self._refilled_at = bucket.next_time(waiting, now)
+            self._rate_deadline = bucket.next_time(waiting, now)
 
-    def _is_holding(self) -> bool:
-        """Whether anything waits, blocks or is parked."""
-        return self._is_special and self._deferred.count > 0
+    def _has_deferred(self) -> bool:
+        """Return whether any message waits, blocks or is parked."""
+        return self._needs_slow_path and self._deferred.count > 0
 
-    def _is_full(self) -> bool:
+    def _is_cursor_full(self) -> bool:
         return len(self._cursor.done) >= self._done_ranges_max
 
-    def _is_anything_special(self) -> bool:
-        """Whether there is more to think of than what is ready and in span."""
+    def _check_slow_path(self) -> bool:
+        """Return whether anything but ready and in-flight messages needs attention."""
         return (
             len(self._deferred) > 0
             or bool(self._expiries)

@@ -1,10 +1,9 @@
 """
-Messages in hand, as spans: ranges of one batch that are in the same state.
+Tracked messages, as spans: ranges of one batch that are in the same state.
 
-A span is not cut when some of its messages become done: the cursor knows what
-is done, and is asked when the span changes its state.  So an acknowledgement
-costs no more than the cursor's mark, and a million of them leave nothing behind.
-All spans of a subscription, whatever their state, are disjoint.
+A span is not split when some of its messages become done.  The cursor knows which ones
+are done, and is consulted when the span changes its state.  So an ack only updates the
+cursor.  All spans of a subscription, in whatever state, are disjoint.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ _STALE_MAX = 64
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """A batch as it came, which no delivery crosses."""
+    """A stored batch; a delivery never spans two of them."""
 
     base: int
     end: int
     byte_count: int
     keys: Keys | None = None
-    """Those of its messages, where a subscription goes by keys."""
+    """The keys of its messages, in key-shared subscriptions."""
 
     def charge(self, base: int, end: int) -> int:
         """
-        What ``base … end`` of it costs in bytes.
+        Return the bytes to charge for ``base … end`` of it.
 
-        The charges of the parts add up to the whole, however it is cut.
+        The charges of the parts add up to the whole, however it is divided.
         """
         if base == self.base and end == self.end:
             return self.byte_count
@@ -53,32 +52,32 @@ class Batch:
 
 @dataclass(slots=True, eq=False)
 class MessageSpan:
-    """Messages ``base … end`` of *batch*, which are all treated alike."""
+    """Messages ``base … end`` of *batch*, all in the same state."""
 
     base: int
     end: int
     attempt: int
-    """In span, the number of this delivery; else of the next one; 1 is the first."""
+    """In flight, the number of this delivery, from 1; otherwise of the next one."""
     batch: Batch
     failures: int = 0
-    """How often it was given back or not acknowledged in time."""
+    """The number of nacks and ack timeouts."""
     expires: float | None = None
     reason: str = ""
-    """Why it failed the last time."""
+    """The reason of the last failure."""
     is_expired: bool = False
-    """It was given up because its time was over."""
+    """Whether it was given up because it expired."""
     consumer: int = NOBODY
-    """Who has it, or had it last."""
+    """The consumer that has it, or had it last."""
     time: float | None = None
-    """When it leaves its state, unless something happens before."""
+    """The deadline at which it leaves its state, if there is one."""
     open_count: int = 0
     """
-    How many of its messages are not done; kept up to date as long as the span is
-    in a MessageSpans.
+    The number of its messages that are not done; up to date while the span is in a
+    MessageSpans.
     """
 
     def part(self, base: int, end: int) -> MessageSpan:
-        """A new span of ``base … end`` in the same state."""
+        """Return a new span of ``base … end`` in the same state."""
         return MessageSpan(
             base,
             end,
@@ -93,7 +92,7 @@ class MessageSpan:
         )
 
     def is_like(self, other: MessageSpan) -> bool:
-        """Whether both could be delivered as one, if they were neighbours."""
+        """Return whether the two can be delivered as one if they are neighbours."""
         return (
             self.batch is other.batch
             and self.attempt == other.attempt
@@ -104,11 +103,11 @@ class MessageSpan:
 
 class MessageSpans:
     """
-    MessageSpans by offset and by time.
+    Spans by offset and by deadline.
 
-    Every change costs a binary search.  Removed spans leave their place in the
-    sorted lists, which are rebuilt when they are mostly such places; therefore
-    removing from the front, where most acknowledgements fall, moves nothing.
+    Every change takes a binary search.  Removed spans leave stale entries in the sorted
+    lists, which are rebuilt when most entries are stale; so removing from the front,
+    where most acks fall, moves nothing.
     """
 
     __slots__ = ("_bases", "_cursor", "_deadlines", "_spans", "_stale", "count")
@@ -116,22 +115,22 @@ class MessageSpans:
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
         self._spans: dict[int, MessageSpan] = {}
-        # Sorted; a superset of the keys of _spans.  No base of a removed span
-        # lies inside a present one, so the span that holds an offset, if any, is
-        # the one at the highest base that is not above it.
+        # Sorted; a superset of the keys of _spans.  No base of a removed span lies
+        # inside an existing one, so only the span at the highest base that is not
+        # above an offset can contain it.
         self._bases: list[int] = []
-        # An entry counts if there is still such a span, with such a time.
+        # An entry is stale unless a span with this base has this time.
         self._deadlines = Deadlines()
-        # How many places in either list may be empty.
+        # The number of entries in either list that may be stale.
         self._stale = 0
         self.count = 0
-        """How many messages there are, without those that are done."""
+        """The number of messages, without those that are done."""
 
     def add(self, span: MessageSpan) -> None:
         """
-        Put *span* in, which overlaps no other.
+        Add *span*, which overlaps no other.
 
-        Its ``open_count``, which is not 0, is kept up to date from now on.
+        Its ``open_count``, which must not be 0, is kept up to date from now on.
         """
         bases, base = self._bases, span.base
         assert span.open_count > 0
@@ -146,7 +145,7 @@ class MessageSpans:
         if span.time is not None:
             self._deadlines.add(span.time, base, span.end)
 
-    def settle(self, span: MessageSpan, count: int) -> None:
+    def mark_done(self, span: MessageSpan, count: int) -> None:
         """Note that *count* messages of *span* became done."""
         span.open_count -= count
         self.count -= count
@@ -155,20 +154,20 @@ class MessageSpans:
             self._remove(span)
 
     def find_holder(self, base: int, end: int) -> MessageSpan | None:
-        """The span that holds all of ``base … end``, if one does."""
+        """Return the span that contains all of ``base … end``, or None."""
         at = bisect_right(self._bases, base) - 1
         span = self._spans.get(self._bases[at]) if at >= 0 else None
         return span if span is not None and end <= span.end else None
 
     def overlapping(self, base: int, end: int) -> list[MessageSpan]:
-        """The spans that hold some of ``base … end``, in order."""
+        """Return the spans that overlap ``base … end``, in order."""
         first = max(0, bisect_right(self._bases, base) - 1)
         last = bisect_left(self._bases, end, first)
         found = map(self._spans.get, self._bases[first:last])
         return [each for each in found if each is not None and base < each.end]
 
     def withdraw(self, base: int, end: int) -> list[MessageSpan]:
-        """Take out what is not done of ``base … end``, splitting at its ends."""
+        """Remove and return the open messages of ``base … end``."""
         taken = []
         for span in self.overlapping(base, end):
             if base <= span.base and span.end <= end:
@@ -189,14 +188,14 @@ class MessageSpans:
         return taken
 
     def withdraw_from(self, consumer: int) -> list[MessageSpan]:
-        """Take everything out that *consumer* has."""
+        """Remove and return the spans of *consumer*."""
         found = [each for each in self if each.consumer == consumer]
         for span in found:
             self.remove(span)
         return found
 
     def withdraw_due(self, now: float) -> list[MessageSpan]:
-        """Take everything out whose time has come, the earliest first."""
+        """Remove and return the spans whose deadline has passed, earliest first."""
         due = []
         while (time := self.next_time()) is not None and time <= now:
             span = self._spans[self._deadlines.pop()[1]]
@@ -205,7 +204,7 @@ class MessageSpans:
         return due
 
     def next_time(self) -> float | None:
-        """The earliest time of all spans, or None."""
+        """Return the earliest deadline, or None."""
         deadlines = self._deadlines
         while (first := deadlines.first()) is not None:
             time, base, _ = first
@@ -216,7 +215,7 @@ class MessageSpans:
         return None
 
     def limit_times(self, latest: float | None) -> None:
-        """Let no span stay longer than to *latest*; None: all stay."""
+        """Move later deadlines to *latest*; None removes all deadlines."""
         for span in self._spans.values():
             if latest is None:
                 span.time = None
@@ -225,12 +224,12 @@ class MessageSpans:
         self._rebuild_deadlines()
 
     def remove(self, span: MessageSpan) -> None:
-        """Take *span* out, with what it still has."""
+        """Remove *span*."""
         self.count -= span.open_count
         self._remove(span)
 
     def ranges(self) -> tuple[Range, ...]:
-        """The messages that there are and that are not done, in order."""
+        """Return the ranges of messages that are not done, in order."""
         cursor = self._cursor
         return tuple(
             RangeSet(
@@ -241,7 +240,7 @@ class MessageSpans:
         )
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all spans."""
         self._spans.clear()
         self._bases.clear()
         self._deadlines.clear()
@@ -249,11 +248,11 @@ class MessageSpans:
         self.count = 0
 
     def __iter__(self) -> Iterator[MessageSpan]:
-        """All of them, in no particular order."""
+        """Yield all spans, in no particular order."""
         return iter(self._spans.values())
 
     def __len__(self) -> int:
-        """How many spans there are."""
+        """Return the number of spans."""
         return len(self._spans)
 
     def _remove(self, span: MessageSpan) -> None:

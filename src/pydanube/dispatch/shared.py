@@ -1,4 +1,4 @@
-"""A shared subscription: every message goes to one of the consumers."""
+"""A shared subscription: each message goes to one of the consumers."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ if TYPE_CHECKING:
 
 class SharedSubscription(UnkeyedSubscription):
     """
-    The consumers that have credit take turns, those of the lowest priority value first.
+    Round robin over the consumers that have credit and the lowest priority value.
 
-    A batch is cut into equal parts, one for each of them, so that few messages
-    are spread as evenly as many.  A consumer that can take no more loses its turn
-    and nothing else; it stops nobody.  While none of the first can take more, it is
-    the turn of those with the next priority.
+    A batch is divided into equal parts, one for each of these consumers.  A consumer
+    without credit is skipped and delays no other.  While no consumer of the lowest
+    priority value has credit, those of the next value receive messages.
     """
 
     def on_consumer_left(self, consumer: int, now: float) -> list[Effect]:
-        """A consumer is no longer there; what it had is shared by the others."""
+        """Remove a consumer; its messages are delivered to others."""
         credit = self._credits[consumer]
         self._allowances.remove(credit)
         priority = credit.priority
@@ -35,14 +34,14 @@ class SharedSubscription(UnkeyedSubscription):
                 del self._queues[priority]
         return super().on_consumer_left(consumer, now)
 
-    def _begin(self) -> None:
-        super()._begin()
-        # By priority, in order, the consumers with credit; the first one's turn is
-        # next.  A queue may be empty.
+    def _init_state(self) -> None:
+        super()._init_state()
+        # The consumers with credit, by priority, lowest first; the first one of a
+        # queue is next.  A queue may be empty.
         self._queues: dict[int, OrderedDict[int, Credit]] = {}
         self._allowances = Allowances()
 
-    def _find_next(self) -> int | None:
+    def _find_next_consumer(self) -> int | None:
         for queue in self._queues.values():
             if queue:
                 return next(iter(queue))
@@ -68,7 +67,7 @@ class SharedSubscription(UnkeyedSubscription):
         elif queue is not None:
             queue.pop(consumer, None)
 
-    def _on_served(self, consumer: int) -> None:
+    def _on_delivered(self, consumer: int) -> None:
         credit = self._credits[consumer]
         self._allowances.update(credit)
         queue = self._queues[credit.priority]

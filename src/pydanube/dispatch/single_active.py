@@ -1,4 +1,4 @@
-"""One consumer at a time: what exclusive and failover subscriptions share."""
+"""Subscriptions with a single active consumer: exclusive and failover."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 
 class SingleActiveSubscription(UnkeyedSubscription):
     """
-    One consumer is active and gets everything.
+    One consumer is active and receives all messages.
 
-    It is the one with the lowest priority value, and among equals the one that came
-    first.  When a better one comes, nothing more is delivered to the active one, and
-    it is followed as soon as nothing is in flight with it any more: what it had is
-    done, or came back.  (Without an ack timeout that may last as long as it is there.)
+    The active consumer is the one with the lowest priority value, and among equals
+    the one that joined first.  When a better one joins, the active one receives
+    nothing more, and is replaced as soon as none of its messages is in flight.
+    (Without an ack timeout, that may take until it leaves.)
 
-    Ordering: Each message is delivered for the first time in the order of
-    offsets, unless it was delayed; and never while another consumer has one.
+    Ordering: Messages are delivered for the first time in the order of offsets,
+    unless they were delayed; and never while another consumer has messages.
     """
 
     _active: int | None = None
-    # Who is to be active: the same, but while the active one still has messages.
-    _heir: int | None = None
+    # The next active consumer; the same as _active, except during a switch.
+    _successor: int | None = None
 
-    def _begin(self) -> None:
-        super()._begin()
-        # Candidates for the heir, best first: priority, order of coming, consumer.
-        # It holds some that are gone, but never more of them than are there.
-        self._heirs: list[tuple[int, int, int]] = []
+    def _init_state(self) -> None:
+        super()._init_state()
+        # A heap of candidates: priority, serial number, consumer.  It contains some
+        # consumers that left, but at most as many as are present.
+        self._successors: list[tuple[int, int, int]] = []
         self._serials: dict[int, int] = {}
         self._next_serial = count()
 
@@ -48,55 +48,57 @@ class SingleActiveSubscription(UnkeyedSubscription):
         key_filters: Sequence[str] = (),
         name: str = "",
     ) -> list[Effect]:
-        """A consumer is there; see the base class."""
+        """Add a consumer; see the base class."""
         self._serials[consumer] = serial = next(self._next_serial)
-        heappush(self._heirs, (priority, serial, consumer))
-        heir = self._heir
-        if heir is None or priority < self._credits[heir].priority:
-            self._heir = consumer
+        heappush(self._successors, (priority, serial, consumer))
+        successor = self._successor
+        if successor is None or priority < self._credits[successor].priority:
+            self._successor = consumer
         return super().on_consumer_joined(
             consumer, now, priority=priority, key_filters=key_filters, name=name
         )
 
     def on_consumer_left(self, consumer: int, now: float) -> list[Effect]:
-        """A consumer is no longer there; if it was active, another becomes it."""
+        """Remove a consumer; if it was active, another one becomes active."""
         del self._serials[consumer]
-        if consumer == self._heir:
-            self._heir = self._find_heir()
-        elif len(self._heirs) > 2 * len(self._serials) + 1:
-            self._heirs = [each for each in self._heirs if self._is_there(each)]
-            heapify(self._heirs)
+        if consumer == self._successor:
+            self._successor = self._find_successor()
+        elif len(self._successors) > 2 * len(self._serials) + 1:
+            self._successors = [
+                each for each in self._successors if self._is_present(each)
+            ]
+            heapify(self._successors)
         if consumer == self._active:
             self._active = None
         return super().on_consumer_left(consumer, now)
 
     @property
     def active(self) -> int | None:
-        """The consumer that gets the messages, if any is there."""
+        """The active consumer, or None."""
         return self._active
 
-    def _find_heir(self) -> int | None:
-        while self._heirs and not self._is_there(self._heirs[0]):
-            heappop(self._heirs)
-        return self._heirs[0][2] if self._heirs else None
+    def _find_successor(self) -> int | None:
+        while self._successors and not self._is_present(self._successors[0]):
+            heappop(self._successors)
+        return self._successors[0][2] if self._successors else None
 
-    def _is_there(self, heir: tuple[int, int, int]) -> bool:
-        return self._serials.get(heir[2]) == heir[1]
+    def _is_present(self, successor: tuple[int, int, int]) -> bool:
+        return self._serials.get(successor[2]) == successor[1]
 
-    def _hand_over(self, effects: list[Effect]) -> None:
-        if self._heir != self._active and not self._in_flight.count:
-            former, self._active = self._active, self._heir
-            self._on_handed_over(former, effects)
+    def _update_active(self, effects: list[Effect]) -> None:
+        if self._successor != self._active and not self._in_flight.count:
+            former, self._active = self._active, self._successor
+            self._on_active_changed(former, effects)
 
-    def _is_anything_special(self) -> bool:
-        return self._heir != self._active or super()._is_anything_special()
+    def _check_slow_path(self) -> bool:
+        return self._successor != self._active or super()._check_slow_path()
 
-    def _on_handed_over(self, former: int | None, effects: list[Effect]) -> None:
-        """Another consumer has become active."""
+    def _on_active_changed(self, former: int | None, effects: list[Effect]) -> None:
+        """Handle that another consumer has become active."""
 
-    def _find_next(self) -> int | None:
+    def _find_next_consumer(self) -> int | None:
         active = self._active
-        if active is None or active != self._heir:
+        if active is None or active != self._successor:
             return None
         return active if self._credits[active] else None
 
@@ -104,11 +106,11 @@ class SingleActiveSubscription(UnkeyedSubscription):
         return count
 
     def _credit_messages(self) -> int:
-        consumer = self._find_next()
+        consumer = self._find_next_consumer()
         return 0 if consumer is None else self._credits[consumer].allowance
 
     def _on_credit_changed(self, consumer: int) -> None:
-        """It changes nobody's turn."""
+        """Do nothing: the active consumer stays."""
 
-    def _on_served(self, consumer: int) -> None:
-        """It changes nobody's turn."""
+    def _on_delivered(self, consumer: int) -> None:
+        """Do nothing: the active consumer stays."""

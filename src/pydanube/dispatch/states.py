@@ -1,4 +1,4 @@
-"""What a machine asks of the two states that types keep each in their own way."""
+"""The interfaces of the two states that each subscription type implements."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ if TYPE_CHECKING:
 
 
 class ReadyMessages(Protocol):
-    """Messages that can be delivered as soon as a consumer may have them."""
+    """Messages that can be delivered as soon as a consumer has credit."""
 
     def add_new(self, span: MessageSpan, /) -> None:
-        """Append what lies behind all new messages that came before."""
+        """Add a new span, which lies above all spans added before."""
 
     def put_back(self, span: MessageSpan, /) -> None:
-        """Take what came back, or is due."""
+        """Add a span that a consumer returned, or that is due."""
 
     def withdraw(self, base: int, end: int) -> list[MessageSpan]:
-        """Take out what is not done of ``base … end``."""
+        """Remove and return the messages of ``base … end`` that are not done."""
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all messages."""
 
 
 class InFlightMessages(Protocol):
-    """Messages that consumers have, until their time is over."""
+    """Messages that consumers have and have not acknowledged."""
 
     count: int
-    """How many there are, without those that are done."""
+    """The number of messages, without those that are done."""
 
     def withdraw(self, base: int, end: int) -> list[MessageSpan]:
-        """Take out what is not done of ``base … end``."""
+        """Remove and return the messages of ``base … end`` that are not done."""
 
     def withdraw_due(self, now: float) -> list[MessageSpan]:
-        """Take out what has not been done in time."""
+        """Remove and return the messages whose deadline has passed."""
 
     def next_time(self) -> float | None:
-        """When withdraw_due() must be called, or None."""
+        """Return the time at which to call withdraw_due(), or None."""
 
     def limit_times(self, latest: float | None) -> None:
-        """Let nothing stay longer than to *latest*; None: all may."""
+        """Move later deadlines to *latest*; None removes all deadlines."""
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all messages."""

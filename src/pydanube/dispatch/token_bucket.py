@@ -1,18 +1,16 @@
-"""How fast messages may be delivered."""
+"""The rate limit of a subscription."""
 
 from __future__ import annotations
 
-# A sleeper is not woken for every token of a fast bucket, but this often.
+# A caller that waits for a fast bucket wakes up this often, not for every token.
 _WAKE_S = 0.01
-# Time is a float: a token is whole when it is nearly so.
+# Times are floats, so a token that is nearly whole counts.
 _NEARLY = 1e-3
 
 
 class TokenBucket:
     """
-    Room for one second's worth of messages, refilled all the time.
-
-    A bucket begins full.
+    A token bucket that holds the messages of one second, and is full at first.
     """
 
     __slots__ = ("_at", "_per_s", "_tokens")
@@ -25,26 +23,26 @@ class TokenBucket:
 
     @property
     def capacity(self) -> int:
-        """How many messages may go at once, at the most; one at least."""
+        """The most messages that may be delivered at once; at least 1."""
         return int(self._tokens_max)
 
     def available(self, now: float) -> int:
-        """How many messages may go now."""
+        """Return how many messages may be delivered now."""
         self._refill(now)
         return max(0, int(self._tokens + _NEARLY))
 
     def spend(self, messages: int) -> None:
-        """So many went, no more than available() said."""
+        """Remove *messages* tokens, at most the number that are available."""
         self._tokens -= messages
 
     def next_time(self, waiting: int, now: float) -> float:
-        """When it is worth the while to come back for *waiting* messages."""
+        """Return when to deliver the next of *waiting* messages."""
         self._refill(now)
         worthwhile = min(waiting, max(1, int(self._per_s * _WAKE_S)))
         return now + max(0.0, worthwhile - self._tokens) / self._per_s
 
     def set_rate(self, messages_per_s: float, now: float) -> None:
-        """From now on this rate holds; what has gathered stays, if there is room."""
+        """Change the rate; tokens are kept up to the new capacity."""
         assert messages_per_s > 0
         self._refill(now)
         self._per_s = messages_per_s

@@ -1,8 +1,8 @@
 """
-Subscriptions whose consumers take turns, whatever is in the messages.
+Subscriptions that ignore the keys of messages.
 
-Exclusive, failover and shared subscriptions differ only in whose turn it is, and in
-how many messages are one turn.
+Exclusive, failover and shared subscriptions differ only in the choice of the next
+consumer, and in the number of messages that it receives at a time.
 """
 
 from __future__ import annotations
@@ -24,41 +24,42 @@ if TYPE_CHECKING:
 
 class UnkeyedSubscription(SubscriptionMachine):
     """
-    What is ready goes, in its order, to the consumer whose turn it is.
+    Ready messages go, in their order, to the next consumer.
 
-    Nothing is kept for a consumer: who cannot take its turn stalls nobody.
+    No messages are reserved for a consumer, so a consumer without credit delays no
+    other.
     """
 
     _ready: ReadySpans
     _in_flight: MessageSpans
 
-    def _begin(self) -> None:
+    def _init_state(self) -> None:
         self._ready = ReadySpans(self._cursor)
         self._in_flight = MessageSpans(self._cursor)
-        # Of the last delivery.
+        # The batch of the last delivery.
         self._sent_batch: Batch | None = None
 
-    # Whose turn it is.
+    # Implemented by each type.
 
     @abstractmethod
-    def _find_next(self) -> int | None:
-        """The consumer with credit whose turn it is, or None."""
+    def _find_next_consumer(self) -> int | None:
+        """Return the next consumer that has credit, or None."""
 
     @abstractmethod
     def _count_per_consumer(self, count: int) -> int:
-        """How many of the next *count* messages go to one consumer at a time."""
+        """Return how many of *count* messages go to one consumer at a time."""
 
     @abstractmethod
-    def _on_served(self, consumer: int) -> None:
-        """The consumer whose turn it was has spent some of its credit."""
+    def _on_delivered(self, consumer: int) -> None:
+        """Handle a delivery to *consumer*, which spent some of its credit."""
 
-    # What follows.
+    # Steps.
 
     def _deliver_ready(self, now: float, effects: list[Effect]) -> None:
-        """Deliver what is ready, as far as credit, limits and rate reach."""
-        room = self._room(now) if self._is_special else UNLIMITED
-        while room > 0 and self._ready_count and self._find_next() is not None:
-            span = self._ready.take(self._first_below())
+        """Deliver ready messages, as far as credit, limits and rate allow."""
+        room = self._delivery_limit(now) if self._needs_slow_path else UNLIMITED
+        while room > 0 and self._ready_count and self._find_next_consumer() is not None:
+            span = self._ready.take(self._first_deliveries_end())
             if span is None:
                 break
             room = self._deliver_span(span, room, now, effects)
@@ -70,7 +71,7 @@ class UnkeyedSubscription(SubscriptionMachine):
         credit: Credit | None = None
         per_consumer, end, attempt = 0, span.end, span.attempt
         while True:
-            consumer = self._find_next()
+            consumer = self._find_next_consumer()
             if consumer is None or room <= 0:
                 self._ready.put_back(span)
                 return room
@@ -82,8 +83,8 @@ class UnkeyedSubscription(SubscriptionMachine):
             room -= count
             part_end = base + count
             part = span if part_end == end else span.part(base, part_end)
-            byte_count = self._fly(part, consumer, now)
-            self._on_served(consumer)
+            byte_count = self._put_in_flight(part, consumer, now)
+            self._on_delivered(consumer)
             last = effects[-1] if effects else None
             if (
                 isinstance(last, Deliver)
@@ -92,7 +93,7 @@ class UnkeyedSubscription(SubscriptionMachine):
                 and last.attempt == attempt
                 and self._sent_batch is span.batch
             ):
-                # Neighbours that differ only in what becomes of them, or in turns.
+                # Merge neighbours: they differ only in failures or expiry.
                 last.end = part_end
                 last.byte_count += byte_count
             else:
@@ -102,12 +103,12 @@ class UnkeyedSubscription(SubscriptionMachine):
                 return room
             span.base = part_end
 
-    def _fly(self, span: MessageSpan, consumer: int, now: float) -> int:
+    def _put_in_flight(self, span: MessageSpan, consumer: int, now: float) -> int:
         """
-        Let *consumer* have *span*, of which nothing is done.
+        Note that *consumer* has *span*, of which nothing is done.
 
         Returns:
-            The bytes that it was charged.
+            The bytes charged to the consumer.
         """
         count = span.end - span.base
         byte_count = span.batch.charge(span.base, span.end)
@@ -121,15 +122,15 @@ class UnkeyedSubscription(SubscriptionMachine):
         self._ready_count -= count
         return byte_count
 
-    def _on_lost(self, consumer: int, now: float) -> list[Effect]:
-        self._is_special = True
+    def _requeue_in_flight_of(self, consumer: int, now: float) -> list[Effect]:
+        self._needs_slow_path = True
         effects: list[Effect] = []
         lost = self._in_flight.withdraw_from(consumer)
         for span in lost:
-            self._land(span)
+            self._on_returned(span)
             span.attempt += 1
         self._put_back(lost, now, effects)
-        return self._answer(effects, now)
+        return self._complete(effects, now)
 
     def _mark_all(self, ranges: Iterable[Range], end_offset: int | None) -> int:
         count = 0
@@ -140,7 +141,7 @@ class UnkeyedSubscription(SubscriptionMachine):
         return count
 
     def _mark(self, base: int, end: int) -> int:
-        """Mark what is in hand of ``base … end``; return how many became done."""
+        """Mark tracked messages of ``base … end`` as done; return their number."""
         cursor, in_flight = self._cursor, self._in_flight
         base, end = max(base, cursor.offset), min(end, self._next_offset)
         if base >= end:
@@ -148,23 +149,23 @@ class UnkeyedSubscription(SubscriptionMachine):
         span = in_flight.find_holder(base, end)
         if span is not None:
             count = cursor.mark(base, end)
-            self._settle(span, count)
+            self._on_done_in_flight(span, count)
             return count
         total = 0
         for span in in_flight.overlapping(base, end):
             count = cursor.mark(max(base, span.base), min(end, span.end))
-            self._settle(span, count)
+            self._on_done_in_flight(span, count)
             total += count
-        held = self._deferred.mark(base, end) if self._is_special else 0
-        # And what lies between all these is ready.
+        held = self._deferred.mark(base, end) if self._needs_slow_path else 0
+        # The rest is ready.
         ready = cursor.mark(base, end)
         self._ready_count -= ready
         if held or ready:
-            self._on_held_done(base, end)
+            self._on_waiting_done(base, end)
         return total + held + ready
 
-    def _settle(self, span: MessageSpan, count: int) -> None:
+    def _on_done_in_flight(self, span: MessageSpan, count: int) -> None:
         if not count:
             return
-        self._in_flight.settle(span, count)
-        self._give_back(span.consumer, count)
+        self._in_flight.mark_done(span, count)
+        self._reduce_unacked(span.consumer, count)

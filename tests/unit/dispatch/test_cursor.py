@@ -1,4 +1,4 @@
-"""The cursor moves over what is done, and remembers what is done above it."""
+"""The cursor advances over done messages, and keeps the done ranges above it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pydanube.dispatch.cursor import Cursor
 from pydanube.model.ranges import RangeSet
 
 
-def test_cursor_moves_only_over_a_prefix():
+def test_cursor_advances_only_over_a_prefix():
     cursor = Cursor(0)
     assert cursor.mark(2, 4) == 2
     assert (cursor.offset, list(cursor.done)) == (0, [(2, 4)])
@@ -23,7 +23,7 @@ def test_marking_twice_counts_once():
     assert cursor.offset == 20
 
 
-def test_many_can_be_marked_at_once():
+def test_mark_bits_marks_many_ranges():
     cursor = Cursor(5)
     assert cursor.mark_bits(0, 0b1010_1100_0000) == 4
     assert (cursor.offset, list(cursor.done)) == (5, [(6, 8), (9, 10), (11, 12)])
@@ -32,12 +32,12 @@ def test_many_can_be_marked_at_once():
     assert (cursor.offset, list(cursor.done)) == (10, [(11, 13)])
 
 
-def test_what_reaches_below_the_offset_is_forgotten():
+def test_done_ranges_below_the_offset_are_dropped():
     cursor = Cursor(5, RangeSet([(1, 3), (4, 7), (9, 10)]))
     assert (cursor.offset, list(cursor.done)) == (7, [(9, 10)])
 
 
-def test_a_seek_forgets_what_is_done():
+def test_seek_drops_the_done_ranges():
     cursor = Cursor(5, RangeSet([(7, 9)]))
     assert cursor.seek(5)
     assert (cursor.offset, list(cursor.done)) == (5, [])
@@ -46,16 +46,16 @@ def test_a_seek_forgets_what_is_done():
     assert cursor.offset == 2
 
 
-def test_so_many_open_messages_end_somewhere():
+def test_end_of_open_skips_done_messages():
     cursor = Cursor(5, RangeSet([(7, 9), (12, 20)]))
-    ends = [cursor.past_open(count, 100) for count in (0, 1, 2, 3, 5, 6)]
+    ends = [cursor.end_of_open(count, 100) for count in (0, 1, 2, 3, 5, 6)]
     assert ends == [5, 6, 7, 10, 12, 21]
-    assert cursor.past_open(6, 15) == 12
-    assert cursor.past_open(1000, 100) == 100
-    assert cursor.past_open(3, 0) == 5
+    assert cursor.end_of_open(6, 15) == 12
+    assert cursor.end_of_open(1000, 100) == 100
+    assert cursor.end_of_open(3, 0) == 5
 
 
-def test_open_is_what_is_not_done():
+def test_open_messages_are_those_not_done():
     cursor = Cursor(5, RangeSet([(7, 9), (12, 20)]))
     assert cursor.open_count(0, 15) == 2 + 3
     assert cursor.open_count(0, 5) == 0
@@ -67,11 +67,11 @@ def test_open_is_what_is_not_done():
     ]  # fmt: skip
 
 
-def test_backlog_is_what_is_published_and_not_done():
+def test_backlog_counts_open_messages_below_the_end():
     cursor = Cursor(5, RangeSet([(7, 9)]))
     assert cursor.backlog(10) == 3
     assert cursor.backlog(3) == 0
 
 
-def test_reads_well():
+def test_repr_shows_offset_and_done_ranges():
     assert repr(Cursor(5, RangeSet([(7, 9)]))) == "Cursor(5, RangeSet([(7, 9)]))"

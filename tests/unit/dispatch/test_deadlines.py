@@ -1,4 +1,4 @@
-"""A queue by time, in whatever order times are told."""
+"""A queue by time, in any order of adding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def drain(deadlines):
     return [deadlines.pop() for _ in range(len(deadlines))]
 
 
-def test_the_earliest_is_first_whatever_order_they_came_in():
+def test_earliest_deadline_is_first_in_any_order_of_adding():
     deadlines = Deadlines()
     times = [float(number) for number in range(200)]
     random.Random(4711).shuffle(times)
@@ -22,14 +22,14 @@ def test_the_earliest_is_first_whatever_order_they_came_in():
     assert deadlines.first() is None
 
 
-def test_what_comes_in_order_needs_no_heap():
+def test_deadlines_added_in_order_need_no_heap():
     deadlines = Deadlines()
     for time in (1.0, 2.0, 2.0, 3.0):
         deadlines.add(time, 0, 1)
     assert not deadlines._others
 
 
-def test_all_can_be_looked_at_and_replaced():
+def test_deadlines_can_be_iterated_and_replaced():
     deadlines = Deadlines()
     for time in (3.0, 1.0, 2.0):
         deadlines.add(time, 0, 1)
@@ -38,7 +38,7 @@ def test_all_can_be_looked_at_and_replaced():
     assert drain(deadlines) == [(2.0, 0, 1), (3.0, 0, 1)]
 
 
-def test_nothing_is_due_after_all_was_forgotten():
+def test_clear_removes_all_deadlines():
     deadlines = Deadlines()
     deadlines.add(2.0, 0, 1)
     deadlines.add(1.0, 0, 1)

@@ -1,4 +1,4 @@
-"""What waits, blocks or is parked; see also the scenarios."""
+"""Messages that wait, block or are parked; see also the scenarios."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEAD = "/default/dead"
 
 
 def failed(base, end, failures=1, **state):
-    """A span that was delivered and given back so often."""
+    """Return a span that failed *failures* times."""
     return MessageSpan(
         base,
         end,
@@ -28,7 +28,7 @@ def failed(base, end, failures=1, **state):
     )
 
 
-def aside_with(cursor=None, **policy):
+def deferred_with(cursor=None, **policy):
     return DeferredMessages(cursor or Cursor(0), FailurePolicy(**policy))
 
 
@@ -36,45 +36,45 @@ def places(spans):
     return [(each.base, each.end) for each in spans]
 
 
-def test_without_a_delay_what_failed_is_ready_at_once():
-    aside, effects = aside_with(redelivery_delay_s=0.0), []
-    assert aside.fail(failed(0, 5), 10.0, 0.0, effects)
-    assert (effects, len(aside)) == ([], 0)
-    assert not aside.fail(failed(0, 5), 10.0, 3.0, effects)
-    assert aside.next_time() == 13.0
+def test_failed_message_without_delay_is_ready_at_once():
+    deferred, effects = deferred_with(redelivery_delay_s=0.0), []
+    assert deferred.fail(failed(0, 5), 10.0, 0.0, effects)
+    assert (effects, len(deferred)) == ([], 0)
+    assert not deferred.fail(failed(0, 5), 10.0, 3.0, effects)
+    assert deferred.next_time() == 13.0
 
 
-def test_what_failed_is_ready_after_its_delay():
-    aside, effects = aside_with(redelivery_delay_s=2.0), []
-    aside.fail(failed(0, 5), 10.0, 0.0, effects)
-    aside.fail(failed(5, 6, failures=2), 10.0, 0.0, effects)
-    assert (aside.count, aside.next_time()) == (6, 12.0)
-    assert places(aside.take_due(12.0, effects)) == [(0, 5)]
-    assert places(aside.take_due(14.0, effects)) == [(5, 6)]
+def test_failed_message_is_ready_after_its_delay():
+    deferred, effects = deferred_with(redelivery_delay_s=2.0), []
+    deferred.fail(failed(0, 5), 10.0, 0.0, effects)
+    deferred.fail(failed(5, 6, failures=2), 10.0, 0.0, effects)
+    assert (deferred.count, deferred.next_time()) == (6, 12.0)
+    assert places(deferred.take_due(12.0, effects)) == [(0, 5)]
+    assert places(deferred.take_due(14.0, effects)) == [(5, 6)]
     assert effects == []
 
 
-def test_what_failed_too_often_is_given_up_by_the_policy():
-    aside, effects = aside_with(redeliveries_max=1, poison=PoisonPolicy.DROP), []
-    aside.fail(failed(3, 5, failures=2), 0.0, 0.0, effects)
+def test_message_that_failed_too_often_is_given_up():
+    deferred, effects = deferred_with(redeliveries_max=1, poison=PoisonPolicy.DROP), []
+    deferred.fail(failed(3, 5, failures=2), 0.0, 0.0, effects)
     assert effects == [Drop(3, 5, "bad")]
-    assert len(aside) == 0
+    assert len(deferred) == 0
 
 
-def test_dropping_makes_done_and_leaves_out_what_was_done():
+def test_drop_marks_open_messages_as_done():
     cursor, effects = Cursor(0), []
-    aside = aside_with(cursor, redeliveries_max=0, poison=PoisonPolicy.DROP)
+    deferred = deferred_with(cursor, redeliveries_max=0, poison=PoisonPolicy.DROP)
     cursor.mark(4, 6)
     span = failed(2, 9)
     span.open_count = 5
-    aside.fail(span, 0.0, 0.0, effects)
+    deferred.fail(span, 0.0, 0.0, effects)
     assert effects == [Drop(2, 4, "bad"), Drop(6, 9, "bad")]
     assert list(cursor.done) == [(2, 9)]
 
 
-def test_parking_leaves_out_what_was_done():
+def test_parking_skips_done_messages():
     cursor, effects = Cursor(0), []
-    aside = aside_with(
+    deferred = deferred_with(
         cursor,
         redeliveries_max=0,
         poison=PoisonPolicy.DEAD_LETTER,
@@ -83,148 +83,155 @@ def test_parking_leaves_out_what_was_done():
     cursor.mark(4, 6)
     span = failed(2, 9)
     span.open_count = 5
-    aside.fail(span, 0.0, 0.0, effects)
+    deferred.fail(span, 0.0, 0.0, effects)
     assert effects == [Park(2, 4, 1, "bad"), Park(6, 9, 1, "bad")]
-    assert (aside.parked.count, len(aside.parked)) == (5, 2)
+    assert (deferred.parked.count, len(deferred.parked)) == (5, 2)
 
 
-def test_only_what_is_parked_is_done_by_parking():
+def test_mark_parked_affects_only_parked_messages():
     cursor, effects = Cursor(0), []
-    aside = aside_with(
+    deferred = deferred_with(
         cursor,
         redeliveries_max=1,
         poison=PoisonPolicy.DEAD_LETTER,
         dead_letter_topic=DEAD,
     )
-    aside.fail(failed(0, 5, failures=2), 0.0, 0.0, effects)
-    aside.fail(failed(5, 10), 0.0, 0.0, effects)
-    assert aside.mark_parked(3, 8) == 2
-    assert aside.mark_parked(3, 8) == 0
+    deferred.fail(failed(0, 5, failures=2), 0.0, 0.0, effects)
+    deferred.fail(failed(5, 10), 0.0, 0.0, effects)
+    assert deferred.mark_parked(3, 8) == 2
+    assert deferred.mark_parked(3, 8) == 0
     assert list(cursor.done) == [(3, 5)]
-    assert (aside.parked.count, aside.waiting.count) == (3, 5)
+    assert (deferred.parked.count, deferred.waiting.count) == (3, 5)
 
 
-def test_what_could_not_be_parked_is_parked_again_in_time():
-    aside, effects = (
-        aside_with(
+def test_failed_parking_is_retried():
+    deferred, effects = (
+        deferred_with(
             redeliveries_max=0,
             poison=PoisonPolicy.DEAD_LETTER,
             dead_letter_topic=DEAD,
         ),
         [],
     )
-    aside.fail(failed(0, 5), 0.0, 0.0, effects)
-    aside.retry_parking(3, 99, retry_at=7.0)
-    assert aside.next_time() == 7.0
+    deferred.fail(failed(0, 5), 0.0, 0.0, effects)
+    deferred.retry_parking(3, 99, retry_at=7.0)
+    assert deferred.next_time() == 7.0
     effects.clear()
-    assert aside.take_due(7.0, effects) == []
+    assert deferred.take_due(7.0, effects) == []
     assert effects == [Park(3, 5, 1, "bad")]
-    assert aside.next_time() is None
+    assert deferred.next_time() is None
 
 
-def test_an_acknowledgement_finds_it_in_any_state():
+def test_ack_marks_deferred_messages_in_any_state():
     cursor, effects = Cursor(0), []
-    aside = aside_with(
+    deferred = deferred_with(
         cursor,
         redeliveries_max=1,
         poison=PoisonPolicy.DEAD_LETTER,
         dead_letter_topic=DEAD,
     )
-    aside.fail(failed(0, 2), 0.0, 0.0, effects)
-    aside.fail(failed(2, 4, failures=2), 0.0, 0.0, effects)
-    aside.blocked.add(failed(4, 6))
-    assert aside.mark(1, 5) == 4
+    deferred.fail(failed(0, 2), 0.0, 0.0, effects)
+    deferred.fail(failed(2, 4, failures=2), 0.0, 0.0, effects)
+    deferred.blocked.add(failed(4, 6))
+    assert deferred.mark(1, 5) == 4
     assert list(cursor.done) == [(1, 5)]
-    assert (aside.waiting.count, aside.parked.count, aside.blocked.count) == (1, 0, 1)
+    assert (deferred.waiting.count, deferred.parked.count, deferred.blocked.count) == (
+        1,
+        0,
+        1,
+    )
 
 
 @pytest.mark.parametrize("poison", PoisonPolicy)
-def test_a_more_patient_policy_frees_what_blocks(poison):
-    aside, effects = aside_with(redeliveries_max=0), []
-    aside.fail(failed(5, 9), 0.0, 0.0, effects)
-    aside.fail(failed(0, 5), 0.0, 0.0, effects)
+def test_policy_with_more_redeliveries_frees_blocked_messages(poison):
+    deferred, effects = deferred_with(redeliveries_max=0), []
+    deferred.fail(failed(5, 9), 0.0, 0.0, effects)
+    deferred.fail(failed(0, 5), 0.0, 0.0, effects)
     patient = FailurePolicy(redeliveries_max=1, poison=poison, dead_letter_topic=DEAD)
-    assert places(aside.set_policy(patient, 0.0, effects)) == [(0, 5), (5, 9)]
-    assert (effects, len(aside)) == ([], 0)
+    assert places(deferred.set_policy(patient, 0.0, effects)) == [(0, 5), (5, 9)]
+    assert (effects, len(deferred)) == ([], 0)
 
 
-def test_a_less_patient_policy_gives_up_what_waits():
-    aside, effects = aside_with(), []
-    aside.fail(failed(0, 5), 0.0, 0.0, effects)
-    aside.delay(MessageSpan(5, 6, 1, BATCH, open_count=1), 99.0)
+def test_policy_with_fewer_redeliveries_gives_up_waiting_messages():
+    deferred, effects = deferred_with(), []
+    deferred.fail(failed(0, 5), 0.0, 0.0, effects)
+    deferred.delay(MessageSpan(5, 6, 1, BATCH, open_count=1), 99.0)
     strict = FailurePolicy(redeliveries_max=0, poison=PoisonPolicy.DROP)
-    assert aside.set_policy(strict, 0.0, effects) == []
+    assert deferred.set_policy(strict, 0.0, effects) == []
     assert effects == [Drop(0, 5, "bad")]
-    assert aside.next_time() == 99.0
+    assert deferred.next_time() == 99.0
 
 
-def test_a_new_longest_delay_holds_for_what_failed_but_not_for_what_was_delayed():
-    aside, effects = aside_with(redelivery_delay_s=50.0, backoff=Backoff.FIXED), []
-    aside.fail(failed(0, 5), 0.0, 0.0, effects)
-    aside.delay(MessageSpan(5, 6, 1, BATCH, open_count=1), 99.0)
+def test_new_longest_delay_applies_to_failed_but_not_to_delayed_messages():
+    deferred, effects = (
+        deferred_with(redelivery_delay_s=50.0, backoff=Backoff.FIXED),
+        [],
+    )
+    deferred.fail(failed(0, 5), 0.0, 0.0, effects)
+    deferred.delay(MessageSpan(5, 6, 1, BATCH, open_count=1), 99.0)
     quick = FailurePolicy(redelivery_delay_s_max=10.0)
-    aside.set_policy(quick, 1.0, effects)
-    assert aside.next_time() == 11.0
-    aside.take_due(11.0, effects)
-    assert aside.next_time() == 99.0
+    deferred.set_policy(quick, 1.0, effects)
+    assert deferred.next_time() == 11.0
+    deferred.take_due(11.0, effects)
+    assert deferred.next_time() == 99.0
 
 
-def test_what_is_on_its_way_to_the_dead_letters_arrives_whatever_the_new_policy():
-    aside, effects = (
-        aside_with(
+def test_new_policy_does_not_stop_messages_being_parked():
+    deferred, effects = (
+        deferred_with(
             redeliveries_max=0,
             poison=PoisonPolicy.DEAD_LETTER,
             dead_letter_topic=DEAD,
         ),
         [],
     )
-    aside.fail(failed(0, 2), 0.0, 0.0, effects)
-    aside.fail(failed(2, 4), 0.0, 0.0, effects)
-    aside.retry_parking(2, 4, retry_at=50.0)
+    deferred.fail(failed(0, 2), 0.0, 0.0, effects)
+    deferred.fail(failed(2, 4), 0.0, 0.0, effects)
+    deferred.retry_parking(2, 4, retry_at=50.0)
     effects.clear()
     dropping = FailurePolicy(redeliveries_max=0, poison=PoisonPolicy.DROP)
-    aside.set_policy(dropping, 0.0, effects)
-    # Only of what had failed to arrive there is something to decide.
+    deferred.set_policy(dropping, 0.0, effects)
+    # The policy applies only to messages whose parking had failed.
     assert effects == [Drop(2, 4, "bad")]
-    assert aside.mark_parked(0, 2) == 2
+    assert deferred.mark_parked(0, 2) == 2
 
 
-def test_who_is_parked_for_a_failure_stays_so_when_its_time_is_over():
-    aside, effects = (
-        aside_with(
+def test_message_parked_for_a_failure_does_not_expire():
+    deferred, effects = (
+        deferred_with(
             redeliveries_max=0,
             poison=PoisonPolicy.DEAD_LETTER,
             dead_letter_topic=DEAD,
         ),
         [],
     )
-    aside.fail(failed(0, 2, expires=5.0), 0.0, 0.0, effects)
-    aside.retry_parking(0, 2, retry_at=9.0)
+    deferred.fail(failed(0, 2, expires=5.0), 0.0, 0.0, effects)
+    deferred.retry_parking(0, 2, retry_at=9.0)
     effects.clear()
-    assert aside.withdraw_expired(0, 2) == []
-    aside.take_due(9.0, effects)
+    assert deferred.withdraw_expired(0, 2) == []
+    deferred.take_due(9.0, effects)
     assert effects == [Park(0, 2, 1, "bad")]
 
 
-def test_what_expired_is_dropped_unless_the_policy_wants_it_parked():
+def test_expired_message_is_dropped_unless_the_policy_parks_it():
     effects = []
-    aside_with(dead_letter_expired=True).expire(failed(0, 2), effects)
-    aside_with(dead_letter_topic=DEAD).expire(failed(0, 2), effects)
+    deferred_with(dead_letter_expired=True).expire(failed(0, 2), effects)
+    deferred_with(dead_letter_topic=DEAD).expire(failed(0, 2), effects)
     assert effects == [Drop(0, 2, "expired", is_expired=True)] * 2
     effects.clear()
-    aside = aside_with(dead_letter_expired=True, dead_letter_topic=DEAD)
-    aside.expire(failed(0, 2), effects)
+    deferred = deferred_with(dead_letter_expired=True, dead_letter_topic=DEAD)
+    deferred.expire(failed(0, 2), effects)
     assert effects == [Park(0, 2, 1, "expired", is_expired=True)]
-    # And that is what it is judged by from then on.
-    aside.retry_parking(0, 2, retry_at=1.0)
+    # From then on, the policy for expired messages applies.
+    deferred.retry_parking(0, 2, retry_at=1.0)
     effects.clear()
-    aside.set_policy(FailurePolicy(redeliveries_max=99), 0.0, effects)
+    deferred.set_policy(FailurePolicy(redeliveries_max=99), 0.0, effects)
     assert effects == [Drop(0, 2, "expired", is_expired=True)]
 
 
-def test_nothing_is_left_after_all_was_forgotten():
-    aside, effects = aside_with(redeliveries_max=1), []
-    aside.fail(failed(0, 2), 0.0, 0.0, effects)
-    aside.fail(failed(2, 4, failures=2), 0.0, 0.0, effects)
-    aside.clear()
-    assert (len(aside), aside.count, aside.next_time()) == (0, 0, None)
+def test_clear_removes_all_spans():
+    deferred, effects = deferred_with(redeliveries_max=1), []
+    deferred.fail(failed(0, 2), 0.0, 0.0, effects)
+    deferred.fail(failed(2, 4, failures=2), 0.0, 0.0, effects)
+    deferred.clear()
+    assert (len(deferred), deferred.count, deferred.next_time()) == (0, 0, None)

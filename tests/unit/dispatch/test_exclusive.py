@@ -11,7 +11,7 @@ from pydanube.model.errors import ConsumerBusy
 ANNA, BEN = 1, 2
 
 
-def test_a_second_consumer_is_refused_and_changes_nothing():
+def test_second_consumer_is_refused_and_changes_nothing():
     machine = ExclusiveSubscription(Cursor(0))
     assert machine.on_consumer_joined(ANNA, 0.0) == []
     with pytest.raises(ConsumerBusy):

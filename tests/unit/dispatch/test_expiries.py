@@ -1,4 +1,4 @@
-"""When messages expire, and what may be forgotten of that."""
+"""Ranges expire in order of time, and done ranges are removed early."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_ranges_expire_in_the_order_of_time():
     assert not expiries
 
 
-def test_what_is_done_does_not_expire():
+def test_done_messages_do_not_expire():
     cursor = Cursor(0)
     expiries = Expiries(cursor)
     expiries.add(1.0, 0, 5)
@@ -29,8 +29,8 @@ def test_what_is_done_does_not_expire():
     assert expiries.pop_expired(2.0) == (5, 8)
 
 
-def test_what_was_done_in_time_is_forgotten_long_before_it_would_expire():
-    """A week to live for each of a million messages must not be a million entries."""
+def test_done_ranges_are_removed_before_they_expire():
+    """A million messages that live for a week must not leave a million entries."""
     cursor = Cursor(0)
     expiries = Expiries(cursor)
     expiries.add(5e9, 0, 1)
@@ -41,7 +41,7 @@ def test_what_was_done_in_time_is_forgotten_long_before_it_would_expire():
     assert expiries.next_time() == 5e9
 
 
-def test_nothing_expires_after_all_was_forgotten():
+def test_clear_removes_all_ranges():
     expiries = Expiries(Cursor(0))
     expiries.add(1.0, 0, 5)
     assert expiries

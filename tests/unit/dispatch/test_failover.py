@@ -1,4 +1,4 @@
-"""Who is active in a failover subscription; see also the scenarios."""
+"""The active consumer of a failover subscription; see also the scenarios."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydanube.dispatch.failover import FailoverSubscription
 ANNA, BEN, CARLA, DORA = 1, 2, 3, 4
 
 
-def test_the_standby_that_came_first_takes_over():
+def test_first_standby_takes_over():
     machine = FailoverSubscription(Cursor(0))
     assert machine.on_consumer_joined(ANNA, 0.0) == [BecomeActive(ANNA)]
     assert machine.on_consumer_joined(BEN, 0.0) == [BecomeStandby(BEN)]
@@ -22,7 +22,7 @@ def test_the_standby_that_came_first_takes_over():
     assert machine.active is None
 
 
-def test_an_idle_consumer_makes_way_at_once_for_a_better_one():
+def test_idle_consumer_is_replaced_at_once_by_a_better_one():
     machine = FailoverSubscription(Cursor(0))
     machine.on_consumer_joined(ANNA, 0.0, priority=1)
     assert machine.on_consumer_joined(BEN, 0.0, priority=0) == [
@@ -32,7 +32,7 @@ def test_an_idle_consumer_makes_way_at_once_for_a_better_one():
     assert machine.on_consumer_joined(CARLA, 0.0, priority=0) == [BecomeStandby(CARLA)]
 
 
-def test_who_takes_over_has_the_best_priority_and_came_first():
+def test_consumer_with_the_best_priority_that_joined_first_takes_over():
     machine = FailoverSubscription(Cursor(0))
     machine.on_consumer_joined(ANNA, 0.0)
     machine.on_consumer_joined(BEN, 0.0, priority=2)
@@ -44,7 +44,7 @@ def test_who_takes_over_has_the_best_priority_and_came_first():
     assert machine.active == DORA
 
 
-def test_a_hand_over_waits_for_what_is_in_flight():
+def test_switch_waits_for_messages_in_flight():
     machine = FailoverSubscription(Cursor(0))
     machine.on_consumer_joined(ANNA, 0.0, priority=1)
     machine.on_credit(ANNA, 100, 1000, 0.0)
@@ -62,7 +62,7 @@ def test_a_hand_over_waits_for_what_is_in_flight():
     assert machine.demand() == 7
 
 
-def test_a_seek_ends_the_wait_for_a_hand_over():
+def test_seek_completes_a_switch():
     machine = FailoverSubscription(Cursor(0))
     machine.on_consumer_joined(ANNA, 0.0, priority=1)
     machine.on_credit(ANNA, 100, 1000, 0.0)
@@ -71,7 +71,7 @@ def test_a_seek_ends_the_wait_for_a_hand_over():
     assert machine.on_seek(0, 0.0) == [BecomeStandby(ANNA), BecomeActive(BEN)]
 
 
-def test_credit_of_a_standby_reads_nothing_ahead():
+def test_credit_of_a_standby_creates_no_demand():
     machine = FailoverSubscription(Cursor(0))
     machine.on_consumer_joined(ANNA, 0.0)
     machine.on_consumer_joined(BEN, 0.0)

@@ -1,4 +1,4 @@
-"""Credit is strict in messages and generous in bytes."""
+"""Credit is strict in messages, and may be exceeded once in bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from pydanube.dispatch.flow import Credit
 
 
-def test_a_delivery_needs_messages_and_bytes():
+def test_delivery_needs_credit_in_messages_and_bytes():
     credit = Credit()
     assert not credit
     credit.add(1, 0)
@@ -16,7 +16,7 @@ def test_a_delivery_needs_messages_and_bytes():
     assert credit
 
 
-def test_bytes_may_be_overdrawn_and_are_owed():
+def test_credit_in_bytes_may_become_negative():
     credit = Credit()
     credit.add(10, 100)
     credit.spend(1, 150)
@@ -26,7 +26,7 @@ def test_bytes_may_be_overdrawn_and_are_owed():
     assert credit
 
 
-def test_whoever_has_as_much_as_it_may_have_gets_no_more():
+def test_consumer_with_unacked_max_messages_receives_no_more():
     credit = Credit(unacked_max=5)
     credit.add(100, 100)
     assert credit.allowance == 5
@@ -41,14 +41,14 @@ def test_whoever_has_as_much_as_it_may_have_gets_no_more():
     assert (credit.allowance, bool(credit)) == (0, False)
 
 
-def test_without_a_limit_credit_is_what_was_asked_for():
+def test_allowance_without_a_limit_is_the_credit():
     credit = Credit()
     credit.add(7, 1)
     credit.unacked = 1000
     assert credit.allowance == 7
 
 
-def test_messages_may_not_be_overdrawn():
+def test_credit_in_messages_may_not_be_exceeded():
     credit = Credit()
     credit.add(1, 100)
     with pytest.raises(AssertionError):

@@ -1,4 +1,4 @@
-"""What holds for subscriptions of every type."""
+"""Behaviour of subscriptions of every type."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLENTY = 1 << 40
 ANNA = 1
 
 
-# Those that know only offsets; key-shared subscriptions are in a file of their own.
+# Key-shared subscriptions are tested in a file of their own.
 KINDS = [
     SubscriptionType.EXCLUSIVE,
     SubscriptionType.FAILOVER,
@@ -32,7 +32,7 @@ KINDS = [
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.value)
 def machine_of(request):
-    """A function that makes a machine in which Anna has plenty of credit."""
+    """Return a function that creates a machine in which Anna has plenty of credit."""
 
     def make(cursor=None, *, credit=PLENTY, **options):
         machine = create_machine(request.param, cursor or Cursor(0), **options)
@@ -44,13 +44,13 @@ def machine_of(request):
 
 
 def deadline_of(machine):
-    """When what is delivered now is overdue."""
+    """Return the deadline of a delivery made now."""
     base = machine.next_offset
     machine.on_available(base, base + 10, 100, 0.0)
     return machine.next_deadline()
 
 
-def test_a_whole_batch_is_one_delivery_charged_with_its_bytes(machine_of):
+def test_whole_batch_is_one_delivery_charged_with_its_bytes(machine_of):
     machine = machine_of(credit=100)
     (delivery,) = machine.on_available(0, 10, 777, 0.0)
     assert delivery == Deliver(ANNA, 0, 10, 1)
@@ -58,33 +58,33 @@ def test_a_whole_batch_is_one_delivery_charged_with_its_bytes(machine_of):
     assert machine.credit_of(ANNA) == (90, PLENTY - 777)
 
 
-def test_a_difference_in_bytes_can_be_settled(machine_of):
+def test_negative_credit_corrects_the_charged_bytes(machine_of):
     machine = machine_of()
     machine.on_available(0, 10, 700, 0.0)
     machine.on_credit(ANNA, 0, -50, 0.0)
     assert machine.credit_of(ANNA)[1] == PLENTY - 750
 
 
-def test_the_first_batch_may_begin_before_the_cursor(machine_of):
+def test_first_batch_may_begin_below_the_cursor(machine_of):
     machine = machine_of(Cursor(5))
     assert machine.next_offset == 5
     assert machine.on_available(0, 10, 100, 0.0) == [Deliver(ANNA, 5, 10, 1)]
     assert machine.next_offset == 10
 
 
-def test_a_batch_that_is_known_is_ignored(machine_of):
+def test_known_batch_is_ignored(machine_of):
     machine = machine_of()
     machine.on_available(0, 10, 100, 0.0)
     assert machine.on_available(0, 10, 100, 0.0) == []
     assert machine.in_flight_count == 10
 
 
-def test_a_batch_that_leaves_messages_out_is_our_bug(machine_of):
+def test_batch_that_skips_messages_fails_an_assertion(machine_of):
     with pytest.raises(AssertionError, match="left out"):
         machine_of().on_available(1, 10, 100, 0.0)
 
 
-def test_the_cursor_is_saved_once_a_fact_and_only_if_it_changed(machine_of):
+def test_cursor_is_saved_once_per_event_and_only_if_changed(machine_of):
     machine = machine_of()
     machine.on_available(0, 10, 100, 0.0)
     assert machine.on_ack([(0, 1), (3, 4), (5, 6)], 0.0) == [SaveCursor()]
@@ -93,7 +93,7 @@ def test_the_cursor_is_saved_once_a_fact_and_only_if_it_changed(machine_of):
     assert machine.on_ack_through(1, 0.0) == []
 
 
-def test_reading_ahead_ends_where_credit_ends(machine_of):
+def test_demand_ends_where_credit_ends(machine_of):
     machine = machine_of(credit=15)
     assert machine.demand() == 15
     machine.on_available(0, 10, 100, 0.0)
@@ -105,14 +105,14 @@ def test_reading_ahead_ends_where_credit_ends(machine_of):
     assert machine.demand() == 2
 
 
-def test_without_byte_credit_nothing_is_wanted(machine_of):
+def test_demand_is_zero_without_byte_credit(machine_of):
     machine = machine_of(credit=15)
     machine.on_credit(ANNA, 0, -PLENTY, 0.0)
     assert machine.demand() == 0
 
 
-def test_a_consumer_that_holds_the_first_message_for_ever_costs_little(machine_of):
-    """It stops nothing, and what is done behind it is one range."""
+def test_unacked_first_message_takes_little_memory(machine_of):
+    """It delays no other, and the done messages above it are one range."""
     machine = machine_of(ack_timeout_s=1e9)
     machine.on_available(0, 1, 1, 0.0)
     for base in range(1, 20_000, 10):
@@ -124,7 +124,7 @@ def test_a_consumer_that_holds_the_first_message_for_ever_costs_little(machine_o
     assert len(machine._in_flight._deadlines) < 100
 
 
-def test_acks_full_of_gaps_stop_reading_before_memory_grows(machine_of):
+def test_acks_with_gaps_stop_demand_before_memory_grows(machine_of):
     machine = machine_of(done_ranges_max=50)
     for _ in range(1000):
         base = machine.next_offset
@@ -140,8 +140,8 @@ def test_acks_full_of_gaps_stop_reading_before_memory_grows(machine_of):
     assert machine.demand() > 0
 
 
-def test_a_cursor_recovered_full_of_gaps_comes_to_its_end(machine_of):
-    """Its gaps are not in hand, so somebody must bring them."""
+def test_recovered_cursor_with_many_gaps_can_be_completed(machine_of):
+    """Its gaps are not tracked, so the machine must request them."""
     done = RangeSet((offset, offset + 1) for offset in range(1, 100, 2))
     machine = machine_of(Cursor(0, done), done_ranges_max=5)
     while machine.cursor.offset < 100:
@@ -154,7 +154,7 @@ def test_a_cursor_recovered_full_of_gaps_comes_to_its_end(machine_of):
     assert machine.ready_count == machine.in_flight_count == 0
 
 
-def test_acks_in_any_order_leave_one_number(machine_of):
+def test_acks_in_any_order_leave_a_single_offset(machine_of):
     machine = machine_of()
     for base in range(0, 5000, 100):
         machine.on_available(base, base + 100, 100, 0.0)
@@ -167,8 +167,8 @@ def test_acks_in_any_order_leave_one_number(machine_of):
     assert machine.in_flight_count == machine.ready_count == 0
 
 
-def test_acks_inside_a_batch_leave_nothing_but_the_cursor(machine_of):
-    """A flight is not cut by acks; only the done ranges say what is left."""
+def test_acks_inside_a_batch_change_only_the_cursor(machine_of):
+    """Acks do not split spans in flight; the done ranges show which are left."""
     machine = machine_of()
     machine.on_available(0, 10_000, 100, 0.0)
     machine.on_ack([(offset, offset + 1) for offset in range(1, 10_000, 2)], 0.0)
@@ -176,7 +176,7 @@ def test_acks_inside_a_batch_leave_nothing_but_the_cursor(machine_of):
     assert machine.in_flight_count == 5000
 
 
-def test_what_is_delivered_has_thirty_seconds_unless_somebody_says_otherwise(
+def test_ack_timeout_is_thirty_seconds_by_default(
     machine_of,
 ):
     assert deadline_of(machine_of()) == 30.0
@@ -186,7 +186,7 @@ def test_what_is_delivered_has_thirty_seconds_unless_somebody_says_otherwise(
     assert deadline_of(machine_of(ack_timeout_s=5.0, failure_policy=patient)) == 5.0
 
 
-def test_an_ack_timeout_of_its_own_holds_until_it_is_taken_back(machine_of):
+def test_ack_timeout_override_applies_until_it_is_removed(machine_of):
     machine = machine_of()
     machine.set_ack_timeout(5.0)
     machine.set_failure_policy(FailurePolicy(ack_timeout_s=9.0), 0.0)
@@ -196,7 +196,7 @@ def test_an_ack_timeout_of_its_own_holds_until_it_is_taken_back(machine_of):
     assert deadline_of(machine) == 9.0
 
 
-def test_an_ack_timeout_can_be_set_for_what_is_in_flight(machine_of):
+def test_ack_timeout_can_be_applied_to_messages_in_flight(machine_of):
     machine = machine_of()
     assert deadline_of(machine) == 30.0
     machine.set_ack_timeout(5.0)
@@ -205,7 +205,7 @@ def test_an_ack_timeout_can_be_set_for_what_is_in_flight(machine_of):
     assert machine.next_deadline() == 15.0
 
 
-def test_a_machine_knows_its_policy_and_whether_it_is_paused(machine_of):
+def test_machine_reports_its_policy_and_whether_it_is_paused(machine_of):
     policy = FailurePolicy(redeliveries_max=1)
     machine = machine_of(failure_policy=policy)
     assert (machine.failure_policy, machine.is_paused) == (policy, False)
@@ -214,7 +214,7 @@ def test_a_machine_knows_its_policy_and_whether_it_is_paused(machine_of):
     assert (machine.failure_policy, machine.is_paused) == (FailurePolicy(), True)
 
 
-def test_a_nack_of_what_is_not_in_flight_is_ignored(machine_of):
+def test_nack_of_messages_not_in_flight_is_ignored(machine_of):
     machine = machine_of(failure_policy=FailurePolicy(redeliveries_max=0))
     machine.on_available(0, 10, 100, 0.0, [DeliveryWindow(5, 10, due=50.0)])
     machine.on_ack([(0, 3)], 0.0)
@@ -225,7 +225,7 @@ def test_a_nack_of_what_is_not_in_flight_is_ignored(machine_of):
     assert machine.blocked == ((3, 5),)
 
 
-def test_a_message_that_only_moved_has_not_failed(machine_of):
+def test_message_returned_by_a_leaving_consumer_has_not_failed(machine_of):
     policy = FailurePolicy(
         redeliveries_max=1, redelivery_delay_s=0.0, poison=PoisonPolicy.DROP
     )
@@ -271,7 +271,7 @@ def test_delivery_window_of_known_or_done_messages_is_ignored(machine_of):
     assert (machine.delayed_count, machine.next_deadline()) == (1, 9.0)
 
 
-def test_what_expired_is_not_delivered_although_time_was_not_told(machine_of):
+def test_expired_messages_are_not_delivered_even_without_on_time(machine_of):
     machine = machine_of(credit=0)
     machine.on_available(0, 10, 100, 0.0, [DeliveryWindow(0, 5, expires=3.0)])
     assert machine.on_credit(ANNA, 100, 0, 3.0) == [
@@ -281,25 +281,25 @@ def test_what_expired_is_not_delivered_although_time_was_not_told(machine_of):
     ]
 
 
-def test_what_expires_at_this_moment_has_expired(machine_of):
+def test_message_expires_at_the_exact_moment(machine_of):
     machine = machine_of()
     effects = machine.on_available(0, 10, 100, 3.0, [DeliveryWindow(0, 5, expires=3.0)])
     assert effects[0] == Drop(0, 5, "expired", is_expired=True)
 
 
-def test_who_has_nothing_special_does_not_pay_for_it(machine_of):
+def test_ordinary_deliveries_skip_the_slow_path(machine_of):
     machine = machine_of()
     machine.set_rate(5.0, 0.0)
     machine.set_limits(DispatchLimits(unacked_messages_max=50), 0.0)
     machine.on_available(0, 10, 100, 0.0, [DeliveryWindow(0, 2, due=9.0, expires=99.0)])
     machine.on_nack([(2, 4)], 0.0)
-    assert machine._is_special
+    assert machine._needs_slow_path
     machine.set_rate(None, 0.0)
     machine.set_limits(DispatchLimits(), 0.0)
     machine.on_ack([(0, 10)], 0.0)
     machine.next_deadline()
     machine.on_time(0.0)
-    assert not machine._is_special
+    assert not machine._needs_slow_path
 
 
 def test_messages_with_different_windows_are_one_delivery(machine_of):
@@ -310,7 +310,7 @@ def test_messages_with_different_windows_are_one_delivery(machine_of):
     assert delivery.byte_count == 777
 
 
-def test_messages_with_a_life_of_a_week_leave_no_trace_when_they_are_done(machine_of):
+def test_done_messages_with_an_expiry_take_no_memory(machine_of):
     machine = machine_of()
     for base in range(0, 50_000, 10):
         week = [DeliveryWindow(base, base + 10, expires=6e5 + base)]
@@ -320,7 +320,7 @@ def test_messages_with_a_life_of_a_week_leave_no_trace_when_they_are_done(machin
     assert machine.next_deadline() is None
 
 
-def test_nacks_without_end_stop_reading_before_memory_grows(machine_of):
+def test_endless_nacks_stop_demand_before_memory_grows(machine_of):
     policy = FailurePolicy(redeliveries_max=1 << 40, redelivery_delay_s=60.0)
     machine = machine_of(failure_policy=policy, deferred_spans_max=50)
     for _ in range(1000):
@@ -336,7 +336,7 @@ def test_nacks_without_end_stop_reading_before_memory_grows(machine_of):
     assert machine.demand() > 0
 
 
-def test_delayed_messages_stop_reading_only_when_there_are_very_many(machine_of):
+def test_delayed_messages_stop_demand_only_at_the_limit(machine_of):
     machine = machine_of(deferred_spans_max=3)
     for base in (0, 10, 20):
         assert machine.demand() > 0
@@ -348,7 +348,7 @@ def test_delayed_messages_stop_reading_only_when_there_are_very_many(machine_of)
     assert machine.demand() > 0
 
 
-def test_reading_ahead_goes_no_further_than_a_second_of_the_rate(machine_of):
+def test_demand_is_at_most_one_second_of_the_rate(machine_of):
     machine = machine_of()
     machine.set_rate(8.0, 0.0)
     assert machine.demand() == 8
@@ -356,7 +356,7 @@ def test_reading_ahead_goes_no_further_than_a_second_of_the_rate(machine_of):
     assert (machine.ready_count, machine.demand()) == (2, 6)
 
 
-def test_a_rate_loses_nothing_and_is_never_exceeded(machine_of):
+def test_rate_loses_nothing_and_is_never_exceeded(machine_of):
     machine = machine_of()
     machine.set_rate(50.0, 0.0)
     now, delivered = 0.0, []
@@ -385,7 +385,7 @@ def test_limits_can_change_at_any_time(machine_of):
     assert machine.set_limits(DispatchLimits(), 0.0) == [Deliver(ANNA, 5, 10, 1)]
 
 
-def test_the_first_so_many_that_are_not_done_can_be_skipped(machine_of):
+def test_skip_marks_the_first_open_messages(machine_of):
     machine = machine_of(Cursor(0, RangeSet([(2, 4)])), credit=3)
     machine.on_available(0, 10, 100, 0.0)
     assert machine.on_skip(3, 0.0, 100) == [SaveCursor()]
@@ -396,13 +396,13 @@ def test_the_first_so_many_that_are_not_done_can_be_skipped(machine_of):
     assert (machine.ready_count, machine.in_flight_count) == (0, 0)
 
 
-def test_skipping_needs_no_room_for_gaps(machine_of):
+def test_skip_works_with_a_full_cursor(machine_of):
     machine = machine_of(Cursor(0, RangeSet([(5, 6)])), credit=0, done_ranges_max=1)
     machine.on_skip(20, 0.0, 100)
     assert (machine.cursor.offset, machine.next_offset) == (21, 21)
 
 
-def test_what_was_parked_before_a_seek_is_not_done_after_it(machine_of):
+def test_parked_before_a_seek_is_ignored_after_it(machine_of):
     policy = FailurePolicy(
         redeliveries_max=0,
         poison=PoisonPolicy.DEAD_LETTER,
@@ -419,21 +419,21 @@ def test_what_was_parked_before_a_seek_is_not_done_after_it(machine_of):
     assert (machine.cursor.offset, machine.in_flight_count) == (0, 10)
 
 
-def test_keys_are_for_subscriptions_that_go_by_keys(machine_of):
+def test_only_key_shared_subscriptions_need_keys(machine_of):
     machine = machine_of()
     assert not machine.needs_keys
     keys = Keys([b"a"], [0] * 10)
     assert machine.on_available(0, 10, 1, 0.0, keys=keys) == [Deliver(ANNA, 0, 10, 1)]
 
 
-def test_backlog_counts_what_is_not_done(machine_of):
+def test_backlog_counts_open_messages(machine_of):
     machine = machine_of()
     machine.on_available(0, 10, 100, 0.0)
     machine.on_ack([(0, 2), (5, 6)], 0.0)
     assert machine.backlog(20) == 17
 
 
-def test_nobody_comes_twice(machine_of):
+def test_consumer_cannot_join_twice(machine_of):
     machine = machine_of()
     machine.on_consumer_left(ANNA, 0.0)
     machine.on_consumer_joined(ANNA, 0.0)
@@ -441,7 +441,7 @@ def test_nobody_comes_twice(machine_of):
     assert machine.consumers == (ANNA,)
 
 
-def test_acks_of_a_consumer_that_outlived_the_broker_spare_the_deliveries():
+def test_acks_from_before_a_broker_restart_prevent_redelivery():
     machine = create_machine(SubscriptionType.SHARED, Cursor(0, None))
 
     effects = machine.on_ack([(0, 5), (7, 8), (9, 99)], 0.0, end_offset=10)

@@ -1,4 +1,4 @@
-"""Messages in the same state, by offset and by time."""
+"""Spans by offset and by deadline."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_charges_of_parts_add_up_to_the_whole():
     assert max(parts) - min(parts) <= 1
 
 
-def test_a_part_is_in_the_state_of_the_whole():
+def test_part_has_the_state_of_the_whole():
     whole = MessageSpan(
         0, 10, 3, BATCH, failures=2, expires=9.0, reason="bad", consumer=7, time=5.0
     )
@@ -37,7 +37,7 @@ def test_a_part_is_in_the_state_of_the_whole():
     assert part.is_like(whole)
 
 
-def test_what_differs_in_its_past_or_future_is_not_alike():
+def test_spans_in_different_states_are_not_alike():
     one = span(0, 1)
     others = [
         MessageSpan(1, 2, 1, Batch(0, 100, 1000)),
@@ -49,7 +49,7 @@ def test_what_differs_in_its_past_or_future_is_not_alike():
     assert not any(one.is_like(other) for other in others)
 
 
-def test_a_span_is_found_by_any_of_its_offsets():
+def test_span_is_found_by_any_of_its_offsets():
     in_flight = MessageSpans(Cursor(0))
     for base in (20, 0, 10):
         in_flight.add(span(base, base + 5))
@@ -61,17 +61,17 @@ def test_a_span_is_found_by_any_of_its_offsets():
     assert (in_flight.count, len(in_flight)) == (15, 3)
 
 
-def test_a_span_ends_when_all_of_it_is_done():
+def test_span_is_removed_when_all_messages_are_done():
     in_flight = MessageSpans(Cursor(0))
     in_flight.add(one := span(0, 10, time=5.0))
-    in_flight.settle(one, 4)
+    in_flight.mark_done(one, 4)
     assert (in_flight.count, in_flight.next_time()) == (6, 5.0)
-    in_flight.settle(one, 6)
+    in_flight.mark_done(one, 6)
     assert (in_flight.count, in_flight.next_time()) == (0, None)
     assert in_flight.find_holder(0, 1) is None
 
 
-def test_withdrawing_from_the_middle_leaves_the_ends():
+def test_withdraw_from_the_middle_leaves_the_ends():
     in_flight = MessageSpans(Cursor(0))
     in_flight.add(span(0, 10, time=5.0))
     assert places(in_flight.withdraw(3, 6)) == [(3, 6, 3)]
@@ -83,24 +83,24 @@ def test_withdrawing_from_the_middle_leaves_the_ends():
     assert not in_flight.count
 
 
-def test_what_is_done_is_not_withdrawn():
+def test_withdraw_skips_done_messages():
     cursor = Cursor(0)
     in_flight = MessageSpans(cursor)
     in_flight.add(one := span(0, 10))
-    in_flight.settle(one, cursor.mark(3, 6))
+    in_flight.mark_done(one, cursor.mark(3, 6))
     assert in_flight.withdraw(3, 6) == []
     assert in_flight.count == 7
     assert in_flight.ranges() == ((0, 3), (6, 10))
 
 
-def test_neighbours_are_one_range():
+def test_ranges_merges_neighbours():
     blocked = MessageSpans(Cursor(0))
     for base in (4, 0, 2, 8):
         blocked.add(span(base, base + 2))
     assert blocked.ranges() == ((0, 6), (8, 10))
 
 
-def test_only_what_is_due_is_withdrawn_the_earliest_first():
+def test_withdraw_due_returns_due_spans_earliest_first():
     in_flight = MessageSpans(Cursor(0))
     in_flight.add(span(0, 10, time=7.0))
     in_flight.add(span(10, 20, time=5.0))
@@ -110,7 +110,7 @@ def test_only_what_is_due_is_withdrawn_the_earliest_first():
     assert in_flight.next_time() == 9.0
 
 
-def test_only_what_a_consumer_has_is_withdrawn_from_it():
+def test_withdraw_from_returns_the_spans_of_a_consumer():
     in_flight = MessageSpans(Cursor(0))
     in_flight.add(span(0, 10, consumer=1))
     in_flight.add(span(10, 20, consumer=2))
@@ -118,7 +118,7 @@ def test_only_what_a_consumer_has_is_withdrawn_from_it():
     assert in_flight.count == 10
 
 
-def test_times_can_be_brought_forward_and_lifted():
+def test_limit_times_moves_or_removes_deadlines():
     in_flight = MessageSpans(Cursor(0))
     in_flight.add(span(0, 1, time=5.0))
     in_flight.add(span(1, 2, time=9.0))
@@ -131,14 +131,14 @@ def test_times_can_be_brought_forward_and_lifted():
     assert in_flight.next_time() is None
 
 
-def test_spans_that_ended_do_not_pile_up():
-    """One that never ends must not keep the traces of all that came after it."""
+def test_removed_spans_do_not_accumulate():
+    """A span that stays must not keep stale entries of all later ones."""
     cursor = Cursor(0)
     in_flight = MessageSpans(cursor)
     in_flight.add(span(0, 1, time=0.5))
     for base in range(1, 2000):
         in_flight.add(one := span(base, base + 1, time=float(base)))
-        in_flight.settle(one, cursor.mark(base, base + 1))
+        in_flight.mark_done(one, cursor.mark(base, base + 1))
     assert len(in_flight._bases) < 100
     assert len(in_flight._deadlines) < 100
     assert in_flight.next_time() == 0.5

@@ -1,4 +1,4 @@
-"""In which order what can be delivered is delivered."""
+"""The order of deliveries in subscriptions that ignore keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def places(spans):
     return [(each.base, each.end, each.attempt) for each in spans]
 
 
-def test_what_came_back_is_ready_first_by_offset():
+def test_redeliveries_come_first_by_offset():
     ready = ReadySpans(Cursor(0))
     ready.add_new(span(50, 60))
     ready.put_back(span(20, 30, attempt=2))
@@ -29,7 +29,7 @@ def test_what_came_back_is_ready_first_by_offset():
     assert drain(ready) == [(0, 10, 3), (20, 30, 2), (50, 60, 1)]
 
 
-def test_what_was_late_for_its_first_delivery_takes_its_place_by_offset():
+def test_delayed_first_delivery_takes_its_place_by_offset():
     ready = ReadySpans(Cursor(0))
     ready.add_new(span(10, 20))
     ready.add_new(span(30, 40))
@@ -38,7 +38,7 @@ def test_what_was_late_for_its_first_delivery_takes_its_place_by_offset():
     assert drain(ready) == [(0, 10, 1), (10, 20, 1), (20, 30, 1), (30, 40, 1)]
 
 
-def test_neighbours_that_are_alike_become_one_again():
+def test_equal_neighbours_are_merged():
     ready = ReadySpans(Cursor(0))
     other = Batch(30, 40, 10)
     for each in (span(10, 20, 2), span(0, 10, 2), span(20, 30, 3)):
@@ -47,7 +47,7 @@ def test_neighbours_that_are_alike_become_one_again():
     assert drain(ready) == [(0, 20, 2), (20, 30, 3), (30, 40, 3)]
 
 
-def test_neighbours_with_another_past_stay_apart():
+def test_different_neighbours_are_not_merged():
     ready = ReadySpans(Cursor(0))
     ready.put_back(span(0, 10, 2, failures=1))
     ready.put_back(span(10, 20, 2))
@@ -55,7 +55,7 @@ def test_neighbours_with_another_past_stay_apart():
     assert drain(ready) == [(0, 10, 2), (10, 20, 2), (20, 30, 2)]
 
 
-def test_what_is_done_is_not_ready():
+def test_done_messages_are_not_ready():
     cursor = Cursor(5)
     ready = ReadySpans(cursor)
     ready.add_new(span(0, 20))
@@ -65,7 +65,7 @@ def test_what_is_done_is_not_ready():
     assert drain(ready) == [(5, 7, 1), (9, 18, 1)]
 
 
-def test_a_first_delivery_can_be_held_back_by_its_offset():
+def test_first_deliveries_end_holds_back_first_deliveries():
     ready = ReadySpans(Cursor(0))
     ready.add_new(span(20, 30))
     ready.put_back(span(0, 10, attempt=2))
@@ -77,7 +77,7 @@ def test_a_first_delivery_can_be_held_back_by_its_offset():
     assert ready.take().base == 20
 
 
-def test_what_is_held_back_once_its_beginning_is_done_stays_ready():
+def test_held_back_span_whose_beginning_is_done_stays_ready():
     cursor = Cursor(0)
     ready = ReadySpans(cursor)
     ready.add_new(span(0, 10))
@@ -86,7 +86,7 @@ def test_what_is_held_back_once_its_beginning_is_done_stays_ready():
     assert places([ready.take(6)]) == [(5, 10, 1)]
 
 
-def test_a_range_can_be_withdrawn_wherever_it_is():
+def test_withdraw_finds_a_range_in_any_list():
     cursor = Cursor(0)
     ready = ReadySpans(cursor)
     ready.add_new(span(40, 50))
@@ -105,7 +105,7 @@ def test_a_range_can_be_withdrawn_wherever_it_is():
     assert drain(ready) == [(0, 5, 2), (55, 60, 1)]
 
 
-def test_the_middle_of_a_span_can_be_withdrawn_again_and_again():
+def test_withdraw_removes_the_middle_of_a_span_repeatedly():
     ready = ReadySpans(Cursor(0))
     ready.add_new(span(0, 10))
     assert places(ready.withdraw(4, 6)) == [(4, 6, 1)]
@@ -114,7 +114,7 @@ def test_the_middle_of_a_span_can_be_withdrawn_again_and_again():
     assert drain(ready) == [(0, 3, 1), (7, 10, 1)]
 
 
-def test_what_is_done_is_not_withdrawn():
+def test_withdraw_skips_done_messages():
     cursor = Cursor(0)
     ready = ReadySpans(cursor)
     ready.add_new(span(0, 10))
@@ -123,7 +123,7 @@ def test_what_is_done_is_not_withdrawn():
     assert drain(ready) == [(0, 2, 1), (8, 10, 1)]
 
 
-def test_nothing_is_ready_after_all_was_forgotten():
+def test_clear_removes_all_spans():
     ready = ReadySpans(Cursor(0))
     ready.add_new(span(10, 20))
     ready.put_back(span(0, 10, attempt=2))

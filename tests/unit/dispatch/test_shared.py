@@ -1,4 +1,4 @@
-"""Who gets what in a shared subscription; see also the scenarios."""
+"""Deliveries of shared subscriptions; see also the scenarios."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def counts(effects):
 
 
 @pytest.mark.parametrize("batch_count", [1, 2, 3, 6, 36])
-def test_messages_are_spread_evenly_however_they_come(batch_count):
+def test_messages_are_spread_evenly_for_any_batch_size(batch_count):
     machine = shared_by(100, 100, 100)
     effects = []
     for base in range(0, 36, batch_count):
@@ -37,19 +37,19 @@ def test_messages_are_spread_evenly_however_they_come(batch_count):
     assert counts(effects) == {0: 12, 1: 12, 2: 12}
 
 
-def test_what_one_cannot_take_goes_to_the_others():
+def test_messages_beyond_the_credit_of_one_go_to_others():
     machine = shared_by(1, 100, 100)
     assert counts(machine.on_available(0, 30, 100, 0.0)) == {0: 1, 1: 19, 2: 10}
 
 
-def test_what_nobody_can_take_waits():
+def test_messages_wait_without_credit():
     machine = shared_by(1, 2)
     assert counts(machine.on_available(0, 30, 100, 0.0)) == {0: 1, 1: 2}
     assert machine.ready_count == 27
     assert counts(machine.on_credit(0, 100, 0, 0.0)) == {0: 27}
 
 
-def test_what_a_leaver_had_is_shared_by_the_others():
+def test_messages_of_a_leaving_consumer_go_to_the_others():
     machine = shared_by(100, 100, 100)
     machine.on_available(0, 30, 100, 0.0)
     assert counts(machine.on_consumer_left(1, 0.0)) == {0: 5, 2: 5}
@@ -62,7 +62,7 @@ def test_charges_of_the_parts_add_up_to_the_batch():
     assert sum(effect.byte_count for effect in effects) == 1003
 
 
-def test_a_worse_priority_gets_only_what_the_better_cannot_take():
+def test_lower_priority_receives_only_the_rest():
     machine = SharedSubscription(Cursor(0))
     for consumer, priority in enumerate([1, 0, 0, 1]):
         machine.on_consumer_joined(consumer, 0.0, priority=priority)
@@ -73,7 +73,7 @@ def test_a_worse_priority_gets_only_what_the_better_cannot_take():
     assert machine.consumers == (0, 1, 2, 3)
 
 
-def test_the_last_of_its_priority_leaves_nothing_behind():
+def test_last_consumer_of_a_priority_leaves_no_queue():
     machine = SharedSubscription(Cursor(0))
     for consumer in range(100):
         machine.on_consumer_joined(consumer, 0.0, priority=-consumer)
@@ -82,7 +82,7 @@ def test_the_last_of_its_priority_leaves_nothing_behind():
     assert not machine._queues
 
 
-def test_a_consumer_that_acknowledges_nothing_is_passed_over():
+def test_consumer_that_acknowledges_nothing_is_skipped():
     machine = shared_by(100, 100)
     machine.set_limits(DispatchLimits(unacked_messages_max_per_consumer=3), 0.0)
     assert counts(machine.on_available(0, 6, 100, 0.0)) == {0: 3, 1: 3}
@@ -92,7 +92,7 @@ def test_a_consumer_that_acknowledges_nothing_is_passed_over():
     assert machine.demand() == 0
 
 
-def test_credit_taken_away_takes_the_turn_away():
+def test_consumer_whose_credit_is_removed_is_skipped():
     machine = shared_by(100, 100)
     machine.on_credit(0, 0, -PLENTY, 0.0)
     assert counts(machine.on_available(0, 10, 100, 0.0)) == {1: 10}

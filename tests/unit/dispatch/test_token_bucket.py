@@ -1,4 +1,4 @@
-"""A token bucket lets a second's worth through at once, and the rest in time."""
+"""A token bucket passes the messages of one second at once, the rest at its rate."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import pytest
 from pydanube.dispatch.token_bucket import TokenBucket
 
 
-def test_a_bucket_begins_full_and_holds_a_second():
+def test_bucket_is_full_at_first_and_holds_one_second():
     bucket = TokenBucket(10.0, now=100.0)
     assert bucket.capacity == 10
     assert bucket.available(100.0) == 10
     assert bucket.available(1000.0) == 10
 
 
-def test_it_is_refilled_all_the_time():
+def test_bucket_is_refilled_continuously():
     bucket = TokenBucket(10.0, now=0.0)
     bucket.spend(10)
     assert [bucket.available(now) for now in (0.0, 0.09, 0.1, 0.35)] == [0, 0, 1, 3]
 
 
-def test_a_rate_below_one_gives_whole_messages():
+def test_rate_below_one_yields_whole_messages():
     bucket = TokenBucket(0.1, now=0.0)
     assert bucket.capacity == 1
     bucket.spend(bucket.available(0.0))
@@ -29,7 +29,7 @@ def test_a_rate_below_one_gives_whole_messages():
     assert bucket.available(10.0) == 1
 
 
-def test_over_a_long_time_the_rate_is_kept_exactly():
+def test_rate_is_exact_over_a_long_time():
     bucket = TokenBucket(7.0, now=0.0)
     bucket.spend(bucket.available(0.0))
     went, now = 0, 0.0
@@ -42,14 +42,14 @@ def test_over_a_long_time_the_rate_is_kept_exactly():
     assert went == pytest.approx(7000, abs=2)
 
 
-def test_a_fast_bucket_is_worth_a_visit_only_now_and_then():
+def test_fast_bucket_does_not_wake_callers_for_every_token():
     bucket = TokenBucket(10_000.0, now=0.0)
     bucket.spend(bucket.available(0.0))
     assert bucket.next_time(5000, 0.0) == pytest.approx(0.01)
     assert bucket.next_time(3, 0.0) == pytest.approx(0.0003)
 
 
-def test_a_new_rate_keeps_what_has_gathered_if_there_is_room():
+def test_new_rate_keeps_tokens_up_to_the_new_capacity():
     bucket = TokenBucket(10.0, now=0.0)
     bucket.set_rate(4.0, 0.0)
     assert bucket.available(0.0) == 4
@@ -58,7 +58,7 @@ def test_a_new_rate_keeps_what_has_gathered_if_there_is_room():
     assert bucket.available(0.5) == 54
 
 
-def test_a_clock_that_goes_back_costs_nothing():
+def test_clock_that_goes_back_is_ignored():
     bucket = TokenBucket(10.0, now=5.0)
     bucket.spend(10)
     assert bucket.available(4.0) == 0

@@ -1,17 +1,17 @@
 """
-Messages of a key-shared subscription: those of one batch together, as bits.
+The messages of a key-shared subscription, as bits of batch chunks.
 
-The messages of one key lie scattered over a batch, and so do those of one consumer.
-A *chunk* is a batch, or a part of it, with its keys; a *selection* is those of its
-messages that are in the same state: ready alike, or in flight with one consumer.
-Which messages these are says a number, bit by bit, so that a thousand of them are
-told apart, counted or taken out by a few operations.
+The messages of one key are scattered over a batch, and so are those of one consumer.
+A *chunk* is a batch, or a part of it, with its keys.  A *selection* is a set of its
+messages in the same state: ready, or in flight with one consumer.  The set is an
+integer with one bit for each message, so a thousand messages are separated, counted
+or removed by a few operations.
 
-    chunk 40 … 48      keys    a b a c b a a c
-    a selection of it       bits    1 0 1 0 0 1 1 0      = 0b01100101, lowest bit first
+    chunk 40 … 48       keys    a b a c b a a c
+    a selection of it   bits    1 0 1 0 0 1 1 0      = 0b01100101, lowest bit first
 
-Whatever is done, waits or is parked is in no selection; a chunk without any messages in
-selections is forgotten.  A message that comes back later brings its key along.
+Messages that are done, wait or are parked are in no selection, and a chunk without
+messages in selections is removed.  A message that returns later brings its key along.
 """
 
 from __future__ import annotations
@@ -32,63 +32,63 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CHUNK_MESSAGES_MAX = 4096
-"""Longer batches become several chunks, so that numbers stay short."""
+"""Longer batches become several chunks, so that the integers stay short."""
 _SPARSE_MIN = 16
-"""BatchChunks with fewer keys are never thinned."""
+"""Chunks with fewer keys are never thinned."""
 _SPARSE = 8
-"""A chunk is thinned when only one in so many of its messages is left."""
+"""A chunk is thinned when at most one in this many of its messages is left."""
 _STALE_MAX = 64
 _TARGETS_MAX = 256
 
 
 @dataclass(slots=True, eq=False)
 class BatchSlice(Batch):
-    """A batch of which only the keys of some messages are remembered."""
+    """A batch of which only the keys of one range of messages are kept."""
 
     first: int = 0
     texts: Sequence[bytes] = ()
-    """The key of *first* and those of what follows."""
+    """The key of *first* and those of the messages after it."""
 
     def keys_of(self, base: int, end: int) -> Sequence[bytes]:
-        """The keys of ``base … end``."""
+        """Return the keys of ``base … end``."""
         return self.texts[base - self.first : end - self.first]
 
 
 class SelectionQueue(Protocol):
-    """Where selections wait."""
+    """A queue in which selections wait."""
 
     count: int
-    """How many messages wait there."""
+    """The number of messages that wait."""
 
 
 @dataclass(slots=True, eq=False)
 class Selection:
-    """Messages of one chunk that are all treated alike."""
+    """Messages of one chunk that are in the same state."""
 
     chunk: BatchChunk
     bits: int
     attempt: int = 1
-    """In flight, the number of this delivery; else of the next one."""
+    """In flight, the number of this delivery; otherwise of the next one."""
     failures: int = 0
     reason: str = ""
     consumer: int = NOBODY
-    """Who has it; NOBODY while it is ready."""
+    """The consumer that has it; NOBODY while it is ready."""
     queue: SelectionQueue | None = None
-    """Where it waits, if it is ready and that is decided."""
+    """The queue in which it waits, if it is ready and routed."""
     checked_at: int = 0
-    """Up to which closing of a blocked its keys were looked at."""
+    """The value of ``BlockedKeys.block_count`` when its keys were last checked."""
     draining: int = 0
-    """Which of the bits belong to keys that are to move to another consumer."""
+    """The bits whose keys now belong to another consumer."""
     timer_count: int = 0
-    """How often it is in the queue of deadlines."""
+    """The number of its entries in the queue of deadlines."""
 
     @property
     def first(self) -> int:
-        """The lowest offset; there must be one."""
+        """The lowest offset; the selection must not be empty."""
         return self.chunk.origin + lowest(self.bits)
 
     def is_like(self, other: Selection) -> bool:
-        """Whether both could be one, if they were in the same place."""
+        """Return whether the two can be merged if they are in the same place."""
         return (
             self.attempt == other.attempt
             and self.failures == other.failures
@@ -96,7 +96,7 @@ class Selection:
         )
 
     def part(self, bits: int) -> Selection:
-        """A new selection of these *bits*, not in any line."""
+        """Return a new selection of *bits* that is in no queue."""
         return Selection(self.chunk, bits, self.attempt, self.failures, self.reason)
 
 
@@ -105,8 +105,8 @@ class BatchChunk:
     """
     The messages of a batch, or of a part of it, that are ready or in flight.
 
-    Its keys are remembered as they came, as different ones and a code for each
-    message; when few messages are left, as those of these messages only.
+    The keys are stored as they arrived: the distinct keys, and a code for each
+    message.  When few messages are left, only their keys are stored.
     """
 
     batch: Batch
@@ -114,26 +114,26 @@ class BatchChunk:
     """The offset of bit 0."""
     first: int
     end: int
-    """Its own messages lie in ``first … end``."""
+    """The messages of the chunk lie in ``first … end``."""
     ready: dict[Selection, None] = field(default_factory=dict)
     in_flight: dict[Selection, None] = field(default_factory=dict)
     count: int = 0
-    """How many messages there are in its selections."""
+    """The number of messages in its selections."""
     charged: int = 0
     """
-    Before which message of the batch the next one is charged, if it were charged in
-    order: just so the charges of all add up.
+    The number of messages of the batch that were charged, wherever they lie; so the
+    charges of all messages add up to the bytes of the batch.
     """
     _unique: Sequence[bytes] = ()
     _codes: Sequence[int] = ()
-    # Instead of these, the key for each bit.
+    # The key of each bit, after thinning; then _unique and _codes are empty.
     _texts: dict[int, bytes] | None = None
     # Runs of messages that expire at the same time, in order.
     _expiring: list[tuple[int, int, float]] = field(default_factory=list)
 
     @classmethod
     def of_batch(cls, batch: Batch, origin: int, first: int, end: int) -> BatchChunk:
-        """The part ``first … end`` of *batch*, all from *origin* on being its own."""
+        """Return a chunk of ``first … end`` of *batch*, whose bit 0 is *origin*."""
         keys = batch.keys
         assert keys is not None
         at = origin - batch.base
@@ -144,23 +144,23 @@ class BatchChunk:
 
     @classmethod
     def of_slice(cls, batch_slice: BatchSlice, base: int, end: int) -> BatchChunk:
-        """A chunk of ``base … end`` only, which come back."""
+        """Return a chunk of ``base … end`` only, whose keys are learnt later."""
         return cls(batch_slice, base, base, end, _texts={})
 
     # Keys.
 
     @property
     def known_keys(self) -> Iterable[bytes]:
-        """The keys that any of its messages may have."""
+        """The keys that messages of the chunk may have."""
         return self._unique if self._texts is None else self._texts.values()
 
     def learn(self, base: int, keys: Iterable[bytes]) -> None:
-        """The keys of *base* and of what follows, which had been forgotten."""
+        """Store *keys*, those of *base* and the messages after it."""
         if self._texts is not None:
             self._texts.update(enumerate(keys, base - self.origin))
 
     def keys_of(self, bits: int) -> list[bytes]:
-        """The keys of these messages, in order."""
+        """Return the keys of *bits*, in order."""
         if self._texts is not None:
             return [self._texts[at] for at in positions(bits)]
         unique, codes = self._unique, self._codes
@@ -169,15 +169,15 @@ class BatchChunk:
     def divide(
         self, bits: int, targets_of: Callable[[Sequence[bytes]], list[T]]
     ) -> dict[T, int]:
-        """Divide *bits* by what *targets_of* says of each key."""
+        """Divide *bits* by the targets that *targets_of* returns for their keys."""
         if self._texts is None and bits.bit_count() * _SPARSE >= len(self._unique):
             targets = targets_of(self._unique)
             numbers = {each: at for at, each in enumerate(dict.fromkeys(targets))}
             if len(numbers) == 1:
                 return {targets[0]: bits}
             if len(numbers) <= _TARGETS_MAX:
-                # One byte for each message, and then one bit for each byte that is
-                # the number of a target.
+                # First one byte for each message, the number of its target; then, for
+                # each target, one bit for each byte with its number.
                 of_code = bytes([numbers[each] for each in targets])
                 text = bytes(map(of_code.__getitem__, self._codes))[::-1]
                 divided = {
@@ -192,7 +192,7 @@ class BatchChunk:
         return found
 
     def thin(self) -> None:
-        """Forget the keys of messages that are not here, if these are most."""
+        """Drop the keys of messages that have left, if most of them have."""
         texts = self._texts
         known = len(self._codes) if texts is None else len(texts)
         if known < _SPARSE_MIN or self.count * _SPARSE > known:
@@ -210,15 +210,15 @@ class BatchChunk:
     # Messages.
 
     def mask(self, base: int, end: int) -> int:
-        """The bits of what lies in ``base … end``, which need not be here."""
+        """Return the bits of ``base … end``, whether or not they are selected."""
         base, end = max(base, self.first), min(end, self.end)
         return (1 << (end - base)) - 1 << (base - self.origin) if base < end else 0
 
     def charge(self, count: int) -> int:
         """
-        What *count* messages cost in bytes, on the average of the batch.
+        Return the bytes to charge for *count* messages: the average of the batch.
 
-        The charges of all messages add up to the batch.
+        The charges of all messages add up to the bytes of the batch.
         """
         batch = self.batch
         size = batch.end - batch.base
@@ -227,7 +227,7 @@ class BatchChunk:
         return self.charged * batch.byte_count // size - before
 
     def expire_at(self, base: int, end: int, expires: float) -> None:
-        """Remember that ``base … end`` expire; what is known already is ignored."""
+        """Note that ``base … end`` expire; ranges that are known are ignored."""
         expiring = self._expiring
         at = bisect_left(expiring, (base + 1,))
         if not at or expiring[at - 1][1] <= base:
@@ -239,7 +239,7 @@ class BatchChunk:
         return bool(self._expiring)
 
     def spans(self, selection: Selection, bits: int) -> list[MessageSpan]:
-        """These *bits* of *selection* as spans, which remember their keys."""
+        """Return *bits* of *selection* as spans that carry their keys."""
         found = []
         for base, end in ranges_of_bits(self.origin, bits):
             for cut, cut_end, expires in self._by_expiry(base, end):
@@ -287,18 +287,18 @@ class BatchChunk:
 
 
 class BatchChunks:
-    """BatchChunks by offset, none of them overlapping another one's own messages."""
+    """Chunks by offset; their messages do not overlap."""
 
     __slots__ = ("_chunks", "_firsts")
 
     def __init__(self) -> None:
         self._chunks: dict[int, BatchChunk] = {}
         # Sorted; a superset of the keys of _chunks.  None of a removed chunk lies
-        # inside a present one.
+        # inside an existing one.
         self._firsts: list[int] = []
 
     def add(self, chunk: BatchChunk) -> None:
-        """Put *chunk* in."""
+        """Add *chunk*."""
         firsts, first = self._firsts, chunk.first
         if not firsts or first > firsts[-1]:
             firsts.append(first)
@@ -308,21 +308,21 @@ class BatchChunks:
         self._chunks[first] = chunk
 
     def find(self, offset: int) -> BatchChunk | None:
-        """The chunk in whose range *offset* lies, if there is one."""
+        """Return the chunk whose range contains *offset*, or None."""
         at = bisect_right(self._firsts, offset) - 1
         chunk = self._chunks.get(self._firsts[at]) if at >= 0 else None
         return chunk if chunk is not None and offset < chunk.end else None
 
     @property
     def last(self) -> BatchChunk | None:
-        """The highest chunk, unless that is gone."""
+        """The highest chunk that was added, or None if it has been removed."""
         return self._chunks.get(self._firsts[-1]) if self._firsts else None
 
     def bits_of(self, ranges: Iterable[Range]) -> Iterator[tuple[BatchChunk, int]]:
         """
-        What lies in *ranges*, as bits of chunks; a chunk may come more than once.
+        Yield the messages in *ranges* as bits of chunks.
 
-        BatchChunks may be shrunk meanwhile.
+        A chunk may be yielded several times, and may shrink in between.
         """
         chunk: BatchChunk | None = None
         bits = 0
@@ -342,14 +342,14 @@ class BatchChunks:
             yield chunk, bits
 
     def overlapping(self, base: int, end: int) -> list[BatchChunk]:
-        """The chunks in whose range some of ``base … end`` lies, in order."""
+        """Return the chunks whose range overlaps ``base … end``, in order."""
         first = max(0, bisect_right(self._firsts, base) - 1)
         last = bisect_left(self._firsts, end, first)
         found = map(self._chunks.get, self._firsts[first:last])
         return [each for each in found if each is not None and base < each.end]
 
     def shrink(self, chunk: BatchChunk, count: int) -> None:
-        """Note that *count* messages of *chunk* are in no selection any more."""
+        """Note that *count* messages of *chunk* have left their selections."""
         chunk.count -= count
         if chunk.count:
             chunk.thin()
@@ -359,12 +359,12 @@ class BatchChunks:
             self._firsts = [each for each in self._firsts if each in self._chunks]
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all chunks."""
         self._chunks.clear()
         self._firsts.clear()
 
     def __iter__(self) -> Iterator[BatchChunk]:
-        """All of them, in no particular order."""
+        """Yield all chunks, in no particular order."""
         return iter(self._chunks.values())
 
     def __len__(self) -> int:
@@ -372,17 +372,17 @@ class BatchChunks:
 
 
 def lowest(bits: int) -> int:
-    """The number of the lowest bit that is set."""
+    """Return the number of the lowest set bit."""
     return (bits & -bits).bit_length() - 1
 
 
 def lowest_bits(bits: int, count: int) -> int:
-    """The lowest *count* of the bits that are set, or all."""
+    """Return the lowest *count* set bits, or all."""
     if count >= bits.bit_count():
         return bits
     if count == 1:
         return bits & -bits
-    # The shortest lower part that has enough of them.
+    # Find the shortest lower part that has enough of them.
     low, high = 0, bits.bit_length()
     while low < high:
         middle = (low + high) // 2
@@ -394,18 +394,18 @@ def lowest_bits(bits: int, count: int) -> int:
 
 
 def bits_below(bits: int, number: int) -> int:
-    """Those of *bits* whose number is less than *number*."""
+    """Return the bits whose number is less than *number*."""
     if number >= bits.bit_length():
         return bits
     return bits & (1 << number) - 1 if number > 0 else 0
 
 
 def positions(bits: int) -> list[int]:
-    """The numbers of the bits that are set, in order."""
+    """Return the numbers of the set bits, in order."""
     return [at for base, end in ranges_of_bits(0, bits) for at in range(base, end)]
 
 
 @cache
 def _picking(number: int) -> bytes:
-    """A table that makes a 1 of the byte *number*, and a 0 of all others."""
+    """Return a table that maps the byte *number* to "1" and all others to "0"."""
     return bytes(b"01"[each == number] for each in range(256))

@@ -1,14 +1,12 @@
 """
-Keys whose messages must wait, although a consumer might have credit.
+Keys whose messages must wait, although their consumer may have credit.
 
-A blocked is closed for a key
+A key is blocked
 
-- from the first message on that failed and is not done: while it waits for its
-  redelivery, blocks or is parked, nothing of its key that comes later may overtake it;
-- entirely, while messages of the key are in flight with a consumer that has lost it
-  to another one, because somebody came or went.
-
-All other keys have no blocked.
+- from the first message that failed and is not done: while that message waits for
+  redelivery, blocks or is parked, no later message of the key may overtake it;
+- entirely, while messages of the key are in flight with its former owner, because a
+  consumer joined or left and the key has a new owner.
 """
 
 from __future__ import annotations
@@ -29,100 +27,99 @@ if TYPE_CHECKING:
 
 
 class BlockedKey:
-    """One key, and what is ready of it and waits."""
+    """A key, and its messages that are ready and must wait."""
 
-    __slots__ = ("count", "draining", "held", "key", "selections")
+    __slots__ = ("count", "draining", "failed", "key", "selections")
 
     def __init__(self, key: bytes) -> None:
         self.key = key
-        self.held = RangeSet()
-        """Its messages that failed and are not done."""
+        self.failed = RangeSet()
+        """The messages of the key that failed and are not done."""
         self.draining = 0
-        """How many are in flight with a consumer that has lost the key."""
+        """The number of messages that are in flight with a former owner of the key."""
         self.selections: dict[Selection, None] = {}
         self.count = 0
-        """How many messages wait."""
+        """The number of messages that wait."""
 
     @property
     def deliverable_below(self) -> int:
-        """Below which offset messages may pass."""
+        """The offset below which messages of the key may be delivered."""
         if self.draining:
             return 0
-        first = self.held.first()
+        first = self.failed.first()
         return OFFSET_MAX if first is None else first[0]
 
     def put(self, selection: Selection) -> None:
-        """Let *selection*, which is all of this key, wait here."""
+        """Add *selection*, whose messages all have this key."""
         selection.queue = self
         self.selections[selection] = None
         self.count += selection.bits.bit_count()
 
-    def leave(self, selection: Selection) -> None:
-        """Let *selection* wait here no more."""
+    def remove(self, selection: Selection) -> None:
+        """Remove *selection*."""
         del self.selections[selection]
         self.count -= selection.bits.bit_count()
         selection.queue = None
 
 
 class BlockedKeys:
-    """The blocked_keys that are closed, by key."""
+    """The blocked keys of a subscription."""
 
-    __slots__ = ("_bases", "_blocked_keys", "_held", "block_count")
+    __slots__ = ("_bases", "_blocked_keys", "_failed", "block_count")
 
     def __init__(self) -> None:
         self._blocked_keys: dict[bytes, BlockedKey] = {}
-        # What is held, of all keys: the bases in order; and end and key of each.
+        # The failed ranges of all keys: the sorted bases, and the end and key of each.
         self._bases: list[int] = []
-        self._held: dict[int, tuple[int, bytes]] = {}
+        self._failed: dict[int, tuple[int, bytes]] = {}
         self.block_count = 0
-        """How often a blocked was closed."""
+        """How often a key was blocked, or blocked for another reason."""
 
     def __getitem__(self, key: bytes) -> BlockedKey:
-        """The blocked of *key*, which is closed."""
         return self._blocked_keys[key]
 
     def blocked_among(self, keys: Iterable[bytes]) -> AbstractSet[bytes]:
-        """Those of *keys* whose blocked is closed."""
+        """Return those of *keys* that are blocked."""
         return self._blocked_keys.keys() & keys
 
-    def hold(self, base: int, keys: Sequence[bytes]) -> None:
-        """*base* and what follows, of these keys, failed: nothing may overtake it."""
+    def add_failed(self, base: int, keys: Sequence[bytes]) -> None:
+        """Block *keys*, the keys of *base* and the messages after it, which failed."""
         for key, run in groupby(keys):
             end = base + len(list(run))
-            self._close(key).held.add(base, end)
+            self._block(key).failed.add(base, end)
             self._note(base, end, key)
             base = end
 
-    def release(self, base: int, end: int) -> list[BlockedKey]:
-        """What was held of ``base … end`` may be delivered, or is done or given up."""
-        released: dict[BlockedKey, None] = {}
-        for held, held_end, key in self._take(base, end):
+    def remove_failed(self, base: int, end: int) -> list[BlockedKey]:
+        """Forget that messages of ``base … end`` failed; return the keys affected."""
+        affected: dict[BlockedKey, None] = {}
+        for failed, failed_end, key in self._remove(base, end):
             blocked = self._blocked_keys[key]
-            blocked.held.remove(max(base, held), min(end, held_end))
-            released[blocked] = None
-            for kept, kept_end in ((held, base), (end, held_end)):
+            blocked.failed.remove(max(base, failed), min(end, failed_end))
+            affected[blocked] = None
+            for kept, kept_end in ((failed, base), (end, failed_end)):
                 if kept < kept_end:
                     self._note(kept, kept_end, key)
-        return list(released)
+        return list(affected)
 
-    def release_done(self, base: int, end: int, cursor: Cursor) -> list[BlockedKey]:
-        """What was held of ``base … end`` and is done is not held any more."""
-        released: dict[BlockedKey, None] = {}
-        for held, held_end, _ in self._overlapping(base, end):
-            at, stop = max(base, held), min(end, held_end)
-            still = cursor.done.gaps(max(at, cursor.offset), stop)
-            for open_base, open_end in (*still, (stop, stop)):
-                released |= dict.fromkeys(self.release(at, open_base))
+    def remove_done(self, base: int, end: int, cursor: Cursor) -> list[BlockedKey]:
+        """Forget failed messages of ``base … end`` that are done; return their keys."""
+        affected: dict[BlockedKey, None] = {}
+        for failed, failed_end, _ in self._overlapping(base, end):
+            at, stop = max(base, failed), min(end, failed_end)
+            open_ranges = cursor.done.gaps(max(at, cursor.offset), stop)
+            for open_base, open_end in (*open_ranges, (stop, stop)):
+                affected |= dict.fromkeys(self.remove_failed(at, open_base))
                 at = open_end
-        return list(released)
+        return list(affected)
 
-    def move(self, keys: Iterable[bytes]) -> None:
-        """A message of each of *keys* is in flight with a consumer that has lost it."""
+    def add_draining(self, keys: Iterable[bytes]) -> None:
+        """Block *keys*, one for each message in flight with a former owner."""
         for key in keys:
-            self._close(key).draining += 1
+            self._block(key).draining += 1
 
-    def moved(self, keys: Iterable[bytes]) -> list[BlockedKey]:
-        """These messages are not in flight any more."""
+    def remove_draining(self, keys: Iterable[bytes]) -> list[BlockedKey]:
+        """Undo ``add_draining``; return the keys that have drained."""
         found = []
         for key in keys:
             blocked = self._blocked_keys.get(key)
@@ -133,29 +130,29 @@ class BlockedKeys:
         return found
 
     def reset_draining(self) -> None:
-        """Begin anew with what moves; nothing waits at any blocked."""
+        """Forget which messages drain, and which ones wait."""
         for blocked in list(self._blocked_keys.values()):
             blocked.draining = 0
             blocked.selections.clear()
             blocked.count = 0
-            if not blocked.held:
+            if not blocked.failed:
                 del self._blocked_keys[blocked.key]
 
-    def open(self, blocked: BlockedKey) -> None:
-        """Nothing of the key must wait any more."""
+    def unblock(self, blocked: BlockedKey) -> None:
+        """Remove *blocked*, which holds no messages."""
         assert not blocked.selections
         del self._blocked_keys[blocked.key]
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all keys."""
         self._blocked_keys.clear()
         self._bases.clear()
-        self._held.clear()
+        self._failed.clear()
 
     def __len__(self) -> int:
         return len(self._blocked_keys)
 
-    def _close(self, key: bytes) -> BlockedKey:
+    def _block(self, key: bytes) -> BlockedKey:
         self.block_count += 1
         blocked = self._blocked_keys.get(key)
         if blocked is None:
@@ -164,25 +161,25 @@ class BlockedKeys:
 
     def _note(self, base: int, end: int, key: bytes) -> None:
         self._bases.insert(bisect_left(self._bases, base), base)
-        self._held[base] = end, key
+        self._failed[base] = end, key
 
-    def _take(self, base: int, end: int) -> list[tuple[int, int, bytes]]:
-        """Take out what overlaps ``base … end``."""
+    def _remove(self, base: int, end: int) -> list[tuple[int, int, bytes]]:
+        """Remove and return the failed ranges that overlap ``base … end``."""
         taken = self._overlapping(base, end)
-        for held, _, _ in taken:
-            del self._held[held]
+        for failed, _, _ in taken:
+            del self._failed[failed]
         if taken:
             at = bisect_left(self._bases, taken[0][0])
             del self._bases[at : at + len(taken)]
         return taken
 
     def _overlapping(self, base: int, end: int) -> list[tuple[int, int, bytes]]:
-        """What is held and overlaps ``base … end``, in order."""
+        """Return the failed ranges that overlap ``base … end``, in order."""
         bases = self._bases
         first = max(0, bisect_right(bases, base) - 1)
         found = []
         for each in bases[first : bisect_left(bases, end, first)]:
-            held_end, key = self._held[each]
-            if base < held_end:
-                found.append((each, held_end, key))
+            failed_end, key = self._failed[each]
+            if base < failed_end:
+                found.append((each, failed_end, key))
         return found

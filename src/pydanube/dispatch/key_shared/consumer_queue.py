@@ -1,4 +1,4 @@
-"""What is ready for one consumer of a key-shared subscription."""
+"""The messages that are ready for one consumer of a key-shared subscription."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 class ConsumerQueue:
     """
-    Shares for one consumer, in the order of offsets.
+    Selections for one consumer, in the order of offsets.
 
-    The messages of a selection may lie between those of another; they still leave in
-    order.  Each change costs no more than a search, however much waits.
+    Messages leave in the order of offsets, even if those of several selections
+    interleave.  Each change takes logarithmic time.
     """
 
     __slots__ = ("_heap", "_serial", "consumer", "count")
@@ -25,20 +25,20 @@ class ConsumerQueue:
     def __init__(self, consumer: int) -> None:
         self.consumer = consumer
         self.count = 0
-        """How many messages wait."""
+        """The number of messages that wait."""
         # Each selection with the lowest offset that it had when it was added.  By now
         # that offset may be higher, or the selection may have left the queue.
         self._heap: list[tuple[int, int, Selection]] = []
         self._serial = count()
 
     def put(self, selection: Selection) -> None:
-        """Let *selection* wait here."""
+        """Add *selection*."""
         selection.queue = self
         self.count += selection.bits.bit_count()
         heappush(self._heap, (selection.first, next(self._serial), selection))
 
     def head(self) -> Selection | None:
-        """The selection that holds the first message, or None if nothing waits."""
+        """Return the selection with the lowest offset, or None."""
         heap = self._heap
         while heap:
             noted, serial, selection = heap[0]
@@ -73,13 +73,13 @@ class ConsumerQueue:
         return selection.part(bits)
 
     def pop(self, selection: Selection) -> None:
-        """Let *selection*, the head, wait here no more."""
+        """Remove *selection*, the head."""
         heappop(self._heap)
         self.count -= selection.bits.bit_count()
         selection.queue = None
 
     def returned_below(self) -> int:
-        """The end of what waits here and was delivered before; 0 if nothing was."""
+        """Return the end of the messages that were delivered before; 0 if none were."""
         return max(
             (
                 selection.chunk.origin + selection.bits.bit_length()
@@ -90,6 +90,6 @@ class ConsumerQueue:
         )
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all selections."""
         self._heap.clear()
         self.count = 0

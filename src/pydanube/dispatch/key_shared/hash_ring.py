@@ -1,13 +1,14 @@
 """
-Consistent hashing: who owns a key, while owners come and go.
+Consistent hashing: the owners of keys, while owners come and go.
 
 Every owner has many points on a ring of hashes; a key belongs to the owner of the
-first point from the key's own hash on.  Who comes takes about one share of the keys,
-a little from everybody, and who goes leaves a little to everybody; no other key moves.
+first point at or after the key's own hash.  An owner that is added takes some keys from
+every other owner, and one that is removed leaves some to every other; no other key
+changes its owner.
 
-The ring is cut into equal arcs, whose number grows and shrinks with the number of
+The ring is divided into equal arcs, whose number grows and shrinks with the number of
 points.  Hashes are spread evenly, so an arc always has few points, and adding or
-removing an owner costs the same however many others there are.
+removing an owner takes the same time however many others there are.
 """
 
 from __future__ import annotations
@@ -22,26 +23,26 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
 POINTS_PER_OWNER = 256
-"""Enough for two owners to share within 60:40 almost always; see the tests."""
+"""With this many, two owners almost always share within 60:40; see the tests."""
 ARC_POINTS_MAX = 512
-"""Of one arc, on average; with more points the ring is cut into twice as many arcs."""
+"""The most points of an arc, on average; with more, the number of arcs doubles."""
 _HASH_BITS = 32
 
 
 class HashRing:
-    """Owners by the hashes of what they own; the same in every process."""
+    """A hash ring; all processes compute the same owners."""
 
     __slots__ = ("_arcs", "_names", "_shift")
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
         self._shift = _HASH_BITS
-        # Of the points of each arc the hashes and the owners, in order; of equal
+        # The hashes and the owners of the points of each arc, in order; of equal
         # hashes, the lower owner comes first.
         self._arcs = [_new_arc()]
 
     def add(self, owner: int, name: str) -> None:
-        """Let *owner* have its share; where its points are follows from *name*."""
+        """Add *owner*; *name* determines its points."""
         assert owner not in self._names
         self._names[owner] = name
         self._resize()
@@ -52,7 +53,7 @@ class HashRing:
             owners.insert(at, owner)
 
     def remove(self, owner: int) -> None:
-        """Leave the share of *owner* to the others."""
+        """Remove *owner*; others own its keys."""
         for point in _points_of(self._names.pop(owner)):
             hashes, owners = self._arcs[point >> self._shift]
             at = _position(hashes, owners, point, owner)
@@ -61,10 +62,10 @@ class HashRing:
 
     def owner_of(self, key: bytes, among: Container[int] | None = None) -> int | None:
         """
-        Who owns *key*; None if there is nobody.
+        Return the owner of *key*, or None if there are no owners.
 
-        With *among*, only these count; a key that one of them owns among all, it owns
-        among these.
+        With *among*, only owners in it are considered; an owner in it keeps the keys
+        that it owns among all.
         """
         if not self._names:
             return None
@@ -74,7 +75,7 @@ class HashRing:
         return None
 
     def _owners_from(self, point: int) -> Iterator[int]:
-        """The owners of all points of the ring, from *point* on and around."""
+        """Yield the owners of all points of the ring, starting at *point*."""
         arcs = self._arcs
         first = point >> self._shift
         hashes, owners = arcs[first]
@@ -85,7 +86,7 @@ class HashRing:
         yield from owners[:at]
 
     def _resize(self) -> None:
-        """Cut the ring into as many arcs as suit the number of owners."""
+        """Adapt the number of arcs to the number of owners."""
         count, points = len(self._arcs), POINTS_PER_OWNER * len(self._names)
         if points > count * ARC_POINTS_MAX:
             count *= 2
@@ -112,7 +113,7 @@ def _points_of(name: str) -> Iterator[int]:
 
 
 def _position(hashes: array[int], owners: array[int], point: int, owner: int) -> int:
-    """Where the *point* of *owner* is, or would be, among the points of its arc."""
+    """Return the index at which *point* of *owner* is, or belongs, in its arc."""
     at = bisect_left(hashes, point)
     while at < len(hashes) and hashes[at] == point and owners[at] < owner:
         at += 1
@@ -120,9 +121,9 @@ def _position(hashes: array[int], owners: array[int], point: int, owner: int) ->
 
 
 def hash_of(text: bytes) -> int:
-    """32 bits, in which no pattern of *text* shows."""
-    # A checksum is fast, but texts that are alike have checksums that are alike;
-    # what follows is the usual way to spread every bit over all others.
+    """Return a hash of 32 bits that is spread evenly, even for similar texts."""
+    # CRC-32 is fast, but similar texts have similar checksums; MurmurHash3's finalizer
+    # spreads every bit over all others.
     mixed = crc32(text)
     mixed = (mixed ^ mixed >> 16) * 0x85EBCA6B & 0xFFFFFFFF
     mixed = (mixed ^ mixed >> 13) * 0xC2B2AE35 & 0xFFFFFFFF

@@ -1,4 +1,4 @@
-"""What the consumers of a key-shared subscription have and have not acknowledged."""
+"""The messages of a key-shared subscription that are in flight."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _STALE_MAX = 64
 
 class InFlightSelections:
     """
-    Shares in flight, by offset and by time.
+    Selections in flight, by offset and by deadline.
 
-    What one consumer has of a chunk is one selection, however it was delivered; but
-    every delivery has a deadline of its own.
+    The messages of a chunk that one consumer has are one selection, even if they came
+    in several deliveries; but every delivery has its own deadline.
     """
 
     __slots__ = ("_chunks", "_serial", "_stale_count", "_timers", "count")
@@ -29,29 +29,29 @@ class InFlightSelections:
         # Bits that the selection no longer has are ignored.
         self._timers: list[tuple[float, int, Selection, int]] = []
         self._serial = count()
-        # How many timers are for selections of which nothing is left.
+        # The number of timers for selections that are empty.
         self._stale_count = 0
         self.count = 0
-        """How many messages are in flight, without those that are done."""
+        """The number of messages in flight, without those that are done."""
 
     def add(self, selection: Selection, consumer: int, time: float | None) -> None:
-        """*consumer* has *selection* now, until *time*."""
+        """Note that *consumer* has *selection*, until *time*."""
         bits, in_flight = selection.bits, selection.chunk.in_flight
         self.count += bits.bit_count()
-        for held in in_flight:
-            if held.consumer == consumer and held.is_like(selection):
-                held.bits |= bits
+        for existing in in_flight:
+            if existing.consumer == consumer and existing.is_like(selection):
+                existing.bits |= bits
                 break
         else:
-            held = selection
-            held.consumer = consumer
-            in_flight[held] = None
+            existing = selection
+            existing.consumer = consumer
+            in_flight[existing] = None
         if time is not None:
-            held.timer_count += 1
-            heappush(self._timers, (time, next(self._serial), held, bits))
+            existing.timer_count += 1
+            heappush(self._timers, (time, next(self._serial), existing, bits))
 
-    def settle(self, selection: Selection, bits: int) -> int:
-        """These *bits* of *selection* are not in flight any more; return how many."""
+    def remove(self, selection: Selection, bits: int) -> int:
+        """Remove *bits* from *selection*; return their number."""
         count = bits.bit_count()
         self.count -= count
         selection.bits ^= bits
@@ -65,7 +65,7 @@ class InFlightSelections:
         return count
 
     def withdraw(self, base: int, end: int) -> list[MessageSpan]:
-        """Take out what is not done of ``base … end``."""
+        """Remove and return the messages of ``base … end`` that are not done."""
         taken: list[MessageSpan] = []
         for chunk in self._chunks.overlapping(base, end):
             mask = chunk.mask(base, end)
@@ -73,8 +73,8 @@ class InFlightSelections:
                 taken += self._withdraw(selection, selection.bits & mask)
         return sorted(taken, key=_base)
 
-    def take_all_of(self, consumer: int) -> list[Selection]:
-        """Take out what *consumer* has; the selections stay in their chunks' count."""
+    def withdraw_from(self, consumer: int) -> list[Selection]:
+        """Remove and return all of *consumer*; they still count in their chunks."""
         found = [
             selection
             for chunk in self._chunks
@@ -84,11 +84,11 @@ class InFlightSelections:
         taken = []
         for selection in found:
             taken.append(selection.part(selection.bits))
-            self.settle(selection, selection.bits)
+            self.remove(selection, selection.bits)
         return taken
 
     def withdraw_due(self, now: float) -> list[MessageSpan]:
-        """Take out what has not been done in time."""
+        """Remove and return the messages whose deadline has passed."""
         taken: list[MessageSpan] = []
         while (time := self.next_time()) is not None and time <= now:
             _, _, selection, bits = heappop(self._timers)
@@ -97,7 +97,7 @@ class InFlightSelections:
         return taken
 
     def next_time(self) -> float | None:
-        """The earliest deadline, or None."""
+        """Return the earliest deadline, or None."""
         timers = self._timers
         while timers:
             time, _, selection, bits = timers[0]
@@ -111,7 +111,7 @@ class InFlightSelections:
         return None
 
     def limit_times(self, latest: float | None) -> None:
-        """Let nothing stay longer than to *latest*; None: all may."""
+        """Move later deadlines to *latest*; None removes all deadlines."""
         timed: dict[Selection, int] = {}
         timers = []
         for time, serial, selection, bits in self._timers:
@@ -130,7 +130,7 @@ class InFlightSelections:
         self._timers, self._stale_count = timers, 0
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all messages."""
         self._timers.clear()
         self._stale_count = 0
         self.count = 0
@@ -139,7 +139,7 @@ class InFlightSelections:
         if not bits:
             return []
         spans = selection.chunk.spans(selection, bits)
-        self._chunks.shrink(selection.chunk, self.settle(selection, bits))
+        self._chunks.shrink(selection.chunk, self.remove(selection, bits))
         return spans
 
 

@@ -1,8 +1,8 @@
 """
-Which keys a consumer of a key-shared subscription wants.
+The filters by which a consumer of a key-shared subscription accepts keys.
 
-A filter is a pattern in which ``*`` stands for any run of characters, also an empty
-one, and ``?`` for one character; everything else stands for itself.
+A filter is a pattern: ``*`` matches any number of characters, ``?`` matches one
+character, and all other characters match themselves.
 """
 
 from __future__ import annotations
@@ -21,50 +21,49 @@ KEY_FILTER_LENGTH_MAX = 256
 
 
 class KeyFilters:
-    """The filters of one consumer; without any it accepts every key."""
+    """The filters of one consumer; without filters it accepts every key."""
 
     __slots__ = ("_patterns",)
 
     def __init__(self, filters: Sequence[str]) -> None:
         """
-        Understand *filters*.
+        Compile *filters*.
 
         Raises:
             InvalidRequest: A filter is empty or too long, or there are too many.
         """
         if len(filters) > KEY_FILTERS_MAX:
             raise InvalidRequest(
-                f"a consumer has at most {KEY_FILTERS_MAX} key filters, "
-                f"not {len(filters)}"
+                f"the consumer has {len(filters)} key filters; "
+                f"at most {KEY_FILTERS_MAX} are allowed"
             )
         self._patterns = [_compiled(each) for each in filters]
 
     def accept(self, key: bytes) -> bool:
-        """Whether *key* matches one of the filters."""
+        """Return whether *key* matches one of the filters."""
         if not self._patterns:
             return True
-        # A byte that is no text is one character, and none that a filter names.
+        # A byte that is not UTF-8 becomes one character that no filter contains.
         text = key.decode(errors="surrogateescape")
         return any(pattern.fullmatch(text) for pattern in self._patterns)
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
         return bool(self._patterns)
 
 
 def _compiled(key_filter: str) -> re.Pattern[str]:
     if not key_filter:
-        raise InvalidRequest("a key filter is empty; * accepts every key")
+        raise InvalidRequest("a key filter is empty; use * to accept every key")
     if len(key_filter) > KEY_FILTER_LENGTH_MAX:
         raise InvalidRequest(
-            f"a key filter has at most {KEY_FILTER_LENGTH_MAX} characters, "
-            f"not {len(key_filter)}: {key_filter[:20]}…"
+            f"the key filter {key_filter[:20]}… has {len(key_filter)} characters; at "
+            f"most {KEY_FILTER_LENGTH_MAX} are allowed"
         )
     first, *rest = ["".join(map(_of_character, part)) for part in key_filter.split("*")]
     if not rest:
         return re.compile(first, re.DOTALL)
-    # Each part matches at the first place where it can, and never anywhere else
-    # afterwards: that is enough, and trying others would take for ever.
+    # Each part matches at the first possible place; atomic groups prevent exponential
+    # backtracking, which could not find other matches anyway.
     middle = "".join(f"(?>.*?{part})" for part in rest[:-1] if part)
     return re.compile(f"{first}{middle}.*{rest[-1]}", re.DOTALL)
 

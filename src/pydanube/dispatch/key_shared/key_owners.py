@@ -1,4 +1,4 @@
-"""Which consumer of a key-shared subscription a key belongs to."""
+"""The owners of the keys of a key-shared subscription."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ OWNERS_REMEMBERED_MAX = 16_384
 """About 2 MB."""
 
 
-class _Level:
+class _PriorityGroup:
     """The consumers of one priority."""
 
-    __slots__ = ("accepting", "choosy", "ring")
+    __slots__ = ("accepting", "filtering", "ring")
 
     def __init__(self) -> None:
         self.ring = HashRing()
         self.accepting: set[int] = set()
         """The consumers that accept every key."""
-        self.choosy: dict[int, KeyFilters] = {}
+        self.filtering: dict[int, KeyFilters] = {}
         """The consumers that accept some keys."""
 
     def find(self, key: bytes) -> int | None:
-        """The owner of *key* among the consumers that accept it, or None."""
-        if not self.choosy:
+        """Return the owner of *key* among the consumers that accept it, or None."""
+        if not self.filtering:
             return self.ring.owner_of(key)
         eligible = self.accepting.union(
-            consumer for consumer, filters in self.choosy.items() if filters.accept(key)
+            consumer
+            for consumer, filters in self.filtering.items()
+            if filters.accept(key)
         )
         return self.ring.owner_of(key, eligible) if eligible else None
 
@@ -43,72 +45,71 @@ class KeyOwners:
     """
     The owner of each key among the consumers that accept it.
 
-    Of these, the ones with the lowest priority value share the keys by consistent
-    hashing: when a consumer comes or goes, few other keys change their owner.  A key
-    that nobody accepts belongs to NOBODY.
+    The consumers with the lowest priority value share the keys by consistent hashing:
+    when a consumer joins or leaves, few other keys change their owner.  A key that no
+    consumer accepts belongs to NOBODY.
     """
 
-    __slots__ = ("_levels", "_order", "_owners", "_priorities")
+    __slots__ = ("_groups", "_order", "_owners", "_priorities")
 
     def __init__(self) -> None:
         self._priorities: dict[int, int] = {}
-        self._levels: dict[int, _Level] = {}
-        # The priorities of the levels, in order.
+        self._groups: dict[int, _PriorityGroup] = {}
+        # The priorities of the groups, lowest first.
         self._order: list[int] = []
-        # What was found out since somebody came or went.
+        # A cache; joining and leaving consumers clear it.
         self._owners: dict[bytes, int] = {}
 
     def add(
         self, consumer: int, priority: int, filters: KeyFilters, name: str = ""
     ) -> None:
         """
-        Let *consumer* have its share of the keys.
+        Add *consumer* to the owners.
 
-        The share follows from *name*, so a consumer that comes again under its name
-        gets its keys back.  Numbers of consumers, which are the same in every
-        subscription, are used only without a name: with them, the same keys would
-        always share a consumer.
+        Its keys depend on *name*, so a consumer that reconnects under its name gets
+        its keys back.  The number of the consumer is used only if it has no name:
+        numbers are the same in every subscription, so the same keys would always
+        share a consumer.
         """
-        level = self._levels.get(priority)
-        if level is None:
-            level = self._levels[priority] = _Level()
+        group = self._groups.get(priority)
+        if group is None:
+            group = self._groups[priority] = _PriorityGroup()
             insort(self._order, priority)
-        level.ring.add(consumer, name or str(consumer))
+        group.ring.add(consumer, name or str(consumer))
         if filters:
-            level.choosy[consumer] = filters
+            group.filtering[consumer] = filters
         else:
-            level.accepting.add(consumer)
+            group.accepting.add(consumer)
         self._priorities[consumer] = priority
         self._owners.clear()
 
     def remove(self, consumer: int) -> None:
-        """Leave the keys of *consumer* to others."""
+        """Remove *consumer*; others own its keys."""
         priority = self._priorities.pop(consumer)
-        level = self._levels[priority]
-        level.ring.remove(consumer)
-        level.choosy.pop(consumer, None)
-        level.accepting.discard(consumer)
-        if not level.choosy and not level.accepting:
-            del self._levels[priority]
+        group = self._groups[priority]
+        group.ring.remove(consumer)
+        group.filtering.pop(consumer, None)
+        group.accepting.discard(consumer)
+        if not group.filtering and not group.accepting:
+            del self._groups[priority]
             self._order.remove(priority)
         self._owners.clear()
 
     @property
     def priority_max(self) -> int | None:
-        """The highest priority value whose consumers may own a key; None: any may."""
+        """The highest priority value whose consumers may own a key; None: no limit."""
         for priority in self._order:
-            # They leave nothing to those who come after them.
-            if self._levels[priority].accepting:
+            # These accept every key, so higher priority values get none.
+            if self._groups[priority].accepting:
                 return priority
         return None
 
-    def of(self, keys: Sequence[bytes]) -> list[int]:
-        """The owners of *keys*."""
+    def owners_of(self, keys: Sequence[bytes]) -> list[int]:
+        """Return the owners of *keys*."""
         owners = self._owners
-        # The values are numbers of consumers or missing.
         found: list[int | None] = list(map(owners.get, keys))
         if None not in found:
-            return found  # type: ignore[return-value]  # None is not in there.
+            return found  # type: ignore[return-value]  # None is not in it.
         if len(owners) > OWNERS_REMEMBERED_MAX:
             owners.clear()
         for at, owner in enumerate(found):
@@ -119,10 +120,10 @@ class KeyOwners:
 
     def _find(self, key: bytes) -> int:
         for priority in self._order:
-            level = self._levels[priority]
-            owner = level.find(key)
+            group = self._groups[priority]
+            owner = group.find(key)
             if owner is not None:
                 return owner
-            if level.accepting:
+            if group.accepting:
                 break
         return NOBODY

@@ -1,17 +1,17 @@
 """
-A key-shared subscription: all messages of one key to one consumer, in order.
+A key-shared subscription: all messages of one key go to one consumer, in order.
 
-Who owns a key says a hash ring of those consumers that accept it; see key_owners.py.
-What is ready for a consumer waits in its queue, by offset; so whoever is slow or has no
-credit stalls its own keys and nobody else's.  A key of which a message failed, or that
-is to move to another consumer, waits at a blocked until it can go on in order; see
-blocked_keys.py.  All other keys cost nothing: what is known of them is in the chunks of
-their batches, see chunks.py.
+A hash ring of the consumers that accept a key determines its owner; see key_owners.py.
+Ready messages wait in the queue of their consumer, by offset, so a slow consumer or one
+without credit delays only its own keys.  A key is blocked while a failed message of
+it is not done, or while it moves to another consumer; see blocked_keys.py.  Other keys
+take no memory of their own: they are in the chunks of their batches; see
+batch_chunks.py.
 
     batch → chunk ─ selection ─ selection ─ …
-                       │       └→ blocked of its key → queue
-                       └→ queue of a consumer → in flight → (done)
-                                                 └→ aside, and back
+                      │            └→ blocked key → queue
+                      └→ queue of a consumer → in flight → (done)
+                                                  └→ deferred, and back
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from pydanube.model.ranges import Range
 
 WAITING_MESSAGES_MAX = 50_000
-"""About 5 MB if they came in batches of many, and 60 MB if each came in its own."""
+"""About 5 MB if they came in large batches, 60 MB if each came in its own batch."""
 
 
 class KeySharedSubscription(SubscriptionMachine):
@@ -60,15 +60,15 @@ class KeySharedSubscription(SubscriptionMachine):
     Each key belongs to one of the consumers that accept it.
 
     Ordering: The messages of one key are delivered in the order of offsets, also while
-    consumers come and go: a key moves to another consumer only when none of its
-    messages is in flight with the former one.  After a failure nothing of the key is
-    delivered that comes later, until the message is delivered again, or is done: while
-    it waits for that, blocks, or is on its way to a dead-letter topic.  Other keys go
-    on.  But what is delayed holds back nothing, and takes its place when it is due.
+    consumers join and leave: a key moves to another consumer only when none of its
+    messages is in flight with the former one.  After a failure no later message of the
+    key is delivered until the failed one is delivered again or is done, which includes
+    the time while it waits, blocks, or is on its way to a dead-letter topic.  Other
+    keys are not affected.  Delayed messages block nothing.
 
-    Bounds: Messages that cannot be delivered, for want of credit, because of their key
-    or because nobody accepts it, wait; while *waiting_messages_max* of them do,
-    nothing new is asked for.
+    Bounds: Messages wait if their consumer has no credit, their key is blocked, or no
+    consumer accepts their key.  While *waiting_messages_max* messages wait, ``demand``
+    is 0.
     """
 
     needs_keys = True
@@ -87,7 +87,7 @@ class KeySharedSubscription(SubscriptionMachine):
         deferred_spans_max: int = DEFERRED_SPANS_MAX,
         waiting_messages_max: int = WAITING_MESSAGES_MAX,
     ) -> None:
-        """Go on from *cursor*, which the machine keeps and moves."""
+        """Continue from *cursor*, which the machine owns and advances."""
         assert waiting_messages_max > 0
         super().__init__(
             cursor,
@@ -99,18 +99,18 @@ class KeySharedSubscription(SubscriptionMachine):
         )
         self._waiting_messages_max = waiting_messages_max
 
-    def _begin(self) -> None:
+    def _init_state(self) -> None:
         self._chunks = BatchChunks()
         self._owners = KeyOwners()
         self._ready = ReadySelections(self._cursor, self._chunks, self._owners)
         self._in_flight = InFlightSelections(self._chunks)
-        # Who has credit.
+        # The consumers that have credit.
         self._with_credit: dict[int, Credit] = {}
         self._allowances = Allowances()
-        # Somebody came or went, and it was not decided yet who gets what now.
-        self._has_moved = False
+        # Whether a consumer joined or left since the messages were last routed.
+        self._needs_reassignment = False
 
-    # What happened.
+    # Events.
 
     def on_consumer_joined(
         self,
@@ -122,45 +122,45 @@ class KeySharedSubscription(SubscriptionMachine):
         name: str = "",
     ) -> list[Effect]:
         """
-        A consumer is there; it gets nothing before it gives credit.
+        Add a consumer; it receives nothing before it gives credit.
 
-        It accepts the keys that one of *key_filters* matches, or all if there are
-        none.  A key goes to those with the lowest *priority* that accept it.  Which
-        keys are the consumer's follows from its *name*, and without one from its
-        number.
+        The consumer accepts the keys that one of *key_filters* matches, or all keys if
+        there are no filters.  Keys go to consumers with the lowest *priority* that
+        accept them.  The keys of a consumer depend on its *name*, or on its number if
+        it has no name.
 
         Raises:
-            InvalidRequest: A filter makes no sense.
+            InvalidRequest: A filter is invalid.
         """
         self._owners.add(consumer, priority, KeyFilters(key_filters), name)
         self._ready.add_consumer(consumer)
-        self._has_moved = True
+        self._needs_reassignment = True
         return super().on_consumer_joined(consumer, now, priority=priority)
 
     def on_consumer_left(self, consumer: int, now: float) -> list[Effect]:
-        """A consumer is no longer there; its keys go to others."""
+        """Remove a consumer; its keys go to others."""
         self._owners.remove(consumer)
         self._ready.remove_consumer(consumer)
         self._with_credit.pop(consumer, None)
         self._allowances.remove(self._credits[consumer])
-        self._has_moved = True
+        self._needs_reassignment = True
         return super().on_consumer_left(consumer, now)
 
     def on_seek(self, offset: int, now: float) -> list[Effect]:
-        """Go on at *offset*; see the base class."""
+        """Move to *offset*; see the base class."""
         self._ready.blocked_keys.clear()
         self._chunks.clear()
         return super().on_seek(offset, now)
 
-    # What is known.
+    # State.
 
     def demand(self) -> int:
-        """How many messages beyond those in hand could be delivered at once."""
+        """Return how many more messages could be delivered at once."""
         if self._ready_count - self._deliverable_count() >= self._waiting_messages_max:
             return 0
         return super().demand()
 
-    # What follows.
+    # Steps.
 
     def _credit_messages(self) -> int:
         return self._allowances.total(self._owners.priority_max)
@@ -173,7 +173,7 @@ class KeySharedSubscription(SubscriptionMachine):
             if queue.consumer in with_credit
         )
 
-    def _holds_back_new(self) -> bool:
+    def _is_new_blocked(self) -> bool:
         return False
 
     def _on_credit_changed(self, consumer: int) -> None:
@@ -184,30 +184,30 @@ class KeySharedSubscription(SubscriptionMachine):
         else:
             self._with_credit.pop(consumer, None)
 
-    def _on_held_done(self, base: int, end: int) -> None:
-        self._ready.release_done(base, end)
+    def _on_waiting_done(self, base: int, end: int) -> None:
+        self._ready.remove_done(base, end)
 
-    def _on_lost(self, consumer: int, now: float) -> list[Effect]:
-        self._is_special = self._has_moved = True
+    def _requeue_in_flight_of(self, consumer: int, now: float) -> list[Effect]:
+        self._needs_slow_path = self._needs_reassignment = True
         effects: list[Effect] = []
-        for selection in self._in_flight.take_all_of(consumer):
+        for selection in self._in_flight.withdraw_from(consumer):
             chunk = selection.chunk
-            self._give_back(consumer, selection.bits.bit_count())
+            self._reduce_unacked(consumer, selection.bits.bit_count())
             selection.attempt += 1
             if not chunk.has_expiring:
                 self._ready_count += selection.bits.bit_count()
-                self._ready.take_back(selection)
+                self._ready.put_back_selection(selection)
                 continue
             self._chunks.shrink(chunk, selection.bits.bit_count())
             self._put_back(chunk.spans(selection, selection.bits), now, effects)
-        return self._answer(effects, now)
+        return self._complete(effects, now)
 
     def _accept_in_window(
         self, span: MessageSpan, due: float | None, now: float, effects: list[Effect]
     ) -> None:
         is_over = span.expires is not None and span.expires <= now
         if is_over or (due is not None and due > now):
-            # It may stay for long; the keys of its whole batch must not.
+            # The span may stay for long; the keys of its whole batch must not.
             span.batch = _slice(span)
         super()._accept_in_window(span, due, now, effects)
 
@@ -215,17 +215,17 @@ class KeySharedSubscription(SubscriptionMachine):
         self,
         spans: list[MessageSpan],
         reason: str,
-        asked_s: float,
+        requested_s: float,
         now: float,
         effects: list[Effect],
     ) -> None:
-        super()._fail(spans, reason, asked_s, now, effects)
+        super()._fail(spans, reason, requested_s, now, effects)
         for span in spans:
             if self._deferred.has(span.base):
-                self._ready.hold(span)
+                self._ready.add_failed(span)
 
-    def _land(self, span: MessageSpan) -> None:
-        super()._land(span)
+    def _on_returned(self, span: MessageSpan) -> None:
+        super()._on_returned(span)
         if self._ready.blocked_keys:
             assert isinstance(span.batch, BatchSlice)
             self._ready.on_drained(span.batch.keys_of(span.base, span.end))
@@ -234,8 +234,8 @@ class KeySharedSubscription(SubscriptionMachine):
 
     def _deliver_ready(self, now: float, effects: list[Effect]) -> None:
         ready, with_credit = self._ready, self._with_credit
-        if self._has_moved:
-            self._has_moved = False
+        if self._needs_reassignment:
+            self._needs_reassignment = False
             ready.reassign()
         ready.route()
         heads: list[tuple[int, int, ConsumerQueue]] = []
@@ -247,11 +247,11 @@ class KeySharedSubscription(SubscriptionMachine):
         if not heads:
             return
         heapify(heads)
-        room = self._room(now) if self._is_special else UNLIMITED
+        room = self._delivery_limit(now) if self._needs_slow_path else UNLIMITED
         builder = DeliveryBuilder(effects)
         while heads and room > 0:
             queue = heads[0][2]
-            # Where there is not room for all, everybody gets a part of it.
+            # If there is not room for all messages, divide it among the consumers.
             part = room if room >= self._ready_count else -(-room // len(heads))
             count = self._deliver_head(queue, part, now, builder)
             room -= count
@@ -267,16 +267,19 @@ class KeySharedSubscription(SubscriptionMachine):
     def _deliver_head(
         self, queue: ConsumerQueue, room: int, now: float, builder: DeliveryBuilder
     ) -> int:
-        """Deliver the first selection in *queue*; return how many messages it was."""
+        """Deliver the first selection in *queue*; return the number of messages."""
         selection = queue.head()
         assert selection is not None
         chunk, consumer = selection.chunk, queue.consumer
         credit = self._credits[consumer]
         bits = queue.leading(selection)
-        if selection.attempt == 1 and (first_below := self._first_below()) < OFFSET_MAX:
-            # What was delivered before may go, and so may what lies before it.
-            first_below = max(first_below, queue.returned_below())
-            bits = bits_below(bits, first_below - chunk.origin)
+        if (
+            selection.attempt == 1
+            and (first_deliveries_end := self._first_deliveries_end()) < OFFSET_MAX
+        ):
+            # Redeliveries may go, and so may messages before them.
+            first_deliveries_end = max(first_deliveries_end, queue.returned_below())
+            bits = bits_below(bits, first_deliveries_end - chunk.origin)
         bits = lowest_bits(bits, min(credit.allowance, room))
         if not bits:
             return 0
@@ -300,32 +303,34 @@ class KeySharedSubscription(SubscriptionMachine):
     # Acknowledgements.
 
     def _mark_all(self, ranges: Iterable[Range], end_offset: int | None) -> int:
-        told = list(ranges)
+        ranges = list(ranges)
         count = 0
-        if self._is_holding():
-            for base, end in told:
+        if self._has_deferred():
+            for base, end in ranges:
                 held = self._deferred.mark(base, end)
                 if held:
                     count += held
-                    self._on_held_done(base, end)
-        for chunk, bits in self._chunks.bits_of(told):
-            count += self._settle(chunk, bits)
+                    self._on_waiting_done(base, end)
+        for chunk, bits in self._chunks.bits_of(ranges):
+            count += self._mark_chunk(chunk, bits)
         if end_offset is not None:
-            for base, end in told:
+            for base, end in ranges:
                 if end > self._next_offset:
                     count += self._mark_ahead(base, min(end, end_offset))
         return count
 
-    def _settle(self, chunk: BatchChunk, bits: int) -> int:
-        """Mark what is ready or in flight of *bits*; return how many became done."""
+    def _mark_chunk(self, chunk: BatchChunk, bits: int) -> int:
+        """Mark *bits*, as far as ready or in flight, as done; return their number."""
         done = 0
         for selection in [each for each in chunk.in_flight if each.bits & bits]:
             hit = selection.bits & bits
-            moved = selection.draining & hit
+            drained = selection.draining & hit
             done |= hit
-            self._give_back(selection.consumer, self._in_flight.settle(selection, hit))
-            if moved:
-                self._ready.on_drained(chunk.keys_of(moved))
+            self._reduce_unacked(
+                selection.consumer, self._in_flight.remove(selection, hit)
+            )
+            if drained:
+                self._ready.on_drained(chunk.keys_of(drained))
         if bits != done and chunk.ready:
             for selection in [each for each in chunk.ready if each.bits & bits]:
                 hit = selection.bits & bits
@@ -341,24 +346,23 @@ class KeySharedSubscription(SubscriptionMachine):
 
 class DeliveryBuilder:
     """
-    Deliveries that are being put together.
+    Merges messages into deliveries.
 
-    What goes to one consumer, one after the other and of one batch and attempt, is
-    one delivery.
+    Successive messages for one consumer, of one batch and attempt, are one delivery.
     """
 
     def __init__(self, effects: list[Effect]) -> None:
         self._effects = effects
-        # Of each consumer the last one.
-        self._open: dict[int, tuple[Deliver, Batch, list[Range]]] = {}
+        # The last delivery to each consumer.
+        self._last: dict[int, tuple[Deliver, Batch, list[Range]]] = {}
         self._all: list[tuple[Deliver, list[Range]]] = []
 
     def add(
         self, consumer: int, chunk: BatchChunk, bits: int, attempt: int, byte_count: int
     ) -> None:
-        """*consumer* gets these messages, which lie behind what it got before."""
+        """Deliver *bits*, which follow the messages before, to *consumer*."""
         ranges = ranges_of_bits(chunk.origin, bits)
-        deliver, batch, before = self._open.get(consumer, (None, None, None))
+        deliver, batch, before = self._last.get(consumer, (None, None, None))
         if (
             deliver is not None
             and before is not None
@@ -371,7 +375,7 @@ class DeliveryBuilder:
             before += ranges
             return
         deliver = Deliver(consumer, 0, 0, attempt, byte_count)
-        self._open[consumer] = deliver, chunk.batch, ranges
+        self._last[consumer] = deliver, chunk.batch, ranges
         self._all.append((deliver, ranges))
 
     def finish(self) -> None:
@@ -384,7 +388,7 @@ class DeliveryBuilder:
 
 
 def _slice(span: MessageSpan) -> BatchSlice:
-    """The batch of *span*, with the keys of its messages only."""
+    """Return the batch of *span* with the keys of the span only."""
     batch = span.batch
     keys = batch.keys
     assert keys is not None

@@ -1,4 +1,4 @@
-"""What is ready in a key-shared subscription, sorted by who is to get it."""
+"""The ready messages of a key-shared subscription, sorted by consumer."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ class ReadySelections:
         self.blocked_keys = BlockedKeys()
         self._queues = {NOBODY: ConsumerQueue(NOBODY)}
         self.non_empty: dict[ConsumerQueue, None] = {}
-        """The queues in which something may wait."""
+        """The queues that may hold messages."""
         self._unrouted: list[Selection] = []
 
-    # What the machine tells.
+    # Changes.
 
     def add_consumer(self, consumer: int) -> None:
-        """A consumer came; it gets nothing before ``reassign``."""
+        """Add a queue for *consumer*, which owns no keys before ``reassign``."""
         self._queues[consumer] = ConsumerQueue(consumer)
 
     def remove_consumer(self, consumer: int) -> None:
-        """A consumer is gone; what waits for it does so until ``reassign``."""
+        """Remove the queue of *consumer*; ``reassign`` moves its messages to others."""
         del self._queues[consumer]
 
     def add_new(self, span: MessageSpan) -> None:
-        """Append a span that lies behind all new ones that came before."""
+        """Add a new span, which lies above all spans added before."""
         batch, base = span.batch, span.base
         while base < span.end:
             skipped = (base - batch.base) // CHUNK_MESSAGES_MAX * CHUNK_MESSAGES_MAX
@@ -79,7 +79,7 @@ class ReadySelections:
             base = end
 
     def put_back(self, span: MessageSpan) -> None:
-        """Take a span that came back from a consumer, or is due now."""
+        """Add a span that a consumer returned, or that is due now."""
         batch_slice, base = span.batch, span.base
         assert isinstance(batch_slice, BatchSlice)
         while base < span.end:
@@ -98,19 +98,16 @@ class ReadySelections:
                 )
                 self._add(selection, base, end, span.expires)
             base = end
-        blocked_keys = self.blocked_keys
-        for blocked in (
-            blocked_keys.release(span.base, span.end) if blocked_keys else ()
-        ):
+        for blocked in self.blocked_keys.remove_failed(span.base, span.end):
             self._unblock(blocked)
 
-    def take_back(self, selection: Selection) -> None:
-        """Take a selection, whole, that came back from a consumer."""
+    def put_back_selection(self, selection: Selection) -> None:
+        """Add a whole selection that a consumer returned."""
         selection.chunk.ready[selection] = None
         self._unrouted.append(selection)
 
     def withdraw(self, base: int, end: int) -> list[MessageSpan]:
-        """Take out what is not done of ``base … end``."""
+        """Remove and return the messages of ``base … end`` that are not done."""
         taken: list[MessageSpan] = []
         for chunk in self._chunks.overlapping(base, end):
             mask = chunk.mask(base, end)
@@ -125,7 +122,7 @@ class ReadySelections:
         return taken
 
     def forget(self, selection: Selection, bits: int) -> int:
-        """These *bits* of *selection* are not ready any more; return how many."""
+        """Remove *bits* from *selection*; return their number."""
         count = bits.bit_count()
         selection.bits ^= bits
         if selection.queue is not None:
@@ -133,40 +130,37 @@ class ReadySelections:
         if not selection.bits:
             del selection.chunk.ready[selection]
             if isinstance(selection.queue, BlockedKey):
-                selection.queue.leave(selection)
+                selection.queue.remove(selection)
             selection.queue = None
         return count
 
-    def hold(self, span: MessageSpan) -> None:
-        """*span* has failed; let nothing of its keys overtake it."""
+    def add_failed(self, span: MessageSpan) -> None:
+        """Block the keys of *span*, which has failed."""
         assert isinstance(span.batch, BatchSlice)
         keys = span.batch.keys_of(span.base, span.end)
-        self.blocked_keys.hold(span.base, keys)
+        self.blocked_keys.add_failed(span.base, keys)
 
-    def release_done(self, base: int, end: int) -> None:
-        """Nothing must wait for what is done of ``base … end``."""
-        blocked_keys = self.blocked_keys
-        for blocked in (
-            blocked_keys.release_done(base, end, self._cursor) if blocked_keys else ()
-        ):
+    def remove_done(self, base: int, end: int) -> None:
+        """Unblock keys that were blocked by messages of ``base … end``, now done."""
+        for blocked in self.blocked_keys.remove_done(base, end, self._cursor):
             self._unblock(blocked)
 
     def on_drained(self, keys: Iterable[bytes]) -> None:
-        """Messages of these keys, one for each, are not in flight any more."""
-        for blocked in self.blocked_keys.moved(keys):
+        """Note that draining messages with these keys are no longer in flight."""
+        for blocked in self.blocked_keys.remove_draining(keys):
             self._unblock(blocked)
 
     def clear(self) -> None:
-        """Forget all that is ready."""
+        """Remove all messages."""
         for queue in self.non_empty:
             queue.clear()
         self.non_empty.clear()
         self._unrouted.clear()
 
-    # Who gets what.
+    # Routing.
 
     def reassign(self) -> None:
-        """Decide anew who is to get what, because a consumer came or went."""
+        """Route all messages again, because a consumer joined or left."""
         self.clear()
         blocked_keys = self.blocked_keys
         blocked_keys.reset_draining()
@@ -177,15 +171,14 @@ class ReadySelections:
                 self._merge(selection)
             for selection in chunk.in_flight:
                 selection.draining = 0
-                for owner, bits in chunk.divide(
-                    selection.bits, self._owners.of
-                ).items():
+                owners = chunk.divide(selection.bits, self._owners.owners_of)
+                for owner, bits in owners.items():
                     if owner != selection.consumer:
                         selection.draining |= bits
-                        blocked_keys.move(chunk.keys_of(bits))
+                        blocked_keys.add_draining(chunk.keys_of(bits))
 
     def route(self) -> None:
-        """Let all that came since wait in its place."""
+        """Sort the messages that were added since the last call into queues."""
         if self._unrouted:
             unrouted, self._unrouted = self._unrouted, []
             for selection in unrouted:
@@ -193,12 +186,12 @@ class ReadySelections:
                     self._route(selection)
 
     def head(self, queue: ConsumerQueue) -> Selection | None:
-        """The selection with the first message in *queue* that can be delivered."""
+        """Return the selection with the first deliverable message in *queue*."""
         block_count = self.blocked_keys.block_count
         while (selection := queue.head()) is not None:
             if selection.checked_at == block_count:
                 return selection
-            # A blocked was closed since: some of its keys may have to wait.
+            # A key was blocked since then; it may be one of the selection's.
             selection.checked_at = block_count
             if self.blocked_keys and self.blocked_keys.blocked_among(
                 selection.chunk.known_keys
@@ -209,7 +202,7 @@ class ReadySelections:
         return None
 
     def take(self, queue: ConsumerQueue, selection: Selection, bits: int) -> Selection:
-        """Take *bits*, leading ones, from *selection*, the head of *queue*."""
+        """Remove *bits*, leading ones, from *selection*, the head, and return them."""
         taken = queue.take(selection, bits)
         if taken is selection:
             del selection.chunk.ready[selection]
@@ -229,12 +222,12 @@ class ReadySelections:
             self._put(target, part)
 
     def _targets_of(self, keys: Sequence[bytes]) -> list[int | BlockedKey]:
-        """For each of *keys* its blocked, if that is closed, or else its owner."""
-        targets: list[int | BlockedKey] = [*self._owners.of(keys)]
-        closed = self.blocked_keys.blocked_among(keys) if self.blocked_keys else ()
-        if closed:
-            for at, key in enumerate(keys):
-                if key in closed:
+        """Return for each of *keys* its BlockedKey if it is blocked, else its owner."""
+        targets: list[int | BlockedKey] = [*self._owners.owners_of(keys)]
+        if self.blocked_keys:
+            blocked = self.blocked_keys.blocked_among(keys)
+            for at, key in enumerate(keys if blocked else ()):
+                if key in blocked:
                     targets[at] = self.blocked_keys[key]
         return targets
 
@@ -249,14 +242,14 @@ class ReadySelections:
         self.non_empty[queue] = None
 
     def _unblock(self, blocked: BlockedKey) -> None:
-        """Let those into their queue that *blocked* need not keep."""
+        """Move the messages of *blocked* that may be delivered to the owner's queue."""
         deliverable_below = blocked.deliverable_below
-        (owner,) = self._owners.of([blocked.key])
+        (owner,) = self._owners.owners_of([blocked.key])
         for selection in list(blocked.selections) if deliverable_below else ():
             chunk = selection.chunk
             passing = bits_below(selection.bits, deliverable_below - chunk.origin)
             if passing == selection.bits:
-                blocked.leave(selection)
+                blocked.remove(selection)
                 self._put(owner, selection)
             elif passing:
                 selection.bits ^= passing
@@ -265,12 +258,12 @@ class ReadySelections:
                 chunk.ready[part] = None
                 self._put(owner, part)
         if deliverable_below == OFFSET_MAX:
-            self.blocked_keys.open(blocked)
+            self.blocked_keys.unblock(blocked)
 
-    # What came.
+    # Messages.
 
     def _chunk_of(self, batch: Batch, origin: int, base: int, end: int) -> BatchChunk:
-        """The chunk of new messages ``base … end``."""
+        """Return the chunk of the new messages ``base … end``."""
         chunk = self._chunks.last
         if chunk is not None and chunk.batch is batch and chunk.origin == origin:
             chunk.end = end
@@ -280,7 +273,7 @@ class ReadySelections:
         return chunk
 
     def _open_bits(self, base: int, end: int, origin: int) -> int:
-        """What is not done of ``base … end``."""
+        """Return the messages of ``base … end`` that are not done, as bits."""
         cursor = self._cursor
         if cursor.done or base < cursor.offset:
             return bits_of(cursor.done.gaps(max(base, cursor.offset), end), origin)
@@ -296,7 +289,7 @@ class ReadySelections:
         self._merge(selection)
 
     def _merge(self, selection: Selection) -> None:
-        """Let *selection* be routed, with what came before if that is like it."""
+        """Queue *selection* for routing, merged with the one before if possible."""
         last = self._unrouted[-1] if self._unrouted else None
         if (
             last is not None
@@ -306,4 +299,4 @@ class ReadySelections:
         ):
             last.bits |= selection.bits
             return
-        self.take_back(selection)
+        self.put_back_selection(selection)

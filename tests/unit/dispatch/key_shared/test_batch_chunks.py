@@ -1,4 +1,4 @@
-"""Messages as bits: divided by key, counted, charged, and forgotten in time."""
+"""Messages as bits: divided by key, counted, charged and removed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from pydanube.dispatch.message_spans import Batch
 
 
 def chunk_of(keys, base=100, byte_count=1000):
-    """A chunk of a whole batch, with the key of each message."""
+    """Return a chunk of a whole batch, whose messages have *keys*."""
     unique = sorted(set(keys))
-    told = Keys(unique, [unique.index(key) for key in keys])
+    ranges = Keys(unique, [unique.index(key) for key in keys])
     end = base + len(keys)
-    chunk = BatchChunk.of_batch(Batch(base, end, byte_count, told), base, base, end)
+    chunk = BatchChunk.of_batch(Batch(base, end, byte_count, ranges), base, base, end)
     selection = Selection(chunk, (1 << len(keys)) - 1)
     chunk.ready[selection] = None
     chunk.count = len(keys)
@@ -37,28 +37,28 @@ def bits(*numbers):
     return sum(1 << number for number in numbers)
 
 
-def test_the_bits_that_are_set_are_found_in_order():
+def test_positions_are_the_set_bits_in_order():
     assert positions(0b1011000) == [3, 4, 6]
     assert positions(0) == []
     assert lowest(0b1011000) == 3
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 100])
-def test_the_lowest_bits_are_the_first_so_many(count):
+def test_lowest_bits_are_the_first_set_bits(count):
     some = bits(0, 3, 4, 64, 65, 200, 4000)
     assert positions(lowest_bits(some, count)) == positions(some)[:count]
 
 
 @pytest.mark.parametrize("number", [-5, 0, 4, 65, 201, 10**12])
-def test_bits_below_are_those_of_a_lower_number(number):
+def test_bits_below_are_those_with_a_lower_number(number):
     some = bits(0, 3, 4, 64, 65, 200)
     below = positions(bits_below(some, number))
     assert below == [each for each in positions(some) if each < number]
 
 
 @pytest.mark.parametrize("kinds", [1, 3, 200, 300, 900])
-def test_bits_are_divided_by_what_is_said_of_each_key(kinds):
-    """However many keys and targets there are, and however few bits are asked for."""
+def test_divide_separates_bits_by_the_target_of_their_key(kinds):
+    """This holds for any number of keys and targets, and for few bits."""
     chance = random.Random(kinds)
     keys = [b"%d" % chance.randrange(1000) for _ in range(2000)]
     chunk, _ = chunk_of(keys)
@@ -77,7 +77,7 @@ def test_bits_are_divided_by_what_is_said_of_each_key(kinds):
         assert {each: positions(its) for each, its in divided.items()} == expected
 
 
-def test_a_chunk_forgets_keys_when_few_messages_are_left():
+def test_chunk_drops_keys_when_few_messages_are_left():
     keys = [b"%d" % number for number in range(100)]
     chunk, selection = chunk_of(keys)
     chunks = BatchChunks()
@@ -95,7 +95,7 @@ def test_a_chunk_forgets_keys_when_few_messages_are_left():
     assert chunk.keys_of(bits(10, 11)) == [b"10", b"11"]
 
 
-def test_many_messages_keep_their_keys():
+def test_chunk_keeps_keys_while_many_messages_are_left():
     chunk, selection = chunk_of([b"%d" % number for number in range(100)])
     chunks = BatchChunks()
     chunks.add(chunk)
@@ -111,7 +111,7 @@ def test_charges_add_up_to_the_batch():
     assert charges == [14, 28, 15, 43]
 
 
-def test_spans_remember_their_keys_and_how_they_came_about():
+def test_spans_carry_keys_and_state_of_their_selection():
     chunk, selection = chunk_of([b"a", b"b", b"a", b"c", b"a"])
     selection.attempt, selection.failures, selection.reason, selection.consumer = (
         3,
@@ -122,20 +122,20 @@ def test_spans_remember_their_keys_and_how_they_came_about():
     one, other = chunk.spans(selection, bits(0, 1, 3))
     assert (one.base, one.end, one.open_count) == (100, 102, 2)
     assert (other.base, other.end, other.open_count) == (103, 104, 1)
-    told = one.attempt, one.failures, one.reason, one.consumer
-    assert told == (3, 2, "bad", 7)
+    ranges = one.attempt, one.failures, one.reason, one.consumer
+    assert ranges == (3, 2, "bad", 7)
     assert isinstance(one.batch, BatchSlice)
     assert one.batch.keys_of(100, 102) == (b"a", b"b")
     assert other.batch.keys_of(103, 104) == (b"c",)
     assert (one.batch.base, one.batch.end, one.batch.byte_count) == (100, 105, 1000)
 
 
-def test_spans_end_where_messages_expire_at_another_time():
+def test_spans_end_where_the_expiry_time_changes():
     chunk, selection = chunk_of([b"a"] * 10)
     chunk.expire_at(102, 104, 5.0)
     chunk.expire_at(107, 109, 6.0)
     chunk.expire_at(104, 105, 7.0)
-    # It came back, and is known already.
+    # It was returned and is known already.
     chunk.expire_at(103, 104, 5.0)
     assert chunk.has_expiring
     assert [
@@ -155,7 +155,7 @@ def test_spans_end_where_messages_expire_at_another_time():
     ] == [(103, 104, 5.0), (108, 109, 6.0)]
 
 
-def test_chunks_are_found_by_what_they_hold():
+def test_chunks_are_found_by_offset():
     chunks = BatchChunks()
     first, _ = chunk_of([b"a"] * 10, base=0)
     second, _ = chunk_of([b"a"] * 10, base=10)
@@ -184,12 +184,12 @@ def test_ranges_become_bits_of_chunks():
     for chunk, its in chunks.bits_of(ranges):
         found[chunk.origin] |= set(positions(its))
     assert found == {0: set(range(10)), 10: set(range(10))}
-    (told, its), *rest = chunks.bits_of(ranges[:2])
-    assert (told, positions(its), rest) == (first, [1, 2, 4], [])
+    (ranges, its), *rest = chunks.bits_of(ranges[:2])
+    assert (ranges, positions(its), rest) == (first, [1, 2, 4], [])
 
 
-def test_a_removed_chunk_may_be_followed_by_smaller_ones():
-    """What comes back of it, when all else is done."""
+def test_removed_chunk_may_be_replaced_by_smaller_ones():
+    """They hold messages that are returned when all others are done."""
     chunks = BatchChunks()
     chunk, _ = chunk_of([b"a"] * 10, base=0)
     chunks.add(chunk)
@@ -203,7 +203,7 @@ def test_a_removed_chunk_may_be_followed_by_smaller_ones():
     assert part.keys_of(part.mask(0, 10)) == [b"a", b"b"]
 
 
-def test_a_long_batch_is_more_than_one_chunk():
+def test_long_batch_becomes_several_chunks():
     count = CHUNK_MESSAGES_MAX + 10
     keys = Keys([b"a", b"b"], [at % 2 for at in range(count)])
     batch = Batch(0, count, 100, keys)

@@ -45,7 +45,7 @@ NAMES_OF_TWO = {
 
 
 @pytest.mark.parametrize("kind", NAMES_OF_TWO)
-def test_two_owners_share_many_keys_about_equally_and_few_by_chance(kind):
+def test_two_owners_share_many_keys_about_equally(kind):
     chance = random.Random(1)
     pair_count, one_has_all = 60, 0
     few = [b"alpha", b"beta", b"gamma", b"delta", b"epsilon"]
@@ -57,32 +57,32 @@ def test_two_owners_share_many_keys_about_equally_and_few_by_chance(kind):
         share = sum(ring.owner_of(key) for key in many) / len(many)
         assert 0.4 < share < 0.6
         one_has_all += len({ring.owner_of(key) for key in few}) == 1
-    # Chance alone says 1/16 of the pairs.
+    # The expected value is 1/16 of the pairs.
     assert one_has_all / pair_count < 2 / 16
 
 
-def test_who_comes_takes_its_share_and_no_other_key_moves():
+def test_added_owner_takes_its_share_and_no_other_key_moves():
     ring = ring_of(1, 2, 3, 4)
     before = owners_in(ring)
     ring.add(5, "consumer-5")
     after = owners_in(ring)
-    moved = [key for key in KEYS if before[key] != after[key]]
-    assert {after[key] for key in moved} == {5}
-    assert len(KEYS) / 5 / 2 < len(moved) < len(KEYS) / 5 * 2
+    drained = [key for key in KEYS if before[key] != after[key]]
+    assert {after[key] for key in drained} == {5}
+    assert len(KEYS) / 5 / 2 < len(drained) < len(KEYS) / 5 * 2
     ring.remove(5)
     assert owners_in(ring) == before
 
 
-def test_the_order_of_coming_does_not_matter():
+def test_order_of_adding_does_not_matter():
     assert owners_in(ring_of(1, 2, 3)) == owners_in(ring_of(3, 1, 2))
 
 
-def test_every_process_gives_the_same_answer():
+def test_owners_are_the_same_in_every_process():
     assert hash_of(b"key") == 0x7DB914A8
     assert owners_in(ring_of(1, 2, 3))[b"key-0"] == 2
 
 
-def test_some_of_the_owners_share_what_the_others_would_have():
+def test_remaining_owners_share_the_keys_of_the_others():
     ring = ring_of(1, 2, 3)
     everybody = owners_in(ring)
     some = owners_in(ring, among={1, 3})
@@ -91,14 +91,14 @@ def test_some_of_the_owners_share_what_the_others_would_have():
     assert some == owners_in(ring_of(1, 3))
 
 
-def test_nobody_owns_the_keys_of_an_empty_ring():
+def test_empty_ring_has_no_owners():
     ring = ring_of(1)
     ring.remove(1)
     assert ring.owner_of(b"key") is None
     assert ring_of(1).owner_of(b"key", among=()) is None
 
 
-def test_a_large_ring_gives_each_key_to_the_owner_of_the_next_point():
+def test_large_ring_assigns_keys_to_the_owner_of_the_next_point():
     owners = range(40)
     points = sorted(
         (hash_of(f"consumer-{owner}-{number}".encode()), owner)

@@ -1,4 +1,4 @@
-"""Shares in flight: each delivery has its deadline, however they are put together."""
+"""Selections in flight: each delivery has its deadline, also after merging."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def chunk():
 
 
 @pytest.fixture
-def flights(chunk):
+def in_flight(chunk):
     chunks = BatchChunks()
     chunks.add(chunk)
     return InFlightSelections(chunks)
 
 
 @pytest.fixture
-def deliver(chunk, flights):
-    """A function that lets a consumer have messages."""
+def deliver(chunk, in_flight):
+    """Return a function that delivers messages to a consumer."""
 
     def deliver(consumer, *offsets, time=None, attempt=1):
         selection = Selection(chunk, sum(1 << offset for offset in offsets), attempt)
         chunk.count += len(offsets)
-        flights.add(selection, consumer, time)
+        in_flight.add(selection, consumer, time)
         return selection
 
     return deliver
@@ -42,75 +42,77 @@ def ranges_of(spans):
     return [(each.base, each.end) for each in spans]
 
 
-def test_what_one_consumer_has_of_a_batch_is_one_share(chunk, deliver, flights):
+def test_messages_of_one_batch_and_consumer_are_one_selection(
+    chunk, deliver, in_flight
+):
     for offset in range(0, 50, 2):
         deliver(ANNA, offset, time=5.0)
     deliver(BEN, 1)
     deliver(ANNA, 3, attempt=2)
     assert len(chunk.in_flight) == 3
-    assert flights.count == 27
+    assert in_flight.count == 27
 
 
-def test_every_delivery_has_its_own_deadline(deliver, flights):
+def test_each_delivery_has_its_own_deadline(deliver, in_flight):
     deliver(ANNA, 1, 2, time=5.0)
     deliver(ANNA, 4, time=7.0)
     deliver(BEN, 6, time=6.0)
-    assert flights.next_time() == 5.0
-    assert flights.withdraw_due(4.9) == []
-    (due,) = flights.withdraw_due(6.0)[:1]
+    assert in_flight.next_time() == 5.0
+    assert in_flight.withdraw_due(4.9) == []
+    (due,) = in_flight.withdraw_due(6.0)[:1]
     assert (due.base, due.end, due.consumer, due.attempt) == (1, 3, ANNA, 1)
     assert due.batch.keys_of(1, 3) == (b"b", b"a")
-    assert flights.next_time() == 7.0
-    assert flights.count == 1
+    assert in_flight.next_time() == 7.0
+    assert in_flight.count == 1
 
 
-def test_what_is_settled_is_not_due(chunk, deliver, flights):
+def test_removed_messages_are_not_due(chunk, deliver, in_flight):
     selection = deliver(ANNA, 1, 2, 3, time=5.0)
     deliver(BEN, 4, time=6.0)
-    assert flights.settle(selection, 1 << 1 | 1 << 3) == 2
-    assert ranges_of(flights.withdraw_due(5.0)) == [(2, 3)]
-    assert flights.next_time() == 6.0
+    assert in_flight.remove(selection, 1 << 1 | 1 << 3) == 2
+    assert ranges_of(in_flight.withdraw_due(5.0)) == [(2, 3)]
+    assert in_flight.next_time() == 6.0
     assert list(chunk.in_flight) != [selection]
 
 
-def test_a_part_can_be_withdrawn(deliver, flights):
+def test_withdraw_removes_a_part(deliver, in_flight):
     deliver(ANNA, 1, 2, 5, time=5.0)
     deliver(BEN, 3, 4)
-    assert ranges_of(flights.withdraw(2, 4)) == [(2, 3), (3, 4)]
-    assert ranges_of(flights.withdraw(0, 100)) == [(1, 2), (4, 5), (5, 6)]
-    assert flights.count == 0
-    assert flights.next_time() is None
+    assert ranges_of(in_flight.withdraw(2, 4)) == [(2, 3), (3, 4)]
+    assert ranges_of(in_flight.withdraw(0, 100)) == [(1, 2), (4, 5), (5, 6)]
+    assert in_flight.count == 0
+    assert in_flight.next_time() is None
 
 
-def test_all_of_a_consumer_can_be_taken(chunk, deliver, flights):
+def test_withdraw_from_removes_all_of_a_consumer(chunk, deliver, in_flight):
     deliver(ANNA, 1, 2, time=5.0)
     deliver(BEN, 3, time=6.0)
     deliver(ANNA, 4, attempt=2)
-    taken = flights.take_all_of(ANNA)
+    taken = in_flight.withdraw_from(ANNA)
     assert [(each.bits, each.attempt) for each in taken] == [(0b110, 1), (0b10000, 2)]
     assert [selection.consumer for selection in chunk.in_flight] == [BEN]
-    assert flights.next_time() == 6.0
+    assert in_flight.next_time() == 6.0
 
 
-def test_times_can_be_limited_and_lifted(deliver, flights):
+def test_limit_times_moves_or_removes_deadlines(deliver, in_flight):
     deliver(ANNA, 1, time=5.0)
     deliver(ANNA, 2)
     deliver(ANNA, 3, time=9.0)
-    flights.limit_times(7.0)
-    assert ranges_of(flights.withdraw_due(6.9)) == [(1, 2)]
-    flights.limit_times(8.0)
-    assert flights.next_time() == 7.0
-    flights.limit_times(None)
-    assert flights.next_time() is None
-    flights.limit_times(4.0)
-    assert ranges_of(flights.withdraw_due(4.0)) == [(2, 4)]
+    in_flight.limit_times(7.0)
+    assert ranges_of(in_flight.withdraw_due(6.9)) == [(1, 2)]
+    in_flight.limit_times(8.0)
+    assert in_flight.next_time() == 7.0
+    in_flight.limit_times(None)
+    assert in_flight.next_time() is None
+    in_flight.limit_times(4.0)
+    assert ranges_of(in_flight.withdraw_due(4.0)) == [(2, 4)]
 
 
-def test_deadlines_of_what_is_done_are_forgotten(deliver, flights):
-    """Also behind one that is not done for a long time."""
+def test_deadlines_of_done_messages_are_removed(deliver, in_flight):
+    """This includes deadlines after one that stays for a long time."""
     deliver(BEN, 99, time=1.0)
     for number in range(2000):
         selection = deliver(ANNA, number % 50, time=2.0 + number)
-        flights.settle(selection, selection.bits)
-    assert len(flights._timers) < 200
-    assert flights.next_time() == 1.0
+        in_flight.remove(selection, selection.bits)
+    assert len(in_flight._timers) < 200
+    assert in_flight.next_time() == 1.0

@@ -1,4 +1,4 @@
-"""Key filters: any run of characters, one character, and everything else itself."""
+"""Key filters: ``*``, ``?`` and literal characters."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from pydanube.model.errors import InvalidRequest
         ("a\\*", ["a\\", "a\\b"], ["a*"]),
     ],
 )
-def test_a_filter_accepts_what_it_says(key_filter, accepted, refused):
+def test_filter_accepts_matching_keys(key_filter, accepted, refused):
     filters = KeyFilters([key_filter])
     assert [key for key in accepted if not filters.accept(key.encode())] == []
     assert [key for key in refused if filters.accept(key.encode())] == []
 
 
-def test_one_of_several_filters_is_enough():
+def test_key_may_match_any_of_several_filters():
     filters = KeyFilters(["eu-*", "us-*"])
     assert filters
     assert filters.accept(b"eu-1")
@@ -49,13 +49,13 @@ def test_without_filters_every_key_is_accepted():
     assert filters.accept(b"anything")
 
 
-def test_keys_need_not_be_text():
+def test_keys_need_not_be_utf8():
     assert KeyFilters(["a?c"]).accept(b"a\xffc")
     assert not KeyFilters(["a?c"]).accept(b"a\xff\xffc")
     assert KeyFilters(["*"]).accept(b"\xff")
 
 
-def test_no_filter_takes_for_ever():
+def test_filters_do_not_backtrack_exponentially():
     filters = KeyFilters(["*a" * (KEY_FILTER_LENGTH_MAX // 2)])
     assert not filters.accept(b"a" * 100 + b"b")
     assert not filters.accept(b"a" * 10_000 + b"b")
@@ -66,6 +66,6 @@ def test_no_filter_takes_for_ever():
     "filters",
     [[""], ["a" * (KEY_FILTER_LENGTH_MAX + 1)], ["a"] * (KEY_FILTERS_MAX + 1)],
 )
-def test_what_is_no_filter_is_refused(filters):
+def test_invalid_filters_are_refused(filters):
     with pytest.raises(InvalidRequest, match="key filter"):
         KeyFilters(filters)

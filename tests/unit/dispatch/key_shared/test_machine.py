@@ -1,4 +1,4 @@
-"""Key-shared subscriptions; support/key_shared_model.py judges all they do."""
+"""Key-shared subscriptions; see also the model in support/key_shared_model.py."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def machine_of(consumers, *, credit=PLENTY, **options):
 
 
 def bring(machine, keys, *, windows=(), now=0.0):
-    """Let a batch with these keys be available; return what is delivered of it."""
+    """Make a batch with *keys* available; return its deliveries."""
     unique = list(dict.fromkeys(keys))
     codes = {key: code for code, key in enumerate(unique)}
     base = machine.next_offset
@@ -46,7 +46,7 @@ def ranges_of(delivery):
 
 
 def ack_all(machine, effects):
-    """Acknowledge what is delivered, and what follows from that."""
+    """Acknowledge the deliveries in *effects*, and those that follow."""
     while deliveries := [each for each in effects if isinstance(each, Deliver)]:
         effects = []
         for each in deliveries:
@@ -60,7 +60,7 @@ def random_keys(count, *, of=1000, seed=4711):
 
 @pytest.mark.parametrize("count", [1, 1000, 10_000])
 @pytest.mark.parametrize("consumers", [1, 4])
-def test_of_each_batch_there_is_one_delivery_for_each_consumer(count, consumers):
+def test_each_consumer_receives_a_batch_in_one_delivery(count, consumers):
     machine = machine_of(consumers)
     keys = random_keys(count)
     effects = bring(machine, keys)
@@ -86,7 +86,7 @@ def test_hundreds_of_consumers_share_a_batch():
     assert machine.cursor.offset == 3000
 
 
-def test_everything_arrives_in_the_order_of_its_key_whoever_comes_and_goes():
+def test_order_per_key_holds_while_consumers_join_and_leave():
     chance = random.Random(4711)
     machine = machine_of(3)
     consumers, ever = [0, 1, 2], 3
@@ -126,7 +126,7 @@ def test_everything_arrives_in_the_order_of_its_key_whoever_comes_and_goes():
     assert machine.ready_count == machine.in_flight_count == 0
 
 
-def test_no_more_is_read_while_too_much_waits_for_a_slow_consumer():
+def test_demand_is_zero_while_too_many_messages_wait():
     machine = machine_of(2, waiting_messages_max=200)
     machine.on_consumer_joined(9, 0.0)
     brought = 0
@@ -138,7 +138,7 @@ def test_no_more_is_read_while_too_much_waits_for_a_slow_consumer():
     assert machine.demand() > 0
 
 
-def test_what_nobody_accepts_waits_and_is_backlog():
+def test_messages_that_no_consumer_accepts_are_backlog():
     machine = machine_of(0, waiting_messages_max=10)
     machine.on_consumer_joined(0, 0.0, key_filters=["a*"])
     machine.on_credit(0, 100, PLENTY, 0.0)
@@ -153,7 +153,7 @@ def test_what_nobody_accepts_waits_and_is_backlog():
     assert ranges_of(rest) == ((3, 11),)
 
 
-def test_filters_that_make_no_sense_change_nothing():
+def test_invalid_filters_change_nothing():
     machine = machine_of(1)
     with pytest.raises(InvalidRequest):
         machine.on_consumer_joined(1, 0.0, key_filters=["a", ""])
@@ -162,7 +162,7 @@ def test_filters_that_make_no_sense_change_nothing():
     assert {each.consumer for each in effects} == {0}
 
 
-def test_who_begins_anew_gets_again_what_it_had_and_keeps_its_keys():
+def test_replaced_consumer_receives_its_messages_again_and_keeps_its_keys():
     machine = machine_of(2)
     keys = random_keys(200)
     before = {each.consumer: ranges_of(each) for each in bring(machine, keys)}
@@ -173,13 +173,13 @@ def test_who_begins_anew_gets_again_what_it_had_and_keeps_its_keys():
     assert ranges_of(again) == before[0]
 
 
-def test_a_key_moves_when_who_had_its_messages_begins_anew():
+def test_key_moves_when_its_former_owner_is_replaced():
     machine = machine_of(1)
     keys = random_keys(100)
     bring(machine, keys)
     machine.on_consumer_joined(1, 0.0)
     machine.on_credit(1, PLENTY, PLENTY, 0.0)
-    # Half of the keys are the newcomer's, but in flight with the other.
+    # The new consumer owns half of the keys, but they are in flight with the other.
     bring(machine, keys)
     assert machine.ready_count > 30
     again = machine.on_consumer_replaced(0, 0.0)
@@ -189,7 +189,7 @@ def test_a_key_moves_when_who_had_its_messages_begins_anew():
     ack_all(machine, again)
 
 
-def test_what_is_done_while_it_waits_makes_room():
+def test_messages_done_while_waiting_make_room():
     machine = machine_of(2)
     machine.set_rate(10.0, 0.0)
     bring(machine, random_keys(30))
@@ -200,7 +200,7 @@ def test_what_is_done_while_it_waits_makes_room():
     assert machine.demand() == 10 - machine.ready_count
 
 
-def test_who_comes_while_all_is_done_takes_keys_at_once():
+def test_consumer_that_joins_while_all_is_done_owns_keys_at_once():
     machine = machine_of(1)
     ack_all(machine, bring(machine, random_keys(100)))
     machine.on_consumer_joined(1, 0.0)
@@ -208,14 +208,14 @@ def test_who_comes_while_all_is_done_takes_keys_at_once():
     assert {each.consumer for each in bring(machine, random_keys(100))} == {0, 1}
 
 
-def test_messages_that_expire_at_different_times_are_still_one_delivery():
+def test_messages_with_different_expiry_times_are_one_delivery():
     machine = machine_of(2)
     keys = random_keys(100)
     windows = [DeliveryWindow(at, at + 1, expires=10.0 + at) for at in range(0, 100, 2)]
     effects = bring(machine, keys, windows=windows)
     assert len(effects) == 2
     machine.on_consumer_left(0, 20.0)
-    # What had expired by then is not delivered again.
+    # Messages that have expired by then are not delivered again.
     assert machine.in_flight_count == 100 - len(
         [r for each in effects if each.consumer == 0 for r in expired(each, 10)]
     )
@@ -231,7 +231,7 @@ def expired(delivery, below):
 
 
 @pytest.mark.slow
-def test_nothing_is_remembered_of_what_is_done():
+def test_done_messages_take_no_memory():
     machine = machine_of(4, failure_policy=FailurePolicy())
 
     def live(seed):
@@ -255,13 +255,13 @@ def test_nothing_is_remembered_of_what_is_done():
     finally:
         tracemalloc.stop()
     assert machine.cursor.offset == machine.next_offset
-    # What is remembered of the owners of keys is bounded by itself.
+    # The cache of key owners has its own bound.
     assert grown < 6_000_000
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("size", "bytes_each_max"), [(1, 1500), (1000, 150)])
-def test_a_message_that_waits_takes_little_memory(size, bytes_each_max):
+def test_waiting_message_takes_little_memory(size, bytes_each_max):
     machine = machine_of(4, credit=1)
     keys = random_keys(20_000)
     tracemalloc.start()
@@ -276,7 +276,7 @@ def test_a_message_that_waits_takes_little_memory(size, bytes_each_max):
 
 
 @pytest.mark.slow
-def test_the_last_message_of_a_batch_does_not_keep_its_keys():
+def test_last_message_of_a_batch_does_not_keep_all_its_keys():
     machine = machine_of(1)
     tracemalloc.start()
     try:
