@@ -78,9 +78,9 @@ def test_names_keep_their_order_and_stand_there_once():
 
 
 def test_truth_is_true_or_false():
-    assert given(batchRows="TRUE").truth("batchRows")
+    assert given(batchRows="TRUE").boolean("batchRows")
     with pytest.raises(InvalidConfig, match="must be true or false"):
-        given(batchRows="yes").truth("batchRows")
+        given(batchRows="yes").boolean("batchRows")
 
 
 @pytest.mark.parametrize(
