@@ -18,7 +18,7 @@ from pydanube.tables.export.exporter import (
     spark_runner,
     thread_runner,
 )
-from pydanube.tables.export.table_columns import Undecodable
+from pydanube.tables.export.table_columns import UndecodablePolicy
 from pydanube.tables.export.tasks import export
 from pydanube.tables.export.zero_copy import ZeroCopyExporter
 from support.lake_tables import (
@@ -173,7 +173,7 @@ def test_what_cannot_be_decoded_goes_where_it_is_wanted(
     assert data_files(tmp_path) == []
 
     nulls = table_in(tmp_path, kind, "nulls")
-    export_all(exporter(broker_url, topic, nulls, undecodable=Undecodable.NULL))
+    export_all(exporter(broker_url, topic, nulls, undecodable=UndecodablePolicy.NULL))
     rows = read(nulls).sort_by("_offset").to_pylist()
     assert rows[10]["number"] is None
     assert rows[10]["_payload"] == b"nonsense"
@@ -189,7 +189,7 @@ def test_what_cannot_be_decoded_goes_where_it_is_wanted(
                 broker_url,
                 topic,
                 rest,
-                undecodable=Undecodable.DEAD_LETTER,
+                undecodable=UndecodablePolicy.DEAD_LETTER,
                 dead_letters=letters,
             )
         )

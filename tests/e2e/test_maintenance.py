@@ -11,7 +11,12 @@ from typer.testing import CliRunner
 from pydanube import sync
 from pydanube.cli.main import app
 from pydanube.model.errors import NotFound, TopicHeld
-from pydanube.tables.maintenance.run import SparkTasks, Threads, Work, maintain
+from pydanube.tables.maintenance.run import (
+    MaintenanceOptions,
+    SparkRunner,
+    ThreadRunner,
+    maintain,
+)
 
 SEAL_BYTES = 64 * 1024
 """As the broker of these tests has it."""
@@ -100,11 +105,11 @@ def test_compaction_keeps_the_last_message_of_each_key(
     before = stored(client, topic)
     sealed = client.segments(topic).sealed_offset
     by = (
-        Threads(2)
+        ThreadRunner(2)
         if runner == "threads"
-        else SparkTasks(request.getfixturevalue("spark"))
+        else SparkRunner(request.getfixturevalue("spark"))
     )
-    work = Work(is_merging=True, is_compacting=True, is_verifying=True)
+    work = MaintenanceOptions(is_merging=True, is_compacting=True, is_verifying=True)
     report = maintain(client, topic, work, by, tell=lambda _: None)
     assert report.error is None
     assert report.problems == []
@@ -114,7 +119,9 @@ def test_compaction_keeps_the_last_message_of_each_key(
     described = client.describe_topic(topic)
     assert described.message_count == len(after)
     # Again, there is nothing left to do but for what was sealed since.
-    verified = maintain(client, topic, Work(is_verifying=True), by, tell=print)
+    verified = maintain(
+        client, topic, MaintenanceOptions(is_verifying=True), by, tell=print
+    )
     assert (verified.problems, verified.segments_without_checksum) == ([], 0)
     if runner == "spark":
         spark = request.getfixturevalue("spark")
@@ -141,8 +148,8 @@ def test_a_held_topic_stays_as_it_is(client, broker_url):
         in run("topics", "describe", topic, "--url", broker_url).stdout
     )
     before = client.segments(topic).segments
-    work = Work(is_merging=True)
-    report = maintain(client, topic, work, Threads(1), tell=lambda _: None)
+    work = MaintenanceOptions(is_merging=True)
+    report = maintain(client, topic, work, ThreadRunner(1), tell=lambda _: None)
     assert isinstance(report.error, TopicHeld)
     assert client.segments(topic).segments[: len(before)] == before
     with pytest.raises(TopicHeld):
@@ -179,8 +186,8 @@ def test_a_consumer_in_the_middle_gets_every_message_that_stays_once(
 
         for _ in range(200):
             take()
-        work = Work(is_merging=True, is_compacting=True)
-        report = maintain(client, topic, work, Threads(2), tell=lambda _: None)
+        work = MaintenanceOptions(is_merging=True, is_compacting=True)
+        report = maintain(client, topic, work, ThreadRunner(2), tell=lambda _: None)
         assert report.error is None
         after = stored(client, topic)
         while not set(after) <= set(got):
@@ -198,8 +205,8 @@ def test_consume_and_the_tools_of_danube_work_on_what_is_left(
     topic = next(NAMES)
     fill(client, topic, random_messages(6, length=1000, keys=5))
     wait_until_sealed(client, topic)
-    work = Work(is_compacting=True, is_merging=True)
-    report = maintain(client, topic, work, Threads(2), tell=lambda _: None)
+    work = MaintenanceOptions(is_compacting=True, is_merging=True)
+    report = maintain(client, topic, work, ThreadRunner(2), tell=lambda _: None)
     assert report.error is None
     after = stored(client, topic)
     result = run(

@@ -9,8 +9,12 @@ from hypothesis import strategies as st
 
 from pydanube.model.descriptions import Segment
 from pydanube.tables.maintenance import planning
-from pydanube.tables.maintenance.planning import KeyFacts, plan_compaction, plan_merge
-from pydanube.tables.maintenance.run import Threads, Work, maintain
+from pydanube.tables.maintenance.planning import (
+    SegmentKeyCounts,
+    plan_compaction,
+    plan_merge,
+)
+from pydanube.tables.maintenance.run import MaintenanceOptions, ThreadRunner, maintain
 from support.batches import A_TIME
 from support.segment_files import TOPIC, FileBroker, Row, read_rows, write_topic
 
@@ -56,7 +60,7 @@ def test_compaction_leaves_what_a_dictionary_leaves(
 ):
     with topic_of(groups, batch) as broker:
         before = read_rows(broker.found.segments)
-        work = Work(
+        work = MaintenanceOptions(
             is_compacting=True,
             is_merging=is_merging,
             is_verifying=True,
@@ -87,7 +91,9 @@ def test_compaction_leaves_what_a_dictionary_leaves(
 def test_merging_keeps_every_message(groups, batch, target_bytes):
     with topic_of(groups, batch) as broker:
         before = read_rows(broker.found.segments)
-        report = keep(broker, Work(is_merging=True, target_bytes=target_bytes))
+        report = keep(
+            broker, MaintenanceOptions(is_merging=True, target_bytes=target_bytes)
+        )
         assert (report.error, report.messages_removed) == (None, 0)
         assert read_rows(broker.found.segments) == before
         check_borders(broker, groups)
@@ -95,7 +101,9 @@ def test_merging_keeps_every_message(groups, batch, target_bytes):
 
 
 def keep(broker, work):
-    return maintain(broker, TOPIC, work, Threads(2), tell=lambda _: None, now_us=NOW_US)
+    return maintain(
+        broker, TOPIC, work, ThreadRunner(2), tell=lambda _: None, now_us=NOW_US
+    )
 
 
 def check_borders(broker, groups):
@@ -143,7 +151,7 @@ sizes = st.lists(
 def test_groups_are_of_neighbours_and_do_not_overlap(sizes_, target_bytes, data):
     segments = segments_of(sizes_)
     facts = {
-        each.object_name: KeyFacts(
+        each.object_name: SegmentKeyCounts(
             without_key=0,
             live=data.draw(st.integers(0, each.count)),
             oldest_tombstone=data.draw(st.sampled_from([None, 1, 99])),

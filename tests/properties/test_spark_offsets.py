@@ -10,12 +10,12 @@ from pydanube.model.errors import BrokerError
 from pydanube.reader.offsets import (
     Head,
     Position,
-    ReadAs,
+    ReaderSchema,
     advance,
     from_json,
     join,
     losses,
-    read_as_in,
+    reader_schema_in,
     refuse,
     skip,
     to_json,
@@ -46,19 +46,19 @@ def heads(draw):
     positions,
     st.none()
     | st.builds(
-        ReadAs,
+        ReaderSchema,
         subject=st.text(),
         schema_id=st.integers(0, 9),
         version=st.integers(1, 9),
     ),
 )
-def test_positions_come_back_from_a_checkpoint_and_have_one_text(at, read_as):
-    text = json.dumps(to_json(at, read_as))
+def test_positions_come_back_from_a_checkpoint_and_have_one_text(at, reader_schema):
+    text = json.dumps(to_json(at, reader_schema))
     found = json.loads(text)
     assert from_json(found) == at
-    assert read_as_in(found) == read_as
+    assert reader_schema_in(found) == reader_schema
     backwards = dict(reversed(at.items()))
-    assert json.dumps(to_json(backwards, read_as)) == text
+    assert json.dumps(to_json(backwards, reader_schema)) == text
     assert list(found) == sorted(found)
 
 

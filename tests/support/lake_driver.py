@@ -17,7 +17,7 @@ from pathlib import Path
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 import pydanube.spark
-from pydanube.spark.task_ids import task_place
+from pydanube.spark.task_ids import current_task_id
 from pydanube.tables.delta import DeltaDataSource
 from pydanube.tables.iceberg import IcebergDataSource
 
@@ -42,7 +42,7 @@ class Dying(DataSourceStreamArrowWriter):
         self.place = place
 
     def write(self, iterator):
-        self.reach("before the write", task_place("").batch)
+        self.reach("before the write", current_task_id("").batch)
         return self.writer.write(iterator)
 
     def commit(self, messages, batchId):  # noqa: N803

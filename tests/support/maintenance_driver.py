@@ -12,9 +12,9 @@ import signal
 import sys
 
 from pydanube import sync
-from pydanube.tables.maintenance.run import Threads, Work, maintain
+from pydanube.tables.maintenance.run import MaintenanceOptions, ThreadRunner, maintain
 
-WORK = Work(is_compacting=True, grace_s=0)
+WORK = MaintenanceOptions(is_compacting=True, grace_s=0)
 
 
 class Steps:
@@ -32,11 +32,11 @@ class Steps:
 
 
 class SteppingRunner:
-    """Threads whose jobs are steps."""
+    """ThreadRunner whose jobs are steps."""
 
     def __init__(self, steps) -> None:
         self.width = 1
-        self._threads = Threads(1)
+        self._threads = ThreadRunner(1)
         self._steps = steps
 
     def run(self, jobs, work):

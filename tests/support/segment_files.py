@@ -11,7 +11,7 @@ from pydanube.model.errors import SegmentsChanged, TopicHeld
 from pydanube.model.names import TopicName
 from pydanube.storage.segments import encode_segment
 from pydanube.tables.maintenance.object_files import ObjectRoot, checksum_of
-from pydanube.tables.maintenance.tasks import Rewrite
+from pydanube.tables.maintenance.tasks import RewriteJob
 from pydanube.wire.files.segment_format import (
     FIRST_SCHEMA,
     Run,
@@ -160,12 +160,12 @@ def rewriting(found):
     segments = found.segments
     prefix = segments[0].object_name.rpartition("/")[0] + "/"
     base, end = segments[0].base, segments[-1].end
-    return Rewrite(
+    return RewriteJob(
         identity=IDENTITY,
         segments=segments,
         root=ObjectRoot.of(segments[0]),
         name=rewritten_name(prefix, base, end, 1, Run(1, 1)),
-        survival=None,
+        rule=None,
     )
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from pyspark.errors import StreamingQueryException
 
 import pydanube.spark
-from pydanube.spark.task_ids import task_place
+from pydanube.spark.task_ids import current_task_id
 from pydanube.spark.topic_sink import DanubeSink
 
 QUERY_STARTS_MAX = 5
@@ -47,7 +47,7 @@ class DyingSink(DanubeSink):
                 pass
 
             def write(self, iterator):
-                batch = task_place("").batch
+                batch = current_task_id("").batch
                 reach(f"before-write-{batch}")
                 written = write(iterator)
                 reach(f"after-write-{batch}")

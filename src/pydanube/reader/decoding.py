@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pydanube.model.schemas import SchemaType
-    from pydanube.reader.offsets import ReadAs
+    from pydanube.reader.offsets import ReaderSchema
     from pydanube.schemas.parsed_schema import ParsedSchema
 
 VALUE = "value"
@@ -77,7 +77,7 @@ def _parse(definition: Definition) -> ParsedSchema:
 class Decoding:
     """All that a task needs to know to decode; it travels with its scan."""
 
-    read_as: ReadAs
+    reader_schema: ReaderSchema
     definitions: Mapping[int, Definition]
     """By version: all that the subject has."""
     on_undecodable: OnUndecodable
@@ -97,7 +97,7 @@ class ValueDecoder:
             InvalidSchema: Its text cannot be used.
         """
         self._decoding = decoding
-        self._reader = decoding.definitions[decoding.read_as.version].parse()
+        self._reader = decoding.definitions[decoding.reader_schema.version].parse()
         has = self._reader.arrow_type()
         self._type = spark_type(has) if value_type is None else value_type
         self._fit = fitter(has, self._type, may_lack=decoding.may_lack)
@@ -145,27 +145,29 @@ class ValueDecoder:
 
     def _decoder_of(self, schema_id: int, version: int) -> Callable[[Any], Any] | str:
         """What decodes messages of this header, or why nothing does."""
-        read_as = self._decoding.read_as
+        reader_schema = self._decoding.reader_schema
         if not schema_id:
             return "it was written without a schema"
-        if schema_id != read_as.schema_id:
+        if schema_id != reader_schema.schema_id:
             return (
-                f"it was written with the schema id {schema_id}, and {read_as.subject} "
-                f"is {read_as.schema_id}"
+                f"it was written with the schema id {schema_id}, and "
+                f"{reader_schema.subject} has the id {reader_schema.schema_id}"
             )
         if version not in self._by_version:
             self._by_version[version] = self._make_decoder(version)
         return self._by_version[version]
 
     def _make_decoder(self, version: int) -> Callable[[Any], Any] | str:
-        read_as = self._decoding.read_as
+        reader_schema = self._decoding.reader_schema
         definition = self._decoding.definitions.get(version)
         if definition is None:
-            return f"there is no version {version} of {read_as.subject} (any more)"
+            return (
+                f"there is no version {version} of {reader_schema.subject} (any more)"
+            )
         try:
             decode = self._reader.column_decoder(definition.parse())
         except BrokerError as error:
-            return f"version {version} cannot be read as {read_as}: {error}"
+            return f"version {version} cannot be read as {reader_schema}: {error}"
         fit = self._fit
         return lambda payloads: fit(decode(payloads))
 

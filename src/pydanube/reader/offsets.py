@@ -57,7 +57,7 @@ Positions = dict[str, Position]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadAs:
+class ReaderSchema:
     """The version of a subject whose columns the values of messages have."""
 
     subject: str
@@ -93,7 +93,7 @@ class Loss:
 
 
 def to_json(
-    positions: Mapping[str, Position], read_as: ReadAs | None = None
+    positions: Mapping[str, Position], reader_schema: ReaderSchema | None = None
 ) -> dict[str, Any]:
     """*positions* in the one form that Spark may see."""
     topics: dict[str, Any] = {
@@ -101,11 +101,11 @@ def to_json(
         for topic, position in sorted(positions.items())
     }
     # Topic names begin with a slash, so these never meet one.
-    if read_as is not None:
+    if reader_schema is not None:
         topics[VALUES] = {
-            "id": read_as.schema_id,
-            "subject": read_as.subject,
-            "version": read_as.version,
+            "id": reader_schema.schema_id,
+            "subject": reader_schema.subject,
+            "version": reader_schema.version,
         }
     return {**topics, "version": VERSION}
 
@@ -129,12 +129,12 @@ def from_json(value: Mapping[str, Any]) -> Positions:
     }
 
 
-def read_as_in(value: Mapping[str, Any]) -> ReadAs | None:
+def reader_schema_in(value: Mapping[str, Any]) -> ReaderSchema | None:
     """What a checkpoint says that values are read as; None if they are not."""
     entry = value.get(VALUES)
     if entry is None:
         return None
-    return ReadAs(
+    return ReaderSchema(
         subject=str(entry["subject"]),
         schema_id=int(entry["id"]),
         version=int(entry["version"]),

@@ -19,7 +19,7 @@ from pydanube.model.errors import (
     TopicNotFound,
 )
 from pydanube.reader.decoding import ERROR, VALUE, Decoding, Definition, ValueDecoder
-from pydanube.reader.offsets import ReadAs
+from pydanube.reader.offsets import ReaderSchema
 from pydanube.reader.read_options import OnUndecodable
 from pydanube.reader.spark_types import spark_type
 
@@ -43,7 +43,7 @@ class Values:
         options: ValueOptions,
         catalog: Catalog,
         value_type: Any = None,
-        planned: ReadAs | None = None,
+        planned: ReaderSchema | None = None,
     ) -> None:
         self._options = options
         self._catalog = catalog
@@ -53,9 +53,9 @@ class Values:
         self._bound: set[str] = set()
         """Topics that are known to be bound to the subject."""
         self._definitions: dict[int, Definition] = {}
-        self._said: set[ReadAs] = set()
+        self._said: set[ReaderSchema] = set()
 
-    def plan(self, topics: Iterable[str]) -> ReadAs:
+    def plan(self, topics: Iterable[str]) -> ReaderSchema:
         """
         What the values of *topics* are read as by a query that begins now.
 
@@ -74,18 +74,20 @@ class Values:
                     f"{subject} has no version {wanted or ''}; it has "
                     f"{', '.join(map(str, found.versions)) or 'none'}"
                 )
-            self._planned = ReadAs(
+            self._planned = ReaderSchema(
                 subject=subject, schema_id=found.schema_id, version=wanted
             )
         return self._planned
 
-    def column_type(self, read_as: ReadAs) -> Any:
-        """The Arrow type of Spark's column for values that are read as *read_as*."""
-        self._learn(read_as)
-        schema = self._definitions[read_as.version].parse()
+    def column_type(self, reader_schema: ReaderSchema) -> Any:
+        """Return the Arrow type of Spark's column for values of *reader_schema*."""
+        self._learn(reader_schema)
+        schema = self._definitions[reader_schema.version].parse()
         return spark_type(schema.arrow_type())
 
-    def go_on(self, topics: Iterable[str], recorded: ReadAs | None) -> ReadAs:
+    def go_on(
+        self, topics: Iterable[str], recorded: ReaderSchema | None
+    ) -> ReaderSchema:
         """
         What a stream goes on with whose checkpoint has *recorded*.
 
@@ -114,7 +116,7 @@ class Values:
             )
         return recorded
 
-    def decoding(self, topics: Iterable[str], read_as: ReadAs) -> Decoding:
+    def decoding(self, topics: Iterable[str], reader_schema: ReaderSchema) -> Decoding:
         """
         What the tasks need that read *topics*.
 
@@ -124,40 +126,42 @@ class Values:
             SchemaNotFound: The version is deleted.
         """
         planned = self.plan(topics)
-        self._learn(read_as)
+        self._learn(reader_schema)
         decoding = Decoding(
-            read_as=read_as,
+            reader_schema=reader_schema,
             definitions=dict(self._definitions),
             on_undecodable=self._options.on_undecodable,
-            may_lack=read_as != planned,
+            may_lack=reader_schema != planned,
         )
         self._check(decoding, planned)
         return decoding
 
-    def _check(self, decoding: Decoding, planned: ReadAs) -> None:
+    def _check(self, decoding: Decoding, planned: ReaderSchema) -> None:
         if self._type is None:
             return
         try:
             ValueDecoder(decoding, self._type)
         except InvalidRequest as error:
-            if decoding.read_as == planned:
+            if decoding.reader_schema == planned:
                 raise
             raise InvalidRequest(
-                f"the query goes on with {decoding.read_as}, and its columns are those "
-                f"of version {planned.version}: {error}. Set schemaVersion to choose "
-                "one."
+                f"the checkpoint has {decoding.reader_schema}, which does not fit the "
+                f"columns of the query, those of version {planned.version}: {error}. "
+                "Set schemaVersion to choose a version."
             ) from error
 
-    def _learn(self, read_as: ReadAs) -> None:
+    def _learn(self, reader_schema: ReaderSchema) -> None:
         """Have the definitions of all versions that there are."""
-        found = self._catalog.subject(read_as.subject)
-        if found.schema_id != read_as.schema_id or (
-            read_as.version not in found.versions
+        found = self._catalog.subject(reader_schema.subject)
+        if found.schema_id != reader_schema.schema_id or (
+            reader_schema.version not in found.versions
         ):
-            raise SchemaNotFound(f"{read_as} is deleted; set schemaVersion to go on")
+            raise SchemaNotFound(
+                f"{reader_schema} is deleted; set schemaVersion to go on"
+            )
         for version in found.versions:
             if version not in self._definitions:
-                text = self._catalog.schema_version(read_as.subject, version)
+                text = self._catalog.schema_version(reader_schema.subject, version)
                 self._definitions[version] = Definition(
                     text.type, text.definition, text.message
                 )
@@ -214,18 +218,18 @@ def check_columns(names: Iterable[str], options: ValueOptions | None) -> None:
         )
 
 
-def to_metadata(read_as: ReadAs) -> dict[str, Any]:
-    """*read_as* as Spark carries it with the column."""
+def to_metadata(reader_schema: ReaderSchema) -> dict[str, Any]:
+    """*reader_schema* as Spark carries it with the column."""
     return {
         METADATA: {
-            "subject": read_as.subject,
-            "schema_id": read_as.schema_id,
-            "version": read_as.version,
+            "subject": reader_schema.subject,
+            "schema_id": reader_schema.schema_id,
+            "version": reader_schema.version,
         }
     }
 
 
-def from_metadata(metadata: Mapping[str, Any]) -> ReadAs | None:
+def from_metadata(metadata: Mapping[str, Any]) -> ReaderSchema | None:
     """What the metadata of the column say; None if the user made the column."""
     found = metadata.get(METADATA)
-    return None if found is None else ReadAs(**found)
+    return None if found is None else ReaderSchema(**found)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Patience:
+class BatchThresholds:
     """
     When a micro-batch is worth to be run: with enough messages, or after a while.
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pydanube.reader.catalog import Catalog
     from pydanube.reader.decoding import Decoding
     from pydanube.reader.filters import Condition
-    from pydanube.reader.offsets import ReadAs
+    from pydanube.reader.offsets import ReaderSchema
     from pydanube.reader.read_options import ReadOptions
     from pydanube.reader.scans import Scan
 
@@ -54,7 +54,10 @@ def read_partition(
 
 
 def values_of(
-    options: ReadOptions, schema: pa.Schema, catalog: Catalog, planned: ReadAs | None
+    options: ReadOptions,
+    schema: pa.Schema,
+    catalog: Catalog,
+    planned: ReaderSchema | None,
 ) -> Values | None:
     """
     How the query reads values; None if it reads none.

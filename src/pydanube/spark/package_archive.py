@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-SHIPPED = (
+ARCHIVED_PACKAGES = (
     "client",
     "model",
     "reader",
@@ -54,7 +54,7 @@ def ship_by_value(spark: SparkSession) -> None:
     for name, module in formats().items():
         made = type(
             f"Shipped_{module}",
-            (pickled_source.Shipped,),
+            (pickled_source.PickledDataSource,),
             {"archive": archive(), "format": name, "module": module},
         )
         spark.dataSource.register(made)
@@ -87,7 +87,7 @@ def _files() -> Iterator[tuple[str, Path]]:
     home = Path(pydanube.__file__).parent
     for path in home.glob("*.py"):
         yield f"pydanube/{path.name}", path
-    for part in SHIPPED:
+    for part in ARCHIVED_PACKAGES:
         for path in (home / part).rglob("*.py"):
             yield f"pydanube/{path.relative_to(home)}", path
     for module in formats().values():

@@ -28,7 +28,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource
 
 
-class Shipped(DataSource):  # type: ignore[misc]
+class PickledDataSource(DataSource):  # type: ignore[misc]
     """A format of this package; each has a subclass."""
 
     archive = b""
@@ -44,44 +44,46 @@ class Shipped(DataSource):  # type: ignore[misc]
         return self._source().schema()
 
     def reader(self, schema: Any) -> Any:
-        return carrying(self.archive, self._source().reader(schema))
+        return attach_archive(self.archive, self._source().reader(schema))
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
-        return carrying(self.archive, self._source().writer(schema, overwrite))
+        return attach_archive(self.archive, self._source().writer(schema, overwrite))
 
     def streamReader(self, schema: Any) -> Any:  # noqa: N802
-        return carrying(self.archive, self._source().streamReader(schema))
+        return attach_archive(self.archive, self._source().streamReader(schema))
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
-        return carrying(self.archive, self._source().streamWriter(schema, overwrite))
+        return attach_archive(
+            self.archive, self._source().streamWriter(schema, overwrite)
+        )
 
     def _source(self) -> Any:
-        unpack(self.archive)
+        ensure_importable(self.archive)
         return importlib.import_module(self.module).DefaultSource(self.options)
 
 
-def carrying(archive: bytes, thing: Any) -> Any:
+def attach_archive(archive: bytes, thing: Any) -> Any:
     """*thing*, which from now on takes *archive* along wherever it is pickled to."""
-    copyreg.pickle(type(thing), partial(take_apart, archive))
+    copyreg.pickle(type(thing), partial(reduce_with_archive, archive))
     return thing
 
 
-def take_apart(archive: bytes, thing: Any) -> Any:
+def reduce_with_archive(archive: bytes, thing: Any) -> Any:
     """How *thing* is pickled: nobody looks into it before its package is there."""
-    return put_together, (archive, pickle.dumps(thing.__reduce_ex__(4)))
+    return rebuild, (archive, pickle.dumps(thing.__reduce_ex__(4)))
 
 
-def put_together(archive: bytes, body: bytes) -> Any:
+def rebuild(archive: bytes, body: bytes) -> Any:
     """What was taken apart."""
-    unpack(archive)
+    ensure_importable(archive)
     # From the driver, as everything that Spark sends.
     make, arguments, state, *_ = pickle.loads(body)  # noqa: S301
     thing = make(*arguments)
     vars(thing).update(state or {})
-    return carrying(archive, thing)
+    return attach_archive(archive, thing)
 
 
-def unpack(archive: bytes) -> None:
+def ensure_importable(archive: bytes) -> None:
     """Have the package importable; where it is installed, that one is taken."""
     if importlib.util.find_spec("pydanube") is not None:
         return

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 from pydanube.model.errors import InvalidConfig
 from pydanube.spark.dataframe_columns import arrow_schema
 from pydanube.spark.sink import TaskKey
-from pydanube.spark.task_ids import task_place
+from pydanube.spark.task_ids import current_task_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -105,7 +105,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self._job = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
-        place = task_place(self._job)
+        place = current_task_id(self._job)
         key = self._identity.key(self._job, 0, is_stream=False)
         piece = TaskKey(key, place.partition, place.attempt)
         return write_task(self._sink, piece, self._schema, iterator)
@@ -137,7 +137,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         # A stream's tasks always know their query.
-        place = task_place("")
+        place = current_task_id("")
         key = self._identity.key(place.query, place.batch, is_stream=True)
         piece = TaskKey(key, place.partition, place.attempt)
         return write_task(self._sink, piece, self._schema, iterator)

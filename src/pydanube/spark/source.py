@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader
 
     from pydanube.reader.filters import Condition
-    from pydanube.reader.offsets import ReadAs
+    from pydanube.reader.offsets import ReaderSchema
 
 
 class DanubeDataSource(DataSource):  # type: ignore[misc]
@@ -113,9 +113,9 @@ def _column(options: ReadOptions, catalog: Catalog, name: str) -> StructField:
     heads = topics.find_heads(options, catalog)
     topics.require_topics(options, catalog, heads)
     values = Values(options.values, catalog)
-    read_as = values.plan(heads)
-    value_type = from_arrow_type(values.column_type(read_as))
-    return StructField(VALUE, value_type, metadata=to_metadata(read_as))
+    reader_schema = values.plan(heads)
+    value_type = from_arrow_type(values.column_type(reader_schema))
+    return StructField(VALUE, value_type, metadata=to_metadata(reader_schema))
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
@@ -126,7 +126,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         options: ReadOptions,
         schema: pa.Schema,
         connect: Callable[[ReadOptions], Catalog] = broker_catalog,
-        planned: ReadAs | None = None,
+        planned: ReaderSchema | None = None,
     ) -> None:
         check_schema(schema)
         self._options = options
@@ -215,7 +215,7 @@ def _check_chosen(options: ReadOptions, schema: StructType) -> None:
         )
 
 
-def _planned(schema: StructType) -> ReadAs | None:
+def _planned(schema: StructType) -> ReaderSchema | None:
     """What the values are read as, if that was decided with the columns."""
     metadata = [field.metadata for field in schema if field.name == VALUE]
     return from_metadata(metadata[0] or {}) if metadata else None

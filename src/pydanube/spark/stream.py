@@ -27,7 +27,7 @@ from pydanube.reader.catalog import Catalog, broker_catalog
 from pydanube.reader.offsets import Position, Positions
 from pydanube.reader.scan_reader import check_schema
 from pydanube.spark import batch_limits
-from pydanube.spark.batch_limits import Patience
+from pydanube.spark.batch_limits import BatchThresholds
 from pydanube.spark.input_partitions import ScanPartition, read_partition, values_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pydanube.reader.offsets import ReadAs
+    from pydanube.reader.offsets import ReaderSchema
     from pydanube.reader.read_options import ReadOptions
     from pydanube.reader.topics import Heads
 
@@ -67,7 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         *,
         wait: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
-        planned: ReadAs | None = None,
+        planned: ReaderSchema | None = None,
     ) -> None:
         check_schema(schema)
         self._options = options
@@ -80,9 +80,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """Where the topics stood when they were last looked at."""
         self._target: Heads | None = None
         """Where Trigger.AvailableNow ends, if that is the trigger."""
-        self._patience: Patience | None = None
+        self._thresholds: BatchThresholds | None = None
         if options.trigger_rows_min is not None:
-            self._patience = Patience(options.trigger_rows_min, options.trigger_delay_s)
+            self._thresholds = BatchThresholds(
+                options.trigger_rows_min, options.trigger_delay_s
+            )
         self._reported: dict[str, int] = {}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -96,8 +98,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             topics.readable(options, heads),
             self._catalog,
         )
-        read_as = None if self._values is None else self._values.plan(heads)
-        return offsets.to_json(start, read_as)
+        reader_schema = None if self._values is None else self._values.plan(heads)
+        return offsets.to_json(start, reader_schema)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """
@@ -137,12 +139,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if end == begin and self._target is None:
             self._wait(IDLE_WAIT_S)
             end = self._advance(begin, limit)
-        read_as = recorded = offsets.read_as_in(start)
+        reader_schema = recorded = offsets.reader_schema_in(start)
         # Equal positions must be equal text, or Spark runs an empty batch: another
         # version is recorded with the first messages that are read as it.
         if end != begin:
-            read_as = self._read_as(end, recorded)
-        return offsets.to_json(end, read_as)
+            reader_schema = self._read_as(end, recorded)
+        return offsets.to_json(end, reader_schema)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Where the topics ended when they were last looked at; lag shows by it."""
@@ -165,8 +167,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         begin, stop = offsets.from_json(start), offsets.from_json(end)
         decoding = None
         if self._values is not None:
-            read_as = offsets.read_as_in(end) or self._values.plan(stop)
-            decoding = self._values.decoding(stop, read_as)
+            reader_schema = offsets.reader_schema_in(end) or self._values.plan(stop)
+            decoding = self._values.decoding(stop, reader_schema)
         scans = topics.plan_read(
             self._options, self._catalog, begin, stop, heads=self._heads
         )
@@ -205,12 +207,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """Whether so many messages are worth a micro-batch now."""
         # These triggers end when there is nothing left: whoever waits stays unread.
         is_last = self._target is not None or isinstance(limit, ReadAllAvailable)
-        if self._patience is None or is_last:
+        if self._thresholds is None or is_last:
             return True
         now = self._clock()
-        if not self._patience.is_due(waiting, now):
+        if not self._thresholds.is_due(waiting, now):
             return False
-        self._patience.on_run(now)
+        self._thresholds.on_run(now)
         return True
 
     def _limited(self, begin: Positions, end: Positions, limit: ReadLimit) -> Positions:
@@ -232,7 +234,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         )
         return batch_limits.within_bytes(begin, end, ranges, bytes_max)
 
-    def _read_as(self, end: Positions, recorded: ReadAs | None) -> ReadAs | None:
+    def _read_as(
+        self, end: Positions, recorded: ReaderSchema | None
+    ) -> ReaderSchema | None:
         return None if self._values is None else self._values.go_on(end, recorded)
 
     def _report(self, done: Positions) -> None:

@@ -15,7 +15,7 @@ from pyspark import TaskContext
 
 
 @dataclass(frozen=True, slots=True)
-class TaskPlace:
+class TaskId:
     """Where in a query a task stands."""
 
     query: str
@@ -27,7 +27,7 @@ class TaskPlace:
     """0 for the first try of this run of Spark."""
 
 
-def task_place(job: str) -> TaskPlace:
+def current_task_id(job: str) -> TaskId:
     """
     Where the task that calls this stands; *job* stands for the query outside of one.
     """
@@ -35,7 +35,7 @@ def task_place(job: str) -> TaskPlace:
     assert context is not None, "only a task has a place"
     query = context.getLocalProperty("sql.streaming.queryId")
     batch = context.getLocalProperty("streaming.sql.batchId")
-    return TaskPlace(
+    return TaskId(
         query=query or job,
         batch=int(batch) if batch else 0,
         partition=context.partitionId(),

@@ -51,7 +51,7 @@ class TopicEncoding:
         return rows.set_column(at, pa.field(PAYLOAD, pa.binary()), payloads)
 
 
-class Encodings:
+class TopicEncodings:
     """The encodings of all topics that one task writes."""
 
     def __init__(

@@ -19,7 +19,7 @@ from pydanube.reader.catalog import process_client
 from pydanube.spark.dataframe_columns import arrow_schema
 from pydanube.spark.message_rows import VALUE, check_columns, split_by_topic
 from pydanube.spark.sink_data_source import SinkDataSource
-from pydanube.spark.topic_encoding import Encodings, require_topic
+from pydanube.spark.topic_encoding import TopicEncodings, require_topic
 from pydanube.spark.write_options import Delivery, WriteOptions, parse_write_options
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pydanube.spark.sink import BatchIdentity, BatchKey, Sink, TaskKey
     from pydanube.spark.topic_encoding import TopicEncoding
 
-GATHERED_BYTES = 4 * 1024 * 1024
+SEND_BYTES = 4 * 1024 * 1024
 """So much of a topic is sent at once, where nothing is staged."""
 
 
@@ -67,7 +67,7 @@ def check_topic(client: Client, options: WriteOptions, columns: pa.Schema) -> No
     """
     assert options.topic is not None
     require_topic(client, options.topic)
-    Encodings(client, options, _value_type(columns)).of(options.topic)
+    TopicEncodings(client, options, _value_type(columns)).of(options.topic)
 
 
 class DanubeSink(SinkDataSource):
@@ -168,11 +168,11 @@ class TopicSink:
 
     def _publish(self, client: Client, batches: Iterator[pa.RecordBatch]) -> None:
         with ExitStack() as producers:
-            outlets: dict[str, _Outlet] = {}
+            outlets: dict[str, _TopicProducer] = {}
             for topic, messages, encoding in self._messages(client, batches):
                 if topic not in outlets:
                     require_topic(client, topic)
-                    outlets[topic] = _Outlet(
+                    outlets[topic] = _TopicProducer(
                         client, topic, encoding.reference, producers
                     )
                 outlets[topic].add(messages)
@@ -183,17 +183,17 @@ class TopicSink:
         self, client: Client, batches: Iterator[pa.RecordBatch]
     ) -> Iterator[tuple[str, pa.RecordBatch, TopicEncoding]]:
         """The rows of *batches* as messages, with their topic and its encoding."""
-        encodings: Encodings | None = None
+        encodings: TopicEncodings | None = None
         for batch in batches:
             if encodings is None:
                 value_type = _value_type(batch.schema)
-                encodings = Encodings(client, self._options, value_type)
+                encodings = TopicEncodings(client, self._options, value_type)
             for topic, rows in split_by_topic(batch, self._options.topic):
                 encoding = encodings.of(topic)
                 yield topic, encoding.messages(rows, topic), encoding
 
 
-class _Outlet:
+class _TopicProducer:
     """The producer of one topic, and what is gathered for it."""
 
     def __init__(
@@ -223,7 +223,7 @@ class _Outlet:
         """Send *messages*, some time."""
         self._gathered.append(messages)
         self._byte_count += messages.nbytes
-        if self._byte_count >= GATHERED_BYTES:
+        if self._byte_count >= SEND_BYTES:
             self.send()
 
     def send(self) -> None:

@@ -15,14 +15,14 @@ from pydanube.reader.decoding import (
     decode_each,
     groups_of,
 )
-from pydanube.reader.offsets import ReadAs
+from pydanube.reader.offsets import ReaderSchema
 from pydanube.reader.read_options import OnUndecodable
 from support.hostile_schemas import hostile_schemas
 
 TOPIC = "/default/orders"
 FIRST = {"properties": {"id": {"type": "integer"}}}
 SECOND = {"properties": {"id": {"type": "integer"}, "note": {"type": "string"}}}
-READ_AS = ReadAs(subject="orders", schema_id=7, version=2)
+READ_AS = ReaderSchema(subject="orders", schema_id=7, version=2)
 
 
 def definition(document):
@@ -33,7 +33,7 @@ def definition(document):
 
 def decoder(on_undecodable=OnUndecodable.NULL, value_type=None, **more):
     decoding = Decoding(
-        read_as=READ_AS,
+        reader_schema=READ_AS,
         definitions={
             1: definition(FIRST),
             2: definition(SECOND),
@@ -91,7 +91,7 @@ def test_messages_without_a_value_are_null_and_it_is_said_why():
     reasons = [
         None,
         "without a schema",
-        "the schema id 8, and orders is 7",
+        "the schema id 8, and orders has the id 7",
         "no version 3 of orders",
         "not JSON",
         None,
@@ -152,9 +152,9 @@ HOSTILE = [each for each in hostile_schemas() if not each.is_refused]
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=lambda hostile: hostile.name)
 def test_hostile_payloads_are_values_or_null_and_it_is_said_why(hostile):
-    read_as = ReadAs(subject="orders", schema_id=7, version=1)
+    reader_schema = ReaderSchema(subject="orders", schema_id=7, version=1)
     decoding = Decoding(
-        read_as=read_as,
+        reader_schema=reader_schema,
         definitions={1: Definition(hostile.type, hostile.definition)},
         on_undecodable=OnUndecodable.NULL,
     )

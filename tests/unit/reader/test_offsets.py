@@ -9,12 +9,12 @@ from pydanube.reader.bounds import EARLIEST, LATEST, Bound
 from pydanube.reader.offsets import (
     Head,
     Position,
-    ReadAs,
+    ReaderSchema,
     advance,
     from_json,
     join,
     losses,
-    read_as_in,
+    reader_schema_in,
     refuse,
     resolve,
     skip,
@@ -143,9 +143,9 @@ def test_a_batch_never_goes_backwards_nor_into_another_topic_of_the_same_name():
 
 def test_what_values_are_read_as_is_kept_and_disturbs_nothing():
     at = {"/default/a": Position(1, 5)}
-    read_as = ReadAs(subject="orders", schema_id=7, version=2)
-    found = json.loads(json.dumps(to_json(at, read_as)))
+    reader_schema = ReaderSchema(subject="orders", schema_id=7, version=2)
+    found = json.loads(json.dumps(to_json(at, reader_schema)))
     assert from_json(found) == at
-    assert read_as_in(found) == read_as
-    assert read_as_in(to_json(at)) is None
+    assert reader_schema_in(found) == reader_schema
+    assert reader_schema_in(to_json(at)) is None
     assert list(found) == sorted(found)

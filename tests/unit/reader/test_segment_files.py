@@ -11,7 +11,7 @@ from pydanube.reader.scan_reader import SCHEMA, read_scan
 from pydanube.reader.scans import Scan, Slice
 from pydanube.reader.segment_files import facts_of
 from pydanube.tables.maintenance.tasks import rewrite
-from pydanube.tables.maintenance.verification import Verify, verify
+from pydanube.tables.maintenance.verification import VerifyJob, verify
 from pydanube.wire.files.segment_checksums import part_checksums_of
 from support.segment_files import TOPIC, TOPIC_ID, Row, rewriting, write_topic
 
@@ -89,7 +89,7 @@ def test_damage_is_not_copied_into_a_new_segment(found):
 
 def test_verification_finds_every_damaged_byte(found):
     (segment,) = found.segments
-    job = Verify(topic=TOPIC, topic_id=TOPIC_ID, segment=segment)
+    job = VerifyJob(topic=TOPIC, topic_id=TOPIC_ID, segment=segment)
     assert verify(job).problem is None
     for at in damaged(segment, 61):
         assert verify(job).problem is not None, at

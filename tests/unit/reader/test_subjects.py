@@ -7,7 +7,7 @@ import pytest
 
 from pydanube.model.errors import InvalidConfig, InvalidRequest, SchemaNotFound
 from pydanube.reader.decoding import Definition
-from pydanube.reader.offsets import ReadAs
+from pydanube.reader.offsets import ReaderSchema
 from pydanube.reader.read_options import OnUndecodable, ValueOptions
 from pydanube.reader.subjects import (
     Values,
@@ -26,8 +26,8 @@ def objects(**properties):
     return json.dumps({"type": "object", "properties": named})
 
 
-def read_as(version, schema_id=1):
-    return ReadAs(subject="orders", schema_id=schema_id, version=version)
+def reader_schema(version, schema_id=1):
+    return ReaderSchema(subject="orders", schema_id=schema_id, version=version)
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def topics(tmp_path):
 
 
 def test_a_query_reads_as_the_latest_version_or_the_one_that_is_wanted(topics):
-    assert Values(LATEST, topics).plan([A, B]) == read_as(2)
-    assert Values(ValueOptions(version=1), topics).plan([A]) == read_as(1)
+    assert Values(LATEST, topics).plan([A, B]) == reader_schema(2)
+    assert Values(ValueOptions(version=1), topics).plan([A]) == reader_schema(1)
     with pytest.raises(SchemaNotFound, match="no version 3; it has 1, 2"):
         Values(ValueOptions(version=3), topics).plan([A])
 
@@ -51,14 +51,20 @@ def test_a_plan_stays_whatever_is_registered_meanwhile(topics):
     values = Values(LATEST, topics)
     values.plan([A])
     topics.register("orders", objects(), objects(), objects())
-    assert values.plan([A]) == read_as(2)
-    assert Values(LATEST, topics, planned=read_as(1)).plan([A]) == read_as(1)
+    assert values.plan([A]) == reader_schema(2)
+    assert Values(LATEST, topics, planned=reader_schema(1)).plan([A]) == reader_schema(
+        1
+    )
 
 
 def test_a_plan_travels_in_the_metadata_of_the_column(topics):
-    assert from_metadata(json.loads(json.dumps(to_metadata(read_as(2))))) == read_as(2)
+    assert from_metadata(
+        json.loads(json.dumps(to_metadata(reader_schema(2))))
+    ) == reader_schema(2)
     assert from_metadata({"comment": "mine"}) is None
-    assert pickle.loads(pickle.dumps(Values(LATEST, topics))).plan([A]) == read_as(2)
+    assert pickle.loads(pickle.dumps(Values(LATEST, topics))).plan(
+        [A]
+    ) == reader_schema(2)
 
 
 def test_a_topic_that_is_not_bound_is_refused_with_what_to_do(topics):
@@ -78,30 +84,30 @@ def test_a_topic_that_comes_later_must_be_of_the_same_subject(topics):
     values.plan([A])
     topics.bound[B] = "invoices"
     with pytest.raises(InvalidRequest, match="different subjects"):
-        values.decoding([A, B], read_as(2))
+        values.decoding([A, B], reader_schema(2))
 
 
 def test_no_topic_says_nothing_and_one_that_is_gone_is_not_missed_here(topics):
     with pytest.raises(InvalidRequest, match="no topic is there"):
         Values(LATEST, topics).plan([])
     topics.delete(B)
-    assert Values(LATEST, topics).plan([A, B]) == read_as(2)
+    assert Values(LATEST, topics).plan([A, B]) == reader_schema(2)
 
 
 def test_a_stream_goes_on_with_the_version_in_its_checkpoint(topics):
-    assert Values(LATEST, topics).go_on([A], None) == read_as(2)
-    assert Values(LATEST, topics).go_on([A], read_as(1)) == read_as(1)
+    assert Values(LATEST, topics).go_on([A], None) == reader_schema(2)
+    assert Values(LATEST, topics).go_on([A], reader_schema(1)) == reader_schema(1)
 
 
 @pytest.mark.parametrize("version", [None, 2])
 def test_a_stream_moves_on_when_it_is_told_to(topics, version):
     options = ValueOptions(version=version, is_version_given=True)
-    assert Values(options, topics).go_on([A], read_as(1)) == read_as(2)
+    assert Values(options, topics).go_on([A], reader_schema(1)) == reader_schema(2)
 
 
 def test_a_checkpoint_of_another_subject_is_refused(topics):
     with pytest.raises(InvalidConfig, match="begin with a new checkpoint"):
-        Values(LATEST, topics).go_on([A], read_as(2, schema_id=9))
+        Values(LATEST, topics).go_on([A], reader_schema(2, schema_id=9))
 
 
 def test_tasks_get_all_versions_even_those_that_came_after_the_plan(topics):
@@ -109,10 +115,10 @@ def test_tasks_get_all_versions_even_those_that_came_after_the_plan(topics):
     values.plan([A])
     texts = [objects(), objects(id="number"), objects(id="number", x="string")]
     topics.register("orders", *texts)
-    found = values.decoding([A], read_as(2))
+    found = values.decoding([A], reader_schema(2))
     assert sorted(found.definitions) == [1, 2, 3]
     assert found.definitions[3] == Definition(found.definitions[3].type, texts[2])
-    assert found.read_as == read_as(2)
+    assert found.reader_schema == reader_schema(2)
 
 
 def test_a_version_that_was_deleted_cannot_be_read_as(topics):
@@ -120,15 +126,15 @@ def test_a_version_that_was_deleted_cannot_be_read_as(topics):
     values.plan([A])
     del topics.subjects["orders"][0]
     with pytest.raises(SchemaNotFound, match="version 1 of orders is deleted"):
-        values.decoding([A], read_as(1))
+        values.decoding([A], reader_schema(1))
 
 
 def test_a_checkpoint_s_version_that_does_not_fit_the_columns_is_refused(topics):
     topics.register("orders", objects(id="string"), objects(id="integer"))
-    column = Values(LATEST, topics).column_type(read_as(2))
+    column = Values(LATEST, topics).column_type(reader_schema(2))
     values = Values(LATEST, topics, column)
-    with pytest.raises(InvalidRequest, match=r"goes on with version 1.*schemaVersion"):
-        values.decoding([A], read_as(1))
+    with pytest.raises(InvalidRequest, match=r"has version 1.*schemaVersion"):
+        values.decoding([A], reader_schema(1))
 
 
 def test_columns_of_values_need_their_options():

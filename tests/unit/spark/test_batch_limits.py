@@ -2,13 +2,13 @@
 
 from pydanube.reader.offsets import Position
 from pydanube.reader.scans import SegmentFile, TopicRange
-from pydanube.spark.batch_limits import Patience, count_between, within_bytes
+from pydanube.spark.batch_limits import BatchThresholds, count_between, within_bytes
 
 A, B = "/default/a", "/default/b"
 
 
 def test_a_micro_batch_waits_for_enough_messages_or_until_its_time_is_over():
-    patience = Patience(rows_min=10, delay_s=60.0)
+    patience = BatchThresholds(rows_min=10, delay_s=60.0)
     # Nobody knows how long the first ones have been waiting.
     assert patience.is_due(1, now=100.0)
     patience.on_run(100.0)

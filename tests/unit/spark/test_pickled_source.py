@@ -9,7 +9,11 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pydanube.spark import pickled_source
 from pydanube.spark.package_archive import archive
-from pydanube.spark.pickled_source import Shipped, carrying, directory_for
+from pydanube.spark.pickled_source import (
+    PickledDataSource,
+    attach_archive,
+    directory_for,
+)
 from support.spark_processes import python_without_us
 
 MESSAGES = StructType([StructField("payload", BinaryType())])
@@ -58,13 +62,15 @@ def test_readers_and_writers_take_their_package_along(tmp_path, what, is_made):
     python = python_without_us(tmp_path / "python")
     cloudpickle.register_pickle_by_value(pickled_source)
     named = {"archive": archive(), "format": "danube", "module": "pyspark_danube"}
-    shipped = cloudpickle.dumps((type("Shipped_danube", (Shipped,), named), MESSAGES))
+    shipped = cloudpickle.dumps(
+        (type("PickledDanube", (PickledDataSource,), named), MESSAGES)
+    )
     planned = run(python, PLAN, shipped, what)
     assert run(python, RUN, planned) == is_made
 
 
 def test_where_the_package_is_installed_that_one_is_taken():
-    source = type("S", (Shipped,), {"module": "pyspark_danube"})(
+    source = type("S", (PickledDataSource,), {"module": "pyspark_danube"})(
         {"topic": "/default/a"}
     )
     made = source.streamWriter(schema=MESSAGES, overwrite=False)
@@ -72,9 +78,9 @@ def test_where_the_package_is_installed_that_one_is_taken():
 
 
 def test_what_carries_its_package_is_the_same_after_pickling():
-    made = Shipped.__new__(Shipped)
+    made = PickledDataSource.__new__(PickledDataSource)
     made.options = {"a": "b"}
-    assert pickle.loads(pickle.dumps(carrying(b"", made))).options == {"a": "b"}
+    assert pickle.loads(pickle.dumps(attach_archive(b"", made))).options == {"a": "b"}
 
 
 def test_the_directory_is_ours_alone():

@@ -392,7 +392,7 @@ def test_a_micro_batch_that_is_run_again_is_read_as_the_same_version(bound):
     moved = decoding_stream(bound, schemaVersion="latest")
     for again in (reader, moved):
         versions = {
-            each.decoding.read_as.version for each in again.partitions(start, end)
+            each.decoding.reader_schema.version for each in again.partitions(start, end)
         }
         assert versions == {1}
     later = moved.latestOffset(end, ReadMaxRows(10))

@@ -13,7 +13,7 @@ from pydanube.model.errors import (
     TopicNotFound,
 )
 from pydanube.model.schemas import SchemaReference
-from pydanube.spark.topic_encoding import Encodings, require_topic
+from pydanube.spark.topic_encoding import TopicEncodings, require_topic
 from pydanube.spark.write_options import Encode, WriteOptions
 from support.memory_clients import memory_client
 
@@ -61,14 +61,14 @@ def payloads(encoding, values, has=ORDER):
 
 
 def test_values_for_a_topic_without_a_schema_are_json(client):
-    encoding = Encodings(client, WriteOptions(), ORDER).of(TOPIC)
+    encoding = TopicEncodings(client, WriteOptions(), ORDER).of(TOPIC)
     assert encoding.reference is None
     assert payloads(encoding, [{"id": 1, "name": None}]) == [b'{"id":1}']
 
 
 def test_values_are_of_the_latest_version_of_the_topics_subject(client):
     bind(client, Schema.json_schema(JSON))
-    encoding = Encodings(client, WriteOptions(), ORDER).of(TOPIC)
+    encoding = TopicEncodings(client, WriteOptions(), ORDER).of(TOPIC)
     assert encoding.reference == SchemaReference(subject="orders", version=1)
     assert payloads(encoding, [{"id": 1, "name": "a"}]) == [b'{"id":1,"name":"a"}']
 
@@ -77,17 +77,21 @@ def test_the_version_is_the_one_of_the_option_or_of_the_topic(client):
     bind(client, Schema.avro(AVRO))
     client.schemas.register("orders", Schema.avro(AVRO.replace('"long"', '"double"')))
     of_option = WriteOptions(version=1)
-    assert Encodings(client, of_option, ORDER).of(TOPIC).reference.version == 1
-    assert Encodings(client, WriteOptions(), ORDER).of(TOPIC).reference.version == 2
+    assert TopicEncodings(client, of_option, ORDER).of(TOPIC).reference.version == 1
+    assert (
+        TopicEncodings(client, WriteOptions(), ORDER).of(TOPIC).reference.version == 2
+    )
     client.schemas.bind(TOPIC, "orders", version=1)
-    assert Encodings(client, WriteOptions(), ORDER).of(TOPIC).reference.version == 1
+    assert (
+        TopicEncodings(client, WriteOptions(), ORDER).of(TOPIC).reference.version == 1
+    )
 
 
 def test_a_partition_keeps_to_the_schema_of_its_topic(client):
     client.create_topic("/default/spread", partitions=2)
     client.schemas.register("spread", Schema.avro(AVRO))
     client.schemas.bind("/default/spread", "spread")
-    encodings = Encodings(client, WriteOptions(), ORDER)
+    encodings = TopicEncodings(client, WriteOptions(), ORDER)
     found = encodings.of("/default/spread-part-1")
     assert found.reference.subject == "spread"
     assert encodings.of("/default/spread") is found
@@ -95,24 +99,24 @@ def test_a_partition_keeps_to_the_schema_of_its_topic(client):
 
 def test_payloads_are_left_as_they_are_and_said_to_be_of_the_schema(client):
     bind(client, Schema.avro(AVRO))
-    encoding = Encodings(client, WriteOptions(), None).of(TOPIC)
+    encoding = TopicEncodings(client, WriteOptions(), None).of(TOPIC)
     rows = pa.record_batch({"payload": [b"\x02\x00"]})
     assert encoding.messages(rows, TOPIC) is rows
     assert encoding.reference == SchemaReference(subject="orders", version=1)
     plain = WriteOptions(encode=Encode.PAYLOAD)
-    assert Encodings(client, plain, None).of(TOPIC).reference is None
+    assert TopicEncodings(client, plain, None).of(TOPIC).reference is None
 
 
 def test_a_column_that_is_not_what_the_schema_says_is_refused_by_name(client):
     bind(client, Schema.avro(AVRO))
     other = pa.struct([pa.field("id", pa.int64()), pa.field("colour", pa.string())])
     with pytest.raises(InvalidRequest, match=r"version 1 of orders.*no value\.colour"):
-        Encodings(client, WriteOptions(), other).of(TOPIC)
+        TopicEncodings(client, WriteOptions(), other).of(TOPIC)
 
 
 def test_a_value_that_breaks_the_schema_is_refused_with_its_topic(client):
     bind(client, Schema.json_schema(JSON))
-    encoding = Encodings(client, WriteOptions(), ORDER).of(TOPIC)
+    encoding = TopicEncodings(client, WriteOptions(), ORDER).of(TOPIC)
     with pytest.raises(InvalidPayload, match="/default/orders: message 1"):
         payloads(encoding, [{"id": 1}, {"id": None}])
 
@@ -120,7 +124,7 @@ def test_a_value_that_breaks_the_schema_is_refused_with_its_topic(client):
 def test_a_version_that_is_not_there_is_refused(client):
     bind(client, Schema.avro(AVRO))
     with pytest.raises(SchemaNotFound):
-        Encodings(client, WriteOptions(version=9), ORDER).of(TOPIC)
+        TopicEncodings(client, WriteOptions(version=9), ORDER).of(TOPIC)
 
 
 def test_a_topic_that_does_not_exist_or_stores_nothing_is_refused(client):

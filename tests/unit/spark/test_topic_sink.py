@@ -17,7 +17,7 @@ import pyspark_danube
 from pydanube.client.schema import Schema
 from pydanube.model.errors import InvalidConfig, InvalidRequest, TopicNotFound
 from pydanube.spark.sink import BatchKey, TaskKey
-from pydanube.spark.topic_sink import GATHERED_BYTES, DanubeSink, TopicSink
+from pydanube.spark.topic_sink import SEND_BYTES, DanubeSink, TopicSink
 from pydanube.spark.write_options import parse_write_options
 from support.memory_clients import memory_client
 
@@ -124,12 +124,12 @@ def test_a_topic_that_does_not_exist_is_named(client):
 
 def test_at_least_once_publishes_at_once_and_in_order(client):
     writer = sink(client, mode="at-least-once")
-    large = pa.record_batch({"payload": [bytes(GATHERED_BYTES)]})
+    large = pa.record_batch({"payload": [bytes(SEND_BYTES)]})
     rows = [batch(0, 3), large, batch(3, 5)]
     assert writer.write(piece(0), iter(rows)) is None
     found = [bytes(each.payload) for got in client.read(TOPIC) for each in got]
     assert [int(each) for each in found if len(each) < 9] == list(range(5))
-    assert len(found[3]) == GATHERED_BYTES
+    assert len(found[3]) == SEND_BYTES
 
 
 @pytest.mark.parametrize("mode", ["exactly-once", "at-least-once"])

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pydanube.cli.interruption import Interruption
-    from pydanube.tables.export.exporter import Report
+    from pydanube.tables.export.exporter import ExportReport
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -360,13 +360,13 @@ def release(
 
 
 class _Rounds(Protocol):
-    def export_round(self) -> Report: ...
+    def export_round(self) -> ExportReport: ...
 
 
 def _go(one: _Rounds, every_s: float | None, output_format: OutputFormat) -> None:
-    reports: list[Report] = []
+    reports: list[ExportReport] = []
 
-    def tell(report: Report) -> None:
+    def tell(report: ExportReport) -> None:
         if every_s is None:
             reports.append(report)
         elif output_format is OutputFormat.JSON and report.message_count:
@@ -392,7 +392,7 @@ async def _follow(
     signals: Interruption,
     one: _Rounds,
     every_s: float | None,
-    tell: Callable[[Report], None],
+    tell: Callable[[ExportReport], None],
 ) -> None:
     """Round after round, until nothing is left, or for ever."""
     while not signals.is_requested:

@@ -16,8 +16,8 @@ from pydanube.cli.quantities import format_bytes, format_messages
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pydanube.tables.export.exporter import Plan, Report
-    from pydanube.tables.export.zero_copy import Registration
+    from pydanube.tables.export.exporter import ExportPlan, ExportReport
+    from pydanube.tables.export.zero_copy import TopicSegments
 
 
 def fields(value: Any) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def fields(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
-def sentence(report: Report) -> str:
+def sentence(report: ExportReport) -> str:
     """What one round did, for people who watch."""
     dead = f", {report.dead_count} of them dead letters" if report.dead_count else ""
     return (
@@ -35,7 +35,7 @@ def sentence(report: Report) -> str:
     )
 
 
-def total(reports: Sequence[Report]) -> dict[str, Any]:
+def total(reports: Sequence[ExportReport]) -> dict[str, Any]:
     """What all rounds did together."""
     counted = ("message_count", "dead_count", "file_count", "file_bytes")
     return {
@@ -65,7 +65,7 @@ def print_total(total: dict[str, Any]) -> None:
     )
 
 
-def print_plan(plan: Plan, output_format: OutputFormat) -> None:
+def print_plan(plan: ExportPlan, output_format: OutputFormat) -> None:
     """Print what the next round would do."""
     bases = {each.topic: each.base for each in plan.round.ranges}
     rows = [
@@ -89,7 +89,7 @@ def print_plan(plan: Plan, output_format: OutputFormat) -> None:
         print_json(
             {
                 "table": plan.table,
-                "shape": plan.shape,
+                "shape": plan.layout,
                 "waiting_count": plan.waiting_count,
                 "topics": rows,
                 "columns": columns,
@@ -99,7 +99,7 @@ def print_plan(plan: Plan, output_format: OutputFormat) -> None:
     print_fields(
         [
             ("table", plan.table),
-            ("shape", plan.shape),
+            ("shape", plan.layout),
             ("waiting", format_messages(plan.waiting_count)),
             ("in the first round", format_messages(plan.round.message_count)),
         ]
@@ -113,7 +113,7 @@ def print_plan(plan: Plan, output_format: OutputFormat) -> None:
 
 
 def print_registrations(
-    planned: Sequence[Registration], output_format: OutputFormat
+    planned: Sequence[TopicSegments], output_format: OutputFormat
 ) -> None:
     """Print which segments would become files of a table."""
     rows = [

@@ -113,13 +113,13 @@ def exporter_of(
         Exporter,
         ExportOptions,
     )
-    from pydanube.tables.export.table_columns import Undecodable  # noqa: PLC0415
+    from pydanube.tables.export.table_columns import UndecodablePolicy  # noqa: PLC0415
     from pydanube.tables.table_options import parse_partition_by  # noqa: PLC0415
 
     default = OnUndecodable.DEAD_LETTER if dead_letters else OnUndecodable.FAIL
     return Exporter(
         ExportOptions(
-            undecodable=Undecodable((undecodable or default).value),
+            undecodable=UndecodablePolicy((undecodable or default).value),
             partition_by=parse_partition_by(partition_by),
             cores=os.cpu_count() or 1,
             **given,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pydanube.client.sync import Client
     from pydanube.model.descriptions import Segments, TopicDescription
-    from pydanube.tables.maintenance.run import Runner, TopicReport, Work
+    from pydanube.tables.maintenance.run import MaintenanceOptions, Runner, TopicReport
 
 NO_SPARK = "none"
 
@@ -119,11 +119,11 @@ def run(
 
     Cut off anywhere, it leaves every topic correct; run it again to go on.
     """
-    from pydanube.tables.maintenance.run import Work, maintain  # noqa: PLC0415
+    from pydanube.tables.maintenance.run import MaintenanceOptions, maintain  # noqa: PLC0415
 
     if not (merge or compact_keys or verify):
         raise InvalidRequest("nothing to do: say --merge, --compact-keys or --verify")
-    work = Work(
+    work = MaintenanceOptions(
         is_merging=merge,
         is_compacting=compact_keys,
         is_verifying=verify,
@@ -214,10 +214,10 @@ def _connected(url: str) -> Iterator[Client]:
 @contextmanager
 def _runner(master: str) -> Iterator[Runner]:
     """Whoever carries the jobs out."""
-    from pydanube.tables.maintenance.run import SparkTasks, Threads  # noqa: PLC0415
+    from pydanube.tables.maintenance.run import SparkRunner, ThreadRunner  # noqa: PLC0415
 
     if master == NO_SPARK:
-        yield Threads(os.cpu_count() or 1)
+        yield ThreadRunner(os.cpu_count() or 1)
         return
     from pydanube.spark.session import session  # noqa: PLC0415  # It takes a while.
 
@@ -230,7 +230,7 @@ def _runner(master: str) -> Iterator[Runner]:
             "danube maintenance", master=master, remote=remote, log_file=path
         )
         stack.callback(spark.stop)
-        yield SparkTasks(spark)
+        yield SparkRunner(spark)
 
 
 def _names(client: Client, topics: Sequence[str], *, is_all: bool) -> list[str]:
@@ -313,7 +313,7 @@ def _facts(report: TopicReport) -> dict[str, Any]:
     }
 
 
-def _print_reports(reports: Sequence[TopicReport], work: Work) -> None:
+def _print_reports(reports: Sequence[TopicReport], work: MaintenanceOptions) -> None:
     if not reports:
         print_line("There are no topics to look after.")
         return

@@ -21,8 +21,18 @@ from pydanube.reader.offsets import Position
 from pydanube.reader.read_options import OnUndecodable, ReadOptions, ValueOptions
 from pydanube.reader.subjects import Values
 from pydanube.tables.export import rounds
-from pydanube.tables.export.table_columns import Columns, Shape, Undecodable
-from pydanube.tables.export.tasks import Answer, Exported, ExportJob, Failed, export
+from pydanube.tables.export.table_columns import (
+    TableColumns,
+    TableLayout,
+    UndecodablePolicy,
+)
+from pydanube.tables.export.tasks import (
+    ExportFailure,
+    ExportJob,
+    ExportOutcome,
+    ExportResult,
+    export,
+)
 from pydanube.tables.table_options import FILE_BYTES_MAX, MIB, WriteOptions
 
 if TYPE_CHECKING:
@@ -35,20 +45,20 @@ if TYPE_CHECKING:
     from pydanube.reader.offsets import Head
     from pydanube.reader.scans import TopicRange
     from pydanube.tables.data_files import DataFile, TableLocation
-    from pydanube.tables.export.rounds import Round
+    from pydanube.tables.export.rounds import ExportRound
     from pydanube.tables.table import LakeTable
     from pydanube.tables.table_options import PartitionField
 
 log = logging.getLogger(__name__)
 
 PROPERTY = "danube.export"
-"""The table's property that says which shape it has."""
+"""The table's property that says which layout it has."""
 PREFIXES = (rounds.APP, rounds.TOPIC_ID)
 CONFLICTS_MAX = 5
 """So often a round is done again because somebody else wrote to the table."""
 
-Work = Callable[[ExportJob], Answer]
-Runner = Callable[[Sequence[ExportJob], Work], list[Answer]]
+ExportFunction = Callable[[ExportJob], ExportOutcome]
+Runner = Callable[[Sequence[ExportJob], ExportFunction], list[ExportOutcome]]
 """What carries out jobs: Spark, or threads of this process."""
 
 
@@ -61,7 +71,7 @@ class ExportOptions:
     """A topic, a partition, or the name of a topic with partitions."""
     is_raw: bool = False
     """Whether payloads are left as they are although the topic has a schema."""
-    undecodable: Undecodable = Undecodable.FAIL
+    undecodable: UndecodablePolicy = UndecodablePolicy.FAIL
     partition_by: tuple[PartitionField, ...] = ()
     has_tail: bool = True
     """Whether what is not sealed yet is exported, too."""
@@ -74,7 +84,7 @@ class ExportOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class TopicProgress:
     """Where one topic or partition is."""
 
     topic: str
@@ -85,29 +95,29 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ExportPlan:
     """What the next round would do, and what is left after it."""
 
     table: str
-    shape: Shape
+    layout: TableLayout
     columns: pa.Schema
     new_columns: tuple[str, ...]
     """All of them if the table does not exist."""
-    topics: tuple[Progress, ...]
+    topics: tuple[TopicProgress, ...]
     waiting_count: int
     """How many messages are not in the table at the moment, at most."""
-    round: Round
+    round: ExportRound
     decoding: Decoding | None
     heads: Mapping[str, Head]
-    stood: Mapping[str, int | None]
-    how: Columns
+    exported: Mapping[str, int | None]
+    table_columns: TableColumns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ExportReport:
     """What a round has done."""
 
-    topics: tuple[Progress, ...]
+    topics: tuple[TopicProgress, ...]
     message_count: int
     dead_count: int
     file_count: int
@@ -117,7 +127,7 @@ class Report:
     """Whether there was nothing more when it was planned."""
 
     @classmethod
-    def of_nothing(cls, topics: tuple[Progress, ...]) -> Report:
+    def of_nothing(cls, topics: tuple[TopicProgress, ...]) -> ExportReport:
         """The report of a round that had nothing to do."""
         return cls(
             topics=topics,
@@ -138,13 +148,13 @@ class Exporter:
         options: ExportOptions,
         table: LakeTable,
         run: Runner,
-        work: Work = export,
+        work: ExportFunction = export,
         *,
         dead_letters: LakeTable | None = None,
         connect: Callable[[ReadOptions], Catalog] = broker_catalog,
         unique: Callable[[], str],
     ) -> None:
-        if (options.undecodable is Undecodable.DEAD_LETTER) != (
+        if (options.undecodable is UndecodablePolicy.DEAD_LETTER) != (
             dead_letters is not None
         ):
             raise InvalidRequest("a table for dead letters and that way go together")
@@ -162,7 +172,7 @@ class Exporter:
         )
         self._catalog = connect(self._read)
 
-    def plan(self) -> Plan:
+    def plan(self) -> ExportPlan:
         """
         What the next round would do; changes nothing.
 
@@ -173,30 +183,30 @@ class Exporter:
         """
         heads = self._find_heads()
         # After the heads: whatever they span was written with a version that is there.
-        how, decoding = self._find_columns(heads)
-        stood = self._stood(heads)
+        table_columns, decoding = self._find_columns(heads)
+        exported = self._find_exported(heads)
         ranges = [
             found
             for topic, head in heads.items()
-            if (found := self._find_range(topic, head, stood[topic])) is not None
+            if (found := self._find_range(topic, head, exported[topic])) is not None
         ]
         planned = rounds.limit(ranges, self._options.round_bytes_max)
         has = self._table.schema()
-        columns = how.table_schema()
+        columns = table_columns.table_schema()
         self._table.check(columns, self._write_options())
         ends = {each.topic: each.end for each in planned.ranges}
-        return Plan(
+        return ExportPlan(
             table=self._table.name,
-            shape=how.shape,
+            layout=table_columns.layout,
             columns=columns,
             new_columns=tuple(
                 name for name in columns.names if has is None or name not in has.names
             ),
             topics=tuple(
-                Progress(
+                TopicProgress(
                     topic=topic,
-                    exported=stood[topic],
-                    end=ends.get(topic, stood[topic] or head.base),
+                    exported=exported[topic],
+                    end=ends.get(topic, exported[topic] or head.base),
                 )
                 for topic, head in heads.items()
             ),
@@ -204,11 +214,11 @@ class Exporter:
             round=planned,
             decoding=decoding,
             heads=heads,
-            stood=stood,
-            how=how,
+            exported=exported,
+            table_columns=table_columns,
         )
 
-    def export_round(self) -> Report:
+    def export_round(self) -> ExportReport:
         """
         Bring the table one round further.
 
@@ -227,26 +237,26 @@ class Exporter:
                 log.info("%s: once more: %s", self._table.name, error)
         return self._export(self.plan())
 
-    def _export(self, plan: Plan) -> Report:
+    def _export(self, plan: ExportPlan) -> ExportReport:
         if not plan.round.ranges and not plan.new_columns:
-            return Report.of_nothing(plan.topics)
+            return ExportReport.of_nothing(plan.topics)
         place = self._table.prepare(
-            plan.columns, self._write_options(), {PROPERTY: plan.shape.value}
+            plan.columns, self._write_options(), {PROPERTY: plan.layout.value}
         )
-        dead_place, dead_stood = self._prepare_dead_letters(plan)
-        jobs = self._jobs(plan, place, dead_place, dead_stood)
+        dead_letter_location, dead_letters_exported = self._prepare_dead_letters(plan)
+        jobs = self._jobs(plan, place, dead_letter_location, dead_letters_exported)
         answers = self._run(jobs, self._work) if jobs else []
-        done = [each for each in answers if isinstance(each, Exported)]
+        done = [each for each in answers if isinstance(each, ExportResult)]
         files = [file for each in done for file in each.files]
-        dead = [file for each in done for file in each.dead_files]
+        dead = [file for each in done for file in each.dead_letter_files]
         try:
             _raise_first(answers)
-            self._commit(plan, files, dead, dead_stood)
+            self._commit(plan, files, dead, dead_letters_exported)
         except BaseException:
             _discard(self._table, place, files)
-            _discard(self._dead_letters, dead_place, dead)
+            _discard(self._dead_letters, dead_letter_location, dead)
             raise
-        return Report(
+        return ExportReport(
             topics=tuple(replace(each, exported=each.end) for each in plan.topics),
             message_count=sum(each.message_count for each in done),
             dead_count=sum(file.row_count for file in dead),
@@ -258,29 +268,33 @@ class Exporter:
 
     def _commit(
         self,
-        plan: Plan,
+        plan: ExportPlan,
         files: Sequence[DataFile],
         dead: Sequence[DataFile],
-        dead_stood: Mapping[str, int | None],
+        dead_letters_exported: Mapping[str, int | None],
     ) -> None:
         """The dead letters first: where the other table stands says what is done."""
         ranges = plan.round.ranges
         if not ranges:
             return
         note = {rounds.APP + each.topic: f"{each.base}-{each.end}" for each in ranges}
-        transactions = rounds.app_transactions(ranges, dead_stood) if dead_stood else []
+        transactions = (
+            rounds.app_transactions(ranges, dead_letters_exported)
+            if dead_letters_exported
+            else []
+        )
         if self._dead_letters is not None and transactions:
             self._dead_letters.commit(dead, transactions, note=note)
         self._table.commit(
-            files, rounds.app_transactions(ranges, plan.stood), note=note
+            files, rounds.app_transactions(ranges, plan.exported), note=note
         )
 
     def _jobs(
         self,
-        plan: Plan,
+        plan: ExportPlan,
         place: TableLocation,
-        dead_place: TableLocation | None,
-        dead_stood: Mapping[str, int | None],
+        dead_letter_location: TableLocation | None,
+        dead_letters_exported: Mapping[str, int | None],
     ) -> list[ExportJob]:
         scans = rounds.scans(
             plan.round,
@@ -292,13 +306,13 @@ class Exporter:
             ExportJob(
                 scan=scan,
                 read=self._read,
-                columns=plan.how,
+                columns=plan.table_columns,
                 decoding=plan.decoding,
                 place=place,
                 file_bytes_max=self._options.file_bytes_max,
                 name=f"{name}-{number}",
-                dead_place=dead_place,
-                dead_from=dead_stood.get(scan.topic) or 0,
+                dead_letter_location=dead_letter_location,
+                dead_letters_from=dead_letters_exported.get(scan.topic) or 0,
             )
             for number, scan in enumerate(scans)
         ]
@@ -313,42 +327,46 @@ class Exporter:
 
     def _find_columns(
         self, heads: Mapping[str, Head]
-    ) -> tuple[Columns, Decoding | None]:
+    ) -> tuple[TableColumns, Decoding | None]:
         is_partitioned = list(heads) != [self._options.topic]
-        shape = self._shape(heads)
-        if shape is Shape.RAW:
-            return Columns(Shape.RAW, is_partitioned), None
+        layout = self._find_layout(heads)
+        if layout is TableLayout.RAW:
+            return TableColumns(TableLayout.RAW, is_partitioned), None
         on_undecodable = (
             OnUndecodable.FAIL
-            if self._options.undecodable is Undecodable.FAIL
+            if self._options.undecodable is UndecodablePolicy.FAIL
             else OnUndecodable.NULL
         )
         values = Values(ValueOptions(on_undecodable=on_undecodable), self._catalog)
-        read_as = values.plan(heads)
-        columns = Columns(
-            Shape.TYPED,
+        reader_schema = values.plan(heads)
+        columns = TableColumns(
+            TableLayout.TYPED,
             is_partitioned,
-            values.column_type(read_as),
+            values.column_type(reader_schema),
             self._options.undecodable,
         )
-        return columns, values.decoding(heads, read_as)
+        return columns, values.decoding(heads, reader_schema)
 
-    def _shape(self, heads: Mapping[str, Head]) -> Shape:
+    def _find_layout(self, heads: Mapping[str, Head]) -> TableLayout:
         """What the table is, or what it will be."""
         subjects = {self._catalog.subject_of(topic) for topic in heads}
-        wanted = Shape.RAW if self._options.is_raw or None in subjects else Shape.TYPED
+        wanted = (
+            TableLayout.RAW
+            if self._options.is_raw or None in subjects
+            else TableLayout.TYPED
+        )
         has = self._table.properties().get(PROPERTY)
         if has is None or has == wanted.value:
             return wanted
-        if has == Shape.RAW.value and not self._options.is_raw:
+        if has == TableLayout.RAW.value and not self._options.is_raw:
             # It was begun before the topic had a schema.
-            return Shape.RAW
+            return TableLayout.RAW
         raise InvalidRequest(
             f"{self._table.name} is a {has} table of a topic; a {wanted.value} one "
             "must be another"
         )
 
-    def _stood(self, heads: Mapping[str, Head]) -> dict[str, int | None]:
+    def _find_exported(self, heads: Mapping[str, Head]) -> dict[str, int | None]:
         """Where each topic stands in the table."""
         apps = [prefix + topic for topic in heads for prefix in PREFIXES]
         found = self._table.app_versions(apps)
@@ -361,9 +379,9 @@ class Exporter:
         return {topic: found[rounds.APP + topic] for topic in heads}
 
     def _find_range(
-        self, topic: str, head: Head, stood: int | None
+        self, topic: str, head: Head, exported: int | None
     ) -> TopicRange | None:
-        base = head.base if stood is None else stood
+        base = head.base if exported is None else exported
         if base >= head.end:
             return None
         return topics.find_range(
@@ -372,16 +390,16 @@ class Exporter:
             topic,
             base,
             Position(head.topic_id, head.end),
-            is_new=stood is None,
+            is_new=exported is None,
         )
 
     def _prepare_dead_letters(
-        self, plan: Plan
+        self, plan: ExportPlan
     ) -> tuple[TableLocation | None, dict[str, int | None]]:
         if self._dead_letters is None:
             return None, {}
         place = self._dead_letters.prepare(
-            plan.how.dead_schema(), WriteOptions(merge_schema=True)
+            plan.table_columns.dead_letter_schema(), WriteOptions(merge_schema=True)
         )
         apps = {rounds.APP + topic: topic for topic in plan.heads}
         found = self._dead_letters.app_versions(apps)
@@ -395,9 +413,9 @@ class Exporter:
         )
 
 
-def _raise_first(answers: Sequence[Answer]) -> None:
+def _raise_first(answers: Sequence[ExportOutcome]) -> None:
     for each in answers:
-        if isinstance(each, Failed):
+        if isinstance(each, ExportFailure):
             raise each.error
 
 

@@ -27,7 +27,7 @@ SCAN_BYTES_MIN = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class ExportRound:
     """What one round reads and how far it gets."""
 
     ranges: tuple[TopicRange, ...]
@@ -41,7 +41,7 @@ class Round:
         return sum(each.end - each.base for each in self.ranges)
 
 
-def limit(ranges: Sequence[TopicRange], byte_count_max: int) -> Round:
+def limit(ranges: Sequence[TopicRange], byte_count_max: int) -> ExportRound:
     """
     As much of *ranges*, from the beginning of each, as one round takes.
 
@@ -60,10 +60,10 @@ def limit(ranges: Sequence[TopicRange], byte_count_max: int) -> Round:
         kept = tuple(segment for segment in each.segments if segment.base < end)
         cut.append(replace(each, end=end, segments=kept))
     is_last = all(a.end == b.end for a, b in zip(cut, ranges, strict=True))
-    return Round(tuple(cut), is_last)
+    return ExportRound(tuple(cut), is_last)
 
 
-def scans(planned: Round, *, cores: int, scan_bytes_max: int) -> list[Scan]:
+def scans(planned: ExportRound, *, cores: int, scan_bytes_max: int) -> list[Scan]:
     """The tasks of a round, about as many as there are *cores* if it is small."""
     byte_count = sum(
         segment.byte_count for each in planned.ranges for segment in each.segments
@@ -73,16 +73,16 @@ def scans(planned: Round, *, cores: int, scan_bytes_max: int) -> list[Scan]:
 
 
 def app_transactions(
-    ranges: Sequence[TopicRange], stood: Mapping[str, int | None]
+    ranges: Sequence[TopicRange], exported: Mapping[str, int | None]
 ) -> list[AppTransaction]:
     """
     What the table has to remember of a round over *ranges*, with the rows.
 
-    *stood* is where each topic stood in the table when the round was planned.
+    *exported* is where each topic stood in the table when the round was planned.
     """
     found = []
     for each in ranges:
-        at = stood[each.topic]
+        at = exported[each.topic]
         if at is None or at < each.end:
             found.append(
                 AppTransaction(

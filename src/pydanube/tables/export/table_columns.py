@@ -21,7 +21,7 @@ from pydanube.reader.scan_reader import SCHEMA
 from pydanube.wire.files import segment_format
 
 
-class Shape(Enum):
+class TableLayout(Enum):
     """What a table of a topic is made of."""
 
     TYPED = "typed"
@@ -32,7 +32,7 @@ class Shape(Enum):
     """The topic's own segments."""
 
 
-class Undecodable(Enum):
+class UndecodablePolicy(Enum):
     """What becomes of a message that has no value."""
 
     FAIL = "fail"
@@ -43,7 +43,7 @@ class Undecodable(Enum):
 PARTITION = "partition"
 PAYLOAD = "payload"
 
-_AROUND = (
+_METADATA_COLUMNS = (
     PARTITION,
     "offset",
     "publish_time",
@@ -58,25 +58,28 @@ RAW_COLUMNS = tuple(segment_format.SCHEMA.names)
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class TableColumns:
     """How the messages of a topic become rows."""
 
-    shape: Shape
+    layout: TableLayout
     is_partitioned: bool
     """Whether the topic has partitions: then the table says which."""
     value_type: Any = None
     """Of the values, as Spark would have it, in a typed table."""
-    undecodable: Undecodable = Undecodable.FAIL
+    undecodable: UndecodablePolicy = UndecodablePolicy.FAIL
 
     def read_schema(self) -> pa.Schema:
         """What is to be read of each message."""
-        names = self._around()
-        if self.shape is Shape.TYPED and self.undecodable is not Undecodable.FAIL:
-            names = list(dict.fromkeys([*names, *self._dead_names()]))
+        names = self._metadata_columns()
+        if (
+            self.layout is TableLayout.TYPED
+            and self.undecodable is not UndecodablePolicy.FAIL
+        ):
+            names = list(dict.fromkeys([*names, *self._dead_letter_columns()]))
         fields = [SCHEMA.field(name) for name in names]
-        if self.shape is Shape.TYPED:
+        if self.layout is TableLayout.TYPED:
             fields.append(pa.field(VALUE, self.value_type))
-            if self.undecodable is not Undecodable.FAIL:
+            if self.undecodable is not UndecodablePolicy.FAIL:
                 fields.append(pa.field(ERROR, pa.string()))
         return pa.schema(fields)
 
@@ -87,12 +90,13 @@ class Columns:
         Raises:
             InvalidRequest: A field of the values has the name of another column.
         """
-        if self.shape is not Shape.TYPED:
-            return pa.schema([SCHEMA.field(name) for name in self._around()])
+        if self.layout is not TableLayout.TYPED:
+            return pa.schema([SCHEMA.field(name) for name in self._metadata_columns()])
         fields = [
-            pa.field(f"_{name}", SCHEMA.field(name).type) for name in self._around()
+            pa.field(f"_{name}", SCHEMA.field(name).type)
+            for name in self._metadata_columns()
         ]
-        if self.undecodable is Undecodable.NULL:
+        if self.undecodable is UndecodablePolicy.NULL:
             fields += [
                 pa.field(ERROR, pa.string()),
                 pa.field(f"_{PAYLOAD}", pa.binary()),
@@ -107,23 +111,23 @@ class Columns:
             names.add(field.name.lower())
         return pa.schema([*self._value_fields(), *fields])
 
-    def dead_schema(self) -> pa.Schema:
+    def dead_letter_schema(self) -> pa.Schema:
         """The columns of the table for messages that have no value."""
         return pa.schema(
             [
-                *(SCHEMA.field(name) for name in self._dead_names()),
+                *(SCHEMA.field(name) for name in self._dead_letter_columns()),
                 pa.field("error", pa.string()),
             ]
         )
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """What was read, as rows of the table."""
-        if self.shape is not Shape.TYPED:
+        if self.layout is not TableLayout.TYPED:
             return batch
         columns: dict[str, Any] = {
-            f"_{name}": batch.column(name) for name in self._around()
+            f"_{name}": batch.column(name) for name in self._metadata_columns()
         }
-        if self.undecodable is Undecodable.NULL:
+        if self.undecodable is UndecodablePolicy.NULL:
             errors = batch.column(ERROR)
             columns[ERROR] = errors
             # Nothing is lost of a message that could not be read.
@@ -140,16 +144,16 @@ class Columns:
             [columns[name] for name in schema.names], schema=schema
         )
 
-    def parted(
+    def split_dead_letters(
         self, batch: pa.RecordBatch
     ) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
         """What was read as rows of the table, and rows of the one for dead letters."""
-        if self.undecodable is not Undecodable.DEAD_LETTER:
+        if self.undecodable is not UndecodablePolicy.DEAD_LETTER:
             return self.rows(batch), None
         errors = batch.column(ERROR)
         if errors.null_count == batch.num_rows:
             return self.rows(batch), None
-        schema = self.dead_schema()
+        schema = self.dead_letter_schema()
         bad = batch.filter(errors.is_valid())
         dead = [bad.column(ERROR if name == "error" else name) for name in schema.names]
         return (
@@ -157,11 +161,15 @@ class Columns:
             pa.RecordBatch.from_arrays(dead, schema=schema),
         )
 
-    def _around(self) -> list[str]:
-        names = _AROUND if self.shape is Shape.TYPED else (PARTITION, *RAW_COLUMNS)
+    def _metadata_columns(self) -> list[str]:
+        names = (
+            _METADATA_COLUMNS
+            if self.layout is TableLayout.TYPED
+            else (PARTITION, *RAW_COLUMNS)
+        )
         return [name for name in names if name != PARTITION or self.is_partitioned]
 
-    def _dead_names(self) -> list[str]:
+    def _dead_letter_columns(self) -> list[str]:
         return [PARTITION, *RAW_COLUMNS] if self.is_partitioned else list(RAW_COLUMNS)
 
     def _value_fields(self) -> list[Any]:

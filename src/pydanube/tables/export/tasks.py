@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pydanube.reader.read_options import ReadOptions
     from pydanube.reader.scans import Scan
     from pydanube.tables.data_files import TableLocation
-    from pydanube.tables.export.table_columns import Columns
+    from pydanube.tables.export.table_columns import TableColumns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,39 +36,39 @@ class ExportJob:
 
     scan: Scan
     read: ReadOptions
-    columns: Columns
+    columns: TableColumns
     decoding: Decoding | None
     place: TableLocation
     file_bytes_max: int
     name: str
     """What the names of its files begin with."""
-    dead_place: TableLocation | None = None
-    dead_from: int = 0
+    dead_letter_location: TableLocation | None = None
+    dead_letters_from: int = 0
     """Dead letters before this offset are in their table already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
+class ExportResult:
     """What a task has done."""
 
     files: tuple[DataFile, ...]
-    dead_files: tuple[DataFile, ...]
+    dead_letter_files: tuple[DataFile, ...]
     message_count: int
     byte_count: int
     """Of the messages, as they are in memory."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class ExportFailure:
     """Why a task could not do its job."""
 
     error: BrokerError
 
 
-Answer = Exported | Failed
+ExportOutcome = ExportResult | ExportFailure
 
 
-def export(job: ExportJob) -> Answer:
+def export(job: ExportJob) -> ExportOutcome:
     """
     Do *job*, or say why it cannot be done.
 
@@ -78,10 +78,10 @@ def export(job: ExportJob) -> Answer:
     try:
         return export_from(job, broker_catalog(job.read))
     except BrokerError as error:
-        return Failed(error)
+        return ExportFailure(error)
 
 
-def export_from(job: ExportJob, catalog: Catalog) -> Exported:
+def export_from(job: ExportJob, catalog: Catalog) -> ExportResult:
     """
     Do *job* with messages of *catalog*.
 
@@ -94,21 +94,21 @@ def export_from(job: ExportJob, catalog: Catalog) -> Exported:
     """
     counted = _Counted()
     writer = _writer(job, job.place)
-    dead = _writer(job, job.dead_place)
+    dead = _writer(job, job.dead_letter_location)
     try:
         for batch in counted.all(_read(job, catalog)):
-            rows, letters = job.columns.parted(batch)
+            rows, letters = job.columns.split_dead_letters(batch)
             if rows.num_rows:
                 writer.write(rows)
             if letters is not None:
                 new = letters.filter(
-                    pc.greater_equal(letters.column("offset"), job.dead_from)
+                    pc.greater_equal(letters.column("offset"), job.dead_letters_from)
                 )
                 if new.num_rows:
                     dead.write(new)
-        return Exported(
+        return ExportResult(
             files=tuple(writer.finish()),
-            dead_files=tuple(dead.finish()),
+            dead_letter_files=tuple(dead.finish()),
             message_count=counted.message_count,
             byte_count=counted.byte_count,
         )

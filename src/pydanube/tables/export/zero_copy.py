@@ -18,8 +18,13 @@ from pydanube.reader.read_options import ReadOptions
 from pydanube.reader.scans import SegmentFile, TopicRange
 from pydanube.reader.segment_files import corrupt_segment, open_segment, reading_segment
 from pydanube.tables.export import rounds
-from pydanube.tables.export.exporter import CONFLICTS_MAX, PROPERTY, Progress, Report
-from pydanube.tables.export.table_columns import PARTITION, Columns, Shape
+from pydanube.tables.export.exporter import (
+    CONFLICTS_MAX,
+    PROPERTY,
+    ExportReport,
+    TopicProgress,
+)
+from pydanube.tables.export.table_columns import PARTITION, TableColumns, TableLayout
 from pydanube.tables.table_options import PartitionField, WriteOptions
 
 if TYPE_CHECKING:
@@ -42,7 +47,7 @@ WITHOUT_STATISTICS = (
 )
 
 PROPERTIES = {
-    PROPERTY: Shape.ZERO_COPY.value,
+    PROPERTY: TableLayout.ZERO_COPY.value,
     # The files are the topic's: expiring snapshots must not delete them.
     "gc.enabled": "false",
     # Segments have no statistics of these columns.
@@ -51,7 +56,7 @@ PROPERTIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class TopicSegments:
     """Segments that the table does not have yet, of one topic or partition."""
 
     found: TopicRange
@@ -75,7 +80,7 @@ class ZeroCopyExporter:
         self._connect = connect
         self._catalog: Catalog = broker_catalog(ReadOptions(url=url, topics=(topic,)))
 
-    def plan(self) -> list[Registration]:
+    def plan(self) -> list[TopicSegments]:
         """
         Which segments the next round would register; changes nothing.
 
@@ -83,16 +88,16 @@ class ZeroCopyExporter:
             TopicNotFound: There is no such topic.
             InvalidRequest: The table holds something else.
         """
-        has = self._table.properties().get(PROPERTY, Shape.ZERO_COPY.value)
-        if has != Shape.ZERO_COPY.value:
+        has = self._table.properties().get(PROPERTY, TableLayout.ZERO_COPY.value)
+        if has != TableLayout.ZERO_COPY.value:
             raise InvalidRequest(
                 f"{self._table.name} is a {has} table of a topic; its files are its own"
             )
         names = self._names()
-        stood = self._table.app_versions(rounds.APP + name for name in names)
-        return [self._find(name, stood[rounds.APP + name]) for name in names]
+        exported = self._table.app_versions(rounds.APP + name for name in names)
+        return [self._find(name, exported[rounds.APP + name]) for name in names]
 
-    def export_round(self) -> Report:
+    def export_round(self) -> ExportReport:
         """
         Register the segments that the table does not have yet.
 
@@ -111,7 +116,7 @@ class ZeroCopyExporter:
                 log.info("%s: once more: %s", self._table.name, error)
         return self._register()
 
-    def _register(self) -> Report:
+    def _register(self) -> ExportReport:
         # First of all: what is planned must not go away before it is registered.
         self._connect(self._url).hold_topic(
             self._topic,
@@ -122,11 +127,11 @@ class ZeroCopyExporter:
         names = self._names()
         planned = self.plan()
         ranges = [each.found for each in planned if each.found.segments]
-        stood = self._table.app_versions(rounds.APP + name for name in names)
+        exported = self._table.app_versions(rounds.APP + name for name in names)
         files = []
         if ranges:
             _check_footers(ranges)
-            columns = Columns(Shape.ZERO_COPY, self._is_partitioned(names))
+            columns = TableColumns(TableLayout.ZERO_COPY, self._is_partitioned(names))
             files = self._table.describe_external_files(
                 columns.table_schema(),
                 WriteOptions(
@@ -147,16 +152,16 @@ class ZeroCopyExporter:
             self._table.commit(
                 files,
                 rounds.app_transactions(
-                    ranges, {name: stood[rounds.APP + name] for name in names}
+                    ranges, {name: exported[rounds.APP + name] for name in names}
                 ),
                 note={
                     rounds.APP + each.topic: f"{each.base}-{each.end}"
                     for each in ranges
                 },
             )
-        return Report(
+        return ExportReport(
             topics=tuple(
-                Progress(
+                TopicProgress(
                     topic=each.found.topic, exported=each.found.end, end=each.found.end
                 )
                 for each in planned
@@ -186,7 +191,7 @@ class ZeroCopyExporter:
     def _is_partitioned(self, names: list[str]) -> bool:
         return names != [self._topic]
 
-    def _find(self, topic: str, stood: int | None) -> Registration:
+    def _find(self, topic: str, exported: int | None) -> TopicSegments:
         head = self._catalog.head(topic)
         known = self._table.app_versions([rounds.TOPIC_ID + topic])
         if known[rounds.TOPIC_ID + topic] not in (None, head.topic_id):
@@ -194,11 +199,13 @@ class ZeroCopyExporter:
                 f"{self._table.name} holds segments of an earlier {topic}, which was "
                 "deleted; export this one to another table"
             )
-        base = head.base if stood is None else stood
+        base = head.base if exported is None else exported
         _, layout = self._catalog.layout(topic, base, head.end)
-        segments = following(base, {each.base: each for each in layout.segments})
+        segments = contiguous_segments(
+            base, {each.base: each for each in layout.segments}
+        )
         end = segments[-1].end if segments else base
-        return Registration(
+        return TopicSegments(
             TopicRange(topic, head.topic_id, base, end, segments),
             sum(each.row_count for each in segments),
         )
@@ -226,7 +233,9 @@ def _check_footers(ranges: Sequence[TopicRange]) -> None:
                 ) from error
 
 
-def following(base: int, by_base: Mapping[int, SegmentFile]) -> tuple[SegmentFile, ...]:
+def contiguous_segments(
+    base: int, by_base: Mapping[int, SegmentFile]
+) -> tuple[SegmentFile, ...]:
     """The segments that follow each other without a gap from *base* on."""
     found: list[SegmentFile] = []
     while base in by_base:

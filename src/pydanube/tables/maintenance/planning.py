@@ -38,7 +38,7 @@ _OFFSET_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyFacts:
+class SegmentKeyCounts:
     """What compaction has found out about one segment."""
 
     without_key: int
@@ -55,7 +55,7 @@ class KeyFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SegmentGroup:
     """Segments that follow each other, and become one."""
 
     segments: tuple[Segment, ...]
@@ -81,7 +81,7 @@ class Group:
         return sum(each.count for each in self.segments)
 
 
-def plan_merge(segments: Sequence[Segment], target_bytes: int) -> list[Group]:
+def plan_merge(segments: Sequence[Segment], target_bytes: int) -> list[SegmentGroup]:
     """
     Groups of two and more neighbours that are less than half of *target_bytes* long.
 
@@ -93,12 +93,12 @@ def plan_merge(segments: Sequence[Segment], target_bytes: int) -> list[Group]:
 
 def plan_compaction(
     segments: Sequence[Segment],
-    facts: Mapping[str, KeyFacts],
+    facts: Mapping[str, SegmentKeyCounts],
     target_bytes: int,
     *,
     is_merging: bool,
     tombstones_before: int,
-) -> list[Group]:
+) -> list[SegmentGroup]:
     """
     Groups of segments of which something is removed, by object name in *facts*.
 
@@ -123,15 +123,15 @@ def _grouped(
     target_bytes: int,
     *,
     is_merging: bool,
-) -> list[Group]:
-    groups: list[Group] = []
+) -> list[SegmentGroup]:
+    groups: list[SegmentGroup] = []
     open_: list[Segment] = []
     byte_count = 0
 
     def close() -> None:
         nonlocal byte_count
         if len(open_) > 1 or (open_ and open_[0].object_name in changed):
-            groups.append(Group(tuple(open_)))
+            groups.append(SegmentGroup(tuple(open_)))
         open_.clear()
         byte_count = 0
 
@@ -156,7 +156,7 @@ def _grouped(
     return groups
 
 
-def chunks_of(segments: Sequence[Segment]) -> list[tuple[Segment, ...]]:
+def chunk_segments(segments: Sequence[Segment]) -> list[tuple[Segment, ...]]:
     """*segments* in portions for tasks that take their keys."""
     portions: dict[int, list[Segment]] = {}
     byte_count = 0
@@ -177,7 +177,9 @@ def bucket_count(segments: Sequence[Segment], key_bytes: int) -> int:
     return max(1, -(-(key_bytes + messages * _OFFSET_BYTES) // BUCKET_BYTES))
 
 
-def in_waves(groups: Sequence[Group], size: int) -> list[tuple[Group, ...]]:
+def in_portions(
+    groups: Sequence[SegmentGroup], size: int
+) -> list[tuple[SegmentGroup, ...]]:
     """*groups* in portions of *size*; what is done is swapped in after each of them."""
     numbered = groupby(enumerate(groups), key=lambda pair: pair[0] // size)
     return [tuple(group for _, group in portion) for _, portion in numbered]

@@ -26,25 +26,25 @@ from pydanube.model.errors import (
 from pydanube.spark.jobs import run_in_threads, run_jobs
 from pydanube.tables.maintenance.object_files import ObjectRoot, delete_file
 from pydanube.tables.maintenance.planning import (
-    Group,
-    KeyFacts,
+    SegmentGroup,
+    SegmentKeyCounts,
     bucket_count,
-    chunks_of,
-    in_waves,
+    chunk_segments,
+    in_portions,
     plan_compaction,
     plan_merge,
 )
 from pydanube.tables.maintenance.tasks import (
-    FindLive,
-    Rewrite,
-    Survival,
-    TakeKeys,
-    find_live,
+    CollectKeysJob,
+    CompactionRule,
+    FindLatestJob,
+    RewriteJob,
+    collect_keys,
+    find_latest,
     key_bytes_of,
     rewrite,
-    take_keys,
 )
-from pydanube.tables.maintenance.verification import Verify, verify
+from pydanube.tables.maintenance.verification import VerifyJob, verify
 from pydanube.wire.files.segment_format import Run, SegmentIdentity, rewritten_name
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from pydanube.client.sync import Client
     from pydanube.model.descriptions import Segment, Segments
-    from pydanube.tables.maintenance.tasks import Rewritten
+    from pydanube.tables.maintenance.tasks import RewriteResult
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ TARGET_BYTES = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class MaintenanceOptions:
     """What is to be done with topics."""
 
     is_merging: bool = False
@@ -118,7 +118,7 @@ class Runner(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Threads:
+class ThreadRunner:
     """Jobs run in threads of this process."""
 
     width: int
@@ -128,7 +128,7 @@ class Threads:
         return run_in_threads(self.width, jobs, work)
 
 
-class SparkTasks:
+class SparkRunner:
     """Jobs are tasks of Spark."""
 
     def __init__(self, spark: Any) -> None:
@@ -152,7 +152,7 @@ def new_run() -> Run:
 def maintain(
     client: Client,
     topic: str,
-    work: Work,
+    work: MaintenanceOptions,
     runner: Runner,
     *,
     tell: Callable[[str], None],
@@ -174,7 +174,7 @@ def maintain(
         found = client.segments(topic)
         _note_before(report, found.segments)
         if found.segments:
-            upkeep = _Upkeep(
+            upkeep = _TopicMaintenance(
                 client,
                 topic,
                 found,
@@ -201,7 +201,7 @@ def _note_before(report: TopicReport, segments: Sequence[Segment]) -> None:
     report.messages_before = sum(each.count for each in segments)
 
 
-class _Upkeep:
+class _TopicMaintenance:
     """The upkeep of one topic."""
 
     def __init__(
@@ -210,7 +210,7 @@ class _Upkeep:
         topic: str,
         found: Segments,
         *,
-        work: Work,
+        work: MaintenanceOptions,
         runner: Runner,
         tell: Callable[[str], None],
         run: Run,
@@ -244,16 +244,16 @@ class _Upkeep:
             self._refuse_held()
         try:
             if work.is_compacting:
-                groups, survival = self._plan_compaction()
+                groups, rule = self._plan_compaction()
             else:
                 segments = self._found.segments
-                groups, survival = plan_merge(segments, work.target_bytes), None
+                groups, rule = plan_merge(segments, work.target_bytes), None
             if work.is_plan_only:
                 report.segments_rewritten = sum(len(each.segments) for each in groups)
                 report.messages_removed = self._superseded
                 self._tell_plan(groups)
             else:
-                self._rewrite(groups, survival, report)
+                self._rewrite(groups, rule, report)
         finally:
             for name in self._scratch_files:
                 _delete(self._root.scratch_url(name))
@@ -270,7 +270,7 @@ class _Upkeep:
 
     def _verify(self, report: TopicReport) -> None:
         jobs = [
-            Verify(topic=self._topic, topic_id=self._found.topic_id, segment=each)
+            VerifyJob(topic=self._topic, topic_id=self._found.topic_id, segment=each)
             for each in self._found.segments
         ]
         self._tell(f"{self._topic}: verifying {len(jobs)} segments")
@@ -290,14 +290,14 @@ class _Upkeep:
 
     # Compaction.
 
-    def _plan_compaction(self) -> tuple[list[Group], Survival]:
+    def _plan_compaction(self) -> tuple[list[SegmentGroup], CompactionRule]:
         segments, topic = self._found.segments, self._topic
         key_bytes = sum(key_bytes_of(topic, each) for each in segments)
         buckets = bucket_count(segments, key_bytes)
-        chunks = chunks_of(segments)
+        chunks = chunk_segments(segments)
         self._tell(f"{topic}: taking the keys of {len(segments)} segments")
         jobs = [
-            TakeKeys(
+            CollectKeysJob(
                 topic=topic,
                 segments=chunk,
                 root=self._root,
@@ -310,10 +310,10 @@ class _Upkeep:
         self._scratch_files += [
             f"{job.scratch},{bucket}.arrow" for job in jobs for bucket in range(buckets)
         ]
-        taken = self._runner.run(jobs, take_keys)
+        taken = self._runner.run(jobs, collect_keys)
         files = [pair for each in taken for pair in each.files]
         live = [
-            FindLive(
+            FindLatestJob(
                 root=self._root,
                 files=tuple(name for number, name in files if number == bucket),
                 name=f"{self._scratch},live,{bucket}.arrow",
@@ -322,9 +322,9 @@ class _Upkeep:
             for bucket in sorted({number for number, _ in files})
         ]
         self._scratch_files += [job.name for job in live]
-        counts = self._runner.run(live, find_live)
+        counts = self._runner.run(live, find_latest)
         facts = {
-            each.object_name: KeyFacts(
+            each.object_name: SegmentKeyCounts(
                 without_key=each.without_key,
                 live=sum(count[number] for count in counts),
                 oldest_tombstone=each.oldest_tombstone,
@@ -344,14 +344,14 @@ class _Upkeep:
             is_merging=self._work.is_merging,
             tombstones_before=tombstones_before,
         )
-        survival = Survival(
+        rule = CompactionRule(
             live=tuple(job.name for job in live),
             tombstones_before=tombstones_before,
             last_offset=segments[-1].end - 1,
         )
-        return groups, survival
+        return groups, rule
 
-    def _tell_plan(self, groups: Iterable[Group]) -> None:
+    def _tell_plan(self, groups: Iterable[SegmentGroup]) -> None:
         for group in groups:
             self._tell(
                 f"{self._topic}: would make one segment of {len(group.segments)}, "
@@ -361,11 +361,14 @@ class _Upkeep:
     # Rewriting.
 
     def _rewrite(
-        self, groups: Sequence[Group], survival: Survival | None, report: TopicReport
+        self,
+        groups: Sequence[SegmentGroup],
+        rule: CompactionRule | None,
+        report: TopicReport,
     ) -> None:
         done = 0
-        for wave in in_waves(groups, self._runner.width):
-            jobs = [self._job(group, survival) for group in wave]
+        for wave in in_portions(groups, self._runner.width):
+            jobs = [self._job(group, rule) for group in wave]
             written = set(jobs)
             try:
                 answers = self._runner.run(jobs, rewrite)
@@ -381,27 +384,27 @@ class _Upkeep:
             done += len(wave)
             self._tell(f"{self._topic}: {done} of {len(groups)} segments written")
 
-    def _job(self, group: Group, survival: Survival | None) -> Rewrite:
+    def _job(self, group: SegmentGroup, rule: CompactionRule | None) -> RewriteJob:
         epoch = self._found.epoch
         identity = SegmentIdentity(
             topic=self._topic, topic_id=self._found.topic_id, epoch=epoch
         )
         name = rewritten_name(self._prefix, group.base, group.end, epoch, self._run)
-        return Rewrite(
+        return RewriteJob(
             identity=identity,
             segments=group.segments,
             root=self._root,
             name=name,
-            survival=survival,
+            rule=rule,
         )
 
     def _swap(
         self,
-        group: Group,
-        answer: Rewritten,
+        group: SegmentGroup,
+        answer: RewriteResult,
         report: TopicReport,
-        job: Rewrite,
-        written: set[Rewrite],
+        job: RewriteJob,
+        written: set[RewriteJob],
     ) -> None:
         # From here on it may be a part of the topic; who deletes it must be sure
         # that it is not.

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def opened(topic: str, segment: Segment) -> Iterator[pq.ParquetFile]:
+def open_checked(topic: str, segment: Segment) -> Iterator[pq.ParquetFile]:
     """
     The file of *segment*, for reading; what is read is compared with its checksums.
 
     Raises:
-        CorruptSegment: It cannot be opened, or is another one.
+        CorruptSegment: It cannot be open_checked, or is another one.
     """
     url, offsets = segment.url, (segment.base, segment.end)
     with ExitStack() as stack:
@@ -52,7 +52,7 @@ def opened(topic: str, segment: Segment) -> Iterator[pq.ParquetFile]:
         yield file
 
 
-def row_groups_of(
+def read_row_groups(
     topic: str,
     segment: Segment,
     file: pq.ParquetFile,

@@ -1,13 +1,13 @@
 """
 The jobs of maintenance: each reads some files and writes some, all by itself.
 
-Compaction by key goes over the topic twice.  ``take_keys`` reads only keys and
+Compaction by key goes over the topic twice.  ``collect_keys`` reads only keys and
 offsets, and writes the last offset of each key that it has seen, spread over buckets
-by a hash of the key.  ``find_live`` puts one bucket together, and writes the offsets
+by a hash of the key.  ``find_latest`` puts one bucket together, and writes the offsets
 that are the last of their key, in order.  ``rewrite`` then reads segments whole, and
 keeps what has no key or an offset among those.
 
-Bounds: ``take_keys`` and ``find_live`` hold the different keys of a portion of the
+Bounds: ``collect_keys`` and ``find_latest`` hold the different keys of a portion of the
 segments or of a bucket, and one row group.  ``rewrite`` holds the row groups of what
 it reads and of what it writes, and eight bytes for each key that stays in its group.
 """
@@ -29,7 +29,7 @@ from pydanube.tables.maintenance.object_files import (
     new_file,
     open_scratch,
 )
-from pydanube.tables.maintenance.segment_reading import opened, row_groups_of
+from pydanube.tables.maintenance.segment_reading import open_checked, read_row_groups
 from pydanube.wire.files.segment_format import (
     SCHEMA,
     SegmentIdentity,
@@ -50,14 +50,14 @@ ROW_GROUP_BYTES = 8 * 1024 * 1024
 _KEYS_MAX = 500_000
 """So many keys are gathered before those that came twice are put together."""
 
-_LIVE_ROWS = 65_536
+_IPC_BATCH_ROWS = 65_536
 
 
 # The keys.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakeKeys:
+class CollectKeysJob:
     """Find the last offset of each key in some segments."""
 
     topic: str
@@ -69,7 +69,7 @@ class TakeKeys:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeysOfSegment:
+class SegmentKeys:
     """What is known of one segment after that."""
 
     object_name: str
@@ -78,32 +78,34 @@ class KeysOfSegment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeysTaken:
-    """What TakeKeys leads to."""
+class CollectKeysResult:
+    """What CollectKeysJob leads to."""
 
-    segments: tuple[KeysOfSegment, ...]
+    segments: tuple[SegmentKeys, ...]
     files: tuple[tuple[int, str], ...]
     """For each bucket that is not empty its number and the name of a file."""
 
 
-def take_keys(job: TakeKeys) -> KeysTaken:
+def collect_keys(job: CollectKeysJob) -> CollectKeysResult:
     """
     Carry out *job*.
 
     Raises:
         CorruptSegment: A segment is damaged or missing.
     """
-    latest = _Latest()
-    segments = [_take_keys_of(job.topic, segment, latest) for segment in job.segments]
+    latest = _LatestOffsets()
+    segments = [
+        _collect_keys_of(job.topic, segment, latest) for segment in job.segments
+    ]
     files = []
     for bucket, table in _spread(latest.finish(), job.bucket_count):
         name = f"{job.scratch},{bucket}.arrow"
         _write_ipc(job.root.scratch_url(name), table)
         files.append((bucket, name))
-    return KeysTaken(segments=tuple(segments), files=tuple(files))
+    return CollectKeysResult(segments=tuple(segments), files=tuple(files))
 
 
-class _Latest:
+class _LatestOffsets:
     """The highest offset of each key that came along."""
 
     def __init__(self) -> None:
@@ -134,9 +136,11 @@ def _last_of_each(table: pa.Table) -> pa.Table:
     return grouped.select(["key", "offset_max"]).rename_columns(["key", "offset"])
 
 
-def _take_keys_of(topic: str, segment: Segment, latest: _Latest) -> KeysOfSegment:
+def _collect_keys_of(
+    topic: str, segment: Segment, latest: _LatestOffsets
+) -> SegmentKeys:
     without_key = 0
-    with opened(topic, segment) as file:
+    with open_checked(topic, segment) as file:
         footer = read_footer(file.metadata.metadata)
         assert footer is not None
         names = ["key", "offset"]
@@ -146,7 +150,7 @@ def _take_keys_of(topic: str, segment: Segment, latest: _Latest) -> KeysOfSegmen
                 tombstones.append(footer.oldest_tombstone)
         else:
             names += ["payload", "publish_time"]
-        for table in row_groups_of(topic, segment, file, names):
+        for table in read_row_groups(topic, segment, file, names):
             if not footer.knows_tombstones:
                 oldest = oldest_tombstone_of(table)
                 tombstones += [] if oldest is None else [oldest]
@@ -157,7 +161,7 @@ def _take_keys_of(topic: str, segment: Segment, latest: _Latest) -> KeysOfSegmen
             if nulls:
                 table = table.filter(table.column("key").is_valid())  # noqa: PLW2901
             latest.add(table.select(["key", "offset"]))
-    return KeysOfSegment(
+    return SegmentKeys(
         object_name=segment.object_name,
         without_key=without_key,
         oldest_tombstone=min(tombstones, default=None),
@@ -180,21 +184,21 @@ def _spread(table: pa.Table, bucket_count: int) -> Iterator[tuple[int, pa.Table]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FindLive:
+class FindLatestJob:
     """Find which offsets are the last of their key, of one bucket."""
 
     root: ObjectRoot
     files: tuple[str, ...]
-    """What TakeKeys has written for the bucket."""
+    """What CollectKeysJob has written for the bucket."""
     name: str
     """The file to be written."""
     bases: tuple[int, ...]
     """Where segments begin, in order."""
 
 
-def find_live(job: FindLive) -> list[int]:
+def find_latest(job: FindLatestJob) -> list[int]:
     """How many offsets of each segment that are."""
-    latest = _Latest()
+    latest = _LatestOffsets()
     for name in job.files:
         with pa.ipc.open_file(open_scratch(job.root.scratch_url(name))) as file:
             for at in range(file.num_record_batches):
@@ -228,11 +232,11 @@ def _int64(values: Sequence[int]) -> pa.Int64Array:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survival:
+class CompactionRule:
     """Which messages stay when compaction by key rewrites segments."""
 
     live: tuple[str, ...]
-    """The files that FindLive has written."""
+    """The files that FindLatestJob has written."""
     tombstones_before: int
     """Tombstones with an earlier publish time are removed."""
     last_offset: int
@@ -240,7 +244,7 @@ class Survival:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rewrite:
+class RewriteJob:
     """Make one segment of several."""
 
     identity: SegmentIdentity
@@ -248,13 +252,13 @@ class Rewrite:
     root: ObjectRoot
     name: str
     """The object to be written."""
-    survival: Survival | None
+    rule: CompactionRule | None
     """None: all messages stay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rewritten:
-    """What Rewrite leads to."""
+class RewriteResult:
+    """The result of a RewriteJob."""
 
     name: str
     byte_count: int
@@ -265,7 +269,7 @@ class Rewritten:
     """What was read, decoded."""
 
 
-def rewrite(job: Rewrite) -> Rewritten:
+def rewrite(job: RewriteJob) -> RewriteResult:
     """
     Carry out *job*.
 
@@ -276,14 +280,14 @@ def rewrite(job: Rewrite) -> Rewritten:
     """
     base, end = job.segments[0].base, job.segments[-1].end
     is_kept = None
-    if job.survival is not None:
-        is_kept = _Filter(job.root, job.survival, base, end)
+    if job.rule is not None:
+        is_kept = _CompactionFilter(job.root, job.rule, base, end)
     count = read_bytes = 0
     tombstones: list[int] = []
     with new_file(job.root, job.name) as file, _RowGroups(file) as row_groups:
         for segment in job.segments:
-            with opened(job.identity.topic, segment) as source:
-                for table in row_groups_of(job.identity.topic, segment, source):
+            with open_checked(job.identity.topic, segment) as source:
+                for table in read_row_groups(job.identity.topic, segment, source):
                     read_bytes += table.nbytes
                     kept = table if is_kept is None else is_kept.keep(table)
                     count += kept.num_rows
@@ -294,7 +298,7 @@ def rewrite(job: Rewrite) -> Rewritten:
             job.identity.metadata(base, end, count, min(tombstones, default=None))
         )
     checksum, byte_count = checksum_of(job.root.url_of(job.name))
-    return Rewritten(
+    return RewriteResult(
         name=job.name,
         byte_count=byte_count,
         checksum=checksum,
@@ -350,14 +354,14 @@ class _RowGroups:
             self._writer.close()
 
 
-class _Filter:
+class _CompactionFilter:
     """Which messages stay, of ``base … end``."""
 
     def __init__(
-        self, root: ObjectRoot, survival: Survival, base: int, end: int
+        self, root: ObjectRoot, rule: CompactionRule, base: int, end: int
     ) -> None:
-        self._survival = survival
-        parts = [_live_in(root.scratch_url(name), base, end) for name in survival.live]
+        self._survival = rule
+        parts = [_live_in(root.scratch_url(name), base, end) for name in rule.live]
         offsets = pa.concat_arrays([_int64([]), *parts])
         self._live = offsets.take(pc.sort_indices(offsets))
 
@@ -382,7 +386,7 @@ class _Filter:
 
 
 def _live_in(url: str, base: int, end: int) -> pa.Int64Array:
-    """The offsets ``base … end`` of a file of FindLive."""
+    """The offsets ``base … end`` of a file of FindLatestJob."""
     parts = [_int64([])]
     with pa.ipc.open_file(open_scratch(url)) as file:
         for at in range(file.num_record_batches):
@@ -407,12 +411,12 @@ def _write_ipc(url: str, table: pa.Table) -> None:
         filesystem.open_output_stream(path) as stream,
         pa.ipc.new_file(stream, table.schema) as writer,
     ):
-        writer.write_table(table, max_chunksize=_LIVE_ROWS)
+        writer.write_table(table, max_chunksize=_IPC_BATCH_ROWS)
 
 
 def key_bytes_of(topic: str, segment: Segment) -> int:
     """What the keys of a segment take, as far as its footer says."""
     at = SCHEMA.get_field_index("key")
-    with opened(topic, segment) as file:
+    with open_checked(topic, segment) as file:
         groups = [file.metadata.row_group(n) for n in range(file.num_row_groups)]
         return sum(group.column(at).total_uncompressed_size for group in groups)

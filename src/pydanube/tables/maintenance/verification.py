@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from pydanube.model.errors import CorruptSegment
 from pydanube.tables.maintenance.object_files import checksum_of
-from pydanube.tables.maintenance.segment_reading import opened, row_groups_of
+from pydanube.tables.maintenance.segment_reading import open_checked, read_row_groups
 from pydanube.wire.files.segment_format import read_footer
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verify:
+class VerifyJob:
     """Read a segment whole and compare it with what the manifest says."""
 
     topic: str
@@ -28,8 +28,8 @@ class Verify:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
-    """What Verify leads to."""
+class VerifyResult:
+    """The result of a VerifyJob."""
 
     object_name: str
     byte_count: int
@@ -40,7 +40,7 @@ class Verified:
     """What is wrong with it, if anything is."""
 
 
-def verify(job: Verify) -> Verified:
+def verify(job: VerifyJob) -> VerifyResult:
     """Carry out *job*; what is wrong is in the answer."""
     segment = job.segment
     problem: str | None = None
@@ -48,11 +48,11 @@ def verify(job: Verify) -> Verified:
         checksum, byte_count = checksum_of(segment.url)
         problem = _problem_of_bytes(segment, checksum, byte_count)
         if problem is None:
-            with opened(job.topic, segment) as file:
+            with open_checked(job.topic, segment) as file:
                 problem = _problem_of_rows(job, file)
     except (CorruptSegment, OSError) as error:
         problem = str(error)
-    return Verified(
+    return VerifyResult(
         object_name=segment.object_name,
         byte_count=segment.byte_count,
         count=segment.count,
@@ -72,7 +72,7 @@ def _problem_of_bytes(segment: Segment, checksum: int, byte_count: int) -> str |
     return None
 
 
-def _problem_of_rows(job: Verify, file: pq.ParquetFile) -> str | None:
+def _problem_of_rows(job: VerifyJob, file: pq.ParquetFile) -> str | None:
     segment = job.segment
     footer = read_footer(file.metadata.metadata)
     if footer is None or footer.topic_id != job.topic_id:
@@ -84,7 +84,7 @@ def _problem_of_rows(job: Verify, file: pq.ParquetFile) -> str | None:
             f"manifest {segment.count} of {segment.base} … {segment.end}"
         )
     position = segment.base
-    for table in row_groups_of(job.topic, segment, file):
+    for table in read_row_groups(job.topic, segment, file):
         table.validate(full=True)
         offsets = table.column("offset").combine_chunks()
         steps = pc.subtract(offsets.slice(1), offsets.slice(0, len(offsets) - 1))

@@ -15,7 +15,7 @@ from pydanube.model.errors import (
     TopicNotFound,
 )
 from pydanube.tables.export.exporter import Exporter, ExportOptions, thread_runner
-from pydanube.tables.export.table_columns import Undecodable
+from pydanube.tables.export.table_columns import UndecodablePolicy
 from pydanube.tables.export.tasks import export_from
 from support.lake_tables import KINDS, data_files, read, table_in
 from support.topic_directory import TopicDirectory
@@ -197,4 +197,4 @@ def test_somebody_who_is_always_faster_is_told_of(topics, table):
 
 def test_dead_letters_need_their_table(topics, table):
     with pytest.raises(InvalidRequest, match="dead letters"):
-        exporter(topics, table, undecodable=Undecodable.DEAD_LETTER)
+        exporter(topics, table, undecodable=UndecodablePolicy.DEAD_LETTER)

@@ -6,15 +6,19 @@ import pytest
 from pydanube.model.errors import InvalidRequest
 from pydanube.reader.decoding import ERROR, VALUE
 from pydanube.reader.scan_reader import SCHEMA
-from pydanube.tables.export.table_columns import Columns, Shape, Undecodable
+from pydanube.tables.export.table_columns import (
+    TableColumns,
+    TableLayout,
+    UndecodablePolicy,
+)
 from pydanube.wire.files import segment_format
 
 ORDER = pa.struct([("number", pa.int64()), ("tags", pa.list_(pa.string()))])
 AROUND = ["_offset", "_publish_time", "_key", "_attributes", "_producer"]
 
 
-def columns(undecodable=Undecodable.FAIL, *, value=ORDER, is_partitioned=False):
-    return Columns(Shape.TYPED, is_partitioned, value, undecodable)
+def columns(undecodable=UndecodablePolicy.FAIL, *, value=ORDER, is_partitioned=False):
+    return TableColumns(TableLayout.TYPED, is_partitioned, value, undecodable)
 
 
 def batch(of, values, errors=None):
@@ -38,10 +42,10 @@ def batch(of, values, errors=None):
 
 
 def test_a_raw_table_has_what_a_segment_has():
-    raw = Columns(Shape.RAW, is_partitioned=False)
+    raw = TableColumns(TableLayout.RAW, is_partitioned=False)
     assert raw.table_schema().names == segment_format.SCHEMA.names
     assert raw.read_schema() == raw.table_schema()
-    parts = Columns(Shape.RAW, is_partitioned=True)
+    parts = TableColumns(TableLayout.RAW, is_partitioned=True)
     assert parts.table_schema().names == ["partition", *segment_format.SCHEMA.names]
 
 
@@ -64,27 +68,27 @@ def test_values_without_fields_are_one_column():
 
 
 def test_what_could_not_be_read_keeps_its_payload():
-    of = columns(Undecodable.NULL)
+    of = columns(UndecodablePolicy.NULL)
     found = of.rows(batch(of, [None, {"number": 1, "tags": []}], ["broken", None]))
     assert found.column("_payload").to_pylist() == [b"p0", None]
     assert found.column("_error").to_pylist() == ["broken", None]
-    assert of.parted(batch(of, []))[1] is None
+    assert of.split_dead_letters(batch(of, []))[1] is None
 
 
 def test_dead_letters_are_whole_messages():
-    of = columns(Undecodable.DEAD_LETTER)
+    of = columns(UndecodablePolicy.DEAD_LETTER)
     values = [{"number": 1, "tags": []}, None, {"number": 2, "tags": []}]
-    rows, dead = of.parted(batch(of, values, [None, "broken", None]))
+    rows, dead = of.split_dead_letters(batch(of, values, [None, "broken", None]))
     assert rows.column("number").to_pylist() == [1, 2]
     assert rows.schema.equals(of.table_schema())
-    assert dead.schema.equals(of.dead_schema())
+    assert dead.schema.equals(of.dead_letter_schema())
     assert dead.column("offset").to_pylist() == [1]
     assert dead.column("error").to_pylist() == ["broken"]
-    assert of.parted(batch(of, values))[1] is None
+    assert of.split_dead_letters(batch(of, values))[1] is None
 
 
 def test_what_is_read_can_be_read():
-    for undecodable in Undecodable:
+    for undecodable in UndecodablePolicy:
         of = columns(undecodable, is_partitioned=True)
         for field in of.read_schema():
             if field.name not in (VALUE, ERROR):

@@ -28,8 +28,8 @@ def test_a_file_has_its_name_when_it_is_whole(tmp_path):
         assert not (directory / "default/a/one").exists()
     assert (directory / "default/a/one").read_bytes() == b"123456789"
     assert checksum_of(root.url_of("default/a/one")) == (0xE3069283, 9)
-    with open_file(root.url_of("default/a/one")) as opened:
-        assert opened.read() == b"123456789"
+    with open_file(root.url_of("default/a/one")) as open_checked:
+        assert open_checked.read() == b"123456789"
     assert not list((directory / ".parts").iterdir())
     delete_file(root.url_of("default/a/one"))
     delete_file(root.url_of("default/a/one"))

@@ -5,10 +5,10 @@ from pydanube.tables.maintenance.planning import (
     BUCKET_BYTES,
     CHUNK_BYTES,
     GROUP_SEGMENTS_MAX,
-    KeyFacts,
+    SegmentKeyCounts,
     bucket_count,
-    chunks_of,
-    in_waves,
+    chunk_segments,
+    in_portions,
     plan_compaction,
     plan_merge,
 )
@@ -35,7 +35,7 @@ def bounds(groups):
 
 def compaction(segments, changed=(), tombstones=(), *, is_merging=False, target=100):
     facts = {
-        each.object_name: KeyFacts(
+        each.object_name: SegmentKeyCounts(
             without_key=0,
             live=each.count // 2 if at in changed else each.count,
             oldest_tombstone=50 if at in tombstones else None,
@@ -83,7 +83,7 @@ def test_what_is_left_of_segments_goes_together():
 
 def test_a_tombstone_within_its_grace_is_no_reason_to_write():
     segments = segments_of(80)
-    facts = {"0": KeyFacts(without_key=4, live=6, oldest_tombstone=51)}
+    facts = {"0": SegmentKeyCounts(without_key=4, live=6, oldest_tombstone=51)}
     plan = plan_compaction(segments, facts, 9, is_merging=False, tombstones_before=51)
     assert plan == []
     assert facts["0"].remaining == 10
@@ -91,12 +91,12 @@ def test_a_tombstone_within_its_grace_is_no_reason_to_write():
 
 def test_keys_are_taken_of_portions_and_compared_in_buckets():
     segments = segments_of(CHUNK_BYTES // 2, CHUNK_BYTES // 2, 1, 1)
-    assert [len(chunk) for chunk in chunks_of(segments)] == [2, 2]
+    assert [len(chunk) for chunk in chunk_segments(segments)] == [2, 2]
     assert bucket_count(segments, 0) == 1
     assert bucket_count(segments, 3 * BUCKET_BYTES) == 4
 
 
 def test_groups_are_swapped_in_wave_by_wave():
     groups = plan_merge(segments_of(*[60, 1, 1] * 5), 100)
-    assert [len(wave) for wave in in_waves(groups, 2)] == [2, 2, 1]
-    assert [group for wave in in_waves(groups, 2) for group in wave] == groups
+    assert [len(wave) for wave in in_portions(groups, 2)] == [2, 2, 1]
+    assert [group for wave in in_portions(groups, 2) for group in wave] == groups

@@ -6,11 +6,17 @@ from types import SimpleNamespace
 import pytest
 
 from pydanube.model.errors import ConnectionLost, InvalidRequest, TopicHeld
-from pydanube.tables.maintenance.run import SparkTasks, Threads, Work, maintain, new_run
+from pydanube.tables.maintenance.run import (
+    MaintenanceOptions,
+    SparkRunner,
+    ThreadRunner,
+    maintain,
+    new_run,
+)
 from support.segment_files import TOPIC, FileBroker, Row, read_rows, write_topic
 
 ROWS = [[Row(b"k%d" % (at % 3), b"%d" % at) for at in range(10)] for _ in range(4)]
-MERGE = Work(is_merging=True, target_bytes=12_000)
+MERGE = MaintenanceOptions(is_merging=True, target_bytes=12_000)
 
 
 @pytest.fixture
@@ -20,7 +26,7 @@ def broker(tmp_path):
 
 def keep(broker, work=MERGE, threads=1):
     told = []
-    report = maintain(broker, TOPIC, work, Threads(threads), tell=told.append)
+    report = maintain(broker, TOPIC, work, ThreadRunner(threads), tell=told.append)
     return report, told
 
 
@@ -44,7 +50,7 @@ def raising(error):
 
 def test_a_plan_changes_nothing_and_says_what_would_be_done(broker):
     before = objects(broker)
-    work = Work(is_compacting=True, is_merging=True, is_plan_only=True)
+    work = MaintenanceOptions(is_compacting=True, is_merging=True, is_plan_only=True)
     report, told = keep(broker, work)
     assert report.segments_rewritten == 4
     assert report.messages_removed == 37
@@ -105,11 +111,15 @@ def test_a_group_that_cannot_be_swapped_stops_those_behind_it(tmp_path):
     broker = FileBroker(tmp_path, write_topic(tmp_path, rows))
     broker.before_swap.append(raising(InvalidRequest("no")))
     before = read_rows(broker.found.segments)
-    report, _ = keep(broker, Work(is_compacting=True, grace_s=0), threads=2)
+    report, _ = keep(
+        broker, MaintenanceOptions(is_compacting=True, grace_s=0), threads=2
+    )
     assert isinstance(report.error, InvalidRequest)
     assert broker.swaps == []
     assert read_rows(broker.found.segments) == before
-    report, _ = keep(broker, Work(is_compacting=True, grace_s=0), threads=2)
+    report, _ = keep(
+        broker, MaintenanceOptions(is_compacting=True, grace_s=0), threads=2
+    )
     assert report.messages_removed == 2
     assert [len(old) for old, _ in broker.swaps] == [1, 1]
 
@@ -138,14 +148,14 @@ def test_a_segment_that_goes_while_it_is_verified_is_no_damage(broker):
         return replace(found, segments=found.segments[1:])
 
     broker.segments = segments
-    report, _ = keep(broker, Work(is_verifying=True))
+    report, _ = keep(broker, MaintenanceOptions(is_verifying=True))
     assert report.problems == []
     assert report.segments_verified == 4
 
 
 def test_a_topic_without_segments_needs_nothing(broker):
     broker.found = replace(broker.found, segments=())
-    report, _ = keep(broker, Work(is_merging=True, is_compacting=True))
+    report, _ = keep(broker, MaintenanceOptions(is_merging=True, is_compacting=True))
     assert (report.error, report.segments_after) == (None, 0)
 
 
@@ -155,5 +165,5 @@ def test_runs_differ():
 
 def test_sparks_width_is_what_it_does_at_once():
     context = SimpleNamespace(defaultParallelism=3)
-    assert SparkTasks(SimpleNamespace(sparkContext=context)).width == 3
-    assert SparkTasks(SimpleNamespace()).width == 8
+    assert SparkRunner(SimpleNamespace(sparkContext=context)).width == 3
+    assert SparkRunner(SimpleNamespace()).width == 8

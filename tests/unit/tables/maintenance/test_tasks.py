@@ -8,10 +8,10 @@ import pytest
 from pydanube.model.errors import CorruptSegment
 from pydanube.tables.maintenance.object_files import ObjectRoot
 from pydanube.tables.maintenance.tasks import (
-    TakeKeys,
+    CollectKeysJob,
+    collect_keys,
     key_bytes_of,
     rewrite,
-    take_keys,
 )
 from pydanube.wire.files.segment_format import (
     SCHEMA,
@@ -63,14 +63,14 @@ def test_tombstones_of_older_segments_are_looked_for(tmp_path):
     (newer,) = found.segments
     for make in (lambda: newer, lambda: older(tmp_path, newer)):
         segment = make()
-        job = TakeKeys(
+        job = CollectKeysJob(
             topic=TOPIC,
             segments=(segment,),
             root=ObjectRoot.of(segment),
             scratch="s",
             bucket_count=1,
         )
-        (facts,) = take_keys(job).segments
+        (facts,) = collect_keys(job).segments
         assert (facts.without_key, facts.oldest_tombstone) == (1, A_TIME + 5)
         assert key_bytes_of(TOPIC, segment) > 0
 

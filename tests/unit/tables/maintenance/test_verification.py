@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 from pydanube.tables.maintenance.tasks import (
     rewrite,
 )
-from pydanube.tables.maintenance.verification import Verify, verify
+from pydanube.tables.maintenance.verification import VerifyJob, verify
 from pydanube.wire.files.segment_format import (
     SCHEMA,
 )
@@ -31,11 +31,11 @@ def test_what_is_whole_is_verified(tmp_path):
     merged = segment_of(tmp_path, done.name, 0, 20, 20)
     assert merged.checksum == done.checksum
     for segment in (*found.segments, merged):
-        answer = verify(Verify(topic=TOPIC, topic_id=TOPIC_ID, segment=segment))
+        answer = verify(VerifyJob(topic=TOPIC, topic_id=TOPIC_ID, segment=segment))
         assert (answer.problem, answer.has_checksum) == (None, True)
         assert answer.count == segment.count
     unchecked = older(tmp_path, found.segments[0])
-    answer = verify(Verify(topic=TOPIC, topic_id=TOPIC_ID, segment=unchecked))
+    answer = verify(VerifyJob(topic=TOPIC, topic_id=TOPIC_ID, segment=unchecked))
     assert (answer.problem, answer.has_checksum) == (None, False)
 
 
@@ -47,7 +47,9 @@ def test_every_kind_of_damage_is_named(tmp_path):
 
     def problem(segment=segment, data=good, topic_id=TOPIC_ID):
         path.write_bytes(data)
-        return verify(Verify(topic=TOPIC, topic_id=topic_id, segment=segment)).problem
+        return verify(
+            VerifyJob(topic=TOPIC, topic_id=topic_id, segment=segment)
+        ).problem
 
     assert problem() is None
     flipped = bytearray(good)
@@ -60,7 +62,7 @@ def test_every_kind_of_damage_is_named(tmp_path):
     assert "footer says" in problem(replace(segment, end=11))
     assert "expected 9 messages" in problem(replace(segment, count=9))
     path.unlink()
-    gone = verify(Verify(topic=TOPIC, topic_id=TOPIC_ID, segment=segment))
+    gone = verify(VerifyJob(topic=TOPIC, topic_id=TOPIC_ID, segment=segment))
     assert gone.problem is not None
 
 
@@ -75,5 +77,5 @@ def test_offsets_that_do_not_rise_are_damage(tmp_path):
     order = pa.array([1, 0, *range(2, 10)])
     pq.write_table(table.take(order).cast(SCHEMA.with_metadata(said)), path)
     damaged = segment_of(tmp_path, segment.object_name, 0, 10, 10)
-    answer = verify(Verify(topic=TOPIC, topic_id=TOPIC_ID, segment=damaged))
+    answer = verify(VerifyJob(topic=TOPIC, topic_id=TOPIC_ID, segment=damaged))
     assert "do not rise" in answer.problem
