@@ -39,7 +39,8 @@ check: set-up  ## Run before a commit: format, lint, types, floors, fast tests.
 	@$(PYTHON) -m ruff check --quiet .
 	@$(PYTHON) -m mypy
 	@.venv/bin/lint-imports --no-logo
-	@$(PYTHON) -m pytest -q -m 'not slow and not e2e' $(ARGS)
+	@$(PYTHON) -m pytest -q -n 2 --dist loadfile --ignore tests/e2e \
+		-m 'not slow and not e2e' $(ARGS)
 
 format: set-up  ## Format the code, and mend what the linter can mend.
 	@$(PYTHON) -m ruff check --quiet --fix-only .

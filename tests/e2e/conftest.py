@@ -41,7 +41,11 @@ def spark(tmp_path_factory):
     session = pydanube.spark.session(
         "tests",
         master="local[2]",
-        config={"spark.sql.warehouse.dir": str(directory / "warehouse")},
+        config={
+            "spark.sql.warehouse.dir": str(directory / "warehouse"),
+            # A busy machine may take long to start a Python worker.
+            "spark.python.authenticate.socketTimeout": "120s",
+        },
         log_file=directory / "spark.log",
     )
     yield session

@@ -52,6 +52,7 @@ def test_an_unknown_workload_is_refused():
 
 
 @pytest.mark.spark
+@pytest.mark.soak
 def test_reading_topics_in_spark_is_measured_on_request(tmp_path):
     # A Spark of its own takes a while to start.
     options = ["--messages", "5000", "--data-dir", str(tmp_path), "--format", "json"]

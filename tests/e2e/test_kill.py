@@ -15,7 +15,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 TOPICS = ("/default/kill-a", "/default/kill-b")
 PRODUCERS = 4
-KILLS = 10
 CONSUMED_BEFORE = 500
 
 
@@ -43,9 +42,9 @@ async def publish(client, number, stop, acknowledged):
             sequence += count
 
 
-async def kill_and_restart(broker, stop):
+async def kill_and_restart(broker, kills, stop):
     chance = random.Random(4711)
-    for _ in range(KILLS):
+    for _ in range(kills):
         await asyncio.sleep(chance.uniform(0.1, 0.5))
         await asyncio.to_thread(broker.kill)
         await asyncio.to_thread(broker.start)
@@ -61,7 +60,10 @@ async def stored(client, topic):
     ]
 
 
-def test_ten_kills_lose_nothing_and_invent_nothing(tmp_path):
+@pytest.mark.parametrize(
+    "kills", [3, pytest.param(10, marks=[pytest.mark.soak, pytest.mark.smoke])]
+)
+def test_kills_lose_nothing_and_invent_nothing(tmp_path, kills):
     async def run(broker):
         acknowledged = defaultdict(list)
         stop = asyncio.Event()
@@ -69,7 +71,7 @@ def test_ten_kills_lose_nothing_and_invent_nothing(tmp_path):
             async with asyncio.TaskGroup() as tasks:
                 for number in range(PRODUCERS):
                     tasks.create_task(publish(client, number, stop, acknowledged))
-                tasks.create_task(kill_and_restart(broker, stop))
+                tasks.create_task(kill_and_restart(broker, kills, stop))
             return acknowledged, {t: await stored(client, t) for t in TOPICS}
 
     # Small files, so that the journal rolls and segments are sealed in between.

@@ -17,6 +17,7 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.slow,
     pytest.mark.spark,
+    pytest.mark.soak,
     pytest.mark.timeout(900),
 ]
 
@@ -48,6 +49,7 @@ def close(process):
     return code, out, err
 
 
+@pytest.mark.smoke
 def test_a_run_that_was_killed_goes_on_and_writes_nothing_twice(
     client, broker_url, tmp_path
 ):

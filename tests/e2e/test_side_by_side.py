@@ -31,6 +31,8 @@ def installed_peer():
     return [name for name in PEERS if find_system(name).missing() is None][:1]
 
 
+@pytest.mark.soak
+@pytest.mark.smoke
 def test_pydanube_is_measured_beside_a_peer_if_one_is_installed(tmp_path):
     systems = ["danube", *installed_peer()]
     data = tmp_path / "data"

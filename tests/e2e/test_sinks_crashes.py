@@ -148,6 +148,8 @@ def clickhouse(tmp_path_factory):
         yield engine
 
 
+@pytest.mark.soak
+@pytest.mark.smoke
 def test_a_batch_of_clickhouses_engine_is_there_once_wherever_its_commit_was_cut(
     clickhouse,
 ):

@@ -82,6 +82,7 @@ def test_rows_arrive_as_json_in_requests_of_a_bounded_size(
     assert headers == ("application/json", "sesame")
 
 
+@pytest.mark.soak
 def test_a_stream_sends_the_same_keys_again_when_its_commit_is_forgotten(
     topic, receiver, options, tmp_path
 ):

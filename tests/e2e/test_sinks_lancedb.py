@@ -44,6 +44,8 @@ def stored(options):
 VECTOR = "transform(sequence(0, 3), i -> float((offset + i) % 5)) AS vector"
 
 
+@pytest.mark.soak
+@pytest.mark.smoke
 def test_a_stream_adds_each_batch_once_when_its_commit_is_forgotten(
     topic, options, stored, tmp_path
 ):
@@ -60,6 +62,7 @@ def test_a_stream_adds_each_batch_once_when_its_commit_is_forgotten(
     assert lancedb.connect(options["uri"]).list_tables().tables == ["notes"]
 
 
+@pytest.mark.soak
 def test_a_stream_keeps_the_last_row_of_each_key_and_finds_it_by_its_vector(
     topic, options, stored, tmp_path
 ):

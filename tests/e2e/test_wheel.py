@@ -10,7 +10,7 @@ import pytest
 from support.processes import BrokerProcess
 from support.project import ROOT
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.soak, pytest.mark.smoke]
 
 CONVERSATION = """
 import sys
