@@ -11,6 +11,7 @@ from __future__ import annotations
 from pydanube.client.sync import (
     Client,
     Consumer,
+    DeadLetters,
     PartWriter,
     Pending,
     Producer,
@@ -23,6 +24,7 @@ from pydanube.client.sync import (
 __all__ = [
     "Client",
     "Consumer",
+    "DeadLetters",
     "PartWriter",
     "Pending",
     "Producer",

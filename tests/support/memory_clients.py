@@ -3,6 +3,7 @@
 from contextlib import contextmanager
 
 from pydanube.client import sync
+from pydanube.client.blocking import loop_thread
 from pydanube.testing import memory_broker
 
 
@@ -10,8 +11,8 @@ from pydanube.testing import memory_broker
 def memory_client(**options):
     """The broker and the client run in one thread of their own."""
     with (
-        sync._loop_thread() as loop,
-        sync._entered(loop, memory_broker(**options)) as broker,
-        sync._entered(loop, broker.connect()) as client,
+        loop_thread() as loop,
+        loop.entered(memory_broker(**options)) as broker,
+        loop.entered(broker.connect()) as client,
     ):
         yield sync.Client(loop, client)

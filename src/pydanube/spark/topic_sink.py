@@ -208,6 +208,7 @@ class _TopicProducer:
             producer = producers.enter_context(client.producer(topic))
             self._send = producer.send_batch
         else:
+            assert reference.version is not None
             typed = producers.enter_context(
                 client.producer(
                     topic,

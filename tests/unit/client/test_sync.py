@@ -1,7 +1,9 @@
 """The client without await, against a broker in another thread's loop."""
 
 import asyncio
+import inspect
 import threading
+import typing
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -10,6 +12,7 @@ import pytest
 import pydanube
 import pydanube.sync
 from pydanube.client import sync
+from pydanube.client.blocking import loop_thread
 from pydanube.servers.native.connection import listen
 from pydanube.testing import memory_broker
 from support.scripted_broker import ScriptedBroker
@@ -285,8 +288,8 @@ def test_batches_are_staged_without_await(client):
 
 def test_closing_ends_although_the_broker_does_not_answer():
     with (
-        sync._loop_thread() as loop,
-        sync._entered(loop, ScriptedBroker().connect(close_timeout_s=0.01)) as aio,
+        loop_thread() as loop,
+        loop.entered(ScriptedBroker().connect(close_timeout_s=0.01)) as aio,
     ):
         client = sync.Client(loop, aio)
         with (
@@ -294,3 +297,56 @@ def test_closing_ends_although_the_broker_does_not_answer():
             client.producer(TOPIC) as producer,
         ):
             _ = [producer.send_nowait(b"m") for _ in range(3)]
+
+
+FACADES = [
+    (sync.Client, pydanube.Client),
+    (sync.Producer, pydanube.Producer),
+    (sync.TypedProducer, pydanube.TypedProducer),
+    (sync.Consumer, pydanube.Consumer),
+    (sync.Schemas, pydanube.Schemas),
+    (sync.DeadLetters, pydanube.DeadLetters),
+    (sync.Staging, pydanube.Staging),
+    (sync.PartWriter, pydanube.PartWriter),
+]
+# These are for the other modules of the client, which run on its loop.
+INTERNAL = {
+    *("aclose", "closing", "connection", "request", "require"),
+    *("create_topics", "existing_partitions", "find_partitions", "one_partition"),
+    *("abandon", "on_closed", "on_frame", "open", "run", "ship", "wait_for_capacity"),
+    *("ack_nowait", "ack_range", "ack_ranges", "nack_nowait", "nack_ranges"),
+    *("batch_nowait", "next_nowait", "check_acknowledgeable", "check_origin"),
+    *("return_credit", "return_credit_before_wait", "on_written", "on_broken"),
+}
+
+
+def parameters(function):
+    found = inspect.signature(function).parameters.values()
+    return [(each.name, each.kind, each.default, each.annotation) for each in found]
+
+
+@pytest.mark.parametrize(("facade", "original"), FACADES)
+def test_facade_methods_have_the_parameters_of_the_original(facade, original):
+    for name, method in inspect.getmembers(original, inspect.isfunction):
+        if name.startswith("_") or name in INTERNAL:
+            continue
+        ours = getattr(facade, name)
+        assert ours.__doc__, name
+        assert not inspect.iscoroutinefunction(ours), name
+        if overloads := typing.get_overloads(method):
+            ours = typing.get_overloads(ours)
+            assert [*map(parameters, ours)] == [*map(parameters, overloads)]
+        else:
+            assert parameters(ours) == parameters(method), name
+
+
+@pytest.mark.parametrize(("facade", "original"), FACADES)
+def test_facade_methods_that_only_wait_have_the_docstring_of_the_original(
+    facade, original
+):
+    for name, method in vars(facade).items():
+        if hasattr(method, "__wrapped__"):
+            wrapped = inspect.unwrap(method)
+            assert method.__doc__ == wrapped.__doc__, name
+            if not name.startswith("_"):
+                assert wrapped is getattr(original, name), name
