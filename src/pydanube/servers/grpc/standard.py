@@ -1,16 +1,19 @@
-"""What every gRPC server has: its health, and a description of itself."""
+"""The standard services of every gRPC server: health and reflection."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydanube.servers.grpc.services import Service, StatusError
 from pydanube.wire.grpc.connection import StatusCode
-from pydanube.wire.pb import POOL, health_pb2, reflection_v1_pb2, reflection_v1alpha_pb2
+from pydanube.wire.pb import POOL, health_pb2
+from pydanube.wire.pb import reflection_v1_pb2 as reflection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
+
+    from google.protobuf.descriptor import FileDescriptor
 
     from pydanube.servers.grpc.services import Context
 
@@ -25,13 +28,13 @@ class Health:
         self._is_closing = asyncio.Event()
 
     def close(self) -> None:
-        """The server is stopping."""
+        """Report NOT_SERVING from now on."""
         self._is_closing.set()
 
     async def check(
         self, request: health_pb2.HealthCheckRequest, _: Context
     ) -> health_pb2.HealthCheckResponse:
-        """Whether a service is there; NOT_FOUND if it never was."""
+        """Return whether a service is served; NOT_FOUND if it is unknown."""
         if request.service not in self._names:
             raise StatusError(
                 StatusCode.NOT_FOUND, f"there is no service {request.service} here"
@@ -41,7 +44,7 @@ class Health:
     async def watch(
         self, request: health_pb2.HealthCheckRequest, context: Context
     ) -> None:
-        """The same now, and when that changes, which it does at the end."""
+        """Send the state of a service now, and again when the server stops."""
         if request.service not in self._names:
             await context.write(_Status(status=_Status.SERVICE_UNKNOWN))
         else:
@@ -57,22 +60,23 @@ class Health:
 
 class Reflection:
     """
-    The service ``grpc.reflection.{v1,v1alpha}.ServerReflection``.
+    The service ``grpc.reflection.v1.ServerReflection``.
 
-    Tools such as grpcurl can then call every method without our ``.proto`` files.
-    Nothing of ours has extensions, so there are none to be asked about.
+    It lets tools such as grpcurl call every method without our ``.proto`` files, which
+    define no extensions.
     """
 
-    def __init__(self, messages: Any, names: Sequence[str]) -> None:
-        self._pb = messages
+    def __init__(self, names: Sequence[str]) -> None:
         self._names = sorted(names)
 
     async def server_reflection_info(
-        self, requests: AsyncIterator[Any], context: Context
+        self,
+        requests: AsyncIterator[reflection.ServerReflectionRequest],
+        context: Context,
     ) -> None:
-        """An answer for each question."""
+        """Answer each request of the stream."""
         async for request in requests:
-            answer = self._pb.ServerReflectionResponse(
+            answer = reflection.ServerReflectionResponse(
                 valid_host=request.host, original_request=request
             )
             try:
@@ -82,7 +86,11 @@ class Reflection:
                 answer.error_response.error_message = str(error)
             await context.write(answer)
 
-    def _fill(self, answer: Any, request: Any) -> None:
+    def _fill(
+        self,
+        answer: reflection.ServerReflectionResponse,
+        request: reflection.ServerReflectionRequest,
+    ) -> None:
         match request.WhichOneof("message_request"):
             case "list_services":
                 for name in self._names:
@@ -96,22 +104,22 @@ class Reflection:
                 raise KeyError("there are no extensions here")
 
     @staticmethod
-    def _add_file(answer: Any, file: Any) -> None:
-        # None of our files imports another one.
+    def _add_file(
+        answer: reflection.ServerReflectionResponse, file: FileDescriptor
+    ) -> None:
+        # Our files do not import each other.
         answer.file_descriptor_response.file_descriptor_proto.append(file.serialized_pb)
 
 
 def standard_services(names: Sequence[str]) -> tuple[Health, list[Service]]:
-    """The services that describe a server which has those called *names*."""
-    modules = (reflection_v1_pb2, reflection_v1alpha_pb2)
-    own = [
+    """Return the standard services of a server that has the services *names*."""
+    descriptors = (
         health_pb2.DESCRIPTOR.services_by_name["Health"],
-        *(each.DESCRIPTOR.services_by_name["ServerReflection"] for each in modules),
-    ]
-    described = [*names, *(each.full_name for each in own)]
-    health = Health(described)
-    implementations = [health, *(Reflection(each, described) for each in modules)]
+        reflection.DESCRIPTOR.services_by_name["ServerReflection"],
+    )
+    all_names = [*names, *(each.full_name for each in descriptors)]
+    health = Health(all_names)
     return health, [
-        Service(descriptor, implementation)
-        for descriptor, implementation in zip(own, implementations, strict=True)
+        Service(descriptors[0], health),
+        Service(descriptors[1], Reflection(all_names)),
     ]

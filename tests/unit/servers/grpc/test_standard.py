@@ -1,21 +1,15 @@
-"""A server tells tools how it is and what it offers."""
+"""The health and reflection services."""
 
 from __future__ import annotations
 
 import asyncio
 
-import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from pydanube.servers.grpc.server import open_grpc_server
 from pydanube.servers.grpc.services import Service
 from pydanube.servers.grpc.standard import Health, Reflection
-from pydanube.wire.pb import (
-    danube_api_pb2,
-    health_pb2,
-    reflection_v1_pb2,
-    reflection_v1alpha_pb2,
-)
+from pydanube.wire.pb import danube_api_pb2, health_pb2, reflection_v1_pb2
 from support.grpc_calls import connected
 from support.grpc_contexts import CallContext
 
@@ -29,7 +23,7 @@ class Silent:
     async def topic_partitions(self, request, context): ...
 
 
-def test_health_is_told_of_the_whole_and_of_each_service():
+def test_health_check_answers_for_the_server_and_each_service():
     async def run():
         async with (
             open_grpc_server(
@@ -50,7 +44,7 @@ def test_health_is_told_of_the_whole_and_of_each_service():
     asyncio.run(run())
 
 
-def test_who_watches_learns_of_the_end():
+def test_health_watch_reports_that_the_server_stops():
     async def run():
         health = Health(["danube.Discovery"])
         context = CallContext()
@@ -64,7 +58,7 @@ def test_who_watches_learns_of_the_end():
     asyncio.run(run())
 
 
-def test_who_watches_what_is_not_there_is_told_so():
+def test_health_watch_of_an_unknown_service_reports_service_unknown():
     async def run():
         health = Health([])
         health.close()
@@ -77,11 +71,10 @@ def test_who_watches_what_is_not_there_is_told_so():
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("pb", [reflection_v1_pb2, reflection_v1alpha_pb2])
-def test_reflection_describes_what_is_served(pb):
+def test_reflection_describes_the_services():
     async def run():
         async def requests():
-            ask = pb.ServerReflectionRequest
+            ask = reflection_v1_pb2.ServerReflectionRequest
             yield ask(list_services="")
             yield ask(file_containing_symbol="danube.Discovery")
             yield ask(file_by_filename="pydanube/wire/pb/health.proto")
@@ -89,7 +82,7 @@ def test_reflection_describes_what_is_served(pb):
             yield ask(all_extension_numbers_of_type="danube.MsgID")
 
         context = CallContext()
-        reflection = Reflection(pb, ["danube.Discovery", "b", "a"])
+        reflection = Reflection(["danube.Discovery", "b", "a"])
         await reflection.server_reflection_info(requests(), context)
         return context.written
 
