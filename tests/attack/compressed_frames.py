@@ -12,7 +12,8 @@ from crc32c import crc32c
 import pydanube
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, Codec, decode
 from pydanube.wire.native.connection import CREDIT_REVISION, StreamConnection
-from pydanube.wire.native.frames import FRAME_BYTES_MAX, Kind, Side, batch_bytes_max
+from pydanube.wire.native.frames import FRAME_BYTES_MAX, batch_bytes_max
+from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
 from support.batches import empty_messages, frame_of
 from support.streams import hello

@@ -23,14 +23,8 @@ from pydanube.model.errors import CorruptBatch
 from pydanube.model.policy import FailurePolicy, NamespacePolicy
 from pydanube.wire.batches import decode as decode_batch
 from pydanube.wire.batches import restamp_producer
-from pydanube.wire.native.frames import (
-    KINDS,
-    FrameReader,
-    Kind,
-    RawFrame,
-    Side,
-    header,
-)
+from pydanube.wire.native.frames import FrameReader, RawFrame, header
+from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
@@ -139,7 +133,7 @@ async def record(port: int) -> list[Conversation]:
         conversations += recorded
     conversations += [Conversation(_requests_of_every_kind(conversations))]
     kinds = {f.kind for c in conversations for f in c.from_client}
-    missing = {k for k, rule in KINDS.items() if rule.sender is not Side.BROKER} - kinds
+    missing = {k for k in Kind if k.sender is not Side.BROKER} - kinds
     assert not missing, f"no conversation has {missing}"
     return conversations
 
@@ -148,16 +142,16 @@ def _requests_of_every_kind(conversations: list[Conversation]) -> list[Frame]:
     """One conversation with a request of each kind that the others do not have."""
     seen = {f.kind for c in conversations for f in c.from_client}
     frames = conversations[0].from_client[:1]
-    for number, (kind, rule) in enumerate(KINDS.items()):
-        if rule.sender is Side.BROKER or rule.body is None or kind in seen:
+    for number, kind in enumerate(Kind):
+        if kind.sender is Side.BROKER or kind.body is None or kind in seen:
             continue
-        message: Any = rule.body()
+        message: Any = kind.body()
         for name, value in (("topic", TOPIC), ("subscription", "s"), ("query", "q")):
             if name in message.DESCRIPTOR.fields_by_name:
                 setattr(message, name, value)
-        correlation = 1000 + number if rule.answer else 0
+        correlation = 1000 + number if kind.answer else 0
         body = message.SerializeToString()
-        frames.append(Frame(kind, int(rule.on_channel), correlation, body))
+        frames.append(Frame(kind, int(kind.on_channel), correlation, body))
     return frames
 
 
@@ -349,17 +343,17 @@ def _changed(frame: Frame, part: str, chance: Random) -> Frame:
         case "correlation":
             correlation = chance.choice((0, 1, 2, 3, 0xFFFF_FFFF))
         case "kind":
-            kind = chance.choice(list(KINDS))
+            kind = chance.choice(list(Kind))
         case "body":
             body = _changed_body(frame, chance)
     return Frame(kind, channel, correlation, body)
 
 
 def _changed_body(frame: Frame, chance: Random) -> bytes:
-    rule = KINDS.get(frame.kind)  # type: ignore[call-overload]
-    if rule is None or rule.body is None:
+    body = frame.kind.body if isinstance(frame.kind, Kind) else None
+    if body is None:
         return _changed_batch(frame.body, chance)
-    message = rule.body()
+    message = body()
     try:
         message.ParseFromString(frame.body)
         _change_message(message, chance)

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 import pydanube
 from pydanube.client.client import parse_url
 from pydanube.wire.native.connection import PROTOCOL_VERSION, REVISION, StreamConnection
-from pydanube.wire.native.frames import HEADER_BYTES, Kind, Side, header
+from pydanube.wire.native.frames import HEADER_BYTES, header
+from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:

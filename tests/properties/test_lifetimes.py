@@ -28,7 +28,8 @@ from pydanube.servers.native.connection import (
 )
 from pydanube.storage.topic_log import TopicLog
 from pydanube.wire.native.connection import StreamConnection
-from pydanube.wire.native.frames import RECEIVE_BUFFER_BYTES, Kind, header
+from pydanube.wire.native.frames import RECEIVE_BUFFER_BYTES, header
+from pydanube.wire.native.kinds import Kind
 from support.running import TOPIC, published, with_broker
 
 TURNS_MAX = 1000

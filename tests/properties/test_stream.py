@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from pydanube.model.errors import ProtocolViolation
 from pydanube.wire.native.connection import StreamConnection
-from pydanube.wire.native.frames import FrameReader, Kind, Side, header
+from pydanube.wire.native.frames import FrameReader, header
+from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
 from support.streams import batch_frame, greeted, opened
 

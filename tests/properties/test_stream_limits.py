@@ -7,7 +7,8 @@ import pytest
 from pydanube.servers.config import MIB, ListenConfig
 from pydanube.servers.native import connection as stream
 from pydanube.wire.native.connection import REVISION
-from pydanube.wire.native.frames import RECEIVE_BUFFER_BYTES, Kind, header
+from pydanube.wire.native.frames import RECEIVE_BUFFER_BYTES, header
+from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube.wire.turn_budget import UNITS_PER_TURN
 from support.running import TOPIC, published, with_broker

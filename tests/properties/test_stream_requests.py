@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydanube.servers.native.in_process import PipeEnd
 from pydanube.servers.native.requests import REQUESTS
 from pydanube.wire.native.connection import REVISION, StreamConnection
-from pydanube.wire.native.frames import KINDS, Kind, Side
+from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
 from support.running import with_broker
 from support.streams import hello
@@ -85,7 +85,7 @@ def messages(draw, descriptor):
 @st.composite
 def requests(draw):
     kind = draw(st.sampled_from(ASKED))
-    return kind, draw(messages(KINDS[kind].body.DESCRIPTOR))
+    return kind, draw(messages(kind.body.DESCRIPTOR))
 
 
 class Peer(asyncio.BufferedProtocol):
@@ -137,7 +137,7 @@ def test_any_request_is_answered_by_what_it_asks_for_or_by_a_reason(asked):
                 # What is not one of our errors is a bug of ours.
                 assert answer.message.code != "broker_error", (message, answer.message)
             else:
-                assert answer.kind is KINDS[kind].answer
+                assert answer.kind is kind.answer
         async with broker.connect() as client:
             assert await client.namespaces()
 

@@ -26,7 +26,7 @@ from pydanube.model.policy import (
     SubscriptionType,
 )
 from pydanube.servers.samples import _of_topics
-from pydanube.wire.native.frames import Kind
+from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.batches import frame_of
 from support.brokers import (

@@ -14,7 +14,8 @@ from pydanube.model.batch import Column
 from pydanube.model.policy import FailurePolicy
 from pydanube.wire.batches import decode
 from pydanube.wire.native.connection import DELIVERY_PREFIX_BYTES
-from pydanube.wire.native.frames import KINDS, FrameReader, Kind
+from pydanube.wire.native.frames import FrameReader
+from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import failure_policy_from_wire
 from simulation.deliveries import Delivered
 
@@ -158,7 +159,7 @@ class LinkTap:
 
     def _decoded(self, frame: RawFrame, arrow: str) -> tuple[Any, BatchFrame | None]:
         """The frame's message and batch; a delivery's message is its number."""
-        body_type, body, message, batch = KINDS[frame.kind].body, frame.body, None, None
+        body_type, body, message, batch = frame.kind.body, frame.body, None, None
         text = ""
         if body_type is not None:
             message = body_type()

@@ -5,7 +5,8 @@ import asyncio
 from pydanube.client.client import open_client
 from pydanube.servers.native.in_process import PipeEnd
 from pydanube.wire.native.connection import StreamConnection
-from pydanube.wire.native.frames import FRAME_BYTES_MAX, Kind, Side
+from pydanube.wire.native.frames import FRAME_BYTES_MAX
+from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
 
 BATCH_BYTES_MAX = 1024 * 1024

@@ -4,7 +4,7 @@ import asyncio
 
 from pydanube.servers.native.in_process import PipeEnd
 from pydanube.wire.native.connection import StreamConnection
-from pydanube.wire.native.frames import Kind, Side
+from pydanube.wire.native.kinds import Kind, Side
 from support.streams import hello
 
 

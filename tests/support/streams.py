@@ -7,7 +7,8 @@ from pydanube.wire.native.connection import (
     ReceivedFrame,
     StreamConnection,
 )
-from pydanube.wire.native.frames import FRAME_BYTES_MAX, Kind, Side
+from pydanube.wire.native.frames import FRAME_BYTES_MAX
+from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
 
 

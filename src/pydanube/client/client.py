@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from pydanube.client.messages import MessageBatch
     from pydanube.client.typed_producer import TypedProducer
     from pydanube.wire.batches import BatchFrame
-    from pydanube.wire.native.frames import Kind
+    from pydanube.wire.native.kinds import Kind
 
 DEFAULT_URL = "danube://127.0.0.1:6651"
 DEFAULT_PORT = 6651

@@ -23,7 +23,7 @@ from pydanube.wire.native.connection import (
     ReceivedFrame,
     StreamConnection,
 )
-from pydanube.wire.native.frames import KINDS, Kind, Side
+from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.native.messages import error_from_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -194,7 +194,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """
         if self._lost is not None:
             raise self._lost
-        if KINDS[kind].revision > self.peer_revision:
+        if kind.revision > self.peer_revision:
             raise InvalidRequest(
                 "the broker is older than this client and does not know "
                 f"{kind.name.lower().replace('_', ' ')}"

@@ -44,7 +44,7 @@ from pydanube.model.policy import Start, SubscriptionType
 from pydanube.model.positions import to_position
 from pydanube.wire.batches import BODY_BYTES_MAX
 from pydanube.wire.native.connection import CREDIT_REVISION
-from pydanube.wire.native.frames import Kind
+from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import (
     divided_to_wire,
     position_to_wire,

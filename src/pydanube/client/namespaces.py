@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydanube.client.requests import Requests
 from pydanube.model.names import parse_namespace
 from pydanube.model.policy import NamespacePolicy
-from pydanube.wire.native.frames import Kind
+from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import limits_to_wire, namespace_from_wire
 from pydanube.wire.pb import stream_pb2 as pb
 

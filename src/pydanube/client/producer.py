@@ -59,7 +59,7 @@ from pydanube.wire.batches import (
     encode_payloads,
     restamp_producer,
 )
-from pydanube.wire.native.frames import Kind
+from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import access_to_wire, policy_to_wire
 from pydanube.wire.native.schema_messages import reference_to_wire
 from pydanube.wire.pb import stream_pb2 as pb

@@ -8,7 +8,7 @@ from pydanube.client.messages import MessageBatch, ReceivedBatch
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import AtTime, Start
 from pydanube.model.positions import to_position
-from pydanube.wire.native.frames import Kind
+from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message as ControlMessage
 
     from pydanube.wire.batches import BatchFrame
-    from pydanube.wire.native.frames import Kind
+    from pydanube.wire.native.kinds import Kind
 
 
 class Requests:

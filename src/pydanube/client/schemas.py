@@ -11,7 +11,7 @@ from pydanube.model.positions import parse_choice
 from pydanube.model.schemas import Compatibility, SchemaPolicy, TopicSchema
 from pydanube.schemas.compatibility import Direction, Violation
 from pydanube.schemas.language import Incompatibility
-from pydanube.wire.native.frames import Kind
+from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.schema_messages import (
     schema_version_from_wire,
     subject_from_wire,

@@ -41,7 +41,7 @@ from pydanube.model.staging import (
     StagingDescription,
 )
 from pydanube.wire.batches import INT64_MAX, BatchHeader, encode
-from pydanube.wire.native.frames import Kind
+from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.schema_messages import reference_to_wire
 from pydanube.wire.native.staging_messages import (
     part_key_to_wire,

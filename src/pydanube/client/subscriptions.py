@@ -10,7 +10,7 @@ from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName, parse_subscription
 from pydanube.model.policy import Start, SubscriptionType
 from pydanube.model.positions import parse_choice, to_position
-from pydanube.wire.native.frames import Kind
+from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import (
     dispatch_limits_to_wire,
     divided_to_wire,

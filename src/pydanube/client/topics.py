@@ -22,7 +22,7 @@ from pydanube.model.policy import (
 )
 from pydanube.model.positions import parse_choice, to_microseconds
 from pydanube.wire.batches import TIME_MAX, TIME_MIN
-from pydanube.wire.native.frames import Kind
+from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import (
     limits_to_wire,
     on_corruption_to_wire,

@@ -7,7 +7,7 @@ import pytest
 import pydanube
 from pydanube.client.client import parse_url
 from pydanube.servers.native import connection as stream
-from pydanube.wire.native.frames import Kind
+from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.running import TOPIC, published, with_broker, with_client
 from support.scripted_broker import ScriptedBroker

@@ -7,7 +7,7 @@ import pytest
 from pydanube.client.connection import CHECKS_PER_PING, CHECKS_PER_TIMEOUT
 from pydanube.model.errors import ConnectionLost
 from pydanube.servers.config import ListenConfig
-from pydanube.wire.native.frames import Kind
+from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.running import with_broker
 

@@ -8,7 +8,7 @@ import pydanube
 from pydanube.model.policy import NamespacePolicy
 from pydanube.servers.config import ListenConfig
 from pydanube.servers.native import connection as stream
-from pydanube.wire.native.frames import Kind
+from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.running import TOPIC, with_broker, with_client
 from support.scripted_broker import ScriptedBroker

@@ -9,7 +9,7 @@ from pydanube import Schema
 from pydanube.client import writer_schemas
 from pydanube.client.writer_schemas import WriterSchemas
 from pydanube.servers.native import connection as stream
-from pydanube.wire.native.frames import Kind
+from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.running import TOPIC, published, received, with_broker, with_client
 

@@ -18,6 +18,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from google.protobuf.message import Message
+
 from pydanube.aio.write_buffer import WriteBuffer
 from pydanube.model.batch import Column
 from pydanube.model.errors import (
@@ -33,8 +35,9 @@ from pydanube.model.errors import (
 from pydanube.model.names import TopicName, parse_client_name, parse_subscription
 from pydanube.model.version import __version__
 from pydanube.servers.config import ListenConfig
-from pydanube.servers.native.requests import REQUESTS, Answer, start_of
-from pydanube.servers.native.staging import Stages, too_long
+from pydanube.servers.native.requests import REQUESTS, start_of
+from pydanube.servers.native.schemas import SCHEMA_REQUESTS
+from pydanube.servers.native.staging import STAGING_REQUESTS, Stages, too_long
 from pydanube.servers.receive_memory import ReceiveMemory
 from pydanube.wire.batches import BATCH_MESSAGES_MAX
 from pydanube.wire.native.connection import (
@@ -44,7 +47,8 @@ from pydanube.wire.native.connection import (
     ReceivedFrame,
     StreamConnection,
 )
-from pydanube.wire.native.frames import Kind, Side, batch_bytes_max
+from pydanube.wire.native.frames import batch_bytes_max
+from pydanube.wire.native.kinds import KIND_OF, OPERATIONS, Kind, Side
 from pydanube.wire.native.messages import (
     RANGES_MAX,
     access_from_wire,
@@ -61,8 +65,6 @@ from pydanube.wire.turn_budget import BYTES_PER_UNIT, TurnBudget
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Sequence
-
-    from google.protobuf.message import Message
 
     from pydanube.broker.broker import Broker
     from pydanube.broker.consumers import Consumer
@@ -702,7 +704,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             case Kind.HELLO:
                 self._greet(frame, message)
             case Kind.PING:
-                self._answer(frame, Kind.PONG, pb.Pong())
+                self._answer(frame, pb.Pong())
             case Kind.GOODBYE:
                 self._write_buffer.close()
             case _:
@@ -846,13 +848,13 @@ class NativeConnection(asyncio.BufferedProtocol):
         consumer = self._consumers.get(frame.channel)
         if consumer is None:
             if frame.correlation:
-                self._answer(frame, Kind.OK, pb.Ok())
+                self._answer(frame, pb.Ok())
             return
         try:
             ranges = ranges_from_wire(message.ranges, RANGES_MAX)
         except InvalidRequest as error:
             if frame.correlation:
-                self._answer(frame, Kind.ERROR, self._server.error(error))
+                self._answer(frame, self._server.error(error))
             else:
                 self.close_channel(frame.channel, error)
             return
@@ -904,9 +906,9 @@ class NativeConnection(asyncio.BufferedProtocol):
 
     def _acked(self, frame: ReceivedFrame, error: BrokerError | None) -> None:
         if error is None:
-            self._answer(frame, Kind.OK, pb.Ok())
+            self._answer(frame, pb.Ok())
         else:
-            self._answer(frame, Kind.ERROR, self._server.error(error))
+            self._answer(frame, self._server.error(error))
 
     # Requests.
 
@@ -935,7 +937,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             revision=REVISION,
             idle_timeout_s=self._server.limits.idle_timeout_s,
         )
-        self._answer(frame, Kind.WELCOME, welcome)
+        self._answer(frame, welcome)
 
     def _start(self, frame: ReceivedFrame) -> None:
         message: Any = frame.message
@@ -994,7 +996,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         except asyncio.CancelledError:
             if frame.channel in self._patient:
                 raise
-            self._answer(frame, Kind.ERROR, self._server.error(_given_up()))
+            self._answer(frame, self._server.error(_given_up()))
         finally:
             self._patient.pop(frame.channel, None)
 
@@ -1019,7 +1021,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             if due.channel == channel:
                 self._openings_due.remove(due)
                 self._on_carried_out(due)
-                self._answer(due, Kind.ERROR, self._server.error(_given_up()))
+                self._answer(due, self._server.error(_given_up()))
                 break
         opening = self._opening.get(channel)
         if opening is not None:
@@ -1028,26 +1030,28 @@ class NativeConnection(asyncio.BufferedProtocol):
     async def _carry_out(self, frame: ReceivedFrame) -> None:
         # One request may fail alone: this is the place that decides so.
         try:
-            kind, message = await self._handle(frame)
+            message = await self._handle(frame)
         except BrokerError as error:
-            kind, message = Kind.ERROR, self._server.error(error)
+            message = self._server.error(error)
         except Exception:
             log.exception("%s of %s failed", frame.kind.name, self._peer)
             text = "the broker failed to carry this out; its log says why"
-            kind, message = Kind.ERROR, self._server.error(BrokerError(text))
+            message = self._server.error(BrokerError(text))
         if not self._gone.is_set():
-            self._answer(frame, kind, message)
+            self._answer(frame, message)
 
-    async def _handle(self, frame: ReceivedFrame) -> tuple[Kind, Message]:
+    async def _handle(self, frame: ReceivedFrame) -> Message:
         handle = _HANDLERS.get(frame.kind)
         answer = (
-            await REQUESTS[frame.kind](self._broker, frame.message)
+            await _REQUESTS[frame.kind](self._broker, frame.message)
             if handle is None
             else await handle(self, frame, frame.message)
         )
-        return answer if answer is not None else (Kind.OK, pb.Ok())
+        return pb.Ok() if answer is None else answer
 
-    async def _open_producer(self, frame: ReceivedFrame, m: Any) -> Answer:
+    async def _open_producer(
+        self, frame: ReceivedFrame, m: pb.OpenProducer
+    ) -> pb.ProducerOpened:
         channel = frame.channel
         topic, session = await self._broker.open_producer(
             TopicName.parse(m.topic),
@@ -1066,7 +1070,7 @@ class NativeConnection(asyncio.BufferedProtocol):
                 topic, session, is_anonymous=m.is_anonymous
             )
         written = None if session.registration is None else session.registration.schema
-        return Kind.PRODUCER_OPENED, pb.ProducerOpened(
+        return pb.ProducerOpened(
             producer_id=session.producer_id,
             producer_epoch=session.epoch,
             next_sequence=session.next_sequence,
@@ -1082,7 +1086,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             self._send_receipts(channel, self._producers[channel])
             self.close_channel(channel, reason)
 
-    async def _close_producer(self, frame: ReceivedFrame, _: Any) -> Answer:
+    async def _close_producer(self, frame: ReceivedFrame, _: object) -> None:
         await self._opened(frame.channel)
         producer = self._producers.get(frame.channel)
         if producer is not None:
@@ -1092,9 +1096,10 @@ class NativeConnection(asyncio.BufferedProtocol):
             self._broker.close_producer(
                 producer.topic, producer.session, forget=producer.is_anonymous
             )
-        return None
 
-    async def _open_consumer(self, frame: ReceivedFrame, m: Any) -> Answer:
+    async def _open_consumer(
+        self, frame: ReceivedFrame, m: pb.OpenConsumer
+    ) -> pb.ConsumerOpened:
         channel = frame.channel
         port = ConsumerChannel(self, channel)
         topic, subscription = await self._broker.open_subscription(
@@ -1117,36 +1122,35 @@ class NativeConnection(asyncio.BufferedProtocol):
             except BrokerError:
                 del self._consumers[channel]
                 raise
-        return Kind.CONSUMER_OPENED, pb.ConsumerOpened(
+        return pb.ConsumerOpened(
             reliable=topic.policy.is_reliable, cursor=subscription.cursor_offset
         )
 
-    async def _close_consumer(self, frame: ReceivedFrame, _: Any) -> Answer:
+    async def _close_consumer(self, frame: ReceivedFrame, _: object) -> None:
         await self._opened(frame.channel)
         port = self._consumers.pop(frame.channel, None)
         if port is not None:
             port.detach()
-        return None
 
-    async def _open_stage(self, frame: ReceivedFrame, m: Any) -> Answer:
+    async def _open_stage(
+        self, frame: ReceivedFrame, m: pb.OpenStage
+    ) -> pb.StageOpened:
         answer = await self._stages.open(self, frame.channel, m)
         if self._gone.is_set():
             self._stages.close(frame.channel)
         return answer
 
-    async def _close_stage(self, frame: ReceivedFrame, _: Any) -> Answer:
+    async def _close_stage(self, frame: ReceivedFrame, _: object) -> None:
         await self._opened(frame.channel)
         self._stages.close(frame.channel)
-        return None
 
-    async def _seek(self, frame: ReceivedFrame, m: Any) -> Answer:
+    async def _seek(self, frame: ReceivedFrame, m: pb.Seek) -> None:
         port = self._consumers.get(frame.channel)
         if port is None:
             raise InvalidRequest(f"there is no consumer on channel {frame.channel}")
         await self._broker.seek(port.topic, port.subscription, position_from_wire(m))
-        return None
 
-    async def _fetch(self, frame: ReceivedFrame, m: Any) -> Answer:
+    async def _fetch(self, frame: ReceivedFrame, m: pb.Fetch) -> pb.FetchEnd:
         topic_log = (await self._broker.reliable_topic(TopicName.parse(m.topic))).log
         offset, left = m.base_offset, min(m.bytes_max or 1, FETCH_BYTES_MAX)
         if m.HasField("publish_time"):
@@ -1182,7 +1186,7 @@ class NativeConnection(asyncio.BufferedProtocol):
                         )
                     )
             await self._can_write.wait()
-        return Kind.FETCH_END, pb.FetchEnd(
+        return pb.FetchEnd(
             next_offset=offset,
             base_offset=topic_log.base_offset,
             end_offset=topic_log.end_offset,
@@ -1208,8 +1212,8 @@ class NativeConnection(asyncio.BufferedProtocol):
         if data and not self._gone.is_set():
             self._write_buffer.write(data)
 
-    def _answer(self, frame: ReceivedFrame, kind: Kind, message: Message) -> None:
-        self._write(self._protocol.answer(frame, kind, message))
+    def _answer(self, frame: ReceivedFrame, message: Message) -> None:
+        self._write(self._protocol.answer(frame, KIND_OF[type(message)], message))
 
     def abort(self) -> None:
         """Break the connection without a word."""
@@ -1222,7 +1226,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         if request is None:
             self._write(self._protocol.send(Kind.ERROR, reason))
         else:
-            self._answer(request, Kind.ERROR, reason)
+            self._answer(request, reason)
         self._protocol.close()
         self._write_buffer.close()
 
@@ -1269,8 +1273,10 @@ def _watch_for_vanished_peer(connection: socket.socket, timeout_s: float) -> Non
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
+_REQUESTS = {**REQUESTS, **SCHEMA_REQUESTS, **STAGING_REQUESTS}
 _HANDLERS: dict[
-    Kind, Callable[[NativeConnection, ReceivedFrame, Any], Awaitable[Answer]]
+    Kind,
+    Callable[[NativeConnection, ReceivedFrame, Any], Awaitable[Message | None]],
 ] = {
     Kind.OPEN_PRODUCER: NativeConnection._open_producer,  # noqa: SLF001  # Its own table.
     Kind.CLOSE_PRODUCER: NativeConnection._close_producer,  # noqa: SLF001
@@ -1281,3 +1287,4 @@ _HANDLERS: dict[
     Kind.SEEK: NativeConnection._seek,  # noqa: SLF001
     Kind.FETCH: NativeConnection._fetch,  # noqa: SLF001
 }
+assert _REQUESTS.keys() | _HANDLERS.keys() == OPERATIONS

@@ -1,12 +1,11 @@
 """
-How the native protocol answers requests that belong to no channel.
+The handlers of operations on topics, subscriptions and namespaces.
 
-Each function translates one kind of request, calls the broker, and translates back.
+Each handler translates a request, calls the broker, and translates the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +18,8 @@ from pydanube.model.names import (
     parse_namespace,
     parse_subscription,
 )
-from pydanube.servers.native.schemas import SCHEMA_REQUESTS
-from pydanube.servers.native.staging import STAGING_REQUESTS
+from pydanube.servers.native.handlers import Handlers
 from pydanube.storage.replacement import Replacement
-from pydanube.wire.native.frames import Kind
 from pydanube.wire.native.messages import (
     RANGES_MAX,
     dispatch_limits_from_wire,
@@ -43,23 +40,20 @@ from pydanube.wire.native.messages import (
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
     from pydanube.broker.broker import Broker
     from pydanube.model.names import SubscriptionName
     from pydanube.model.policy import Position
-
-Answer = tuple[Kind, "Message"] | None
-"""What a request is answered with; None stands for OK."""
-
 
 HOLD_REASON_LENGTH_MAX = 1000
 PAGE_MAX = 5000
 """The most names, or descriptions, in one answer; they fit into a frame."""
 
 
-def start_of(message: Any) -> Position:
-    """Where a new subscription begins, as old and new clients say it."""
+REQUESTS = Handlers()
+
+
+def start_of(message: pb.CreateSubscription | pb.OpenConsumer) -> Position:
+    """Return the start of a new subscription; old clients set another field."""
     if message.HasField("position"):
         return position_from_wire(message.position)
     return start_from_wire(message.start)
@@ -69,12 +63,14 @@ def _subscription_of(message: Any) -> tuple[TopicName, SubscriptionName]:
     return TopicName.parse(message.topic), parse_subscription(message.subscription)
 
 
-async def _look_up(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.Lookup)
+async def _look_up(broker: Broker, m: pb.Lookup) -> pb.Location:
     await broker.topic(TopicName.parse(m.topic))
-    return Kind.LOCATION, pb.Location()
+    return pb.Location()
 
 
-async def _create_topic(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.CreateTopic)
+async def _create_topic(broker: Broker, m: pb.CreateTopic) -> None:
     name, policy = TopicName.parse(m.topic), policy_from_wire(m.policy)
     if m.partitions:
         await broker.create_partitioned_topic(
@@ -82,26 +78,27 @@ async def _create_topic(broker: Broker, m: Any) -> Answer:
         )
     else:
         await broker.create_topic(name, policy, exist_ok=m.exist_ok)
-    return None
 
 
-async def _delete_topic(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.DeleteTopic)
+async def _delete_topic(broker: Broker, m: pb.DeleteTopic) -> None:
     await broker.delete_topic(TopicName.parse(m.topic), force=m.force)
-    return None
 
 
-async def _list_topics(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.ListTopics)
+async def _list_topics(broker: Broker, m: pb.ListTopics) -> pb.Topics:
     namespace = parse_namespace(m.namespace) if m.namespace else None
     if not m.limit:
         names = await broker.topic_names(namespace)
-        return Kind.TOPICS, pb.Topics(topics=[str(name) for name in names])
+        return pb.Topics(topics=[str(name) for name in names])
     after = TopicName.parse(m.after) if m.after else None
     limit = min(m.limit, PAGE_MAX)
     page = [str(name) for name in await broker.topic_page(namespace, after, limit + 1)]
-    return Kind.TOPICS, pb.Topics(topics=page[:limit], has_more=len(page) > limit)
+    return pb.Topics(topics=page[:limit], has_more=len(page) > limit)
 
 
-async def _describe_topic(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.DescribeTopic)
+async def _describe_topic(broker: Broker, m: pb.DescribeTopic) -> pb.TopicDescription:
     topic = await broker.topic(TopicName.parse(m.topic))
     limit = min(m.limit, PAGE_MAX) if m.limit else None
     description = replace(
@@ -114,155 +111,164 @@ async def _describe_topic(broker: Broker, m: Any) -> Answer:
     if limit is not None:
         told = m.first + limit
         answer.has_more = max(len(topic.registrations), len(topic.subscriptions)) > told
-    return Kind.TOPIC_DESCRIPTION, answer
+    return answer
 
 
-async def _set_topic_limits(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.SetTopicLimits)
+async def _set_topic_limits(broker: Broker, m: pb.SetTopicLimits) -> None:
     limits = limits_from_wire(m.limits) if m.HasField("limits") else None
     await broker.set_topic_limits(TopicName.parse(m.topic), limits)
-    return None
 
 
-async def _set_on_corruption(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.SetOnCorruption)
+async def _set_on_corruption(broker: Broker, m: pb.SetOnCorruption) -> None:
     on_corruption = on_corruption_from_wire(m.on_corruption)
     await broker.set_on_corruption(TopicName.parse(m.topic), on_corruption)
-    return None
 
 
-async def _add_partitions(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.AddPartitions)
+async def _add_partitions(broker: Broker, m: pb.AddPartitions) -> None:
     await broker.add_partitions(TopicName.parse(m.topic), m.partitions)
-    return None
 
 
-async def _list_partitions(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.ListPartitions)
+async def _list_partitions(broker: Broker, m: pb.ListPartitions) -> pb.Partitions:
     name = TopicName.parse(m.topic)
     topics = await broker.partitions_of(name)
-    return Kind.PARTITIONS, pb.Partitions(
+    return pb.Partitions(
         topics=[str(each) for each in topics],
         is_partitioned=bool(topics) and topics != [name],
     )
 
 
-async def _create_namespace(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.CreateNamespace)
+async def _create_namespace(broker: Broker, m: pb.CreateNamespace) -> None:
     await broker.create_namespace(
         parse_namespace(m.namespace),
         limits_from_wire(m.policy),
         exist_ok=m.exist_ok,
     )
-    return None
 
 
-async def _delete_namespace(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.DeleteNamespace)
+async def _delete_namespace(broker: Broker, m: pb.DeleteNamespace) -> None:
     await broker.delete_namespace(parse_namespace(m.namespace))
-    return None
 
 
-async def _list_namespaces(broker: Broker, _: Any) -> Answer:
+@REQUESTS.handler(pb.ListNamespaces)
+async def _list_namespaces(broker: Broker, _: pb.ListNamespaces) -> pb.Namespaces:
     names = await broker.namespace_names()
-    return Kind.NAMESPACES, pb.Namespaces(namespaces=names)
+    return pb.Namespaces(namespaces=names)
 
 
-async def _describe_namespace(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.DescribeNamespace)
+async def _describe_namespace(
+    broker: Broker, m: pb.DescribeNamespace
+) -> pb.NamespaceDescription:
     name = parse_namespace(m.namespace)
     description = NamespaceDescription(
         namespace=name,
         policy=await broker.namespace_policy(name),
         topic_count=len(await broker.topic_names(name)),
     )
-    return Kind.NAMESPACE_DESCRIPTION, namespace_to_wire(description)
+    return namespace_to_wire(description)
 
 
-async def _set_namespace_policy(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.SetNamespacePolicy)
+async def _set_namespace_policy(broker: Broker, m: pb.SetNamespacePolicy) -> None:
     await broker.set_namespace_policy(
         parse_namespace(m.namespace), limits_from_wire(m.policy)
     )
-    return None
 
 
-async def _create_subscription(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.CreateSubscription)
+async def _create_subscription(broker: Broker, m: pb.CreateSubscription) -> None:
     await broker.create_subscription(
         TopicName.parse(m.topic),
         parse_subscription(m.subscription),
         type_from_wire(m.type),
         start_of(m),
     )
-    return None
 
 
-async def _delete_subscription(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.DeleteSubscription)
+async def _delete_subscription(broker: Broker, m: pb.DeleteSubscription) -> None:
     await broker.delete_subscription(
         TopicName.parse(m.topic),
         parse_subscription(m.subscription),
         force=m.force,
     )
-    return None
 
 
-async def _describe_subscription(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.DescribeSubscription)
+async def _describe_subscription(
+    broker: Broker, m: pb.DescribeSubscription
+) -> pb.SubscriptionDescription:
     topic = await broker.topic(TopicName.parse(m.topic))
     found = topic.find_subscription(parse_subscription(m.subscription))
     facts = found.describe(topic.end_offset)
-    return Kind.SUBSCRIPTION_DESCRIPTION, subscription_to_wire(facts)
+    return subscription_to_wire(facts)
 
 
-async def _report_progress(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.ReportProgress)
+async def _report_progress(broker: Broker, m: pb.ReportProgress) -> None:
     await broker.report_progress(
         TopicName.parse(m.topic), parse_subscription(m.subscription), m.offset
     )
-    return None
 
 
-async def _describe_settings(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.DescribeSettings)
+async def _describe_settings(broker: Broker, m: pb.DescribeSettings) -> pb.Settings:
     settings = await broker.subscription_settings(*_subscription_of(m))
-    return Kind.SETTINGS, settings_to_wire(settings)
+    return settings_to_wire(settings)
 
 
-async def _set_failure_policy(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.SetFailurePolicy)
+async def _set_failure_policy(broker: Broker, m: pb.SetFailurePolicy) -> None:
     policy = failure_policy_from_wire(m.policy) if m.HasField("policy") else None
     await broker.set_failure_policy(*_subscription_of(m), policy)
-    return None
 
 
-async def _set_dispatch_limits(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.SetDispatchLimits)
+async def _set_dispatch_limits(broker: Broker, m: pb.SetDispatchLimits) -> None:
     limits = dispatch_limits_from_wire(m.limits) if m.HasField("limits") else None
     await broker.set_dispatch_limits(*_subscription_of(m), limits)
-    return None
 
 
-async def _pause_subscription(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.Pause)
+async def _pause_subscription(broker: Broker, m: pb.Pause) -> None:
     await broker.set_paused(*_subscription_of(m), is_paused=m.is_paused)
-    return None
 
 
-async def _seek_subscription(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.SeekSubscription)
+async def _seek_subscription(broker: Broker, m: pb.SeekSubscription) -> None:
     name, subscription = _subscription_of(m)
     topic = await broker.topic(name)
     found = topic.find_subscription(subscription)
     await broker.seek(topic, found, position_from_wire(m.to))
-    return None
 
 
-async def _skip(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.Skip)
+async def _skip(broker: Broker, m: pb.Skip) -> None:
     await broker.skip(*_subscription_of(m), m.count)
-    return None
 
 
-async def _mark_done(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.MarkDone)
+async def _mark_done(broker: Broker, m: pb.MarkDone) -> None:
     ranges = ranges_from_wire(m.ranges, RANGES_MAX)
     await broker.mark_done(*_subscription_of(m), ranges)
-    return None
 
 
-async def _find_offsets(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.FindOffsets)
+async def _find_offsets(broker: Broker, m: pb.FindOffsets) -> pb.OffsetsFound:
     offsets, base, end = await broker.find_offsets(
         TopicName.parse(m.topic), m.publish_time
     )
-    return Kind.OFFSETS_FOUND, pb.OffsetsFound(
-        offset=offsets, base_offset=base, end_offset=end
-    )
+    return pb.OffsetsFound(offset=offsets, base_offset=base, end_offset=end)
 
 
-async def _list_segments(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.ListSegments)
+async def _list_segments(broker: Broker, m: pb.ListSegments) -> pb.Segments:
     topic = await broker.topic(TopicName.parse(m.topic))
     facts = topic.describe()
     base, end = m.base_offset, m.end_offset or facts.end_offset
@@ -291,10 +297,13 @@ async def _list_segments(broker: Broker, m: Any) -> Answer:
         ),
         epoch=facts.epoch,
     )
-    return Kind.SEGMENTS, segments_to_wire(segments)
+    return segments_to_wire(segments)
 
 
-async def _replace_segments(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.ReplaceSegments)
+async def _replace_segments(
+    broker: Broker, m: pb.ReplaceSegments
+) -> pb.SegmentsReplaced:
     removed = await broker.replace_segments(
         TopicName.parse(m.topic),
         TopicId(m.topic_id),
@@ -308,57 +317,21 @@ async def _replace_segments(broker: Broker, m: Any) -> Answer:
             for each in m.new
         ],
     )
-    return Kind.SEGMENTS_REPLACED, pb.SegmentsReplaced(removed=removed)
+    return pb.SegmentsReplaced(removed=removed)
 
 
-async def _hold_topic(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.HoldTopic)
+async def _hold_topic(broker: Broker, m: pb.HoldTopic) -> None:
     holder = parse_client_name("hold", m.name)
     if len(m.reason) > HOLD_REASON_LENGTH_MAX:
         raise InvalidRequest(
             f"the reason of a hold has at most {HOLD_REASON_LENGTH_MAX} characters"
         )
     await broker.hold_topic(TopicName.parse(m.topic), holder, m.reason)
-    return None
 
 
-async def _release_topic(broker: Broker, m: Any) -> Answer:
+@REQUESTS.handler(pb.ReleaseTopic)
+async def _release_topic(broker: Broker, m: pb.ReleaseTopic) -> None:
     await broker.release_topic(
         TopicName.parse(m.topic), parse_client_name("hold", m.name)
     )
-    return None
-
-
-REQUESTS: dict[Kind, Callable[[Broker, Any], Awaitable[Answer]]] = {
-    Kind.LOOKUP: _look_up,
-    Kind.CREATE_TOPIC: _create_topic,
-    Kind.DELETE_TOPIC: _delete_topic,
-    Kind.LIST_TOPICS: _list_topics,
-    Kind.DESCRIBE_TOPIC: _describe_topic,
-    Kind.LIST_SEGMENTS: _list_segments,
-    Kind.REPLACE_SEGMENTS: _replace_segments,
-    Kind.HOLD_TOPIC: _hold_topic,
-    Kind.RELEASE_TOPIC: _release_topic,
-    Kind.SET_ON_CORRUPTION: _set_on_corruption,
-    Kind.FIND_OFFSETS: _find_offsets,
-    Kind.SET_TOPIC_LIMITS: _set_topic_limits,
-    Kind.ADD_PARTITIONS: _add_partitions,
-    Kind.LIST_PARTITIONS: _list_partitions,
-    Kind.CREATE_NAMESPACE: _create_namespace,
-    Kind.DELETE_NAMESPACE: _delete_namespace,
-    Kind.LIST_NAMESPACES: _list_namespaces,
-    Kind.DESCRIBE_NAMESPACE: _describe_namespace,
-    Kind.SET_NAMESPACE_POLICY: _set_namespace_policy,
-    Kind.DESCRIBE_SETTINGS: _describe_settings,
-    Kind.SET_FAILURE_POLICY: _set_failure_policy,
-    Kind.SET_DISPATCH_LIMITS: _set_dispatch_limits,
-    Kind.PAUSE: _pause_subscription,
-    Kind.SEEK_SUBSCRIPTION: _seek_subscription,
-    Kind.SKIP: _skip,
-    Kind.MARK_DONE: _mark_done,
-    Kind.CREATE_SUBSCRIPTION: _create_subscription,
-    Kind.DELETE_SUBSCRIPTION: _delete_subscription,
-    Kind.DESCRIBE_SUBSCRIPTION: _describe_subscription,
-    Kind.REPORT_PROGRESS: _report_progress,
-    **SCHEMA_REQUESTS,
-    **STAGING_REQUESTS,
-}

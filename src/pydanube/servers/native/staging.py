@@ -8,11 +8,12 @@ to no channel.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pydanube.model.errors import MessageTooLarge
 from pydanube.model.names import TopicName, parse_client_name
-from pydanube.wire.native.frames import Kind
+from pydanube.servers.native.handlers import Handlers
+from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.schema_messages import reference_from_wire
 from pydanube.wire.native.staging_messages import (
     part_from_wire,
@@ -22,15 +23,17 @@ from pydanube.wire.native.staging_messages import (
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Iterator
 
     from google.protobuf.message import Message
 
     from pydanube.broker.broker import Broker
     from pydanube.broker.staged_parts import Stage
     from pydanube.model.errors import BrokerError
-    from pydanube.servers.native.requests import Answer
     from pydanube.wire.batches import BatchFrame
+
+
+STAGING_REQUESTS = Handlers()
 
 
 class ClientConnection(Protocol):
@@ -92,7 +95,9 @@ class Stages:
         """Their channels."""
         return iter(self._channels)
 
-    async def open(self, connection: ClientConnection, channel: int, m: Any) -> Answer:
+    async def open(
+        self, connection: ClientConnection, channel: int, m: pb.OpenStage
+    ) -> pb.StageOpened:
         """Open a stage on *channel* of the connection *connection*."""
         port = StageChannel(connection, channel)
         stage = await self._broker.staging.open_stage(
@@ -103,7 +108,7 @@ class Stages:
         )
         port.stage = stage
         self._channels[channel] = port
-        return Kind.STAGE_OPENED, pb.StageOpened(
+        return pb.StageOpened(
             producer=stage.producer,
             next_sequence=stage.next_sequence,
             batch_bytes_max=self._batch_bytes_max,
@@ -133,44 +138,38 @@ class Stages:
             self.close(channel)
 
 
-async def _finish_part(broker: Broker, m: Any) -> Answer:
+@STAGING_REQUESTS.handler(pb.FinishPart)
+async def _finish_part(broker: Broker, m: pb.FinishPart) -> pb.PartFinished:
     byte_count = await broker.staging.finish_part(
         part_key_from_wire(m), m.batch_count, m.message_count
     )
-    return Kind.PART_FINISHED, pb.PartFinished(byte_count=byte_count)
+    return pb.PartFinished(byte_count=byte_count)
 
 
-async def _drop_part(broker: Broker, m: Any) -> Answer:
+@STAGING_REQUESTS.handler(pb.DropPart)
+async def _drop_part(broker: Broker, m: pb.DropPart) -> None:
     await broker.staging.drop_part(part_key_from_wire(m))
-    return None
 
 
-async def _commit(broker: Broker, m: Any) -> Answer:
+@STAGING_REQUESTS.handler(pb.CommitStaged)
+async def _commit(broker: Broker, m: pb.CommitStaged) -> pb.StagedCommitted:
     query = parse_client_name("query", m.query)
     parts = [part_from_wire(each) for each in m.parts]
     commit = await broker.staging.commit(query, m.version, parts)
-    return Kind.STAGED_COMMITTED, pb.StagedCommitted(
+    return pb.StagedCommitted(
         message_count=commit.message_count, is_repeat=commit.is_repeat
     )
 
 
-async def _drop_version(broker: Broker, m: Any) -> Answer:
+@STAGING_REQUESTS.handler(pb.DropStaged)
+async def _drop_version(broker: Broker, m: pb.DropStaged) -> None:
     await broker.staging.drop_version(parse_client_name("query", m.query), m.version)
-    return None
 
 
-async def _describe(broker: Broker, m: Any) -> Answer:
+@STAGING_REQUESTS.handler(pb.DescribeStaging)
+async def _describe(broker: Broker, m: pb.DescribeStaging) -> pb.StagingDescription:
     facts = await broker.staging.describe(parse_client_name("query", m.query))
-    return Kind.STAGING_DESCRIPTION, staging_to_wire(facts)
-
-
-STAGING_REQUESTS: dict[Kind, Callable[[Broker, Any], Awaitable[Answer]]] = {
-    Kind.FINISH_PART: _finish_part,
-    Kind.DROP_PART: _drop_part,
-    Kind.COMMIT_STAGED: _commit,
-    Kind.DROP_STAGED: _drop_version,
-    Kind.DESCRIBE_STAGING: _describe,
-}
+    return staging_to_wire(facts)
 
 
 def too_long(batch: BatchFrame, bytes_max: int) -> MessageTooLarge:

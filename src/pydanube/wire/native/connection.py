@@ -26,14 +26,11 @@ from pydanube.wire.batches import decode as decode_batch
 from pydanube.wire.native.frames import (
     FRAME_BYTES_MAX,
     HANDSHAKE_BYTES_MAX,
-    KINDS,
     FrameReader,
-    Kind,
-    KindRule,
     RawFrame,
-    Side,
     header,
 )
+from pydanube.wire.native.kinds import Kind, Side
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,8 +128,8 @@ class StreamConnection:
         self.reader = FrameReader(HANDSHAKE_BYTES_MAX)
         self._channels: dict[int, ChannelState] = {}
         # Our requests that are not answered yet, and the peer's.
-        self._pending_requests: dict[int, KindRule] = {}
-        self._unanswered: dict[int, KindRule] = {}
+        self._pending_requests: dict[int, Kind] = {}
+        self._unanswered: dict[int, Kind] = {}
         self._correlation = 0
         self._has_handshake = False
 
@@ -201,10 +198,9 @@ class StreamConnection:
         self, kind: Kind, message: Message, channel: int = 0
     ) -> tuple[int, bytes]:
         """The bytes of a request, and the correlation that its answer will carry."""
-        rule = KINDS[kind]
-        assert rule.answer is not None
+        assert kind.answer is not None
         correlation = self._free_correlation()
-        self._pending_requests[correlation] = rule
+        self._pending_requests[correlation] = kind
         if kind in _OPENING:
             self._channels[channel] = _OPENING[kind]
         return correlation, self.send(kind, message, channel, correlation)
@@ -215,16 +211,16 @@ class StreamConnection:
 
         An opened channel is open from here on, a closed one is free.
         """
-        rule = self._unanswered.pop(to.correlation, None)
-        if rule is None:
+        request = self._unanswered.pop(to.correlation, None)
+        if request is None:
             # The connection was closed while the request was being carried out.
             return b""
-        assert kind in (rule.answer, Kind.ERROR), (rule.kind, kind)
-        if kind is Kind.ERROR and rule.kind in _OPENING:
+        assert kind in (request.answer, Kind.ERROR), (request, kind)
+        if kind is Kind.ERROR and request in _OPENING:
             self._channels.pop(to.channel, None)
         elif kind in _OPENED:
             self._channels[to.channel] = _OPENED[kind]
-        if rule.kind in _CLOSING:
+        if request in _CLOSING:
             self._channels.pop(to.channel, None)
         return self.send(kind, message, to.channel, to.correlation)
 
@@ -240,7 +236,7 @@ class StreamConnection:
         self, kind: Kind, message: Message, channel: int = 0, correlation: int = 0
     ) -> bytes:
         """The bytes of one control frame."""
-        assert KINDS[kind].sender in (self.side, Side.BOTH), kind
+        assert kind.sender in (self.side, Side.BOTH), kind
         if kind is Kind.WELCOME:
             self._open()
         body = message.SerializeToString()
@@ -269,16 +265,15 @@ class StreamConnection:
     # What follows.
 
     def _accept(self, frame: RawFrame) -> ReceivedFrame | None:
-        rule = KINDS[frame.kind]
-        if rule.sender is self.side:
+        if frame.kind.sender is self.side:
             raise ProtocolViolation(f"{frame.kind.name} is not the peer's to send")
-        self._check_handshake(rule)
+        self._check_handshake(frame.kind)
         if self.side is Side.BROKER:
-            if not self._check_request(frame, rule):
+            if not self._check_request(frame):
                 return None
         else:
-            self._check_answer(frame, rule)
-        received = _decode(frame, rule)
+            self._check_answer(frame)
+        received = _decode(frame)
         batch = received.batch
         if batch is not None and batch.plain_body_bytes > self.frame_bytes_max:
             raise ProtocolViolation(
@@ -301,23 +296,23 @@ class StreamConnection:
             self._open()
         return received
 
-    def _check_handshake(self, rule: KindRule) -> None:
-        is_handshake = rule.kind in _HANDSHAKE_KINDS
+    def _check_handshake(self, kind: Kind) -> None:
+        is_handshake = kind in _HANDSHAKE_KINDS
         if self.state is ConnectionState.OPEN:
             if is_handshake:
-                raise ProtocolViolation(f"{rule.kind.name} comes once")
+                raise ProtocolViolation(f"{kind.name} comes once")
             return
-        if self.side is Side.CLIENT and rule.kind in (Kind.ERROR, Kind.GOODBYE):
+        if self.side is Side.CLIENT and kind in (Kind.ERROR, Kind.GOODBYE):
             return
         if not is_handshake or self._has_handshake:
-            raise ProtocolViolation(f"{rule.kind.name} before the greeting is done")
+            raise ProtocolViolation(f"{kind.name} before the greeting is done")
         self._has_handshake = True
 
-    def _check_request(self, frame: RawFrame, rule: KindRule) -> bool:
+    def _check_request(self, frame: RawFrame) -> bool:
         """Check a client's frame; return False where it is to be dropped."""
-        if rule.on_channel != (frame.channel != 0):
+        if frame.kind.on_channel != (frame.channel != 0):
             raise ProtocolViolation(f"{frame.kind.name} on channel {frame.channel}")
-        needs_answer = rule.answer is not None
+        needs_answer = frame.kind.answer is not None
         # An ACK is answered only where the client asks for it.
         if needs_answer != (frame.correlation != 0) and frame.kind is not Kind.ACK:
             raise ProtocolViolation(
@@ -330,7 +325,7 @@ class StreamConnection:
             if state not in (None, ChannelState.CLOSED_BY_BROKER):
                 raise ProtocolViolation(f"channel {frame.channel} is in use")
             self._channels[frame.channel] = _OPENING[frame.kind]
-        elif rule.on_channel and state is not _CHANNEL_OF[frame.kind]:
+        elif frame.kind.on_channel and state is not _CHANNEL_OF[frame.kind]:
             # Who does not want to wait for an opening may close it.
             if state is not ChannelState.CLOSED_BY_BROKER and (
                 state is None or state is not _CLOSING.get(frame.kind)
@@ -342,10 +337,10 @@ class StreamConnection:
             if not needs_answer or not frame.correlation:
                 return False
         if frame.correlation:
-            self._unanswered[frame.correlation] = rule
+            self._unanswered[frame.correlation] = frame.kind
         return True
 
-    def _check_answer(self, frame: RawFrame, rule: KindRule) -> None:
+    def _check_answer(self, frame: RawFrame) -> None:
         if not frame.correlation:
             if frame.kind in _OPENED or frame.kind in (Kind.OK, Kind.FETCHED):
                 raise ProtocolViolation(f"{frame.kind.name} answers no request")
@@ -358,14 +353,12 @@ class StreamConnection:
                 f"{frame.kind.name} answers correlation {frame.correlation}, "
                 "which nobody asked"
             )
-        if frame.kind is Kind.FETCHED and request.kind is Kind.FETCH:
+        if frame.kind is Kind.FETCHED and request is Kind.FETCH:
             return
-        if rule.kind not in (request.answer, Kind.ERROR):
-            raise ProtocolViolation(f"{rule.kind.name} answers {request.kind.name}")
+        if frame.kind not in (request.answer, Kind.ERROR):
+            raise ProtocolViolation(f"{frame.kind.name} answers {request.name}")
         del self._pending_requests[frame.correlation]
-        if request.kind in _CLOSING or (
-            request.kind in _OPENING and rule.kind is Kind.ERROR
-        ):
+        if request in _CLOSING or (request in _OPENING and frame.kind is Kind.ERROR):
             self._channels.pop(frame.channel, None)
         elif frame.kind in _OPENED:
             self._channels[frame.channel] = _OPENED[frame.kind]
@@ -381,12 +374,12 @@ class StreamConnection:
                 return self._correlation
 
 
-def _decode(frame: RawFrame, rule: KindRule) -> ReceivedFrame:
+def _decode(frame: RawFrame) -> ReceivedFrame:
     received = ReceivedFrame(
         frame.kind, frame.channel, frame.correlation, byte_count=len(frame.body)
     )
-    if rule.body is not None:
-        received.message = rule.body()
+    if frame.kind.body is not None:
+        received.message = frame.kind.body()
         try:
             received.message.ParseFromString(bytes(frame.body))
         except DecodeError as error:

@@ -15,7 +15,8 @@ from pydanube.servers.native.connection import CHECKED_AT_ONCE_BYTES_MAX
 from pydanube.servers.native.in_process import PipeEnd
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, Codec, decode
 from pydanube.wire.native.connection import CREDIT_REVISION
-from pydanube.wire.native.frames import Kind, header
+from pydanube.wire.native.frames import header
+from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import RANGES_MAX
 from pydanube.wire.pb import stream_pb2 as pb
 from support.batches import empty_messages, frame_of

@@ -4,13 +4,8 @@ from pydanube.model.batch import batch_of
 from pydanube.model.errors import ProtocolViolation
 from pydanube.wire.batches import Codec, encode
 from pydanube.wire.native.connection import ConnectionState, StreamConnection
-from pydanube.wire.native.frames import (
-    FRAME_BYTES_MAX,
-    HANDSHAKE_BYTES_MAX,
-    Kind,
-    Side,
-    header,
-)
+from pydanube.wire.native.frames import FRAME_BYTES_MAX, HANDSHAKE_BYTES_MAX, header
+from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
 from support.streams import batch_frame, greeted, hello, opened
 

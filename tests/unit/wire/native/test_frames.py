@@ -3,12 +3,11 @@ import pytest
 from pydanube.model.errors import ProtocolViolation
 from pydanube.wire.native.frames import (
     HEADER_BYTES,
-    KINDS,
     RECEIVE_BUFFER_BYTES,
     FrameReader,
-    Kind,
     header,
 )
+from pydanube.wire.native.kinds import Kind
 
 
 def frame(body: bytes, kind: Kind = Kind.PUBLISH, channel: int = 3) -> bytes:
@@ -74,6 +73,6 @@ def test_the_buffer_offered_to_the_socket_is_never_empty():
 
 
 def test_every_kind_has_a_rule_and_every_answer_comes_from_the_other_side():
-    for rule in KINDS.values():
-        if rule.answer is not None:
-            assert KINDS[rule.answer].sender is not rule.sender
+    for kind in Kind:
+        if kind.answer is not None:
+            assert kind.answer.sender is not kind.sender

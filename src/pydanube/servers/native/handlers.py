@@ -1,0 +1,32 @@
+"""Tables of the functions that carry out operations of the native protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from pydanube.wire.native.kinds import KIND_OF, Kind
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from pydanube.broker.broker import Broker
+
+Handler = Callable[["Broker", Any], Awaitable["Message | None"]]
+"""Carries out a request and returns the answer; None stands for OK."""
+
+
+class Handlers(dict[Kind, Handler]):
+    """The handlers of requests by kind."""
+
+    def handler(self, body: type[Message]) -> Callable[[Handler], Handler]:
+        """Return a decorator that adds the handler of the requests *body*."""
+
+        def add(handler: Handler) -> Handler:
+            kind = KIND_OF[body]
+            assert kind.operation is not None
+            assert kind not in self
+            self[kind] = handler
+            return handler
+
+        return add
