@@ -26,7 +26,6 @@ from pydanube.model.policy import (
     SubscriptionType,
 )
 from pydanube.servers.samples import _of_topics
-from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.batches import frame_of
 from support.brokers import (
@@ -296,11 +295,9 @@ def test_topics_are_listed_by_pages():
     async def test(broker):
         async with broker.connect() as client:
             await three_topics(broker.broker)
-            first = await client.request(Kind.LIST_TOPICS, pb.ListTopics(limit=2))
+            first = await client.request(pb.ListTopics(limit=2))
             after = first.topics[-1]
-            last = await client.request(
-                Kind.LIST_TOPICS, pb.ListTopics(limit=2, after=after)
-            )
+            last = await client.request(pb.ListTopics(limit=2, after=after))
             assert (list(first.topics), first.has_more) == (
                 ["/default/a", "/default/b"],
                 True,
@@ -320,7 +317,7 @@ def test_a_topic_is_described_by_pages():
             asked = [
                 pb.DescribeTopic(topic=TOPIC, limit=2, first=first) for first in (0, 2)
             ]
-            told = [await client.request(Kind.DESCRIBE_TOPIC, each) for each in asked]
+            told = [await client.request(each) for each in asked]
             names = [[s.subscription for s in each.subscriptions] for each in told]
             assert names == [["a", "b"], ["c"]]
             assert [each.has_more for each in told] == [True, False]

@@ -57,6 +57,7 @@ from pydanube.model.positions import (
     parse_choice,
     to_position,
 )
+from pydanube.wire.native.kinds import KIND_OF, is_repeatable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
     from pydanube.client.messages import MessageBatch
     from pydanube.client.typed_producer import TypedProducer
     from pydanube.wire.batches import BatchFrame
-    from pydanube.wire.native.kinds import Kind
 
 DEFAULT_URL = "danube://127.0.0.1:6651"
 DEFAULT_PORT = 6651
@@ -498,19 +498,20 @@ class Client(NamespaceRequests, SubscriptionRequests):
 
     async def request(
         self,
-        kind: Kind,
         message: ControlMessage,
         *,
-        is_repeatable: bool = False,
         on_batch: Callable[[BatchFrame], None] | None = None,
     ) -> Any:
         """See ``Requests``."""
 
         async def attempt() -> Any:
             connection = await self.connection()
+            kind = KIND_OF[type(message)]
             return await connection.request(kind, message, on_batch=on_batch)
 
-        return await (retry(attempt, REQUEST_RETRY_S) if is_repeatable else attempt())
+        if is_repeatable(message):
+            return await retry(attempt, REQUEST_RETRY_S)
+        return await attempt()
 
     @property
     def peer_revision(self) -> int:

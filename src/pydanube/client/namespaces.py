@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from pydanube.client.requests import Requests
 from pydanube.model.names import parse_namespace
 from pydanube.model.policy import NamespacePolicy
-from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import limits_to_wire, namespace_from_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -34,13 +33,11 @@ class NamespaceRequests(Requests):
             AlreadyExists: It exists, and *exist_ok* is false.
         """
         await self.request(
-            Kind.CREATE_NAMESPACE,
             pb.CreateNamespace(
                 namespace=parse_namespace(namespace),
                 policy=limits_to_wire(policy),
                 exist_ok=exist_ok,
-            ),
-            is_repeatable=exist_ok,
+            )
         )
 
     async def delete_namespace(self, namespace: str) -> None:
@@ -53,15 +50,12 @@ class NamespaceRequests(Requests):
             InvalidRequest: It is one that every broker has.
         """
         await self.request(
-            Kind.DELETE_NAMESPACE,
             pb.DeleteNamespace(namespace=parse_namespace(namespace)),
         )
 
     async def namespaces(self) -> list[str]:
         """The names of all namespaces."""
-        answer = await self.request(
-            Kind.LIST_NAMESPACES, pb.ListNamespaces(), is_repeatable=True
-        )
+        answer = await self.request(pb.ListNamespaces())
         return list(answer.namespaces)
 
     async def describe_namespace(self, namespace: str) -> NamespaceDescription:
@@ -73,9 +67,7 @@ class NamespaceRequests(Requests):
         """
         return namespace_from_wire(
             await self.request(
-                Kind.DESCRIBE_NAMESPACE,
-                pb.DescribeNamespace(namespace=parse_namespace(namespace)),
-                is_repeatable=True,
+                pb.DescribeNamespace(namespace=parse_namespace(namespace))
             )
         )
 
@@ -91,9 +83,7 @@ class NamespaceRequests(Requests):
             NamespaceNotFound: There is none of this name.
         """
         await self.request(
-            Kind.SET_NAMESPACE_POLICY,
             pb.SetNamespacePolicy(
                 namespace=parse_namespace(namespace), policy=limits_to_wire(policy)
-            ),
-            is_repeatable=True,
+            )
         )

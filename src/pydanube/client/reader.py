@@ -8,7 +8,6 @@ from pydanube.client.messages import MessageBatch, ReceivedBatch
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import AtTime, Start
 from pydanube.model.positions import to_position
-from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
@@ -69,7 +68,6 @@ async def _read_one(
     while end is None or offset < end:
         frames: list[BatchFrame] = []
         answer = await client.request(
-            Kind.FETCH,
             pb.Fetch(
                 topic=topic,
                 base_offset=offset,

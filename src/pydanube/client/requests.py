@@ -1,4 +1,4 @@
-"""Who can ask a broker something; what can be asked stands in the files beside."""
+"""The interface through which the parts of a client send requests."""
 
 from __future__ import annotations
 
@@ -12,42 +12,39 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message as ControlMessage
 
     from pydanube.wire.batches import BatchFrame
-    from pydanube.wire.native.kinds import Kind
 
 
 class Requests:
-    """What a client asks for in one request and one answer."""
+    """The part of a client that sends requests and returns their answers."""
 
     async def request(
         self,
-        kind: Kind,
         message: ControlMessage,
         *,
-        is_repeatable: bool = False,
         on_batch: Callable[[BatchFrame], None] | None = None,
     ) -> Any:
         """
-        The answer to a request that belongs to no channel.
+        Send the request *message* and return the answer.
 
-        One that *is_repeatable* is sent again for a while if the broker cannot
-        be reached or asks for patience.
+        A repeatable request is sent again for a while if the broker cannot be
+        reached or is busy.  FETCHED batches go to *on_batch*.
 
         Raises:
-            InvalidRequest: The broker is too old to understand it.
+            InvalidRequest: The broker is too old to know the request.
         """
         raise NotImplementedError
 
     @property
     def peer_revision(self) -> int:
-        """How much of the protocol the broker knows."""
+        """The protocol revision of the broker."""
         raise NotImplementedError
 
     def require(self, revision: int, what: str) -> None:
         """
-        Make sure that the broker knows *what*, which it would pass over otherwise.
+        Raise unless the broker knows *what*, which it would ignore otherwise.
 
         Raises:
-            InvalidRequest: It is of an older *revision*.
+            InvalidRequest: The broker's revision is older than *revision*.
         """
         if self.peer_revision < revision:
             raise InvalidRequest(

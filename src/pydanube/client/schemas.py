@@ -11,7 +11,6 @@ from pydanube.model.positions import parse_choice
 from pydanube.model.schemas import Compatibility, SchemaPolicy, TopicSchema
 from pydanube.schemas.compatibility import Direction, Violation
 from pydanube.schemas.language import Incompatibility
-from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.schema_messages import (
     schema_version_from_wire,
     subject_from_wire,
@@ -87,9 +86,7 @@ class Schemas:
         new.tags.extend(tags)
         message = pb.RegisterSchema(subject=parse_subject(subject), schema=new)
         # Registering twice is the same as once.
-        answer = await self._client.request(
-            Kind.REGISTER_SCHEMA, message, is_repeatable=True
-        )
+        answer = await self._client.request(message)
         return schema_version_from_wire(answer.version), answer.is_new
 
     async def get(self, subject: str, version: int) -> SchemaVersion:
@@ -135,12 +132,10 @@ class Schemas:
         has_more = True
         while has_more:
             answer = await self._client.request(
-                Kind.LIST_SCHEMA_VERSIONS,
                 pb.ListSchemaVersions(
                     subject=parse_subject(subject),
                     after=versions[-1].version if versions else 0,
-                ),
-                is_repeatable=True,
+                )
             )
             versions += map(schema_version_from_wire, answer.versions)
             has_more = answer.has_more
@@ -148,9 +143,7 @@ class Schemas:
 
     async def subjects(self) -> list[str]:
         """The names of all subjects."""
-        answer = await self._client.request(
-            Kind.LIST_SUBJECTS, pb.ListSubjects(), is_repeatable=True
-        )
+        answer = await self._client.request(pb.ListSubjects())
         return list(answer.subjects)
 
     async def describe(self, subject: str) -> SubjectDescription:
@@ -161,11 +154,7 @@ class Schemas:
             SchemaNotFound: There is none.
         """
         message = pb.DescribeSubject(subject=parse_subject(subject))
-        return subject_from_wire(
-            await self._client.request(
-                Kind.DESCRIBE_SUBJECT, message, is_repeatable=True
-            )
-        )
+        return subject_from_wire(await self._client.request(message))
 
     async def delete(
         self, subject: str, version: int | None = None, *, force: bool = False
@@ -183,7 +172,6 @@ class Schemas:
         if version is not None:
             _check_version(version)
         await self._client.request(
-            Kind.DELETE_SCHEMA,
             pb.DeleteSchema(
                 subject=parse_subject(subject), version=version or 0, force=force
             ),
@@ -211,13 +199,11 @@ class Schemas:
             InvalidSchema: The definition is not well-formed.
         """
         answer = await self._client.request(
-            Kind.CHECK_SCHEMA,
             pb.CheckSchema(
                 subject=parse_subject(subject),
                 schema=_new_schema(Schema.of(schema)),
                 compatibility="" if mode is None else _mode(mode).value,
-            ),
-            is_repeatable=True,
+            )
         )
         return [
             Violation(
@@ -254,11 +240,9 @@ class Schemas:
             SchemaNotFound: There is no such subject.
         """
         await self._client.request(
-            Kind.SET_COMPATIBILITY,
             pb.SetCompatibility(
                 subject=parse_subject(subject), compatibility=_mode(mode).value
-            ),
-            is_repeatable=True,
+            )
         )
 
     # Topics.
@@ -305,9 +289,7 @@ class Schemas:
                 )
             )
         await self._client.request(
-            Kind.BIND_SCHEMA,
-            pb.BindSchema(topic=str(TopicName.parse(topic)), schema=schema),
-            is_repeatable=True,
+            pb.BindSchema(topic=str(TopicName.parse(topic)), schema=schema)
         )
 
     async def topic_schema(self, topic: str) -> TopicSchema | None:
@@ -318,17 +300,13 @@ class Schemas:
             TopicNotFound: There is no such topic.
         """
         message = pb.GetTopicSchema(topic=str(TopicName.parse(topic)))
-        answer = await self._client.request(
-            Kind.GET_TOPIC_SCHEMA, message, is_repeatable=True
-        )
+        answer = await self._client.request(message)
         if not answer.HasField("schema"):
             return None
         return topic_schema_from_wire(answer.schema)
 
     async def _get(self, message: pb.GetSchema) -> SchemaVersion:
-        return schema_version_from_wire(
-            await self._client.request(Kind.GET_SCHEMA, message, is_repeatable=True)
-        )
+        return schema_version_from_wire(await self._client.request(message))
 
 
 def schema_of(version: SchemaVersion, cls: Any = None) -> Schema[Any]:

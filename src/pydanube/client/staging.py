@@ -85,9 +85,7 @@ class Staging:
     async def describe(self) -> StagingDescription:
         """How far the query is, and what is staged for it."""
         request = pb.DescribeStaging(query=self.query)
-        answer = await self._client.request(
-            Kind.DESCRIBE_STAGING, request, is_repeatable=True
-        )
+        answer = await self._client.request(request)
         return staging_from_wire(self.query, answer)
 
     def part(self, name: str, *, compression: str | None = None) -> PartWriter:
@@ -147,7 +145,7 @@ class Staging:
         )
 
         async def attempt() -> Any:
-            return await self._client.request(Kind.COMMIT_STAGED, request)
+            return await self._client.request(request)
 
         answer = await retry(attempt, COMMIT_RETRY_S)
         return StagedCommit(
@@ -161,7 +159,7 @@ class Staging:
         The version may be staged again.
         """
         request = pb.DropStaged(query=self.query, version=self.version)
-        await self._client.request(Kind.DROP_STAGED, request, is_repeatable=True)
+        await self._client.request(request)
 
 
 class PartWriter:
@@ -265,9 +263,7 @@ class PartWriter:
         if not is_known:
             return
         try:
-            await self._client.request(
-                Kind.DROP_PART, part_key_to_wire(self.key, pb.DropPart())
-            )
+            await self._client.request(part_key_to_wire(self.key, pb.DropPart()))
         except Unavailable:
             return
 
@@ -317,9 +313,7 @@ class PartWriter:
         request = part_key_to_wire(self.key, pb.FinishPart())
         request.batch_count = self._batch_count
         request.message_count = self._message_count
-        answer = await self._client.request(
-            Kind.FINISH_PART, request, is_repeatable=True
-        )
+        answer = await self._client.request(request)
         return int(answer.byte_count)
 
     async def _wait_until(self, is_reached: Callable[[], bool]) -> None:

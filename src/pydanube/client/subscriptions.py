@@ -10,7 +10,6 @@ from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName, parse_subscription
 from pydanube.model.policy import Start, SubscriptionType
 from pydanube.model.positions import parse_choice, to_position
-from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import (
     dispatch_limits_to_wire,
     divided_to_wire,
@@ -63,7 +62,6 @@ class SubscriptionRequests(TopicRequests):
             self.require(1, "key-shared subscriptions and starts by time")
         for each in await self.existing_partitions(topic):
             await self.request(
-                Kind.CREATE_SUBSCRIPTION,
                 pb.CreateSubscription(
                     topic=each,
                     subscription=parse_subscription(subscription),
@@ -87,7 +85,6 @@ class SubscriptionRequests(TopicRequests):
         """
         for each in await self.existing_partitions(topic):
             await self.request(
-                Kind.DELETE_SUBSCRIPTION,
                 pb.DeleteSubscription(
                     topic=each,
                     subscription=parse_subscription(subscription),
@@ -108,9 +105,7 @@ class SubscriptionRequests(TopicRequests):
             topic=str(TopicName.parse(topic)),
             subscription=parse_subscription(subscription),
         )
-        return subscription_from_wire(
-            await self.request(Kind.DESCRIBE_SUBSCRIPTION, message, is_repeatable=True)
-        )
+        return subscription_from_wire(await self.request(message))
 
     async def report_progress(self, topic: str, subscription: str, offset: int) -> None:
         """
@@ -120,13 +115,11 @@ class SubscriptionRequests(TopicRequests):
         position only rises.
         """
         await self.request(
-            Kind.REPORT_PROGRESS,
             pb.ReportProgress(
                 topic=str(TopicName.parse(topic)),
                 subscription=parse_subscription(subscription),
                 offset=offset,
-            ),
-            is_repeatable=True,
+            )
         )
 
     # What is decided about a subscription.
@@ -146,9 +139,7 @@ class SubscriptionRequests(TopicRequests):
         message = pb.DescribeSettings(
             topic=names[0], subscription=parse_subscription(subscription)
         )
-        return settings_from_wire(
-            await self.request(Kind.DESCRIBE_SETTINGS, message, is_repeatable=True)
-        )
+        return settings_from_wire(await self.request(message))
 
     async def set_failure_policy(
         self, topic: str, subscription: str, policy: FailurePolicy | None
@@ -165,13 +156,11 @@ class SubscriptionRequests(TopicRequests):
         """
         for each in await self.existing_partitions(topic):
             await self.request(
-                Kind.SET_FAILURE_POLICY,
                 pb.SetFailurePolicy(
                     topic=each,
                     subscription=parse_subscription(subscription),
                     policy=None if policy is None else failure_policy_to_wire(policy),
-                ),
-                is_repeatable=True,
+                )
             )
 
     async def set_dispatch_limits(
@@ -188,13 +177,11 @@ class SubscriptionRequests(TopicRequests):
         """
         for each in await self.existing_partitions(topic):
             await self.request(
-                Kind.SET_DISPATCH_LIMITS,
                 pb.SetDispatchLimits(
                     topic=each,
                     subscription=parse_subscription(subscription),
                     limits=None if limits is None else dispatch_limits_to_wire(limits),
-                ),
-                is_repeatable=True,
+                )
             )
 
     async def pause_subscription(self, topic: str, subscription: str) -> None:
@@ -241,13 +228,11 @@ class SubscriptionRequests(TopicRequests):
         )
         for each in names:
             await self.request(
-                Kind.SEEK_SUBSCRIPTION,
                 pb.SeekSubscription(
                     topic=each,
                     subscription=parse_subscription(subscription),
                     to=position_to_wire(position),
-                ),
-                is_repeatable=True,
+                )
             )
 
     async def skip(self, topic: str, subscription: str, count: int) -> None:
@@ -263,7 +248,6 @@ class SubscriptionRequests(TopicRequests):
         if count < 1:
             raise InvalidRequest("skip at least one message")
         await self.request(
-            Kind.SKIP,
             pb.Skip(
                 topic=await self.one_partition(topic, "skipping"),
                 subscription=parse_subscription(subscription),
@@ -292,13 +276,11 @@ class SubscriptionRequests(TopicRequests):
                 raise InvalidRequest(f"a message of {each} is not one of {topic}")
             for some in divided_to_wire(ranges):
                 await self.request(
-                    Kind.MARK_DONE,
                     pb.MarkDone(
                         topic=each,
                         subscription=parse_subscription(subscription),
                         ranges=some,
-                    ),
-                    is_repeatable=True,
+                    )
                 )
 
     async def _set_paused(
@@ -306,11 +288,9 @@ class SubscriptionRequests(TopicRequests):
     ) -> None:
         for each in await self.existing_partitions(topic):
             await self.request(
-                Kind.PAUSE,
                 pb.Pause(
                     topic=each,
                     subscription=parse_subscription(subscription),
                     is_paused=is_paused,
-                ),
-                is_repeatable=True,
+                )
             )

@@ -22,7 +22,6 @@ from pydanube.model.policy import (
 )
 from pydanube.model.positions import parse_choice, to_microseconds
 from pydanube.wire.batches import TIME_MAX, TIME_MIN
-from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import (
     limits_to_wire,
     on_corruption_to_wire,
@@ -102,14 +101,12 @@ class TopicRequests(Requests):
         if partitions is not None or policy.ttl_s is not None:
             self.require(1, "partitions and times to live")
         await self.request(
-            Kind.CREATE_TOPIC,
             pb.CreateTopic(
                 topic=str(TopicName.parse(topic)),
                 policy=policy_to_wire(policy),
                 partitions=partitions or 0,
                 exist_ok=exist_ok,
-            ),
-            is_repeatable=exist_ok,
+            )
         )
 
     async def delete_topic(self, topic: str, *, force: bool = False) -> None:
@@ -123,7 +120,6 @@ class TopicRequests(Requests):
             TopicHeld: Somebody relies on its segments, and *force* is false.
         """
         await self.request(
-            Kind.DELETE_TOPIC,
             pb.DeleteTopic(topic=str(TopicName.parse(topic)), force=force),
         )
 
@@ -137,7 +133,7 @@ class TopicRequests(Requests):
                 after=names[-1] if names else "",
                 limit=PAGE,
             )
-            answer = await self.request(Kind.LIST_TOPICS, message, is_repeatable=True)
+            answer = await self.request(message)
             names += answer.topics
             has_more = answer.has_more
         return names
@@ -154,9 +150,7 @@ class TopicRequests(Requests):
         described: TopicDescription | None = None
         while True:
             message = pb.DescribeTopic(topic=name, limit=PAGE, first=first)
-            answer = await self.request(
-                Kind.DESCRIBE_TOPIC, message, is_repeatable=True
-            )
+            answer = await self.request(message)
             page = topic_from_wire(answer)
             if described is not None:
                 page = replace(
@@ -178,9 +172,7 @@ class TopicRequests(Requests):
         message = pb.ListSegments(
             topic=str(TopicName.parse(topic)), base_offset=base, end_offset=end
         )
-        return segments_from_wire(
-            await self.request(Kind.LIST_SEGMENTS, message, is_repeatable=True)
-        )
+        return segments_from_wire(await self.request(message))
 
     async def replace_segments(
         self,
@@ -216,7 +208,7 @@ class TopicRequests(Requests):
         )
         for name, byte_count, checksum in new:
             message.new.add(object_name=name, byte_count=byte_count, checksum=checksum)
-        answer = await self.request(Kind.REPLACE_SEGMENTS, message)
+        answer = await self.request(message)
         return int(answer.removed)
 
     async def hold_topic(self, topic: str, name: str, reason: str = "") -> None:
@@ -237,7 +229,7 @@ class TopicRequests(Requests):
         self.require(3, "holds")
         for each in await self.existing_partitions(topic):
             message = pb.HoldTopic(topic=each, name=name, reason=reason)
-            await self.request(Kind.HOLD_TOPIC, message, is_repeatable=True)
+            await self.request(message)
 
     async def release_topic(self, topic: str, name: str) -> None:
         """
@@ -254,7 +246,7 @@ class TopicRequests(Requests):
         for each in topics:
             message = pb.ReleaseTopic(topic=each, name=name)
             try:
-                await self.request(Kind.RELEASE_TOPIC, message)
+                await self.request(message)
             except TopicNotFound:
                 raise
             except NotFound as error:
@@ -289,7 +281,7 @@ class TopicRequests(Requests):
                 for time in times
             ],
         )
-        answer = await self.request(Kind.FIND_OFFSETS, message, is_repeatable=True)
+        answer = await self.request(message)
         if len(answer.offset) != len(times):
             raise ProtocolViolation(
                 f"the broker answered {len(times)} times with {len(answer.offset)} "
@@ -311,12 +303,10 @@ class TopicRequests(Requests):
             TopicNotFound: There is no such topic.
         """
         await self.request(
-            Kind.SET_TOPIC_LIMITS,
             pb.SetTopicLimits(
                 topic=str(TopicName.parse(topic)),
                 limits=None if limits is None else limits_to_wire(limits),
-            ),
-            is_repeatable=True,
+            )
         )
 
     async def set_on_corruption(self, topic: str, on_corruption: str) -> None:
@@ -330,12 +320,10 @@ class TopicRequests(Requests):
         """
         policy = parse_choice("on_corruption", on_corruption, CorruptionPolicy)
         await self.request(
-            Kind.SET_ON_CORRUPTION,
             pb.SetOnCorruption(
                 topic=str(TopicName.parse(topic)),
                 on_corruption=on_corruption_to_wire(policy),
-            ),
-            is_repeatable=True,
+            )
         )
 
     # Partitions.
@@ -353,7 +341,6 @@ class TopicRequests(Requests):
         """
         _check_partitions(partitions)
         await self.request(
-            Kind.ADD_PARTITIONS,
             pb.AddPartitions(topic=str(TopicName.parse(topic)), partitions=partitions),
         )
 
@@ -372,7 +359,7 @@ class TopicRequests(Requests):
         if self.peer_revision < 1:
             # A broker that knows no partitions has none.
             return pb.Partitions(topics=[message.topic])
-        return await self.request(Kind.LIST_PARTITIONS, message, is_repeatable=True)
+        return await self.request(message)
 
     async def existing_partitions(self, topic: str) -> list[str]:
         """

@@ -55,7 +55,7 @@ class Operation:
     permission: Permission
     target: Target
     is_repeatable: bool
-    """Whether the client may send the request again if it got no answer."""
+    """Whether the client may send a request again if it got no answer."""
 
 
 CLIENT, BROKER, BOTH = Side
@@ -292,3 +292,10 @@ KIND_OF: dict[type[Message], Kind] = {
 """The kind of frame that carries a control message."""
 
 OPERATIONS = frozenset(kind for kind in Kind if kind.operation is not None)
+
+
+def is_repeatable(request: Message) -> bool:
+    """Return whether *request* may be sent again if it got no answer."""
+    operation = KIND_OF[type(request)].operation
+    assert operation is not None
+    return operation.is_repeatable or bool(getattr(request, "exist_ok", False))
