@@ -1,4 +1,4 @@
-"""The option that lets a changed program write its own golden scenarios."""
+"""The option that rewrites the golden scenarios."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rewrite",
         action="store_true",
-        help="write what the program answers into the scenarios; then read the diff",
+        help="write the current answers into the scenarios; then read the diff",
     )
 
 
 @pytest.fixture
 def is_rewriting(request: pytest.FixtureRequest) -> bool:
-    # Given only when this directory is named on the command line.
+    # The option exists only if this directory is named on the command line.
     return bool(request.config.getoption("--rewrite", default=False))

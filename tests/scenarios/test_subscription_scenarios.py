@@ -1,9 +1,9 @@
 """
 Golden scenarios of subscription machines: ``subscription/*.txt``.
 
-A line at the margin is a fact, the indented lines under it are what the machine
-answered.  ``#`` begins a comment.  To accept changed answers:
-``pytest tests/scenarios --rewrite``, and read the diff.
+A line at the margin is an event; the indented lines below it are the machine's effects.
+``#`` begins a comment.  To accept changed effects, run ``pytest tests/scenarios
+--rewrite`` and read the diff.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PLENTY = 1 << 40
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_subscription_answers_as_written(path, is_rewriting):
+def test_machine_returns_the_recorded_effects(path, is_rewriting):
     written = path.read_text()
     played = play(written)
     if is_rewriting:
@@ -47,7 +47,7 @@ def test_subscription_answers_as_written(path, is_rewriting):
 
 
 def play(text):
-    """The scenario with the answers that the machine gives now."""
+    """Return the scenario with the effects that the machine returns now."""
     scenario = Scenario()
     lines = []
     for line in text.splitlines():
@@ -61,7 +61,7 @@ def play(text):
 
 
 class Scenario:
-    """One machine, and one method for each command of the scripts."""
+    """A machine, and a method for each command of the scripts."""
 
     def __init__(self):
         self.now = 0.0
@@ -77,14 +77,14 @@ class Scenario:
         ]
 
     def do_subscription(self, kind, offset, *options):
-        """subscription KIND OFFSET [done=RANGE,…] [done-max=N] [waiting-max=N] …"""
+        """subscription KIND OFFSET [done=RANGE,…] [done-max=N] [deferred-max=N] …"""
         given = dict(option.split("=") for option in options)
         done = given.pop("done", None)
         self.machine = create_machine(
             SubscriptionType(kind),
             Cursor(int(offset), RangeSet(parse(*done.split(",")) if done else ())),
             done_ranges_max=int(given.pop("done-max", 100_000)),
-            deferred_spans_max=int(given.pop("waiting-max", 1_000)),
+            deferred_spans_max=int(given.pop("deferred-max", 1_000)),
             failure_policy=policy_of(**given),
         )
         return []
@@ -117,8 +117,8 @@ class Scenario:
     def do_resume(self):
         return self.machine.set_paused(False, self.now)
 
-    def do_came(self, name, *options):
-        """came NAME [PRIORITY] [filters=FILTER,…]"""
+    def do_joined(self, name, *options):
+        """joined NAME [PRIORITY] [filters=FILTER,…]"""
         given = dict(option.split("=") for option in options if "=" in option)
         priority = next((int(each) for each in options if "=" not in each), 0)
         self.names.append(name)
@@ -130,7 +130,7 @@ class Scenario:
             name=name,
         )
 
-    def do_gone(self, name):
+    def do_left(self, name):
         return self.machine.on_consumer_left(self.number(name), self.now)
 
     def do_replaced(self, name):
@@ -189,7 +189,7 @@ class Scenario:
         return self.machine.on_seek(int(offset), self.now)
 
     def do_show(self):
-        """What is known from outside."""
+        """show: the public state of the machine."""
         machine = self.machine
         consumers = [
             f"{self.names[each]} may get {machine.credit_of(each)[0]}"
@@ -199,16 +199,16 @@ class Scenario:
         until = "none" if deadline is None else f"{deadline:g}"
         ready, in_flight = machine.ready_count, machine.in_flight_count
         next_offset, demand = machine.next_offset, machine.demand()
-        aside = {
+        deferred = {
             "delayed": machine.delayed_count,
             "blocked": " ".join(tell_range(*each) for each in machine.blocked),
             "parked": machine.parked_count,
         }
-        told = [f"{state} {count}" for state, count in aside.items() if count]
+        shown = [f"{state} {count}" for state, count in deferred.items() if count]
         return [
             f"cursor {self.cursor()}, next {next_offset}, demand {demand}",
             f"ready {ready}, in flight {in_flight}, deadline {until}",
-            *([", ".join(told)] if told else []),
+            *([", ".join(shown)] if shown else []),
             *consumers,
         ]
 
@@ -216,8 +216,8 @@ class Scenario:
         match effect:
             case Deliver(consumer, base, end, attempt, _, ranges):
                 again = f", attempt {attempt}" if attempt > 1 else ""
-                told = " ".join(tell_range(*each) for each in ranges or [(base, end)])
-                return f"deliver {told} to {self.names[consumer]}{again}"
+                shown = " ".join(tell_range(*each) for each in ranges or [(base, end)])
+                return f"deliver {shown} to {self.names[consumer]}{again}"
             case Park(base, end, attempt, reason):
                 return f"park {base}…{end} after {attempt} attempts: {reason}"
             case Drop(base, end, reason):
@@ -230,7 +230,7 @@ class Scenario:
                 return f"{self.names[consumer]} becomes standby"
 
     def number(self, name):
-        # The last of that name: it may have gone and come back.
+        # The last consumer of that name: it may have left and joined again.
         return len(self.names) - 1 - self.names[::-1].index(name)
 
     def cursor(self):
@@ -240,7 +240,7 @@ class Scenario:
 
 
 def policy_of(**given):
-    """A failure policy; what a script does not name is off."""
+    """Return a failure policy; options that a script does not give are off."""
     return FailurePolicy(
         redeliveries_max=int(given.pop("redeliveries", 5)),
         ack_timeout_s=float(given.pop("timeout")) if "timeout" in given else None,
@@ -273,6 +273,6 @@ def tell_range(base, end):
 
 
 def parse(*ranges):
-    """``3…7`` as (3, 7), and ``3`` as (3, 4)."""
+    """Parse ranges: ``3…7`` is (3, 7), and ``3`` is (3, 4)."""
     parted = [text.partition("…") for text in ranges]
     return [(int(base), int(end) if end else int(base) + 1) for base, _, end in parted]
