@@ -45,6 +45,7 @@ from pydanube.model.errors import (
 from pydanube.model.ids import producer_id_of
 from pydanube.model.names import TopicName
 from pydanube.model.ranges import RangeSet
+from pydanube.model.retry import RetryPolicy
 from pydanube.wire.batches import BatchHeader, encode
 
 if TYPE_CHECKING:
@@ -69,8 +70,7 @@ HISTORY_BYTES_MAX = 8 * 1024
 """The same in bytes; what is older is left out."""
 HISTORY_REASON_CHARS_MAX = 200
 REASON_CHARS_MAX = 1000
-RETRY_FIRST_S = 1.0
-RETRY_MAX_S = 60.0
+RETRIES = RetryPolicy(first_s=1.0, max_s=60.0)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -292,7 +292,7 @@ class DeadLetters:
         log.warning("subscription %s of %s: dead letters: %s", of.name, of.topic, error)
         of.counts.fail_to_dead_letter()
         for base, end in ranges:
-            of.on_park_failed(base, end, error, self._clock() + RETRY_MAX_S)
+            of.on_park_failed(base, end, error, self._clock() + RETRIES.max_s)
 
     async def _publish(
         self,
@@ -329,8 +329,8 @@ class DeadLetters:
         error: BrokerError,
     ) -> None:
         """Have the subscription try again later, also with what is next in line."""
-        pause_s = min(RETRY_MAX_S, RETRY_FIRST_S * 2.0 ** min(queue.failures, 10))
         queue.failures += 1
+        pause_s = RETRIES.delay_s(queue.failures)
         of.counts.fail_to_dead_letter()
         log.warning(
             "subscription %s of %s: dead letters wait %g s: %s",

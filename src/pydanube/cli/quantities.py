@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import re
+from typing import TYPE_CHECKING
 
 from pydanube.model.errors import InvalidRequest
+from pydanube.model.quantities import BYTE_UNITS, DURATION_UNITS, parse_quantity
 
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
-
-_BYTES = {
-    "": 1,
-    "b": 1,
-    "kb": 1000,
-    "mb": 1000**2,
-    "gb": 1000**3,
-    "tb": 1000**4,
-    "kib": 1024,
-    "mib": 1024**2,
-    "gib": 1024**3,
-    "tib": 1024**4,
-}
-_SECONDS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def parse_bytes(text: str) -> int:
@@ -30,7 +18,7 @@ def parse_bytes(text: str) -> int:
     Raises:
         InvalidRequest: It is no size.
     """
-    return int(_parse(text, _BYTES, "a size such as 500MB or 10GiB"))
+    return int(_parse(text, BYTE_UNITS, "a size such as 500MB or 10GiB"))
 
 
 def parse_duration(text: str) -> float:
@@ -40,7 +28,7 @@ def parse_duration(text: str) -> float:
     Raises:
         InvalidRequest: It is no duration.
     """
-    return _parse(text, _SECONDS, "a duration such as 90s, 12h or 7d")
+    return _parse(text, {"": 1, **DURATION_UNITS}, "a duration such as 90s, 12h or 7d")
 
 
 def parse_rate(text: str) -> float:
@@ -98,14 +86,13 @@ def format_messages(count: int) -> str:
 def format_duration(seconds: float) -> str:
     """*seconds* in the largest unit that says it exactly, as in ``7d``."""
     for unit in ("d", "h", "m"):
-        if seconds >= _SECONDS[unit] and seconds % _SECONDS[unit] == 0:
-            return f"{seconds / _SECONDS[unit]:.0f}{unit}"
+        if seconds >= DURATION_UNITS[unit] and seconds % DURATION_UNITS[unit] == 0:
+            return f"{seconds / DURATION_UNITS[unit]:.0f}{unit}"
     return f"{seconds:.12g}s"
 
 
-def _parse(text: str, units: dict[str, float] | dict[str, int], what: str) -> float:
-    match = _NUMBER.fullmatch(text.strip())
-    factor = units.get(match[2].lower()) if match else None
-    if match is None or factor is None:
-        raise InvalidRequest(f"{text!r} is not {what}")
-    return float(match[1]) * factor
+def _parse(text: str, units: Mapping[str, float], expected: str) -> float:
+    number = parse_quantity(text, units)
+    if number is None:
+        raise InvalidRequest(f"{text!r} is not {expected}")
+    return number

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from urllib.parse import urlsplit
 
 from pydanube.aio.tasks import TaskScope, task_scope
-from pydanube.client.backoff import retry
 from pydanube.client.connection import BrokerConnection
 from pydanube.client.consumer import Consumer, ConsumerOptions
 from pydanube.client.dead_letters import DeadLetters
@@ -27,6 +26,7 @@ from pydanube.client.partitioned_consumer import PartitionedConsumer, open_consu
 from pydanube.client.partitioned_producer import PartitionedProducer, open_producer
 from pydanube.client.producer import Producer, ProducerOptions, parse_codec
 from pydanube.client.reader import read
+from pydanube.client.retrying import retry
 from pydanube.client.schema import Schema
 from pydanube.client.schemas import Schemas, schema_of
 from pydanube.client.staging import Staging

@@ -17,7 +17,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydanube.client.acks import Acks
-from pydanube.client.backoff import Backoff, retry
 from pydanube.client.messages import (
     Message,
     MessageBatch,
@@ -31,6 +30,7 @@ from pydanube.client.offsets import (
     origins_of,
     ranges_of,
 )
+from pydanube.client.retrying import Backoff, retry
 from pydanube.model.errors import (
     BrokerError,
     Closed,
@@ -413,8 +413,8 @@ class Consumer:
         backoff = Backoff()
         try:
             async with asyncio.timeout(FLUSH_TIMEOUT_S):
-                while not await self._try_flush():  # noqa: ASYNC110  # Backing off.
-                    await asyncio.sleep(backoff.next_s())
+                while not await self._try_flush():
+                    await backoff.wait()
         except TimeoutError:
             raise TimedOut(_UNWRITTEN) from None
 
@@ -520,7 +520,7 @@ class Consumer:
             if reason.remedy is Remedy.GIVE_UP:
                 self._fail(reason)
             else:
-                await asyncio.sleep(backoff.next_s())
+                await backoff.wait()
 
     async def aclose(self) -> None:
         """Have all acknowledgements written, and leave the subscription."""

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
-from pydanube.client.backoff import Backoff, retry
 from pydanube.client.batching import (
     WINDOW_BYTES,
     batches_of,
@@ -37,6 +36,7 @@ from pydanube.client.batching import (
 )
 from pydanube.client.messages import MessageId, MessageIds
 from pydanube.client.pending import NO_EXTRAS, OpenBatch, OutgoingBatch, Pending
+from pydanube.client.retrying import Backoff, retry
 from pydanube.model.batch import Column
 from pydanube.model.errors import (
     BrokerError,
@@ -507,7 +507,7 @@ class Producer:
                     continue
                 except BrokerError as error:
                     self._take_in(error)
-            await asyncio.sleep(backoff.next_s())
+            await backoff.wait()
 
     async def aclose(self) -> None:
         """

@@ -18,9 +18,9 @@ import uuid
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from pydanube.client.backoff import retry
 from pydanube.client.batching import cut, times_of
 from pydanube.client.producer import parse_codec
+from pydanube.client.retrying import retry
 from pydanube.client.routing import Router, fnv1a_64
 from pydanube.model.batch import Column, conform
 from pydanube.model.errors import (

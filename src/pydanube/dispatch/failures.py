@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pydanube.model.policy import Backoff, FailurePolicy, PoisonPolicy
-
-# Beyond this many doublings any delay has reached any limit.
-_DOUBLINGS_MAX = 100
+from pydanube.model.retry import RetryPolicy
 
 
 def is_final(policy: FailurePolicy, failures: int) -> bool:
@@ -22,10 +20,10 @@ def redelivery_delay_s(
     The consumer may request a longer delay with *requested_s*, up to the policy's
     longest delay.
     """
-    delay_s = policy.redelivery_delay_s
+    delay_s, delay_max_s = policy.redelivery_delay_s, policy.redelivery_delay_s_max
     if policy.backoff is Backoff.EXPONENTIAL:
-        delay_s *= 2.0 ** min(failures - 1, _DOUBLINGS_MAX)
-    return min(max(delay_s, requested_s), policy.redelivery_delay_s_max)
+        delay_s = RetryPolicy(delay_s, delay_max_s).delay_s(failures)
+    return min(max(delay_s, requested_s), delay_max_s)
 
 
 def effective_poison_policy(policy: FailurePolicy) -> PoisonPolicy:

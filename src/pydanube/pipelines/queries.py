@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from pydanube.model.retry import RetryPolicy
     from pydanube.pipelines.building import Query
-    from pydanube.pipelines.retrying import RetryPolicy
 
 
 class RunningQuery(Protocol):
@@ -164,12 +164,12 @@ class StreamQuery:
         self._failures_in_a_row += 1
         self.progress.failures += 1
         self.progress.error = self._redact(error_message(error))
-        delay_s = self._retries.delay_s(self._failures_in_a_row)
-        if delay_s is None or now is None or self._is_stop_requested:
+        may_retry = self._retries.allows(self._failures_in_a_row)
+        if not may_retry or now is None or self._is_stop_requested:
             self.progress.state = QueryState.FAILED
             return
         self.progress.state = QueryState.RETRYING
-        self._retry_at = now + delay_s
+        self._retry_at = now + self._retries.delay_s(self._failures_in_a_row)
 
     def _retry_if_due(self, now: float) -> None:
         if self._is_stop_requested:

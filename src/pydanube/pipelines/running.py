@@ -21,7 +21,6 @@ from pydanube.model.errors import Conflict
 from pydanube.pipelines.display import RedactingDisplay
 from pydanube.pipelines.progress import QueryState, RunState, RunStatus
 from pydanube.pipelines.queries import StreamQuery, TableWrite
-from pydanube.pipelines.retrying import RetryPolicy
 from pydanube.pipelines.starting_offsets import (
     fix_latest_offsets,
     read_starting_offsets,
@@ -196,7 +195,7 @@ class PipelineRun:
             query,
             f"{self._pipeline.name}.{query.name}",
             self._state.checkpoints / query.name,
-            RetryPolicy.of(self._pipeline.spec.retries),
+            self._pipeline.spec.retries.policy,
             redact,
         )
 

@@ -7,13 +7,14 @@ one may have been meant.  What fits together is looked at in ``rules``.
 
 from __future__ import annotations
 
-import re
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from pydanube.model.quantities import DURATION_UNITS, parse_quantity
+from pydanube.model.retry import RetryPolicy
 from pydanube.model.suggestions import did_you_mean
 from pydanube.pipelines.problems import Path, Problems, listed
 
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 G = TypeVar("G", bound=msgspec.Struct)
 
 Scalar = str | int | float | bool
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 class Read(Enum):
@@ -149,6 +147,15 @@ class Retries(Section, frozen=True):
     """How long the first wait is; each one that follows is twice as long."""
     backoff_max: str = "1m"
 
+    @property
+    def policy(self) -> RetryPolicy:
+        """The policy for valid settings."""
+        return RetryPolicy(
+            parse_duration(self.backoff),
+            parse_duration(self.backoff_max),
+            self.count,
+        )
+
 
 class CheckpointSection(Section, frozen=True):
     """Where checkpoints are stored."""
@@ -218,15 +225,15 @@ def parse_trigger(value: object) -> Trigger:
 
 def parse_duration(text: str) -> float:
     """
-    Seconds from ``500ms``, ``10s``, ``5m``, ``1h`` or ``1d``.
+    Return the seconds in a duration such as ``500ms``, ``10s``, ``5m`` or ``1h``.
 
     Raises:
-        ValueError: It is no duration.
+        ValueError: *text* is no duration, or is 0.
     """
-    found = _DURATION.fullmatch(text.strip())
-    if found is None or not float(found[1]):
+    seconds = parse_quantity(text, DURATION_UNITS)
+    if not seconds:
         raise ValueError(f"{text!r} is not a duration such as 10s, 5m or 1h")
-    return float(found[1]) * _SECONDS[found[2]]
+    return seconds
 
 
 def option_text(value: Scalar) -> str:

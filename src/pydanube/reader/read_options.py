@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.model.names import TopicName, parse_subscription
+from pydanube.model.quantities import DURATION_UNITS, SPARK_BYTE_UNITS, parse_quantity
 from pydanube.model.suggestions import did_you_mean
 from pydanube.reader.bounds import (
     EARLIEST,
@@ -365,51 +366,25 @@ def _bytes(given: Mapping[str, str], name: str, default: int | None) -> int | No
     text = given.get(name.lower())
     if text is None:
         return default
-    number = _scaled(text, _BYTE_UNITS)
-    if not number:
+    number = parse_quantity(text, SPARK_BYTE_UNITS)
+    if not number or number % 1 or number > 2**62:
         raise InvalidConfig(
             f"{name}: must be a number of bytes such as 1048576, 512k, 64m or 2g, not "
             f"{text!r}"
         )
-    return number
+    return int(number)
 
 
 def _seconds(given: Mapping[str, str], name: str, default: float) -> float:
     text = given.get(name.lower())
     if text is None:
         return default
-    number = _scaled(text, _TIME_UNITS)
+    number = parse_quantity(text, DURATION_UNITS)
     if number is None:
         raise InvalidConfig(
             f"{name}: must be a time such as 500ms, 30s, 15m or 2h, not {text!r}"
         )
-    return number / 1000
-
-
-_BYTE_UNITS = {
-    unit + suffix: 1024**power
-    for power, unit in enumerate(("", "k", "m", "g", "t"))
-    for suffix in ("", "b")
-}
-_TIME_UNITS = {
-    "ms": 1,
-    "s": 1000,
-    "m": 60_000,
-    "min": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-}
-
-
-def _scaled(text: str, units: Mapping[str, int]) -> int | None:
-    """A number with its unit, in the smallest one; None if it is none."""
-    found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.lower())
-    if found is None or found[2] not in units:
-        return None
-    number = parse_number(found[1])
-    if number is None or number > 2**62 // units[found[2]]:
-        return None
-    return number * units[found[2]]
+    return number
 
 
 def _truth(given: Mapping[str, str], name: str, *, default: bool) -> bool:

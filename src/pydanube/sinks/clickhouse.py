@@ -26,11 +26,12 @@ from pydanube.model.errors import (
     PermissionDenied,
     Unavailable,
 )
+from pydanube.model.retry import RetryPolicy
 from pydanube.sinks import clickhouse_sql
 from pydanube.sinks.chunks import split_rows
 from pydanube.sinks.clickhouse_sql import DONE, MOVE_SETTINGS, MOVING, ROW, Plan
 from pydanube.sinks.requests import Requests, is_retryable_status, summarize
-from pydanube.sinks.retrying import Backoff
+from pydanube.sinks.retrying import parse_retry_policy
 from pydanube.spark.dataframe_columns import arrow_schema, missing_columns
 from pydanube.spark.sink import BatchIdentity
 from pydanube.spark.sink_data_source import SinkDataSource
@@ -112,7 +113,7 @@ class ClickHouseOptions:
     rows_max: int
     bytes_max: int
     timeout_s: float
-    backoff: Backoff
+    retries: RetryPolicy
     identity: BatchIdentity
 
     @classmethod
@@ -145,7 +146,7 @@ class ClickHouseOptions:
             rows_max=given.count("batchRows", 100_000),
             bytes_max=given.count("batchBytes", 32 * 1024 * 1024),
             timeout_s=given.seconds("timeoutS", 300),
-            backoff=Backoff.parse(given),
+            retries=parse_retry_policy(given),
             identity=BatchIdentity.parse(given),
         )
 
@@ -375,7 +376,7 @@ class Server:
         if options.password:
             self._headers["X-ClickHouse-Key"] = options.password
         self._requests = Requests(
-            timeout_s=options.timeout_s, backoff=options.backoff, wait=wait
+            timeout_s=options.timeout_s, retries=options.retries, wait=wait
         )
 
     def __enter__(self) -> Server:

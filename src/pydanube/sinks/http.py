@@ -16,12 +16,13 @@ import pyarrow as pa
 
 from pydanube.model.errors import BrokerError, InvalidConfig, InvalidRequest
 from pydanube.model.names import TopicName
+from pydanube.model.retry import RetryPolicy
 from pydanube.reader.catalog import process_client
 from pydanube.reader.read_option_table import URL_DEFAULT
 from pydanube.sinks import secrets
 from pydanube.sinks.http_bodies import Format, format_named, idempotency_key
 from pydanube.sinks.requests import Requests, summarize
-from pydanube.sinks.retrying import Backoff
+from pydanube.sinks.retrying import parse_retry_policy
 from pydanube.spark.dataframe_columns import arrow_schema
 from pydanube.spark.sink import BatchIdentity
 from pydanube.spark.sink_data_source import SinkDataSource
@@ -95,7 +96,7 @@ class HttpOptions:
     rows_max: int
     bytes_max: int
     timeout_s: float
-    backoff: Backoff
+    retries: RetryPolicy
     dead_letter_topic: str | None
     dead_letter_url: str
     identity: BatchIdentity
@@ -128,7 +129,7 @@ class HttpOptions:
             rows_max=given.count("batchRows", 1000),
             bytes_max=given.count("batchBytes", 1024 * 1024),
             timeout_s=given.seconds("timeoutS", 30),
-            backoff=Backoff.parse(given),
+            retries=parse_retry_policy(given),
             dead_letter_topic=str(TopicName.parse(topic)) if topic else None,
             dead_letter_url=given.text("deadLetterUrl", URL_DEFAULT),
             identity=BatchIdentity.parse(given),
@@ -156,7 +157,7 @@ def check(options: Mapping[str, str], schema: StructType) -> list[str]:
         wanted = HttpOptions.parse(options)
         found = format_named(wanted.format).problems(arrow_schema(schema))
         with Requests(
-            timeout_s=wanted.timeout_s, backoff=Backoff(retries=0)
+            timeout_s=wanted.timeout_s, retries=RetryPolicy(0, 0, retries_max=0)
         ) as requests:
             # Whether rows would be taken is only found out with rows.
             requests.send(
@@ -211,7 +212,7 @@ class HttpSink:
         options = self._options
         format = format_named(options.format)  # noqa: A001
         with Requests(
-            timeout_s=options.timeout_s, backoff=options.backoff, wait=self._wait
+            timeout_s=options.timeout_s, retries=options.retries, wait=self._wait
         ) as requests:
             task = _Task(options, key, format, requests, self._connect)
             for number, chunk in enumerate(

@@ -25,10 +25,11 @@ from pydanube.model.errors import (
     NotFound,
     Unavailable,
 )
+from pydanube.model.retry import RetryPolicy
 from pydanube.sinks import json_text, postgres_sql
 from pydanube.sinks.postgres_database import Database, connect, open_connection
 from pydanube.sinks.postgres_sql import Plan, TableName, Target
-from pydanube.sinks.retrying import Backoff, Failed, persist
+from pydanube.sinks.retrying import Failed, parse_retry_policy, persist
 from pydanube.spark.dataframe_columns import arrow_schema, missing_columns
 from pydanube.spark.sink import BatchIdentity
 from pydanube.spark.sink_data_source import SinkDataSource
@@ -104,7 +105,7 @@ class PostgresOptions:
     order: tuple[str, ...]
     delete: str | None
     create: bool
-    backoff: Backoff
+    retries: RetryPolicy
     identity: BatchIdentity
 
     @classmethod
@@ -130,7 +131,7 @@ class PostgresOptions:
             order=given.names("orderColumns"),
             delete=delete,
             create=given.boolean("createTable"),
-            backoff=Backoff.parse(given),
+            retries=parse_retry_policy(given),
             identity=BatchIdentity.parse(given),
         )
 
@@ -274,7 +275,7 @@ class PostgresSink:
         try:
             persist(
                 lambda: self._try_commit(key, outputs),
-                self._options.backoff,
+                self._options.retries,
                 self._wait,
             )
         except _StagedRowsLost as lost:
@@ -386,7 +387,7 @@ class PostgresSink:
             except Unavailable as error:
                 return Failed(error)
 
-        database = persist(attempt, self._options.backoff, self._wait)
+        database = persist(attempt, self._options.retries, self._wait)
         try:
             yield database
         finally:

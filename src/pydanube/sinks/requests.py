@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from pydanube.sinks.retrying import Backoff
+    from pydanube.model.retry import RetryPolicy
 
 RETRYABLE_STATUSES = frozenset({408, 425, 429})
 """Answers after which the same request may succeed, besides those from 500 up."""
@@ -34,7 +34,7 @@ class Requests:
         self,
         *,
         timeout_s: float,
-        backoff: Backoff,
+        retries: RetryPolicy,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
         """
@@ -52,7 +52,7 @@ class Requests:
         self._errors = httpx.TransportError
         self._wrong_address = (httpx.UnsupportedProtocol, httpx.InvalidURL)
         self._client = httpx.Client(timeout=timeout_s)
-        self._backoff = backoff
+        self._retries = retries
         self._wait = wait
 
     def __enter__(self) -> Requests:
@@ -102,7 +102,7 @@ class Requests:
                 return Failed(Unavailable(f"{shown}: {summarize(response)}"), after_s)
             return response
 
-        return persist(attempt, self._backoff, self._wait)
+        return persist(attempt, self._retries, self._wait)
 
 
 def is_retryable_status(response: httpx.Response) -> bool:

@@ -1,12 +1,12 @@
-"""
-How often, and after what pause, something that failed is tried again.
-"""
+"""Retries of requests to the systems that sinks write to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, TypeVar
+
+from pydanube.model.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,73 +17,58 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-WAIT_MAX_S = 30.0
-"""No pause is longer, unless the server asks for it."""
+DELAY_MAX_S = 30.0
+"""The longest delay, unless the server requests a longer one."""
 
-ASKED_WAIT_MAX_S = 300.0
-"""A server that asks for more is not waited for: Spark's own retry is the better."""
+REQUESTED_DELAY_MAX_S = 300.0
+"""If the server requests a longer delay, the task fails, and Spark retries it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """Pauses that double."""
+def parse_retry_policy(given: ParsedOptions) -> RetryPolicy:
+    """
+    Return the policy that the options ``retries`` and ``retryIntervalMs`` set.
 
-    retries: int = 5
-    first_s: float = 0.5
-
-    @classmethod
-    def parse(cls, given: ParsedOptions) -> Backoff:
-        """
-        What ``retries`` and ``retryIntervalMs`` say.
-
-        Raises:
-            InvalidConfig: They are no numbers.
-        """
-        return cls(
-            retries=given.count("retries", 5, smallest=0),
-            first_s=given.count("retryIntervalMs", 500, smallest=0) / 1000,
-        )
-
-    def wait_s(self, tried: int, asked_s: float | None = None) -> float | None:
-        """
-        The pause after failure number *tried*, from 1; None to give up.
-
-        *asked_s* is what the server wants, which is never undercut.
-        """
-        if tried > self.retries or (asked_s or 0) > ASKED_WAIT_MAX_S:
-            return None
-        # Doubling stops long before it could overflow.
-        own = min(self.first_s * 2.0 ** min(tried - 1, 30), WAIT_MAX_S)
-        return max(own, asked_s or 0.0)
+    Raises:
+        InvalidConfig: An option is not a number.
+    """
+    return RetryPolicy(
+        first_s=given.count("retryIntervalMs", 500, smallest=0) / 1000,
+        max_s=DELAY_MAX_S,
+        retries_max=given.count("retries", 5, smallest=0),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """One try that failed for a passing reason."""
+    """An attempt that failed for a temporary reason."""
 
     error: Unavailable
     retry_after_s: float | None = None
 
 
 def persist(
-    attempt: Callable[[], T | Failed], backoff: Backoff, wait: Callable[[float], None]
+    attempt: Callable[[], T | Failed],
+    policy: RetryPolicy,
+    wait: Callable[[float], None],
 ) -> T:
     """
-    What *attempt* gives once it does not fail.
+    Return the result of *attempt*, which is repeated while it fails.
+
+    Delays are never shorter than the server requests.
 
     Raises:
-        Unavailable: It has failed as often as it may; the last error is raised.
+        Unavailable: *policy* allows no more retries; the last error is raised.
     """
-    tried = 0
+    failures = 0
     while True:
         outcome = attempt()
         if not isinstance(outcome, Failed):
             return outcome
-        tried += 1
-        pause_s = backoff.wait_s(tried, outcome.retry_after_s)
-        if pause_s is None:
+        failures += 1
+        requested_s = outcome.retry_after_s or 0.0
+        if not policy.allows(failures) or requested_s > REQUESTED_DELAY_MAX_S:
             raise outcome.error
-        wait(pause_s)
+        wait(max(policy.delay_s(failures), requested_s))
 
 
 def parse_retry_after(text: str | None, date: str | None) -> float | None:

@@ -31,6 +31,7 @@ from crc32c import crc32c
 from pydanube.model.errors import BrokerError, TopicFenced
 from pydanube.model.ids import Offset, TopicId
 from pydanube.model.policy import Durability
+from pydanube.model.retry import RetryPolicy
 from pydanube.storage.journal import complete_future
 from pydanube.storage.manifest import SegmentEntry
 from pydanube.storage.retention import plan_drops
@@ -58,8 +59,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_RETRY_FIRST_S = 1.0
-_RETRY_MAX_S = 60.0
+_RETRIES = RetryPolicy(first_s=1.0, max_s=60.0)
 _US_PER_S = 1_000_000
 # After so many topics, whatever else is due has its turn.
 _TOPICS_AT_ONCE = 100
@@ -400,9 +400,9 @@ class Sealer:
         self.failure_count += 1
         now = self._clock()
         failures = self._failures.setdefault(topic_log.topic_id, _Failures(0, now))
-        pause = min(_RETRY_MAX_S, _RETRY_FIRST_S * 2.0 ** min(failures.count, 10))
         failures.count += 1
-        failures.retry_at = now + pause
+        delay_s = _RETRIES.delay_s(failures.count)
+        failures.retry_at = now + delay_s
         if is_sealing:
             since = self._wall_clock()
             if failures.sealing is not None:
@@ -421,7 +421,7 @@ class Sealer:
             "sealed" if is_sealing else "tidied up",
             failures.count,
             self._unlogged,
-            pause,
+            delay_s,
             error,
             exc_info=None if isinstance(error, BrokerError) else error,
         )

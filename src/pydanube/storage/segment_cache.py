@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from pydanube.model.errors import CorruptSegment
+from pydanube.model.retry import RetryPolicy
 from pydanube.storage.segments import SegmentReader
 
 if TYPE_CHECKING:
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 _FOOTER_BYTES = 16 * 1024
 _FOOTER_GROUP_BYTES = 2 * 1024
 
-_RETRY_FIRST_S = 1.0
-_RETRY_MAX_S = 30.0
+_RETRIES = RetryPolicy(first_s=1.0, max_s=30.0)
 
 FAILURES_MAX = 10_000
 """How many failed reads are remembered; the longest ago are forgotten first."""
@@ -186,7 +186,7 @@ class SegmentCache:
         if before is not None:
             error.attempts = before.attempts + 1
             error.is_logged = before.is_logged and str(before) == str(error)
-        delay_s = min(_RETRY_FIRST_S * 2.0 ** min(error.attempts - 1, 10), _RETRY_MAX_S)
+        delay_s = _RETRIES.delay_s(error.attempts)
         error.retry_at = asyncio.get_running_loop().time() + delay_s
         self._failed[key] = error
         if len(self._failed) > FAILURES_MAX:

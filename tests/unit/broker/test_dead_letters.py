@@ -19,6 +19,7 @@ from pydanube.model.policy import (
     Start,
     TopicPolicy,
 )
+from pydanube.model.retry import RetryPolicy
 from pydanube.wire.native.frames import GROWTH_BYTES_MAX
 from support.batches import A_TIME
 from support.brokers import (
@@ -44,8 +45,7 @@ POLICY = FailurePolicy(
 @pytest.fixture(autouse=True)
 def retries_at_once(monkeypatch):
     """Pauses after failures are too short to wait for."""
-    monkeypatch.setattr(dead_letters, "RETRY_FIRST_S", 0.001)
-    monkeypatch.setattr(dead_letters, "RETRY_MAX_S", 0.002)
+    monkeypatch.setattr(dead_letters, "RETRIES", RetryPolicy(0.001, 0.002))
 
 
 def with_subscription(test, policy=POLICY, topic_policy=RELIABLE):

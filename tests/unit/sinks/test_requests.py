@@ -5,8 +5,8 @@ import pytest
 pytest.importorskip("httpx")
 
 from pydanube.model.errors import InvalidConfig, Unavailable
+from pydanube.model.retry import RetryPolicy
 from pydanube.sinks.requests import Requests
-from pydanube.sinks.retrying import Backoff
 from support.http_server import Answer, Broken, LocalServer
 
 
@@ -17,8 +17,8 @@ def pauses():
 
 @pytest.fixture
 def requests(pauses):
-    backoff = Backoff(retries=2, first_s=1.0)
-    with Requests(timeout_s=5.0, backoff=backoff, wait=pauses.append) as requests:
+    retries = RetryPolicy(1.0, 30.0, retries_max=2)
+    with Requests(timeout_s=5.0, retries=retries, wait=pauses.append) as requests:
         yield requests
 
 

@@ -1,12 +1,11 @@
-"""How often, and after what pause, something is tried again."""
+"""Retries of requests, with delays that the server may request."""
 
 import pytest
 
 from pydanube.model.errors import Unavailable
+from pydanube.model.retry import RetryPolicy
 from pydanube.sinks.retrying import (
-    ASKED_WAIT_MAX_S,
-    WAIT_MAX_S,
-    Backoff,
+    REQUESTED_DELAY_MAX_S,
     Failed,
     parse_retry_after,
     persist,
@@ -15,33 +14,38 @@ from pydanube.sinks.retrying import (
 DATE = "Sat, 21 Nov 2026 12:00:00 GMT"
 
 
-def test_pauses_double_up_to_a_bound_and_end():
-    backoff = Backoff(retries=9, first_s=0.5)
-    assert [backoff.wait_s(tried) for tried in range(1, 11)] == [
-        *(0.5, 1.0, 2.0, 4.0, 8.0, 16.0),
-        *(WAIT_MAX_S, WAIT_MAX_S, WAIT_MAX_S, None),
-    ]
+def failed(retry_after_s):
+    return Failed(Unavailable("busy"), retry_after_s)
 
 
-def test_a_server_is_given_the_time_that_it_asks_for():
-    backoff = Backoff(retries=1, first_s=0.5)
-    assert backoff.wait_s(1, 7.0) == 7.0
-    assert backoff.wait_s(1, 0.0) == 0.5
-    assert backoff.wait_s(1, ASKED_WAIT_MAX_S + 1) is None
+def test_delays_are_never_shorter_than_the_server_requests():
+    pauses = []
+    outcomes = iter([failed(after_s) for after_s in (7.0, 0.0, None)] + ["done"])
+    assert persist(lambda: next(outcomes), RetryPolicy(0.5, 30.0), pauses.append)
+    assert pauses == [7.0, 1.0, 2.0]
 
 
-def test_it_goes_on_until_it_does_not_fail():
+def test_delays_that_are_too_long_end_the_retries():
+    with pytest.raises(Unavailable):
+        persist(lambda: failed(REQUESTED_DELAY_MAX_S + 1), RetryPolicy(0.5, 30.0), None)
+
+
+def test_persist_retries_until_the_attempt_succeeds():
     pauses = []
     outcomes = iter([Failed(Unavailable("a")), Failed(Unavailable("b"), 9.0), "done"])
-    found = persist(lambda: next(outcomes), Backoff(first_s=1.0), pauses.append)
+    found = persist(lambda: next(outcomes), RetryPolicy(1.0, 30.0), pauses.append)
     assert found == "done"
     assert pauses == [1.0, 9.0]
 
 
-def test_the_last_failure_is_raised():
+def test_persist_raises_the_last_failure():
     failures = iter(Failed(Unavailable(str(at))) for at in range(9))
     with pytest.raises(Unavailable, match=r"^2$"):
-        persist(lambda: next(failures), Backoff(retries=2), lambda _: None)
+        persist(
+            lambda: next(failures),
+            RetryPolicy(0.5, 30.0, retries_max=2),
+            lambda _: None,
+        )
 
 
 @pytest.mark.parametrize(
@@ -54,9 +58,9 @@ def test_the_last_failure_is_raised():
         (None, None),
     ],
 )
-def test_retry_after_is_a_number_or_a_time_by_the_clock_of_the_server(text, wanted):
+def test_retry_after_is_a_number_or_a_time_of_the_servers_clock(text, wanted):
     assert parse_retry_after(text, DATE) == wanted
 
 
-def test_a_time_without_a_clock_is_not_understood():
+def test_retry_after_time_needs_a_date_header():
     assert parse_retry_after(DATE, None) is None
