@@ -85,7 +85,7 @@ class Values:
         schema = self._definitions[reader_schema.version].parse()
         return spark_type(schema.arrow_type())
 
-    def go_on(
+    def resume(
         self, topics: Iterable[str], recorded: ReaderSchema | None
     ) -> ReaderSchema:
         """

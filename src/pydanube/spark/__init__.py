@@ -1,8 +1,8 @@
 """
-Topics as tables and streams of Apache Spark.
+The Spark source and sink for topics, and what all sinks of Spark share.
 
-``format("danube")`` works in any Spark session in whose Python this package is
-installed; ``session()`` makes one with settings that suit it.
+``format("danube")`` works in any Spark session whose Python has this package.
+``session()`` starts a session with suitable settings.
 """
 
 from pydanube.spark.java import JavaNotFound

@@ -1,7 +1,7 @@
 """
-How much a micro-batch takes: messages, bytes, and how long it may wait for more.
+The limits of a micro-batch: messages, bytes, and how long it waits for more.
 
-Everything on this page is pure; time comes in as an argument.
+Everything in this module is pure; callers pass the time.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class BatchThresholds:
     """
-    When a micro-batch is worth to be run: with enough messages, or after a while.
+    When a micro-batch runs: with enough messages, or after a delay.
 
-    It is remembered by the running query and nowhere else.  So a query that was just
-    started does not wait: nobody knows how long its messages have been there.
+    The state is in memory only.  A query that has just started does not wait, because
+    it does not know how long its messages have been waiting.
     """
 
     rows_min: int
@@ -32,18 +32,18 @@ class BatchThresholds:
     _ran_at: float | None = None
 
     def is_due(self, waiting: int, now: float) -> bool:
-        """Whether a micro-batch of *waiting* messages is to run now."""
+        """Return whether a micro-batch of *waiting* messages should run now."""
         if waiting >= self.rows_min or self._ran_at is None:
             return True
         return now - self._ran_at >= self.delay_s
 
     def on_run(self, now: float) -> None:
-        """A micro-batch runs; the next one has time again."""
+        """Record that a micro-batch runs now; the delay starts again."""
         self._ran_at = now
 
 
 def count_between(start: Mapping[str, Position], end: Mapping[str, Position]) -> int:
-    """How many messages a micro-batch ``start … end`` has at most."""
+    """Return the most messages that a micro-batch ``start … end`` can have."""
     return sum(
         max(0, stop.offset - start[topic].offset)
         for topic, stop in end.items()
@@ -58,13 +58,13 @@ def within_bytes(
     bytes_max: int,
 ) -> Positions:
     """
-    *end*, or less of it, so that ``start … end`` has about *bytes_max* bytes.
+    Reduce *end* so that ``start … end`` has about *bytes_max* bytes.
 
-    They are counted as they are stored, and shared out in proportion to what each
-    topic has waiting.  *ranges* says where ``start … end`` of each topic is.
+    Bytes are counted as they are stored, and divided among the topics in proportion to
+    what each has waiting.  *ranges* has the segments of ``start … end`` of each topic.
 
-    Bounds: Never before *start* nor behind *end*; at least one message, however
-        large, if there is one.
+    Bounds: Never before *start* nor after *end*; at least one message, however large,
+        if there is one.
     """
     weights = {topic: byte_count(each) for topic, each in ranges.items()}
     shares = share_out(weights, bytes_max)

@@ -1,8 +1,8 @@
 """
-The formats of ``df.write.format(…)`` that come with this package.
+The sink formats of this package, for ``df.write.format(…)``.
 
-Each is a module with a data source for Spark and a function ``check``, which
-finds what is wrong with options and columns before anything is started.
+The module of each format has a Spark data source and a function ``check``, which
+validates options and columns before a query starts.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ SINKS = {
     "danube-lancedb": "pydanube.sinks.lancedb",
     "danube-http": "pydanube.sinks.http",
 }
-"""Where each format is written."""
+"""The module of each format."""
 
 
 def check_sink(name: str, options: Mapping[str, str], schema: StructType) -> list[str]:
     """
-    What would keep rows of *schema* from being written so; empty if nothing.
+    Return the problems of writing rows of *schema* with the format *name*.
 
-    A format that is Spark's own is not looked into.  The server, table or topic is
-    asked what it is like where the format has one.
+    The check connects to the server, table or topic if the format has one.  It returns
+    no problems for formats that are not of this package.
     """
     module = SINKS.get(name)
     if module is None:

@@ -1,4 +1,4 @@
-"""What Spark's tasks get: a scan of one topic, and how to decode its messages."""
+"""Spark partitions: each has a scan of one topic and how to decode its messages."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def read_partition(
     catalog: Catalog,
     conditions: Sequence[Condition] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of *partition* that meet all *conditions*; see ``read_scan``."""
-    # Spark makes up a partition of None where there are none to read.
+    """Read the messages of *partition* that meet *conditions*; see ``read_scan``."""
+    # Without partitions, Spark passes a partition with the value None.
     if not isinstance(partition, ScanPartition):
         return iter(())
     return read_scan(
@@ -60,10 +60,10 @@ def values_of(
     planned: ReaderSchema | None,
 ) -> Values | None:
     """
-    How the query reads values; None if it reads none.
+    Return how the query decodes values, or None if it does not read values.
 
     Raises:
-        InvalidConfig: It has columns of values that the options do not give.
+        InvalidConfig: *schema* has a column that the options do not enable.
     """
     check_columns(schema.names, options.values)
     if options.values is None or not set(schema.names).intersection(DECODED_COLUMNS):

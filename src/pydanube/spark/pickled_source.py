@@ -1,9 +1,9 @@
 """
-The formats of this package for a Spark whose Python does not have it.
+Data sources for a Spark whose Python does not have this package.
 
-Everything here is pickled by value, with an archive of the package's source, and so
-imports nothing of ours: it unpacks the archive where it arrives, and what it stands
-for is imported from there.
+Spark pickles this module by value, together with an archive of the package's source.
+So the module imports nothing of the package.  The receiving process unpacks the
+archive and imports the real data source from it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from pyspark.sql.datasource import DataSource
 
 
 class PickledDataSource(DataSource):  # type: ignore[misc]
-    """A format of this package; each has a subclass."""
+    """Delegates to a data source of this package; each format has a subclass."""
 
     archive = b""
     format = ""
     module = ""
-    """Where the data source is that it stands for, under the name DefaultSource."""
+    """The module of the real data source, which is called DefaultSource there."""
 
     @classmethod
     def name(cls) -> str:
@@ -62,39 +62,39 @@ class PickledDataSource(DataSource):  # type: ignore[misc]
         return importlib.import_module(self.module).DefaultSource(self.options)
 
 
-def attach_archive(archive: bytes, thing: Any) -> Any:
-    """*thing*, which from now on takes *archive* along wherever it is pickled to."""
-    copyreg.pickle(type(thing), partial(reduce_with_archive, archive))
-    return thing
+def attach_archive(archive: bytes, value: Any) -> Any:
+    """Return *value* after registering that its pickles contain *archive*."""
+    copyreg.pickle(type(value), partial(reduce_with_archive, archive))
+    return value
 
 
-def reduce_with_archive(archive: bytes, thing: Any) -> Any:
-    """How *thing* is pickled: nobody looks into it before its package is there."""
-    return rebuild, (archive, pickle.dumps(thing.__reduce_ex__(4)))
+def reduce_with_archive(archive: bytes, value: Any) -> Any:
+    """Reduce *value* so that unpickling unpacks *archive* before *value* itself."""
+    return rebuild, (archive, pickle.dumps(value.__reduce_ex__(4)))
 
 
 def rebuild(archive: bytes, body: bytes) -> Any:
-    """What was taken apart."""
+    """Rebuild a value that ``reduce_with_archive`` reduced."""
     ensure_importable(archive)
-    # From the driver, as everything that Spark sends.
+    # The driver sent it, as it sends all pickles of Spark.
     make, arguments, state, *_ = pickle.loads(body)  # noqa: S301
-    thing = make(*arguments)
-    vars(thing).update(state or {})
-    return attach_archive(archive, thing)
+    value = make(*arguments)
+    vars(value).update(state or {})
+    return attach_archive(archive, value)
 
 
 def ensure_importable(archive: bytes) -> None:
-    """Have the package importable; where it is installed, that one is taken."""
+    """Make the package importable from *archive*, unless it is installed."""
     if importlib.util.find_spec("pydanube") is not None:
         return
     directory = directory_for(archive)
     path = directory / "source"
     if not path.exists():
-        # Files, so that Python keeps what it has compiled of them.
+        # Python caches the bytecode of files, but not of zip archives.
         made = tempfile.mkdtemp(dir=directory)
         zipfile.ZipFile(io.BytesIO(archive)).extractall(made)
         with suppress(OSError):
-            # Another process may have done the same meanwhile.
+            # Another process may have unpacked it in the meantime.
             Path(made).rename(path)
         shutil.rmtree(made, ignore_errors=True)
     sys.path.insert(0, str(path))
@@ -102,12 +102,12 @@ def ensure_importable(archive: bytes) -> None:
 
 
 def directory_for(archive: bytes) -> Path:
-    """Where processes of this user on this machine share an unpacked *archive*."""
+    """Return the directory where this user's processes share unpacked *archive*."""
     name = f"pydanube-{os.getuid()}-{hashlib.sha256(archive).hexdigest()[:16]}"
     directory = Path(tempfile.gettempdir()) / name
     directory.mkdir(mode=stat.S_IRWXU, exist_ok=True)
     found = directory.lstat()
-    # Others may write to the temporary directory, and this one holds programs.
+    # Other users may create files in the temporary directory; ours holds programs.
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         return Path(tempfile.mkdtemp(prefix="pydanube-"))
     return directory

@@ -1,4 +1,4 @@
-"""How far a streaming query is behind, from what Spark tells about its progress."""
+"""The lag of a streaming query, computed from the progress that Spark reports."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from pydanube.reader import offsets
 
 def lag(progress: Any) -> dict[str, int]:
     """
-    How many messages each topic or partition had that the query had not read.
+    Return how many messages of each topic or partition the query has not read yet.
 
     Args:
-        progress: ``query.lastProgress``, or what a ``StreamingQueryListener`` gets.
-            None, which it is before the first micro-batch, is no lag.
+        progress: ``query.lastProgress``, or the progress that Spark passes to a
+            ``StreamingQueryListener``.  None, as before the first micro-batch, gives
+            no lag.
 
-    Messages are counted by their offsets; sources of other formats are passed over.
-    A topic that was created again counts from its beginning.
+    The lag is a difference of offsets.  Sources of other formats are ignored.  The lag
+    of a topic that was deleted and created again counts from its beginning.
     """
     found: dict[str, int] = {}
     for source in _field(progress, "sources") or ():
@@ -32,17 +33,19 @@ def lag(progress: Any) -> dict[str, int]:
     return found
 
 
-def _field(of: Any, name: str) -> Any:
-    return of.get(name) if isinstance(of, Mapping) else getattr(of, name, None)
+def _field(record: Any, name: str) -> Any:
+    if isinstance(record, Mapping):
+        return record.get(name)
+    return getattr(record, name, None)
 
 
-def _positions(said: Any) -> offsets.Positions | None:
-    """Positions of ours; None if it is another source's, or nothing."""
-    if isinstance(said, str):
+def _positions(value: Any) -> offsets.Positions | None:
+    """Return the positions in *value*, or None if another source wrote it."""
+    if isinstance(value, str):
         try:
-            said = json.loads(said)
+            value = json.loads(value)
         except ValueError:
             return None
-    if not isinstance(said, dict) or said.get("version") != offsets.VERSION:
+    if not isinstance(value, dict) or value.get("version") != offsets.VERSION:
         return None
-    return offsets.from_json(said)
+    return offsets.from_json(value)

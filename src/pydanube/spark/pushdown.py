@@ -31,7 +31,7 @@ _OF_TEXT = {"starts", "ends", "contains"}
 
 
 def condition_of(filter_: Any) -> Condition | None:
-    """What Spark's *filter_* means; None if it is not for us to carry out."""
+    """Convert Spark's *filter_*; return None if a scan cannot evaluate it."""
     is_negated = isinstance(filter_, spark.Not)
     inner = filter_.child if is_negated else filter_
     if isinstance(inner, spark.IsNotNull):
@@ -55,7 +55,7 @@ def condition_of(filter_: Any) -> Condition | None:
 
 
 def _value(column: str, value: Any) -> Any:
-    """*value* as the column is stored; None if it is not of its type."""
+    """Convert *value* to the type of the column, or return None if it has another."""
     match column, value:
         case "topic", str():
             return value
@@ -66,6 +66,6 @@ def _value(column: str, value: Any) -> Any:
         case "key", bytes() | bytearray():
             return bytes(value)
         case "key", str():
-            # Where keys are asked for as text, Spark compares their UTF-8.
+            # If keys are read as strings, Spark compares their UTF-8.
             return value.encode("utf-8", "surrogatepass")
     return None

@@ -1,9 +1,9 @@
 """
-A Spark session that suits topics: local, quick to answer, quiet, in UTC.
+Spark sessions with settings that suit topics: local, low latency, quiet, in UTC.
 
-Everything here is a default that *config* overrides.  A session that is there
-already, on a cluster or behind Spark Connect, is brought as near to it as Spark
-allows; what can only be said where a session is made is named.
+All settings are defaults that *config* overrides.  In an existing session, on a cluster
+or behind Spark Connect, ``configure`` changes the settings that Spark lets it change,
+and reports the others.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SETTINGS: dict[str, str] = {
-    # Tasks talk to their Python workers without the loopback's 40 ms stalls.
+    # Avoids 40 ms stalls of the loopback between tasks and their Python workers.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Writes the two small files of a micro-batch in a third of the time.
+    # Writes the two small checkpoint files of a micro-batch in a third of the time.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing"
         ".FileSystemBasedCheckpointFileManager"
     ),
-    # Publish times are instants; a session's zone would shift them in casts.
+    # Publish times are in UTC; another session time zone would shift them in casts.
     "spark.sql.session.timeZone": "UTC",
-    # What a query says of offsets, times and topics reaches the source.
+    # Lets the source evaluate conditions on offsets, times and topics.
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
 }
-"""What is set wherever the session runs."""
+"""Settings of all sessions."""
 
 LOCAL_SETTINGS: dict[str, str] = {
-    # The host's own name need not resolve.
+    # The host's name may not resolve.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Two hundred shuffle partitions are for clusters.
+    # The default of 200 shuffle partitions is for clusters.
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
-    # The second session of a machine would complain about the port.
+    # The second session on a machine would warn that the port is in use.
     "spark.ui.enabled": "false",
 }
-"""What is set besides when the session runs on this machine alone."""
+"""Additional settings of sessions that run on this machine alone."""
 
 
-OF_A_NEW_SESSION = ("spark.log.level", "spark.ui.showConsoleProgress")
-"""What is nobody's business in a session that somebody else has made."""
+NEW_SESSION_ONLY = ("spark.log.level", "spark.ui.showConsoleProgress")
+"""Settings that ``configure`` leaves alone in an existing session."""
 
 
 def session(
@@ -68,25 +68,24 @@ def session(
     log_file: Path | None = None,
 ) -> SparkSession:
     """
-    The Spark session of this process, made if there is none.
+    Return the Spark session of this process, and start one if there is none.
 
-    Starting one takes about ten seconds.  ``JAVA_HOME``, ``PYSPARK_PYTHON`` and
-    ``PYSPARK_DRIVER_PYTHON`` of this process are set so that Spark finds the Java
-    that was chosen, and its workers this very Python.  What Spark and its workers
-    print goes to *log_file*, if that is given.
+    Starting a session takes about ten seconds.  It sets ``JAVA_HOME``, and for a local
+    master ``PYSPARK_PYTHON`` and ``PYSPARK_DRIVER_PYTHON``, in the environment of this
+    process, so that Spark uses the Java that was found and its workers use this Python.
 
-    A session that this thread has already is returned as it is, after ``configure``;
-    what cannot be changed in it is logged.
+    If this thread already has an active session, the function applies ``configure`` to
+    it and returns it.  It logs the settings that cannot be changed.
 
     Args:
-        app_name: What Spark's own pages call it.
-        master: Where its tasks run: ``local[*]``, ``spark://host:7077``, ….
+        app_name: The name of the application in Spark's web pages.
+        master: Where tasks run: ``local[*]``, ``spark://host:7077``, ….
         remote: A Spark Connect server, such as ``sc://host:15002``, instead of a
-            master; neither Java nor Spark itself is needed here then.
-        config: Settings that win over ours.
-        log_file: Where the output of processes goes that are started for it.
+            master; this machine then needs neither Java nor Spark itself.
+        config: Settings that override the defaults.
+        log_file: The file for the output of Spark and its workers.
 
-    Cancellation: Ctrl-C and SIGTERM have their effect when Spark has started.
+    Cancellation: Ctrl-C and SIGTERM take effect after Spark has started.
 
     Raises:
         JavaNotFound: There is no Java 17 or newer.
@@ -95,11 +94,11 @@ def session(
 
     existing = SparkSession.getActiveSession() if remote is None else None
     if existing is not None:
-        _say_fixed(configure(existing, config))
+        _log_fixed(configure(existing, config))
         return existing
     if remote is not None:
         connected = SparkSession.builder.remote(remote).appName(app_name).getOrCreate()
-        _say_fixed(configure(connected, config))
+        _log_fixed(configure(connected, config))
         return connected
     os.environ["JAVA_HOME"] = str(find_java().home)
     if _is_local(master):
@@ -116,13 +115,13 @@ def configure(
     existing: SparkSession, config: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """
-    Give a session that is there already the settings that suit topics.
+    Give an existing session the settings that suit topics.
 
-    Returns: Those that have another value and can only be said where a session is
-        made, for ``spark-submit --conf`` or ``spark-defaults.conf``.
+    Returns: The settings that have another value and can only be set when a session is
+        created, by ``spark-submit --conf`` or in ``spark-defaults.conf``.
     """
     wanted = {
-        name: value for name, value in SETTINGS.items() if name not in OF_A_NEW_SESSION
+        name: value for name, value in SETTINGS.items() if name not in NEW_SESSION_ONLY
     }
     fixed = {}
     for name, value in (wanted | dict(config or {})).items():
@@ -136,16 +135,16 @@ def configure(
 
 
 def settings_for(master: str, config: Mapping[str, str] | None) -> dict[str, str]:
-    """What a session on *master* is configured with; *config* wins."""
+    """Return the settings of a new session on *master*; *config* overrides defaults."""
     local = LOCAL_SETTINGS if _is_local(master) else {}
     return SETTINGS | local | dict(config or {})
 
 
-def _say_fixed(fixed: Mapping[str, str]) -> None:
+def _log_fixed(fixed: Mapping[str, str]) -> None:
     for name, value in fixed.items():
         log.warning(
-            "the Spark session was made without %s=%s, and that cannot be changed any "
-            "more; set it where the session is made",
+            "the Spark session was created without %s=%s, which cannot be changed now; "
+            "set it when the session is created",
             name,
             value,
         )
@@ -158,10 +157,10 @@ def _is_local(master: str) -> bool:
 @contextmanager
 def _output_to(log_file: Path | None) -> Iterator[None]:
     """
-    Let processes that are started meanwhile print to *log_file*.
+    Redirect the output of processes that start in the body to *log_file*.
 
-    The JVM and, through it, the workers inherit this process's own outputs, so
-    for the moment of their start these are pointed elsewhere.
+    The JVM, and through it the workers, inherit standard output and error of this
+    process, which are therefore redirected while the JVM starts.
     """
     if log_file is None:
         yield
@@ -185,18 +184,18 @@ def _output_to(log_file: Path | None) -> Iterator[None]:
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
     """
-    Let SIGINT and SIGTERM have their effect when the body is done.
+    Delay SIGINT and SIGTERM until the end of the body.
 
-    A JVM ends with the process that started it, but only once it is up: one that
-    is deserted before that stays for ever.
+    A JVM ends with the process that started it, but only after the JVM has started.
+    If the process ends before that, the JVM runs for ever.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[int] = []
+    received: list[int] = []
 
     def hold(number: int, _frame: object) -> None:
-        came.append(number)
+        received.append(number)
 
     held = signal.SIGINT, signal.SIGTERM
     before = {number: signal.signal(number, hold) for number in held}
@@ -204,8 +203,8 @@ def _interrupts_held() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            # Spark has a handler for SIGINT, which cancels its jobs first.
+            # Spark installs a handler for SIGINT, which cancels its jobs first.
             if signal.getsignal(number) is hold:
                 signal.signal(number, handler)
-    for interrupt in came:
+    for interrupt in received:
         signal.raise_signal(interrupt)

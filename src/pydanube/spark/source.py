@@ -1,11 +1,11 @@
 """
 The data source ``danube``: topics as tables and as streams.
 
-Spark runs these classes in several processes.  ``schema`` and the construction
-of readers happen in short planning processes; offsets, ``partitions`` and
-``commit`` of a stream in one long-lived process for each query; ``read`` in the
-tasks, which get the reader by pickle.  So readers carry values only, and connect
-when they are first asked something.
+Spark runs these classes in several processes.  It calls ``schema`` and creates readers
+in short planning processes.  It calls the offset methods, ``partitions`` and ``commit``
+of a stream in one long-lived process for each query.  It calls ``read`` in tasks, on a
+pickled copy of the reader.  So readers hold only values, and connect when they are
+first used.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class DanubeDataSource(DataSource):  # type: ignore[misc]
         return "danube"
 
     def schema(self) -> StructType:
-        """The columns; where messages are decoded, the broker is asked for them."""
+        """Return the columns; for decoded values the broker is asked for their type."""
         options = parse_options(dict(self.options), None)
         return schema_of(options, broker_catalog(options))
 
@@ -67,14 +67,14 @@ class DanubeDataSource(DataSource):  # type: ignore[misc]
 
 def schema_of(options: ReadOptions, catalog: Catalog) -> StructType:
     """
-    The columns of a query without a schema of its own.
+    Return the columns of a query that does not specify a schema.
 
     Raises:
-        InvalidConfig: Columns are wanted that there are not.
+        InvalidConfig: The option ``columns`` names a column that topics do not have.
         TopicNotFound: A topic does not exist.
         InvalidRequest: The messages are to be decoded, and their topics are not all
             bound to the same subject.
-        SchemaNotFound: The subject does not have the version that is wanted.
+        SchemaNotFound: The subject does not have the version in ``schemaVersion``.
     """
     return StructType(
         [_column(options, catalog, name) for name in _column_names(options)]
@@ -109,7 +109,7 @@ def _column(options: ReadOptions, catalog: Catalog, name: str) -> StructField:
         return StructField(ERROR, StringType())
     if name != VALUE:
         return StructField(name, from_arrow_type(SCHEMA.field(name).type))
-    assert options.values is not None, "check_columns has seen to it"
+    assert options.values is not None, "check_columns refuses this"
     heads = topics.find_heads(options, catalog)
     topics.require_topics(options, catalog, heads)
     values = Values(options.values, catalog)
@@ -119,7 +119,7 @@ def _column(options: ReadOptions, catalog: Catalog, name: str) -> StructField:
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
-    """Reads a fixed range of some topics."""
+    """A batch read: a fixed offset range of each topic."""
 
     def __init__(
         self,
@@ -137,19 +137,19 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         self.pushFilters = _PushFilters(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks push nothing, and it refers back to here.
+        # Tasks do not push filters, and pushFilters refers back to the reader.
         return {
             name: value for name, value in vars(self).items() if name != "pushFilters"
         }
 
     def take(self, pushed: Iterable[Any]) -> Iterator[Any]:
         """
-        Have the filters *pushed* hold from now on; those that are left to Spark.
+        Evaluate the filters *pushed* here if possible, and yield the others.
 
-        Spark (4.3) keeps what was planned with the filters of one query for the
-        DataFrame, and reads it again for another query over it that pushes none, or
-        for another branch of the same query: messages would be missing there. So all
-        filters are left to Spark, unless the user says that it is read only once.
+        Spark (4.3) reuses a plan with the filters of one query for another query of the
+        same DataFrame that pushes no filters, or for another branch of the same query;
+        messages would be missing there.  So Spark evaluates all filters unless the user
+        sets ``pushFilters``, which promises that the DataFrame is read only once.
         """
         for each in pushed:
             condition = condition_of(each)
@@ -160,10 +160,10 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> list[InputPartition]:
         """
-        The scans of everything between the starting and the ending offsets.
+        Return the scans of all messages between the starting and the ending offsets.
 
-        The ends are looked up here, once, so a query reads the same messages
-        however often its tasks are repeated.
+        The offsets are resolved only here, so a query reads the same messages however
+        often its tasks are repeated.
         """
         options, catalog = self._options, self._catalog
         heads = topics.find_heads(options, catalog)
@@ -193,10 +193,10 @@ class _PushFilters:
     """
     ``pushFilters`` of a reader.
 
-    Spark refuses every read of a source that has a ``pushFilters`` of its own while
-    ``spark.sql.python.filterPushdown.enabled`` is off, which is the default, and tells
-    by the function behind the method.  This one passes for the inherited one: filters
-    come where the setting is on, and reads work without them where it is off.
+    If ``spark.sql.python.filterPushdown.enabled`` is off, which is the default, Spark
+    refuses sources that override ``pushFilters``; it compares the method's function.
+    This object looks like the inherited method.  So Spark pushes filters if the setting
+    is on, and reads work without pushed filters if it is off.
     """
 
     def __init__(self, reader: BatchReader) -> None:
@@ -210,13 +210,13 @@ class _PushFilters:
 def _check_chosen(options: ReadOptions, schema: StructType) -> None:
     if options.columns is not None and list(options.columns) != schema.names:
         raise InvalidConfig(
-            f"columns: schema(…) has other columns: {', '.join(schema.names)}; say it "
-            "in one place"
+            f"columns: schema(…) has other columns: {', '.join(schema.names)}; use "
+            "either columns or schema(…)"
         )
 
 
 def _planned(schema: StructType) -> ReaderSchema | None:
-    """What the values are read as, if that was decided with the columns."""
+    """Return the reader schema, if it was chosen together with the columns."""
     metadata = [field.metadata for field in schema if field.name == VALUE]
     return from_metadata(metadata[0] or {}) if metadata else None
 

@@ -1,8 +1,8 @@
 """
-Topics as an endless stream of micro-batches, as Spark asks for them.
+Topics as an endless stream of micro-batches.
 
-``StreamReader`` answers Spark's questions; what to read is decided by pure code in
-``reader.offsets``, ``batch_limits`` and ``reader.scans``.
+Spark calls ``StreamReader``; pure code in ``reader.offsets``, ``batch_limits`` and
+``reader.scans`` decides what to read.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ log = logging.getLogger(__name__)
 
 IDLE_WAIT_S = 0.05
 """
-How long a stream that has nothing to read waits before it looks once more.
+How long a stream that has nothing to read waits before it asks the broker again.
 
-Spark asks for the latest offsets some eighty times a second while there are
-none; with this wait a query without data asks the broker forty times.
+Without new messages Spark asks for the latest offsets about 80 times a second; with
+this wait the query asks the broker 40 times a second.
 """
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """
-    Reads some topics as an endless stream of micro-batches.
+    A stream read: topics as an endless stream of micro-batches.
 
-    Spark's checkpoint says which messages a micro-batch has: ``start … end`` of
-    every topic.  The same range is read again after a crash, so whether results
-    are exactly once is up to the sink alone.
+    Spark's checkpoint stores the offset range ``start … end`` of every topic in a
+    micro-batch.  The same range is read again after a crash, so only the sink decides
+    whether results are written exactly once.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._wait = wait
         self._clock = clock
         self._heads: Heads = {}
-        """Where the topics stood when they were last looked at."""
+        """The latest known heads of the topics."""
         self._target: Heads | None = None
         """Where Trigger.AvailableNow ends, if that is the trigger."""
         self._thresholds: BatchThresholds | None = None
@@ -88,7 +88,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._reported: dict[str, int] = {}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a query without a checkpoint begins."""
+        """Return where a query without a checkpoint begins."""
         options = self._options
         heads = self._find_heads()
         topics.require_topics(options, self._catalog, heads)
@@ -103,10 +103,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """
-        The limit of a micro-batch that the options say.
+        Return one of the limits that the options set.
 
-        Spark knows no limits of several kinds, so this stands for all of them: unless
-        it asks for everything, all that the options say holds.
+        Spark cannot combine limits of several kinds, so this one stands for all.  All
+        limits of the options apply unless Spark asks for everything.
         """
         if self._options.trigger_rows_max is not None:
             return ReadMaxRows(self._options.trigger_rows_max)
@@ -117,37 +117,37 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Remember what there is now: the query ends when that is read."""
+        """Store where the topics end now; the query ends when it has read so far."""
         self._target = topics.readable(self._options, self._find_heads())
 
     def latestOffset(  # noqa: N802
         self, start: dict[str, Any], limit: ReadLimit
     ) -> dict[str, Any]:
         """
-        Where the micro-batch that begins at *start* ends.
+        Return where the micro-batch that begins at *start* ends.
 
         Raises:
-            OffsetDropped: Messages behind *start* are gone, and failOnDataLoss.
-            TopicNotFound: A topic is deleted, and failOnDataLoss.
+            OffsetDropped: Messages after *start* are gone, and failOnDataLoss is set.
+            TopicNotFound: A topic is deleted, and failOnDataLoss is set.
         """
         begin = offsets.from_json(start)
-        # Spark asks from the end of a batch only when that batch is done, and it
-        # asks once more before Trigger.AvailableNow ends: unlike commit(), this
-        # sees the last batch too.
+        # Spark passes the end of a batch as the start only after that batch is done,
+        # and it calls this once more before Trigger.AvailableNow ends.  So, unlike
+        # commit(), this call also reports the last batch.
         self._report(begin)
         end = self._advance(begin, limit)
         if end == begin and self._target is None:
             self._wait(IDLE_WAIT_S)
             end = self._advance(begin, limit)
         reader_schema = recorded = offsets.reader_schema_in(start)
-        # Equal positions must be equal text, or Spark runs an empty batch: another
-        # version is recorded with the first messages that are read as it.
-        if end != begin:
-            reader_schema = self._read_as(end, recorded)
+        # Equal positions must be equal text, or Spark runs an empty batch: a new
+        # reader schema is recorded with the first messages that it is used for.
+        if end != begin and self._values is not None:
+            reader_schema = self._values.resume(end, recorded)
         return offsets.to_json(end, reader_schema)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Where the topics ended when they were last looked at; lag shows by it."""
+        """Return the latest known ends of the topics, from which lag is computed."""
         if not self._heads:
             return None
         return offsets.to_json(
@@ -161,8 +161,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> Sequence[InputPartition]:
         """
-        The scans of ``start … end``: the same messages whenever it is asked, and the
-        same values, for it is in *end* what they are read as.
+        Return the scans of ``start … end``.
+
+        They always give the same messages and the same values, because *end* contains
+        the reader schema.
         """
         begin, stop = offsets.from_json(start), offsets.from_json(end)
         decoding = None
@@ -178,7 +180,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return read_partition(partition, self._options, self._schema, self._catalog)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Let the broker's tools show how far the query is."""
+        """Report the progress to the broker."""
         self._report(offsets.from_json(end))
 
     def _find_heads(self) -> Heads:
@@ -186,7 +188,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return self._heads
 
     def _advance(self, at: Positions, limit: ReadLimit) -> Positions:
-        """Where a micro-batch that begins *at* ends; there, if none is to run now."""
+        """Return the end of a micro-batch that begins *at*; *at* if none is due."""
         heads = self._find_heads()
         target = self._target
         if target is None:
@@ -195,7 +197,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         lost = offsets.losses(topics.only_selected(self._options, begin), heads)
         if self._options.fail_on_data_loss:
             offsets.refuse(lost)
-        # What is lost is skipped here and named where the batch is planned.
+        # Losses are skipped here, and logged when the batch is planned.
         begin = offsets.skip(begin, lost)
         end = offsets.advance(begin, target)
         waiting = batch_limits.count_between(begin, end)
@@ -204,8 +206,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return self._limited(begin, end, limit)
 
     def _is_due(self, waiting: int, limit: ReadLimit) -> bool:
-        """Whether so many messages are worth a micro-batch now."""
-        # These triggers end when there is nothing left: whoever waits stays unread.
+        """Return whether a micro-batch of *waiting* messages should run now."""
+        # These triggers end when nothing is left; messages that wait would be skipped.
         is_last = self._target is not None or isinstance(limit, ReadAllAvailable)
         if self._thresholds is None or is_last:
             return True
@@ -216,7 +218,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return True
 
     def _limited(self, begin: Positions, end: Positions, limit: ReadLimit) -> Positions:
-        """*end*, or less of it, as the options say unless Spark wants everything."""
+        """Limit *end* by the options, unless Spark asks for everything."""
         if isinstance(limit, ReadAllAvailable):
             return end
         rows_max = self._options.trigger_rows_max
@@ -234,13 +236,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         )
         return batch_limits.within_bytes(begin, end, ranges, bytes_max)
 
-    def _read_as(
-        self, end: Positions, recorded: ReaderSchema | None
-    ) -> ReaderSchema | None:
-        return None if self._values is None else self._values.go_on(end, recorded)
-
     def _report(self, done: Positions) -> None:
-        """Progress is for people to see; nothing depends on it, so it may fail."""
+        """Report progress to the broker; only its tools use it, so it may fail."""
         if self._options.subscription is None:
             return
         for topic, position in done.items():

@@ -1,10 +1,9 @@
 """
-Which piece of which micro-batch a task writes: the key to writing it once.
+The identity of a Spark task, by which sinks recognize repeated batches.
 
-Spark runs a task again when it fails, and a whole micro-batch again when the
-driver was killed before it was done.  The query and the number of the batch stay
-the same then, so a sink that remembers the last batch it has taken of a query
-can tell a repetition.
+Spark repeats a failed task, and it repeats a whole micro-batch if the driver was killed
+before the end of the batch.  The query id and the batch number are then the same.  A
+sink that stores the last batch number of each query can recognize the repetition.
 """
 
 from __future__ import annotations
@@ -16,29 +15,31 @@ from pyspark import TaskContext
 
 @dataclass(frozen=True, slots=True)
 class TaskId:
-    """Where in a query a task stands."""
+    """One attempt of one task of a query."""
 
     query: str
-    """The query's id, which its checkpoint keeps; a batch write has its own."""
+    """The query id from the checkpoint; for a batch write, the job id."""
     batch: int
-    """The number of the micro-batch; 0 where a batch is written."""
+    """The number of the micro-batch; 0 for a batch write."""
     partition: int
     attempt: int
-    """0 for the first try of this run of Spark."""
+    """Unique among all tasks of this Spark application."""
 
 
 def current_task_id(job: str) -> TaskId:
     """
-    Where the task that calls this stands; *job* stands for the query outside of one.
+    Return the id of the Spark task that calls this.
+
+    Without a streaming query, *job* is used as the query id.
     """
     context = TaskContext.get()
-    assert context is not None, "only a task has a place"
+    assert context is not None, "current_task_id is called outside a task"
     query = context.getLocalProperty("sql.streaming.queryId")
     batch = context.getLocalProperty("streaming.sql.batchId")
     return TaskId(
         query=query or job,
         batch=int(batch) if batch else 0,
         partition=context.partitionId(),
-        # Of all tasks of this Spark, so that two attempts never share a name.
+        # Files are named after it, and two attempts must not share a name.
         attempt=context.taskAttemptId(),
     )

@@ -1,8 +1,8 @@
 """
-What a row's value becomes in each topic: the payload, and which schema it names.
+The encoding of values as payloads, for each topic that a task writes.
 
-A topic that is bound to a subject says how values are written, and with which version;
-for any other they are JSON.  Asked once for each topic of a task.
+If a topic is bound to a subject, values are encoded with a version of it; otherwise
+they are encoded as JSON.  A task looks up each topic once.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicEncoding:
-    """How messages of one topic are written."""
+    """How messages of one topic are encoded."""
 
     reference: SchemaReference | None
-    """What they name as their schema."""
+    """The writer schema that the messages name."""
     encode: ColumnEncoder | None
-    """None where rows have payloads already."""
+    """None if rows have payloads already."""
 
     def messages(self, rows: pa.RecordBatch, topic: str) -> pa.RecordBatch:
         """
-        *rows* as messages, with their payloads.
+        Return *rows* with the values encoded as payloads.
 
         Raises:
-            InvalidPayload: A value does not keep to the schema.
+            InvalidPayload: A value does not fit the schema.
         """
         if self.encode is None:
             return rows
@@ -60,17 +60,17 @@ class TopicEncodings:
         self._client = client
         self._options = options
         self._value_type = value_type
-        """None where rows have payloads already."""
+        """None if rows have payloads already."""
         self._known: dict[str, TopicEncoding] = {}
 
     def of(self, topic: str) -> TopicEncoding:
         """
-        How messages of *topic* are written.
+        Return the encoding of *topic*.
 
         Raises:
-            InvalidRequest: The column ``value`` is not what the topic's schema says.
-            SchemaNotFound: The subject does not have the version that is wanted.
-            TopicNotFound: There is no such topic.
+            InvalidRequest: The column ``value`` does not fit the topic's schema.
+            SchemaNotFound: The subject does not have the version in ``schemaVersion``.
+            TopicNotFound: The topic does not exist.
         """
         base = base_name(topic)
         if base not in self._known:
@@ -105,11 +105,11 @@ class TopicEncodings:
 
 def require_topic(client: Client, topic: str) -> None:
     """
-    Refuse a topic that cannot be written to.
+    Raise if *topic* cannot be written to.
 
     Raises:
-        TopicNotFound: There is none.
-        InvalidRequest: It does not store its messages.
+        TopicNotFound: The topic does not exist.
+        InvalidRequest: The topic is non-reliable.
     """
     partitions = client.partitions(topic)
     if not partitions:
@@ -119,14 +119,14 @@ def require_topic(client: Client, topic: str) -> None:
         )
     if not client.describe_topic(partitions[0]).policy.is_reliable:
         raise InvalidRequest(
-            f"{topic} is non-reliable: it does not store its messages, so Spark cannot "
-            "promise that they arrive; write to a reliable topic"
+            f"{topic} is non-reliable: it does not store its messages, so the sink "
+            "cannot promise delivery; write to a reliable topic"
         )
 
 
 @lru_cache(maxsize=256)
 def _encoder(definition: Definition | None, has: Any) -> ColumnEncoder:
-    # Whoever writes payloads needs none of the schema languages.
+    # The schema languages are not needed if rows have payloads.
     from pydanube.schemas.column_encoding import column_encoder  # noqa: PLC0415
 
     schema = None if definition is None else definition.parse()

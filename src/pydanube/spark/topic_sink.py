@@ -1,10 +1,10 @@
 """
-Topics as a sink: what Spark's tasks write, and what the driver then commits.
+Topics as a sink: Spark's tasks write messages, and the driver commits them.
 
-Exactly once, by default: the tasks of a batch stage their messages at the broker,
-where nobody sees them, and the commit publishes all of them, or none.  The broker
-remembers the last batch of each query, so one that Spark runs again, after a crash of
-the driver, of an executor or of the broker, changes nothing.
+By default messages are written exactly once.  The tasks of a batch stage their messages
+at the broker, invisible to consumers, and the commit publishes all of them or none.
+The broker stores the last batch number of each query.  So a batch that Spark repeats
+after a crash of the driver, an executor or the broker changes nothing.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from pydanube.spark.topic_encoding import TopicEncoding
 
 SEND_BYTES = 4 * 1024 * 1024
-"""So much of a topic is sent at once, where nothing is staged."""
+"""How much of a topic is sent at once in the mode at-least-once."""
 
 
 def check(options: Mapping[str, str], schema: StructType) -> list[str]:
     """
-    What would keep rows of *schema* from being written; empty if nothing.
+    Return the problems of writing rows of *schema* to topics.
 
-    Where all rows are for one topic, the broker is asked what it is like.
+    If all rows are for one topic, the check asks the broker about it.
     """
     try:
         parsed = parse_write_options(options)
@@ -57,13 +57,13 @@ def check(options: Mapping[str, str], schema: StructType) -> list[str]:
 
 def check_topic(client: Client, options: WriteOptions, columns: pa.Schema) -> None:
     """
-    Refuse what the topic of all rows does not take.
+    Raise if the topic of all rows does not take rows with *columns*.
 
     Raises:
-        TopicNotFound: There is none.
-        InvalidRequest: It stores no messages, or the column ``value`` is not what its
-            schema says.
-        SchemaNotFound: Its subject does not have the version that is wanted.
+        TopicNotFound: The topic does not exist.
+        InvalidRequest: The topic is non-reliable, or the column ``value`` does not fit
+            its schema.
+        SchemaNotFound: Its subject does not have the version in ``schemaVersion``.
     """
     assert options.topic is not None
     require_topic(client, options.topic)
@@ -85,7 +85,7 @@ class DanubeSink(SinkDataSource):
         return TopicSink(options), options.identity
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """A batch is planned once, so the broker is asked already then."""
+        """Create the writer; a batch is planned once, so the topic is checked here."""
         made = super().writer(schema, overwrite)
         options = parse_write_options(dict(self.options))
         if options.topic is not None:
@@ -93,16 +93,16 @@ class DanubeSink(SinkDataSource):
         return made
 
     def overwriting(self, sink: Sink) -> Sink:
-        """Not of topics."""
+        """Refuse to replace a topic."""
         raise InvalidConfig(
             "a topic is a log: messages are added to it and never replaced. Use "
             'mode("append"), for a stream outputMode("append") or "update"; to '
-            "begin anew, write to a new topic"
+            "start over, write to a new topic"
         )
 
 
 class TopicSink:
-    """Writes messages to topics; see ``spark.sink.Sink``."""
+    """A sink that writes messages to topics; see ``spark.sink.Sink``."""
 
     def __init__(
         self,
@@ -118,11 +118,11 @@ class TopicSink:
         """
         Stage or publish the rows of one task.
 
-        Durability: What is staged is on the broker's disk, and seen by nobody; what
-            is published is as safe as its topic promises.
+        Durability: On return staged messages are on the broker's disk, invisible to
+            consumers; published messages are as durable as their topic promises.
 
         Raises:
-            BrokerError: Why a message cannot be written.
+            BrokerError: A message cannot be written.
         """
         client = self._connect(self._options.url)
         if self._options.delivery is Delivery.AT_LEAST_ONCE:
@@ -132,17 +132,17 @@ class TopicSink:
 
     def commit(self, key: BatchKey, outputs: Sequence[StagedPart]) -> None:
         """
-        Publish what the tasks of a batch have staged: all of it, and once.
+        Publish all messages that the tasks of a batch have staged, exactly once.
 
         Durability: On return every message is on disk in its topic.
 
         Raises:
-            BrokerError: It may be published or not; committing again is safe.
+            BrokerError: The batch may be published or not; committing again is safe.
         """
         self._staging(key).commit(outputs)
 
     def abort(self, key: BatchKey, outputs: Sequence[StagedPart]) -> None:
-        """Drop what is staged; the same batch may be staged again."""
+        """Drop the staged messages; the same batch may be staged again."""
         if self._options.delivery is Delivery.EXACTLY_ONCE:
             self._staging(key).abort()
 
@@ -155,7 +155,7 @@ class TopicSink:
     ) -> StagedPart | None:
         staging = self._staging(key.batch)
         if staging.is_committed():
-            # Spark runs the batch again because it does not know that.
+            # Spark repeats the batch because it does not know about the commit.
             return None
         part = staging.part(f"{key.partition}-{key.attempt}")
         try:
@@ -168,21 +168,21 @@ class TopicSink:
 
     def _publish(self, client: Client, batches: Iterator[pa.RecordBatch]) -> None:
         with ExitStack() as producers:
-            outlets: dict[str, _TopicProducer] = {}
+            by_topic: dict[str, _TopicProducer] = {}
             for topic, messages, encoding in self._messages(client, batches):
-                if topic not in outlets:
+                if topic not in by_topic:
                     require_topic(client, topic)
-                    outlets[topic] = _TopicProducer(
+                    by_topic[topic] = _TopicProducer(
                         client, topic, encoding.reference, producers
                     )
-                outlets[topic].add(messages)
-            for outlet in outlets.values():
-                outlet.send()
+                by_topic[topic].add(messages)
+            for producer in by_topic.values():
+                producer.send()
 
     def _messages(
         self, client: Client, batches: Iterator[pa.RecordBatch]
     ) -> Iterator[tuple[str, pa.RecordBatch, TopicEncoding]]:
-        """The rows of *batches* as messages, with their topic and its encoding."""
+        """Yield the rows of *batches* as messages, with their topic and encoding."""
         encodings: TopicEncodings | None = None
         for batch in batches:
             if encodings is None:
@@ -194,7 +194,7 @@ class TopicSink:
 
 
 class _TopicProducer:
-    """The producer of one topic, and what is gathered for it."""
+    """The producer of one topic, and the messages that wait to be sent."""
 
     def __init__(
         self,
@@ -217,21 +217,21 @@ class _TopicProducer:
                 )
             )
             self._send = typed.send_encoded
-        self._gathered: list[pa.RecordBatch] = []
+        self._waiting: list[pa.RecordBatch] = []
         self._byte_count = 0
 
     def add(self, messages: pa.RecordBatch) -> None:
-        """Send *messages*, some time."""
-        self._gathered.append(messages)
+        """Add *messages*, and send all that wait if they are SEND_BYTES or more."""
+        self._waiting.append(messages)
         self._byte_count += messages.nbytes
         if self._byte_count >= SEND_BYTES:
             self.send()
 
     def send(self) -> None:
-        """Send what is gathered, and wait until it is acknowledged."""
-        if self._gathered:
-            self._send(pa.Table.from_batches(self._gathered))
-        self._gathered, self._byte_count = [], 0
+        """Send the messages that wait, and wait for their receipts."""
+        if self._waiting:
+            self._send(pa.Table.from_batches(self._waiting))
+        self._waiting, self._byte_count = [], 0
 
 
 def _value_type(columns: pa.Schema) -> pa.DataType | None:

@@ -1,8 +1,8 @@
 """
-What a user can say with ``option(...)`` where topics are written, parsed on entry.
+The options of the topic sink.
 
-``OPTIONS`` is the one place that knows the names: parsing refuses any other, and the
-table in ``docs/guide/spark-write.md`` is made from it.
+``OPTIONS`` declares all names.  Parsing refuses any other, and the table in
+``docs/guide/spark-write.md`` is generated from it.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ OPTIONS = (
     SinkOption(
         "topic",
         "the column `topic`",
-        "Where all rows go; the base name of a topic with partitions means all of "
-        "them. The column, if there is one as well, is not looked at.",
+        "The topic of all rows; the base name of a partitioned topic means all its "
+        "partitions. The column `topic` is then ignored.",
     ),
     SinkOption(
         "mode",
         "exactly-once",
-        "With `exactly-once` a batch is staged by the tasks and published as a whole, "
-        "once. With `at-least-once` tasks publish at once: quicker, but what a task "
-        "has published before it failed is there twice.",
+        "With `exactly-once` the tasks stage their messages, and a batch is published "
+        "as a whole, once. With `at-least-once` the tasks publish immediately, which "
+        "is faster, but messages of a task that failed are published twice.",
     ),
     SinkOption(
         "encode",
         "auto",
-        "With `auto`, `value` is written as the topic's schema says, and a `payload` "
-        "is said to be written with it. With `payload`, payloads are sent as they "
-        "are, and no schema is named.",
+        "With `auto`, the column `value` is encoded with the topic's schema, and a "
+        "`payload` is labelled with that schema. With `payload`, payloads are sent as "
+        "they are, without a schema.",
     ),
     SinkOption(
         "schemaVersion",
         "the topic's, or else the latest",
-        "The version of the topic's subject that is written.",
+        "The writer schema: a version of the topic's subject.",
     ),
     APP_ID,
     BATCH_ID,
@@ -55,38 +55,38 @@ _ALIASES = {"danube.url": "url"}
 
 
 class Delivery(Enum):
-    """How often a message may be published."""
+    """The delivery guarantee of a write."""
 
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
 
 
 class Encode(Enum):
-    """What rows say of their messages."""
+    """How rows become payloads."""
 
     AUTO = "auto"
-    """Values or payloads, of the topic's schema."""
+    """Values or payloads of the topic's schema."""
     PAYLOAD = "payload"
-    """Payloads, of no schema."""
+    """Payloads without a schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """A write, as the user asked for it."""
+    """The parsed options of a write."""
 
     url: str = URL_DEFAULT
     topic: str | None = None
-    """None: every row says which."""
+    """None: the column ``topic`` names it for each row."""
     delivery: Delivery = Delivery.EXACTLY_ONCE
     encode: Encode = Encode.AUTO
     version: int | None = None
-    """None: the one that the topic is bound to, or else the latest."""
+    """None: the version that the topic is bound to, or else the latest."""
     identity: BatchIdentity = field(default_factory=BatchIdentity)
 
 
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     """
-    What *options*, with names in any case, ask for.
+    Parse *options*, whose names are in any case.
 
     Raises:
         InvalidConfig: An option is unknown, malformed, or contradicts another.
@@ -105,7 +105,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     encode = Encode(given.choice("encode", [each.value for each in Encode], "auto"))
     version = given.text("schemaVersion", "latest").lower()
     if encode is Encode.PAYLOAD and "schemaVersion" in given:
-        raise InvalidConfig("schemaVersion: encode=payload names no schema")
+        raise InvalidConfig("schemaVersion: not with encode=payload")
     return WriteOptions(
         url=given.text("url", URL_DEFAULT),
         topic=str(TopicName.parse(topic)) if topic else None,

@@ -95,19 +95,19 @@ def test_no_topic_says_nothing_and_one_that_is_gone_is_not_missed_here(topics):
 
 
 def test_a_stream_goes_on_with_the_version_in_its_checkpoint(topics):
-    assert Values(LATEST, topics).go_on([A], None) == reader_schema(2)
-    assert Values(LATEST, topics).go_on([A], reader_schema(1)) == reader_schema(1)
+    assert Values(LATEST, topics).resume([A], None) == reader_schema(2)
+    assert Values(LATEST, topics).resume([A], reader_schema(1)) == reader_schema(1)
 
 
 @pytest.mark.parametrize("version", [None, 2])
 def test_a_stream_moves_on_when_it_is_told_to(topics, version):
     options = ValueOptions(version=version, is_version_given=True)
-    assert Values(options, topics).go_on([A], reader_schema(1)) == reader_schema(2)
+    assert Values(options, topics).resume([A], reader_schema(1)) == reader_schema(2)
 
 
 def test_a_checkpoint_of_another_subject_is_refused(topics):
     with pytest.raises(InvalidConfig, match="begin with a new checkpoint"):
-        Values(LATEST, topics).go_on([A], reader_schema(2, schema_id=9))
+        Values(LATEST, topics).resume([A], reader_schema(2, schema_id=9))
 
 
 def test_tasks_get_all_versions_even_those_that_came_after_the_plan(topics):

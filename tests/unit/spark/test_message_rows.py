@@ -47,7 +47,7 @@ def test_what_a_row_has_that_was_read_is_not_minded():
     }
     assert wrong(columns) == ""
     # Not back to where they come from.
-    assert "give the option 'topic'" in wrong(columns, BY_ROW)
+    assert "set the option 'topic'" in wrong(columns, BY_ROW)
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_what_a_row_has_that_was_read_is_not_minded():
     [
         ({"paylod": pa.binary()}, "did you mean 'payload'"),
         ({"amount": pa.int64(), "payload": pa.binary()}, "no column 'amount'"),
-        ({"key": pa.binary()}, "no column payload"),
-        ({"payload": pa.binary(), "value": pa.int64()}, "not both"),
-        ({"payload": pa.int64()}, "payload must be binary or string.*is int64"),
+        ({"key": pa.binary()}, "neither a column payload"),
+        ({"payload": pa.binary(), "value": pa.int64()}, "drop one of them"),
+        ({"payload": pa.int64()}, "payload must be binary or string.*not int64"),
         ({"payload": pa.binary(), "key": pa.int64()}, "key must be binary or string"),
         ({"payload": pa.binary(), "partition": pa.string()}, "a whole number"),
         (
@@ -77,7 +77,7 @@ def test_a_column_that_is_wrong_is_named(columns, said):
 
 
 def test_rows_must_say_where_to_if_no_option_does():
-    assert "give the option 'topic'" in wrong({"payload": pa.binary()}, BY_ROW)
+    assert "set the option 'topic'" in wrong({"payload": pa.binary()}, BY_ROW)
     columns = {"payload": pa.binary(), "topic": pa.int64()}
     assert "topic must be string" in wrong(columns, BY_ROW)
     assert wrong(columns, TO_ONE) == ""
@@ -85,7 +85,7 @@ def test_rows_must_say_where_to_if_no_option_does():
 
 def test_a_value_is_not_sent_as_it_is():
     options = WriteOptions(topic="/default/a", encode=Encode.PAYLOAD)
-    assert "name it payload" in wrong({"value": pa.int64()}, options)
+    assert "call it payload" in wrong({"value": pa.int64()}, options)
 
 
 def split(batch, topic=None):
@@ -169,7 +169,7 @@ def test_times_and_attributes_go_with_their_messages():
         ({"value": pa.array([None, 2])}, "value is null in 1 of 2 rows"),
         (
             {"payload": [b"1"], "partition": pa.array([-1], pa.int32())},
-            "partition is negative",
+            "negative number in the column partition",
         ),
         (
             {
@@ -178,7 +178,7 @@ def test_times_and_attributes_go_with_their_messages():
                     [[("n", None)]], pa.map_(pa.string(), pa.string())
                 ),
             },
-            "an attribute is null",
+            "an attribute that is null",
         ),
     ],
 )

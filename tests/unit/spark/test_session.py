@@ -8,7 +8,7 @@ import pytest
 
 from pydanube.spark.session import (
     LOCAL_SETTINGS,
-    OF_A_NEW_SESSION,
+    NEW_SESSION_ONLY,
     SETTINGS,
     _interrupts_held,
     _output_to,
@@ -57,7 +57,7 @@ def test_a_session_of_somebody_else_gets_what_can_be_changed_and_the_rest_is_tol
     assert fixed == {sockets: "true"}
     assert conf.values["spark.sql.session.timeZone"] == "UTC"
     assert conf.values["spark.sql.ansi.enabled"] == "false"
-    assert not set(OF_A_NEW_SESSION) & set(conf.values)
+    assert not set(NEW_SESSION_ONLY) & set(conf.values)
 
 
 def test_nothing_is_said_of_a_session_that_suits_topics():

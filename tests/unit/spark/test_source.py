@@ -222,7 +222,7 @@ def test_columns_and_a_schema_must_agree():
 
     schema = StructType([StructField("offset", LongType())])
     source = pyspark_danube.DefaultSource({"subscribe": A, "columns": "payload"})
-    with pytest.raises(InvalidConfig, match="say it in one place"):
+    with pytest.raises(InvalidConfig, match="use either columns or"):
         source.reader(schema)
 
 

@@ -44,7 +44,7 @@ def test_names_are_taken_in_any_case_and_sparks_own_are_not_ours():
         ({"topc": "/default/a"}, "did you mean 'topic'"),
         ({"mode": "exactly_once"}, "did you mean 'exactly-once'"),
         ({"schemaVersion": "0"}, "schemaVersion: must be a number from 1 up"),
-        ({"schemaVersion": "1", "encode": "payload"}, "encode=payload names no schema"),
+        ({"schemaVersion": "1", "encode": "payload"}, "not with encode=payload"),
         ({"url": "danube://a", "danube.url": "danube://b"}, "given twice"),
         ({"batchId": "1"}, "give appId too"),
     ],
