@@ -138,9 +138,9 @@ async def _script(timeline: Timeline) -> tuple[RecordingFiles, RecordingFiles]:
     staged = RecordingFiles(fail=timeline.recorder("staged"))
     store = RecordingStore(timeline)
     async with _broker(store, journal, staged) as broker:
-        await broker.create_topic(TopicName.parse(A), TopicPolicy())
+        await broker.topics.create(TopicName.parse(A), TopicPolicy())
         written = TopicPolicy(durability=Durability.WRITTEN)
-        await broker.create_topic(TopicName.parse(B), written)
+        await broker.topics.create(TopicName.parse(B), written)
         await broker.storage.sync()
         for version, parts in enumerate(PARTS):
             named = []
@@ -333,7 +333,7 @@ def test_a_full_disk_ends_the_part_and_nothing_else() -> None:
         nonlocal is_full
         staged = RecordingFiles(fail=fail)
         async with _broker(MemoryStore(), RecordingFiles(), staged) as broker:
-            await broker.create_topic(TopicName.parse(A), TopicPolicy())
+            await broker.topics.create(TopicName.parse(A), TopicPolicy())
             kept = await stage_part(broker, 0, "kept", [(A, _batch(1))])
             part = PartMaker(broker, 0, "refused")
             await part.write(A, _batch(2))
@@ -365,7 +365,7 @@ def test_a_commit_that_meets_a_full_disk_is_finished_when_there_is_room() -> Non
         async with _broker(
             MemoryStore(), RecordingFiles(fail=fail), RecordingFiles()
         ) as broker:
-            await broker.create_topic(TopicName.parse(A), TopicPolicy())
+            await broker.topics.create(TopicName.parse(A), TopicPolicy())
             part = await stage_part(broker, 0, "only", [(A, _batch(1)), (A, _batch(2))])
             is_full = True
             with pytest.raises(DiskFull):

@@ -70,7 +70,7 @@ async def _publish_and_follow(*, size, key, attributes, name, compression, reaso
                     [letter] = await received(letters, 1)
                     assert letter == payload
         for topic in (TOPIC, LETTERS):
-            found = await broker.broker.topic(TopicName.parse(topic))
+            found = await broker.broker.topics.get(TopicName.parse(topic))
             await broker.broker.storage.seal(found.topic_id)
             payloads = [
                 payload

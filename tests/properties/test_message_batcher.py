@@ -74,7 +74,7 @@ def test_messages_come_out_as_they_went_in(turns, is_sealed):
     async def test(world):
         sent = []
         async with world.broker() as broker:
-            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            topic = await broker.topics.create(A_TOPIC, RELIABLE)
             for messages in turns:
                 for message in messages:
                     outcome = Outcome()
@@ -86,7 +86,7 @@ def test_messages_come_out_as_they_went_in(turns, is_sealed):
             if is_sealed:
                 await broker.storage.seal(topic.topic_id)
         async with world.broker() as broker:
-            log = (await broker.topic(A_TOPIC)).log
+            log = (await broker.topics.get(A_TOPIC)).log
             stored = []
             while len(stored) < log.end_offset:
                 for frame in await log.read(len(stored), bytes_max=1 << 20):

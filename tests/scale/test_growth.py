@@ -61,7 +61,7 @@ def run(test, **options):
 
 async def open_producers(broker, first, count, *, topic=A_TOPIC, policy=RELIABLE):
     return [
-        await broker.open_producer(topic, f"p-{number}", policy=policy)
+        await broker.producers.open(topic, f"p-{number}", policy=policy)
         for number in range(first, first + count)
     ]
 
@@ -80,7 +80,7 @@ def test_opening_a_producer_costs_the_same_with_any_number_of_connected_ones(pol
 def test_opening_a_producer_costs_the_same_with_any_number_of_idle_ones():
     async def test(broker, count):
         for topic, session in await open_producers(broker, 0, count):
-            broker.close_producer(topic, session, forget=False)
+            broker.producers.close(topic, session, forget=False)
         with counting_steps() as steps:
             await open_producers(broker, count, PROBES)
         return steps.count
@@ -93,7 +93,7 @@ def test_closing_a_producer_costs_the_same_with_any_number_of_others():
         opened = await open_producers(broker, 0, count)
         with counting_steps() as steps:
             for topic, session in opened[:PROBES]:
-                broker.close_producer(topic, session, forget=True)
+                broker.producers.close(topic, session, forget=True)
         return steps.count
 
     assert_constant(*run(test))
@@ -103,7 +103,7 @@ def test_creating_a_topic_costs_the_same_with_any_number_of_topics():
     async def create(broker, first, count):
         for number in range(first, first + count):
             name = TopicName.parse(f"/default/t-{number}")
-            await broker.create_topic(name, RELIABLE)
+            await broker.topics.create(name, RELIABLE)
 
     async def test(broker, count):
         await create(broker, 0, count)
@@ -117,18 +117,18 @@ def test_creating_a_topic_costs_the_same_with_any_number_of_topics():
 def test_creating_a_subscription_costs_the_same_with_any_number_of_subscriptions():
     async def create(broker, first, count):
         for number in range(first, first + count):
-            await broker.create_subscription(
+            await broker.subscriptions.create(
                 *(A_TOPIC, SubscriptionName(f"s-{number}")),
                 *(SubscriptionType.SHARED, Start.LATEST),
             )
 
     async def test(broker, count):
-        await broker.create_topic(A_TOPIC, RELIABLE)
+        await broker.topics.create(A_TOPIC, RELIABLE)
         await create(broker, 0, count)
         with counting_steps() as steps:
             await create(broker, count, PROBES)
             for number in range(PROBES):
-                await broker.delete_subscription(
+                await broker.subscriptions.delete(
                     A_TOPIC, SubscriptionName(f"s-{number}")
                 )
         return steps.count
@@ -141,7 +141,7 @@ def test_creating_a_subscription_costs_the_same_with_any_number_of_subscriptions
 )
 def test_a_consumer_comes_and_goes_at_the_same_cost_beside_any_number_of_others(type_):
     async def attach(broker, first, count):
-        _, subscription = await broker.open_subscription(
+        _, subscription = await broker.subscriptions.open(
             A_TOPIC, SubscriptionName("s"), type_, Start.EARLIEST
         )
         consumers = []
@@ -153,7 +153,7 @@ def test_a_consumer_comes_and_goes_at_the_same_cost_beside_any_number_of_others(
         return subscription, consumers
 
     async def test(broker, count):
-        topic = await broker.create_topic(A_TOPIC, RELIABLE)
+        topic = await broker.topics.create(A_TOPIC, RELIABLE)
         topic.set_limits(
             NamespacePolicy(
                 max_consumers_per_topic=10**6, max_consumers_per_subscription=10**6
@@ -259,7 +259,7 @@ def test_a_restart_costs_the_same_for_each_topic():
         async with world.broker() as broker:
             for number in range(count):
                 name = TopicName.parse(f"/default/t-{number}")
-                topic, session = await broker.open_producer(name, "p", policy=RELIABLE)
+                topic, session = await broker.producers.open(name, "p", policy=RELIABLE)
                 outcome = Outcome()
                 frame = frame_of(
                     [b"x"],
@@ -274,7 +274,7 @@ def test_a_restart_costs_the_same_for_each_topic():
         await fill(world, count)
         with counting_steps() as steps:
             async with world.broker() as broker:
-                assert len(broker.topics) == count
+                assert len(broker.topics.opened) == count
         found.append(steps.count)
 
     found = []
@@ -288,7 +288,7 @@ def test_a_restart_costs_the_same_for_each_topic():
 
 async def three_topics(broker):
     for name in ("a", "b", "c"):
-        await broker.create_topic(TopicName.parse(f"/default/{name}"), RELIABLE)
+        await broker.topics.create(TopicName.parse(f"/default/{name}"), RELIABLE)
 
 
 def test_topics_are_listed_by_pages():
@@ -330,10 +330,11 @@ def test_metrics_of_one_topic_are_reported_for_a_bounded_number_of_topics():
         """A broker's topics, each of them the same one."""
 
         def __init__(self, broker, topic, count):
-            self.counts, self.topics = broker.counts, dict.fromkeys(range(count), topic)
+            self.counts, self.topics = broker.counts, self
+            self.opened = dict.fromkeys(range(count), topic)
 
     async def test(broker):
-        topic = await broker.create_topic(A_TOPIC, RELIABLE)
+        topic = await broker.topics.create(A_TOPIC, RELIABLE)
         topic.counts.publish(1, 10)
         count = 3 * metrics.SERIES_MAX
         samples = list(_of_topics(Topics(broker, topic, count)))

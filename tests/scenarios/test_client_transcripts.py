@@ -223,14 +223,14 @@ class Transcript:
         given = {
             key: int(value) for key, _, value in (x.partition("=") for x in limits)
         }
-        await self.broker.set_namespace_policy(
+        await self.broker.namespaces.set_policy(
             name, replace(NamespacePolicy(), **given)
         )
         return []
 
     async def do_delete(self, topic):
         """@delete TOPIC: with everybody who is there"""
-        await self.broker.delete_topic(TopicName.parse(topic), force=True)
+        await self.broker.topics.delete(TopicName.parse(topic), force=True)
         return []
 
     async def do_restart(self):

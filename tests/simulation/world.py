@@ -361,7 +361,7 @@ class World:
         broker = self.machine.process and self.machine.process.broker
         subscriptions = [
             s.describe(topic.end_offset)
-            for topic in (broker.topics.values() if broker else ())
+            for topic in (broker.topics.opened.values() if broker else ())
             for s in topic.subscriptions.values()
         ]
         return f"publishers {left}, subscriptions {subscriptions}"

@@ -55,7 +55,7 @@ def damaged(data: pa.Buffer, row_group: int = 0) -> pa.Buffer:
 async def seal_and_damage(broker: MemoryBroker, topic: str) -> str:
     """Seal the tail of *topic*, damage its newest segment, and return its name."""
     storage = broker.broker.storage
-    found = broker.broker.topics[TopicName.parse(topic)]
+    found = broker.broker.topics.opened[TopicName.parse(topic)]
     await storage.seal(found.topic_id)
     name = found.segments[-1].object_name
     objects = storage._cache._objects

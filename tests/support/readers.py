@@ -79,7 +79,7 @@ async def subscribe(
     broker, name=S, type_=SubscriptionType.SHARED, start=Start.EARLIEST, topic=A_TOPIC
 ):
     """The subscription, open."""
-    return (await broker.open_subscription(topic, name, type_, start))[1]
+    return (await broker.subscriptions.open(topic, name, type_, start))[1]
 
 
 async def publish(topic, *payloads, **fields) -> int:

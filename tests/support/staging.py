@@ -114,7 +114,7 @@ async def stage_part(broker, version, name, topic_payloads, **options) -> Staged
 
 async def stored(broker, topic) -> list[bytes]:
     """Every payload of a topic, in order."""
-    log = (await broker.reliable_topic(TopicName.parse(topic))).log
+    log = (await broker.topics.get_reliable(TopicName.parse(topic))).log
     frames, at = [], log.base_offset
     while at < log.end_offset:
         frames += await log.read(at, bytes_max=1 << 20)

@@ -141,7 +141,7 @@ class Catalog:
         *,
         exist_ok: bool,
     ) -> None:
-        """Record all partitions of *base*; see ``Broker.create_partitioned_topic``."""
+        """Record all partitions of *base*; see ``Topics.create_partitioned``."""
         check_count(base, partitions)
         now = self._wall_clock_us()
 
@@ -167,7 +167,7 @@ class Catalog:
         await settled(attempt)
 
     async def add_partitions(self, base: TopicName, partitions: int) -> None:
-        """Record more partitions; see ``Broker.add_partitions``."""
+        """Record more partitions; see ``Topics.add_partitions``."""
 
         async def attempt() -> None:
             stored = await self._store.get(keys.partitioned_topic(base))
@@ -220,7 +220,7 @@ class Catalog:
         }
 
     async def partitions_of(self, name: TopicName) -> list[TopicName]:
-        """See ``Broker.partitions_of``."""
+        """See ``Topics.partitions_of``."""
         if await self.find(name) is not None:
             return [name]
         stored = await self.find_partitioned(name)

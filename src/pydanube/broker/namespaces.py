@@ -1,9 +1,9 @@
 """
-The namespaces, and the limits that each gives to its topics.
+The namespaces of a broker, and the limits that each gives to its topics.
 
-A namespace that has a topic cannot be deleted.  Whoever creates a topic, compares
-that its namespace is as it was, and raises the counter of topic numbers; whoever
-deletes a namespace, compares that counter.  So one of both always notices the other.
+A namespace with topics cannot be deleted.  A transaction that creates a topic compares
+the namespace's record and raises the topic id counter; one that deletes a namespace
+compares that counter.  So of two concurrent transactions one always fails.
 """
 
 from __future__ import annotations
@@ -31,29 +31,54 @@ from pydanube.model.names import (
     NamespaceName,
     check_new_namespace,
 )
+from pydanube.model.policy import NamespacePolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import asyncio
+    from collections.abc import Callable, Mapping
 
+    from pydanube.broker.topic import Topic
     from pydanube.metadata.key import Prefix
     from pydanube.metadata.store import MetadataStore, Stored
-    from pydanube.model.policy import NamespacePolicy
+    from pydanube.model.names import TopicName
 
 FIRST_NAMESPACES = (DEFAULT_NAMESPACE, SYSTEM_NAMESPACE)
-"""Those that every store has from its first day, and always."""
+"""The namespaces that always exist."""
 
 
 class Namespaces:
-    """What the metadata store knows of namespaces."""
+    """The namespaces of a broker."""
 
-    def __init__(self, store: MetadataStore, wall_clock_us: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        *,
+        opened: Mapping[TopicName, Topic],
+        lock: asyncio.Lock,
+        wall_clock_us: Callable[[], int],
+    ) -> None:
         self._store = store
+        self._opened = opened
+        self._lock = lock
         self._wall_clock_us = wall_clock_us
 
     async def create(
-        self, name: NamespaceName, policy: NamespacePolicy, *, exist_ok: bool
+        self,
+        name: NamespaceName,
+        policy: NamespacePolicy = NamespacePolicy(),  # noqa: B008  # It is immutable.
+        *,
+        exist_ok: bool = False,
     ) -> None:
-        """Make the namespace; see ``Broker.create_namespace``."""
+        """
+        Create a namespace, whose topics have the limits of *policy*.
+
+        Durability: On return it is on disk.
+
+        Raises:
+            AlreadyExists: It exists and *exist_ok* is false.  An existing namespace
+                keeps its limits.
+            InvalidRequest: A limit is out of range.
+        """
         check_new_namespace(name)
         check_policy(policy)
         record = NamespaceRecord(created_at=self._wall_clock_us(), policy=policy)
@@ -64,10 +89,18 @@ class Namespaces:
                 raise AlreadyExists(f"Namespace {name} already exists.") from error
 
     async def delete(self, name: NamespaceName) -> None:
-        """Remove the namespace; see ``Broker.delete_namespace``."""
+        """
+        Delete a namespace that has no topics.
+
+        Raises:
+            NamespaceNotFound: It does not exist.
+            NamespaceInUse: It has topics.
+            InvalidRequest: It is one of ``FIRST_NAMESPACES``.
+        """
         if name in FIRST_NAMESPACES:
-            raise InvalidRequest(f"The namespace {name} is always there")
-        await settled(partial(self._try_delete, name))
+            raise InvalidRequest(f"The namespace {name} cannot be deleted")
+        async with self._lock:
+            await settled(partial(self._try_delete, name))
 
     async def _try_delete(self, name: NamespaceName) -> None:
         stored = await self.find(name)
@@ -92,16 +125,16 @@ class Namespaces:
         )
 
     async def names(self) -> list[NamespaceName]:
-        """Every namespace, by name."""
+        """Return all namespaces, sorted by name."""
         stored = await self._store.scan(keys.NAMESPACES)
         return [NamespaceName(keys.NAMESPACES.name_of(path)) for path, _ in stored]
 
     async def find(self, name: NamespaceName) -> Stored[NamespaceRecord]:
         """
-        What is recorded of the namespace.
+        Return the record of a namespace.
 
         Raises:
-            NamespaceNotFound: There is none.
+            NamespaceNotFound: It does not exist.
         """
         stored = await self._store.get(keys.namespace(name))
         if stored is None:
@@ -111,8 +144,25 @@ class Namespaces:
             )
         return stored
 
+    async def policy(self, name: NamespaceName) -> NamespacePolicy:
+        """
+        Return the limits of the topics in a namespace.
+
+        Raises:
+            NamespaceNotFound: It does not exist.
+        """
+        return (await self.find(name)).value.policy
+
     async def set_policy(self, name: NamespaceName, policy: NamespacePolicy) -> None:
-        """Give the topics of the namespace other limits."""
+        """
+        Set the limits of a namespace's topics, including those that are open.
+
+        Connected producers and consumers stay, even if there are more than allowed.
+
+        Raises:
+            NamespaceNotFound: It does not exist.
+            InvalidRequest: A limit is out of range.
+        """
         check_policy(policy)
 
         async def attempt() -> None:
@@ -122,4 +172,8 @@ class Namespaces:
                 keys.namespace(name), record, expected=stored.revision
             )
 
-        await settled(attempt)
+        async with self._lock:
+            await settled(attempt)
+            for topic in self._opened.values():
+                if topic.name.namespace == name and not topic.has_own_limits:
+                    topic.set_limits(policy, are_own=False)

@@ -1,9 +1,9 @@
 """
-Holds: somebody outside relies on a topic's segments as they are.
+Retention holds: external readers that rely on a topic's segments as they are.
 
-A table that registers segments where they are, without copying them, takes a hold
-before it asks which segments there are.  From then on none of them is dropped or
-replaced, and the topic is not deleted without force.
+A table that registers segments without copying them adds a hold before it lists the
+segments.  From then on none of them is dropped or replaced, and the topic cannot be
+deleted without force.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from pydanube.storage.topic_log import TopicLog
 
 HOLDS_MAX = 100
-"""So many may hold one topic."""
+"""The number of holds that one topic may have."""
 
 
 class RetentionHolds:
-    """Who holds which topic; remembered in the metadata store."""
+    """The retention holds of all topics, in the metadata store."""
 
     def __init__(self, store: MetadataStore, wall_clock_us: Callable[[], int]) -> None:
         self._store = store
         self._wall_clock_us = wall_clock_us
 
     async def load(self, topic_log: TopicLog) -> None:
-        """Let the log know who holds it; before anything can be dropped of it."""
+        """Load a topic's holds; must be called before segments can be dropped."""
         topic_log.holds = frozenset(
-            hold.name for hold in await self.of(topic_log.topic_id)
+            hold.name for hold in await self.list(topic_log.topic_id)
         )
 
-    async def of(self, topic_id: TopicId) -> tuple[Hold, ...]:
-        """Who holds a topic, by name."""
+    async def list(self, topic_id: TopicId) -> tuple[Hold, ...]:
+        """Return the holds of a topic, sorted by name."""
         prefix = keys.holds_of(topic_id)
         return tuple(
             Hold(
@@ -51,44 +51,44 @@ class RetentionHolds:
             for path, stored in await self._store.scan(prefix)
         )
 
-    async def take(self, topic_log: TopicLog, name: str, reason: str) -> None:
+    async def add(self, topic_log: TopicLog, name: str, reason: str) -> None:
         """
-        Have *name* hold the topic; if it does already, it has another reason now.
+        Add the hold *name* to a topic, or change its reason.
 
-        Durability: On return it is on disk, and nothing is on its way that would
-            drop or replace a segment.
+        Durability: On return the hold is on disk, and none of the topic's present or
+            later segments is dropped or replaced until the hold is removed.
 
         Raises:
-            InvalidRequest: HOLDS_MAX others hold it.
+            InvalidRequest: The topic has HOLDS_MAX other holds.
         """
         async with topic_log.maintenance:
             if name not in topic_log.holds and len(topic_log.holds) >= HOLDS_MAX:
                 raise InvalidRequest(
-                    f"{topic_log.name} is held by {HOLDS_MAX} others already"
+                    f"{topic_log.name} has {HOLDS_MAX} holds already; release one"
                 )
             record = HoldRecord(reason=reason, created_at=self._wall_clock_us())
             await self._store.put(keys.hold(topic_log.topic_id, name), record)
             topic_log.holds |= {name}
 
-    async def release(self, topic_log: TopicLog, name: str) -> None:
+    async def remove(self, topic_log: TopicLog, name: str) -> None:
         """
-        Have *name* not hold the topic any more.
+        Remove the hold *name* from a topic.
 
         Raises:
-            NotFound: It does not.
+            NotFound: The topic has no such hold.
         """
         async with topic_log.maintenance:
             if not await self._store.delete(keys.hold(topic_log.topic_id, name)):
-                raise NotFound(f"{topic_log.name} is not held by {name!r}")
+                raise NotFound(f"{topic_log.name} has no retention hold {name!r}")
             topic_log.holds -= {name}
 
 
 def check_no_holds(topic_log: TopicLog) -> None:
     """
-    Let a topic pass that nobody holds.
+    Raise if a topic has retention holds.
 
     Raises:
-        TopicHeld: Somebody does.
+        TopicHeld: It has some.
     """
     if topic_log.holds:
         raise TopicHeld(

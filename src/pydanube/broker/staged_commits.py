@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pydanube.broker.producer_registrations import ProducerRegistration
     from pydanube.broker.staged_parts import Part
     from pydanube.broker.topic import ReliableTopic
+    from pydanube.broker.topics import Topics
     from pydanube.storage.staging import PartReader, StagedFiles
     from pydanube.storage.storage import Storage
     from pydanube.wire.batches import BatchFrame
@@ -57,22 +58,6 @@ PIECE_BYTES = 8 * 1024 * 1024
 """So much of a part is read, and then appended, at a time."""
 PRODUCER_EPOCH = 1
 """Of the producer of a query, which nobody can open."""
-
-
-class Topics(Protocol):
-    """The topics of a broker, as far as commits need them."""
-
-    is_draining: bool
-
-    async def reliable_topic(self, name: TopicName) -> ReliableTopic:
-        """The topic *name*; see ``Broker.reliable_topic``."""
-
-    @property
-    def has_room(self) -> bool:
-        """Whether topics take more at the moment."""
-
-    async def room(self) -> None:
-        """Wait until they do."""
 
 
 class DoneQueries(Protocol):
@@ -276,7 +261,7 @@ class Committer:
     async def _enter(
         self, commit: Commit, query: str, record: StagedTopicRecord
     ) -> None:
-        topic = await self._topics.reliable_topic(TopicName.parse(record.name))
+        topic = await self._topics.get_reliable(TopicName.parse(record.name))
         if topic.topic_id != record.topic_id:
             raise TopicNotFound(
                 f"{record.name} was deleted after messages were staged for it, and "
@@ -298,7 +283,7 @@ class Committer:
 
     async def _find_topic(self, record: StagedTopicRecord) -> ReliableTopic | None:
         try:
-            topic = await self._topics.reliable_topic(TopicName.parse(record.name))
+            topic = await self._topics.get_reliable(TopicName.parse(record.name))
         except TopicNotFound:
             topic = None
         if topic is None or topic.topic_id != record.topic_id:

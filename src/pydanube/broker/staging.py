@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from pydanube.broker.staged_commits import (
     Commit,
     Committer,
-    Topics,
     check_complete,
     count_of,
 )
@@ -41,10 +40,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from pydanube.broker.staged_parts import Part, StagePort
-    from pydanube.broker.topic import ReliableTopic
+    from pydanube.broker.topic_schemas import TopicSchemas
+    from pydanube.broker.topics import Topics
     from pydanube.metadata.store import MetadataStore
     from pydanube.model.names import TopicName
-    from pydanube.model.schemas import ProducerSchema, SchemaReference
+    from pydanube.model.schemas import SchemaReference
     from pydanube.storage.config import StagingConfig
     from pydanube.storage.files import Files
     from pydanube.storage.staging import StagedFiles
@@ -60,21 +60,13 @@ SWEEP_INTERVAL_S_MAX = 60.0
 """How often expired parts and forgotten queries are looked for, at least."""
 
 
-class StagedTopics(Topics, Protocol):
-    """The topics of a broker, as far as staging needs them."""
-
-    async def choose_schema(
-        self, topic: ReliableTopic, reference: SchemaReference
-    ) -> ProducerSchema:
-        """What a writer of *topic* may write; see ``Broker.open_producer``."""
-
-
 class Staging:
     """What is staged at a broker; made by ``open_staging``."""
 
     def __init__(
         self,
-        topics: StagedTopics,
+        topics: Topics,
+        schemas: TopicSchemas,
         *,
         storage: Storage,
         files: StagedFiles,
@@ -87,6 +79,7 @@ class Staging:
         """Versions that were committed since the start."""
         self.committed_messages = 0
         self._topics = topics
+        self._schemas = schemas
         self._files = files
         self._queries = queries
         self._config = config
@@ -125,11 +118,11 @@ class Staging:
         """
         await self._recovered.wait()
         _check_version(key.version)
-        topic = await self._topics.reliable_topic(name)
+        topic = await self._topics.get_reliable(name)
         topic.check()
         chosen = None
         if schema is not None:
-            chosen = await self._topics.choose_schema(topic, schema)
+            chosen = await self._schemas.assign(topic, schema)
         self._refuse_committed(key.query, key.version)
         return self.parts.find_or_create(key).stage(topic, chosen, port)
 
@@ -422,12 +415,13 @@ class Staging:
 
 @asynccontextmanager
 async def open_staging(
-    topics: StagedTopics,
+    topics: Topics,
+    schemas: TopicSchemas,
     store: MetadataStore,
     storage: Storage,
     files: Files,
-    config: StagingConfig,
     *,
+    config: StagingConfig,
     clock: Callable[[], float],
     wall_clock_us: Callable[[], int],
 ) -> AsyncIterator[Staging]:
@@ -451,6 +445,7 @@ async def open_staging(
         )
         staging = Staging(
             topics,
+            schemas,
             storage=storage,
             files=staged_files,
             parts=parts,

@@ -1,271 +1,355 @@
 """
-The subscriptions of each topic: how they begin, where they go on, how they end.
-
-What exists is in the metadata store, how far it is in the journal, and what was
-decided about it in the metadata store again, also before it exists.
+The subscriptions of a broker's topics: opening, moving, configuring, deleting them.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pydanube.broker.counts import Counts
-from pydanube.broker.cursors import CursorSaver, state_of
-from pydanube.broker.direct_subscription import DirectSubscription
-from pydanube.broker.reliable_subscription import (
-    DEFAULT_POLICY,
-    NO_LIMITS,
-    ReliableSubscription,
+from pydanube.broker.reliable_subscription import ReliableSubscription
+from pydanube.broker.subscription_settings import (
+    check_ack_timeout,
+    check_settings,
+    dead_letter_topic_of,
 )
-from pydanube.broker.subscription_settings import SettingsStore
 from pydanube.broker.topic import ReliableTopic, Topic
-from pydanube.dispatch import create_machine
-from pydanube.dispatch.cursor import Cursor
-from pydanube.metadata import keys
-from pydanube.metadata.records import SubscriptionRecord
-from pydanube.metadata.store import Delete
-from pydanube.model.descriptions import DEFAULT_SETTINGS
-from pydanube.model.errors import InvalidRequest
-from pydanube.model.names import SubscriptionName
-from pydanube.model.policy import AtTime, FailurePolicy, Start
-from pydanube.storage.journal import complete_future
-from pydanube.wire.batches import TIME_MAX, TIME_MIN
+from pydanube.model.errors import (
+    AlreadyExists,
+    BrokerError,
+    InvalidRequest,
+    SubscriptionInUse,
+)
+from pydanube.model.policy import AtTime, Start, SubscriptionType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from pydanube.broker.dead_letters import DeadLetters
+    from pydanube.broker.catalog import Catalog
+    from pydanube.broker.namespaces import Namespaces
     from pydanube.broker.subscription import Subscription
-    from pydanube.metadata.store import MetadataStore
+    from pydanube.broker.subscription_store import SubscriptionStore
+    from pydanube.broker.topics import Topics
+    from pydanube.model.names import SubscriptionName, TopicName
     from pydanube.model.policy import (
+        DispatchLimits,
+        FailurePolicy,
         Position,
         SubscriptionSettings,
-        SubscriptionType,
     )
-    from pydanube.storage.storage import Storage
-
-# What was sent is done, so nothing ever fails.
-_DIRECT_POLICY = FailurePolicy(ack_timeout_s=None)
+    from pydanube.model.ranges import Range
 
 
 class Subscriptions:
-    """
-    Makes, finds and removes the subscriptions of all topics.
-
-    Whoever calls sees to it that two changes of one topic do not meet.
-    """
+    """The subscriptions of all topics."""
 
     def __init__(
         self,
-        store: MetadataStore,
-        storage: Storage,
-        *,
-        dead_letters: DeadLetters,
-        tasks: asyncio.TaskGroup,
-        done_ranges_max: int,
-        wall_clock_us: Callable[[], int],
+        topics: Topics,
+        catalog: Catalog,
+        namespaces: Namespaces,
+        store: SubscriptionStore,
     ) -> None:
+        self._topics = topics
+        self._catalog = catalog
+        self._namespaces = namespaces
         self._store = store
-        self._storage = storage
-        self._dead_letters = dead_letters
-        self._tasks = tasks
-        self._done_ranges_max = done_ranges_max
-        self._wall_clock_us = wall_clock_us
-        self._loop = asyncio.get_running_loop()
-        self._cursors = CursorSaver(storage, self._loop)
-        self._settings = SettingsStore(store, wall_clock_us)
 
-    # They begin and end.
+    # Opening, creating, deleting.
 
-    async def load(self, topic: ReliableTopic) -> None:
-        """Have the subscriptions in the topic that it had before."""
-        prefix = keys.subscriptions_of(topic.topic_id)
-        stored = await self._store.scan(prefix)
-        if not stored:
-            return
-        settings = await self._settings.all_of(topic.topic_id)
-        state = self._storage.find_state(topic.topic_id)
-        for path, record in stored:
-            name = SubscriptionName(prefix.name_of(path))
-            known = state.cursors.get(name) if state is not None else None
-            cursor = (
-                Cursor(topic.log.base_offset)
-                if known is None
-                else Cursor(known.offset, known.done.copy())
-            )
-            topic.subscriptions[name] = self._reliable(
-                topic,
-                name,
-                record.value.type,
-                cursor,
-                settings.get(name, DEFAULT_SETTINGS),
-            )
-
-    async def begin(
+    async def open(
         self,
-        topic: Topic,
-        name: SubscriptionName,
+        name: TopicName,
+        subscription: SubscriptionName,
         type_: SubscriptionType,
         start: Position,
-    ) -> Subscription:
+        *,
+        ack_timeout_s: float | None = None,
+    ) -> tuple[Topic, Subscription]:
         """
-        A new subscription; see ``Broker.open_subscription``.
+        Return the subscription; create it at *start* if it does not exist.
+
+        An existing subscription keeps its cursor and its type.  *ack_timeout_s*
+        replaces the ack timeout of its failure policy from now on, unless it is None.
+
+        Durability: On return the subscription and its cursor are on disk.
 
         Raises:
-            InvalidRequest: The topic has no such position.
-            QuotaExceeded: The topic has as many subscriptions as it may.
+            TopicNotFound: There is no such topic.
+            InvalidRequest: It exists with another type, the topic has no such offset
+                yet, or the timeout is out of range.
+            QuotaExceeded: The topic has its maximum number of subscriptions.
+            Draining: The broker is stopping.
         """
-        topic.check_new_subscription()
-        subscription: Subscription
-        if isinstance(topic, ReliableTopic):
-            subscription = await self._begin_reliable(topic, name, type_, start)
-        else:
-            subscription = self._direct(topic, name, type_)
-        topic.subscriptions[name] = subscription
-        return subscription
+        self._topics.check_not_draining()
+        if ack_timeout_s is not None:
+            check_ack_timeout(ack_timeout_s)
+        start = await self._find_time(name, start)
+        async with self._topics.lock:
+            topic = await self._topics.open_locked(name)
+            found = topic.subscriptions.get(subscription)
+            if found is None:
+                found = await self._store.create(topic, subscription, type_, start)
+            elif found.type is not type_:
+                raise InvalidRequest(
+                    f"subscription {subscription} of {name} is {found.type.value}, "
+                    f"not {type_.value}"
+                )
+            if ack_timeout_s is not None:
+                found.set_ack_timeout(ack_timeout_s)
+            return topic, found
 
-    async def _begin_reliable(
+    async def create(
         self,
-        topic: ReliableTopic,
-        name: SubscriptionName,
+        name: TopicName,
+        subscription: SubscriptionName,
         type_: SubscriptionType,
         start: Position,
-    ) -> ReliableSubscription:
-        cursor = Cursor(await self.locate(topic, start))
-        # The position is written first: a record without one would say nothing.
-        saved = self._loop.create_future()
-        self._storage.save_cursor(
-            topic.topic_id, name, state_of(cursor), partial(complete_future, saved)
-        )
-        await saved
-        record = SubscriptionRecord(type=type_, created_at=self._wall_clock_us())
-        await self._store.put(keys.subscription(topic.topic_id, name), record)
-        settings = await self._settings.get(topic.topic_id, name)
-        return self._reliable(topic, name, type_, cursor, settings)
-
-    async def end(self, topic: Topic, name: SubscriptionName) -> None:
-        """Forget a subscription of the topic, and what was decided about it."""
-        del topic.subscriptions[name]
-        if not isinstance(topic, ReliableTopic):
-            return
-        self._cursors.forget(topic.topic_id, [name])
-        await self._store.transaction(
-            [],
-            [
-                Delete(keys.subscription(topic.topic_id, name)),
-                Delete(keys.settings(topic.topic_id, name)),
-            ],
-        )
-        self._storage.delete_cursor(topic.topic_id, name)
-        await self._storage.sync()
-
-    def on_topic_gone(self, topic: Topic) -> None:
-        """The topic is deleted, and its subscriptions with it."""
-        self._cursors.forget(topic.topic_id, topic.subscriptions)
-
-    # Where they are.
-
-    async def locate(self, topic: ReliableTopic, where: Position) -> int:
-        """
-        The offset of a position; that of the first message, if it is older.
-
-        Raises:
-            InvalidRequest: The topic ends before it, or it is negative.
-            CorruptSegment: A time cannot be found in what is stored.
-        """
-        if isinstance(where, AtTime):
-            # Further away there are no times; all messages are later, or none is.
-            time = max(TIME_MIN, min(where.publish_time, TIME_MAX + 1))
-            offset: int = await topic.log.find_time(time)
-        elif isinstance(where, Start):
-            is_latest = where is Start.LATEST
-            offset = topic.end_offset if is_latest else topic.log.base_offset
-        else:
-            offset = where
-        if offset < 0:
-            raise InvalidRequest(f"{offset} is no offset")
-        if offset > topic.end_offset:
-            raise InvalidRequest(
-                f"{topic.name} ends at offset {topic.end_offset}; {offset} is beyond it"
-            )
-        return max(offset, topic.log.base_offset)
-
-    async def save(self, subscription: Subscription) -> None:
-        """Return when the subscription's position is on disk."""
-        saved = self._loop.create_future()
-        subscription.save_cursor_now(partial(complete_future, saved))
-        await saved
-
-    def flush(self) -> None:
-        """Hand every position that has moved to the journal."""
-        self._cursors.flush()
-
-    # What was decided about them.
-
-    async def settings_of(
-        self, topic: Topic, name: SubscriptionName
-    ) -> SubscriptionSettings:
-        """What was decided about a subscription, whether it exists or not."""
-        return await self._settings.get(topic.topic_id, name)
-
-    async def decide(
-        self, topic: Topic, name: SubscriptionName, settings: SubscriptionSettings
     ) -> None:
-        """Remember other settings, and have the subscription go on with them."""
-        await self._settings.put(topic.topic_id, name, settings)
-        found = topic.subscriptions.get(name)
-        if isinstance(found, ReliableSubscription):
-            found.apply(settings)
+        """
+        Create a subscription without consumers.
 
-    # What they are made of.
+        Raises:
+            AlreadyExists: It exists.
+            TopicNotFound: There is no such topic.
+            InvalidRequest, QuotaExceeded, Draining: As in ``open``.
+        """
+        self._topics.check_not_draining()
+        start = await self._find_time(name, start)
+        async with self._topics.lock:
+            topic = await self._topics.open_locked(name)
+            if subscription in topic.subscriptions:
+                raise AlreadyExists(
+                    f"{name} has a subscription {subscription!r} already"
+                )
+            await self._store.create(topic, subscription, type_, start)
 
-    def _reliable(
+    async def names(self, name: TopicName) -> list[SubscriptionName]:
+        """
+        Return the names of a topic's subscriptions, sorted.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+        """
+        return sorted((await self._topics.get(name)).subscriptions)
+
+    async def delete(
+        self, name: TopicName, subscription: SubscriptionName, *, force: bool = False
+    ) -> None:
+        """
+        Delete a subscription with its cursor and its settings.
+
+        Raises:
+            SubscriptionNotFound: It does not exist.
+            SubscriptionInUse: It has consumers and *force* is false.
+        """
+        async with self._topics.lock:
+            topic = await self._topics.open_locked(name)
+            found = topic.find_subscription(subscription)
+            if found.has_consumers and not force:
+                raise SubscriptionInUse(
+                    f"subscription {subscription} of {name} has consumers; disconnect "
+                    "them or force the deletion"
+                )
+            found.close(BrokerError(f"subscription {subscription} has been deleted"))
+            found.cancel()
+            await self._store.delete(topic, subscription)
+
+    # Moving.
+
+    async def seek(
+        self, topic: Topic, subscription: Subscription, position: Position
+    ) -> None:
+        """
+        Move the cursor of a subscription to *position*, for all of its consumers.
+
+        Blocked, deferred and parked messages are forgotten.  Those from *position* on
+        are delivered again.
+
+        Durability: On return the new cursor is on disk.
+
+        Raises:
+            InvalidRequest: The topic is not reliable, or has no such offset yet.
+        """
+        if not isinstance(topic, ReliableTopic) or not isinstance(
+            subscription, ReliableSubscription
+        ):
+            raise InvalidRequest(
+                f"{topic.name} is not reliable: its subscriptions have no cursors"
+            )
+        offset = await topic.locate(position)
+        subscription.hold()
+        try:
+            subscription.seek(max(offset, topic.log.base_offset))
+            await self._store.save(subscription)
+        finally:
+            # The caller is answered before messages from the new position arrive.
+            asyncio.get_running_loop().call_soon(subscription.release)
+
+    async def skip(
+        self, name: TopicName, subscription: SubscriptionName, count: int
+    ) -> None:
+        """
+        Acknowledge the next *count* messages that are not acknowledged.
+
+        Durability: On return the new cursor is on disk.
+
+        Raises:
+            InvalidRequest: The topic is not reliable, or *count* is negative.
+            SubscriptionNotFound: It does not exist.
+        """
+        if count < 0:
+            raise InvalidRequest(f"the number of messages to skip is negative: {count}")
+        found = await self._find_reliable(name, subscription)
+        await found.skip(count)
+        await self._store.save(found)
+
+    async def mark_done(
+        self, name: TopicName, subscription: SubscriptionName, ranges: Sequence[Range]
+    ) -> None:
+        """
+        Acknowledge messages without a consumer.
+
+        Durability: On return the new cursor is on disk.
+
+        Raises:
+            InvalidRequest: The topic is not reliable.
+            SubscriptionNotFound: It does not exist.
+        """
+        found = await self._find_reliable(name, subscription)
+        found.ack(ranges, 0)
+        await self._store.save(found)
+
+    async def report_progress(
+        self, name: TopicName, subscription: SubscriptionName, offset: int
+    ) -> None:
+        """
+        Advance the cursor to the *offset* that an external reader has reached.
+
+        The subscription is created if it does not exist.  Its cursor never moves back.
+
+        Raises:
+            InvalidRequest: The topic is not reliable, or ends before *offset*.
+        """
+        topic = await self._topics.get_reliable(name)
+        topic.check_offset(offset)
+        found = topic.subscriptions.get(subscription)
+        if found is None:
+            _, found = await self.open(
+                name, subscription, SubscriptionType.SHARED, Start.EARLIEST
+            )
+        assert isinstance(found, ReliableSubscription)
+        if offset > found.cursor_offset:
+            found.seek(offset)
+
+    # Settings.
+
+    async def settings(
+        self, name: TopicName, subscription: SubscriptionName
+    ) -> SubscriptionSettings:
+        """
+        Return the settings of a subscription, which need not exist.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+        """
+        return await self._store.settings(await self._topics.get(name), subscription)
+
+    async def set_settings(
         self,
-        topic: ReliableTopic,
-        name: SubscriptionName,
-        type_: SubscriptionType,
-        cursor: Cursor,
+        name: TopicName,
+        subscription: SubscriptionName,
         settings: SubscriptionSettings,
-    ) -> ReliableSubscription:
-        machine = create_machine(
-            type_,
-            cursor,
-            failure_policy=settings.failure_policy or DEFAULT_POLICY,
-            limits=settings.limits or NO_LIMITS,
-            done_ranges_max=self._done_ranges_max,
-        )
-        now = self._loop.time()
-        # Nobody is there yet, so neither leads to anything.
-        machine.set_paused(settings.is_paused, now)
-        machine.set_rate(topic.dispatch_rate, now)
-        return ReliableSubscription(
-            name,
-            type_,
-            machine,
-            self._loop.time,
-            Counts(topic.counts),
-            check_new_consumer=topic.check_new_consumer,
-            topic=topic.name,
-            topic_log=topic.log,
-            settings=settings,
-            cursors=self._cursors,
-            dead_letters=self._dead_letters,
-            tasks=self._tasks,
-            wall_clock_us=self._wall_clock_us,
-        )
+    ) -> None:
+        """
+        Set the settings of a subscription, which need not exist yet.
 
-    def _direct(
-        self, topic: Topic, name: SubscriptionName, type_: SubscriptionType
-    ) -> DirectSubscription:
-        return DirectSubscription(
-            name,
-            type_,
-            create_machine(
-                type_, Cursor(topic.end_offset), failure_policy=_DIRECT_POLICY
-            ),
-            self._loop.time,
-            Counts(topic.counts),
-            check_new_consumer=topic.check_new_consumer,
-        )
+        They apply at once, also to messages that have failed already.
+
+        Durability: On return they are on disk, and stay until the subscription or
+            the topic is deleted.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            InvalidRequest: The topic is not reliable, a value is out of range, or the
+                dead-letter topic cannot be used.
+            NamespaceNotFound: The dead-letter topic's namespace does not exist.
+            InvalidName: The dead-letter topic's name is malformed.
+        """
+        await self._change_settings(name, subscription, lambda _: settings)
+
+    async def set_failure_policy(
+        self,
+        name: TopicName,
+        subscription: SubscriptionName,
+        policy: FailurePolicy | None,
+    ) -> None:
+        """Set only the failure policy; None restores the default."""
+        change = partial(replace, failure_policy=policy)
+        await self._change_settings(name, subscription, change)
+
+    async def set_dispatch_limits(
+        self,
+        name: TopicName,
+        subscription: SubscriptionName,
+        limits: DispatchLimits | None,
+    ) -> None:
+        """Set only the dispatch limits; None removes them."""
+        await self._change_settings(name, subscription, partial(replace, limits=limits))
+
+    async def set_paused(
+        self, name: TopicName, subscription: SubscriptionName, *, is_paused: bool
+    ) -> None:
+        """Pause or resume delivery; other settings stay."""
+        change = partial(replace, is_paused=is_paused)
+        await self._change_settings(name, subscription, change)
+
+    async def _change_settings(
+        self,
+        name: TopicName,
+        subscription: SubscriptionName,
+        change: Callable[[SubscriptionSettings], SubscriptionSettings],
+    ) -> None:
+        async with self._topics.lock:
+            topic = await self._topics.open_locked(name)
+            if not isinstance(topic, ReliableTopic):
+                raise InvalidRequest(
+                    "subscription failure policy can only be configured for reliable "
+                    "topics"
+                )
+            settings = change(await self._store.settings(topic, subscription))
+            check_settings(settings, name)
+            await self._check_dead_letter_topic(dead_letter_topic_of(settings))
+            await self._store.set_settings(topic, subscription, settings)
+
+    async def _check_dead_letter_topic(self, name: TopicName | None) -> None:
+        if name is None:
+            return
+        await self._namespaces.find(name.namespace)
+        if await self._catalog.find_partitioned(name) is not None:
+            raise InvalidRequest(
+                f"the dead-letter topic {name} has partitions; name one of them"
+            )
+        stored = await self._catalog.find(name)
+        if stored is not None and not stored.value.policy.is_reliable:
+            raise InvalidRequest(f"the dead-letter topic {name} is not reliable")
+
+    # Helpers.
+
+    async def _find_time(self, name: TopicName, start: Position) -> Position:
+        """Resolve a time, which may take long, before the lock is acquired."""
+        if isinstance(start, AtTime):
+            topic = await self._topics.get(name)
+            if isinstance(topic, ReliableTopic):
+                return await topic.locate(start)
+        return start
+
+    async def _find_reliable(
+        self, name: TopicName, subscription: SubscriptionName
+    ) -> ReliableSubscription:
+        topic = await self._topics.get_reliable(name)
+        found = topic.find_subscription(subscription)
+        assert isinstance(found, ReliableSubscription)
+        return found

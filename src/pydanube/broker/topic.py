@@ -22,7 +22,8 @@ from pydanube.model.errors import (
     QuotaExceeded,
     SubscriptionNotFound,
 )
-from pydanube.model.policy import NamespacePolicy
+from pydanube.model.policy import AtTime, NamespacePolicy, Start
+from pydanube.wire.batches import TIME_MAX, TIME_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,11 +37,14 @@ if TYPE_CHECKING:
     from pydanube.model.errors import BrokerError
     from pydanube.model.ids import TopicId
     from pydanube.model.names import SubscriptionName, TopicName
-    from pydanube.model.policy import CorruptionPolicy, TopicPolicy
+    from pydanube.model.policy import CorruptionPolicy, Position, TopicPolicy
     from pydanube.model.schemas import TopicSchema
     from pydanube.storage.manifest import SegmentEntry
     from pydanube.storage.topic_log import TopicLog
     from pydanube.wire.batches import BatchFrame, BatchHeader
+
+FIND_TIMES_MAX = 1000
+"""The number of times that one request may look up."""
 
 
 class Topic:
@@ -447,6 +451,64 @@ class ReliableTopic(Topic):
         self.log.policy = self.policy
         for subscription in self.subscriptions.values():
             subscription.on_policy_changed()
+
+    async def locate(self, position: Position) -> int:
+        """
+        Return the offset of a position; at least that of the first stored message.
+
+        Raises:
+            InvalidRequest: The offset is negative or beyond the end of the topic.
+            CorruptSegment: A segment must be read to find a time, and is damaged.
+        """
+        if isinstance(position, AtTime):
+            # No message has a time outside these bounds.
+            time = max(TIME_MIN, min(position.publish_time, TIME_MAX + 1))
+            offset: int = await self.log.find_time(time)
+        elif isinstance(position, Start):
+            is_latest = position is Start.LATEST
+            offset = self.end_offset if is_latest else self.log.base_offset
+        else:
+            offset = position
+        if offset < 0:
+            raise InvalidRequest(f"the offset {offset} is negative")
+        self.check_offset(offset)
+        return max(offset, self.log.base_offset)
+
+    def check_offset(self, offset: int) -> None:
+        """
+        Raise if an offset is beyond the end of the topic.
+
+        Raises:
+            InvalidRequest: It is.
+        """
+        if offset > self.end_offset:
+            raise InvalidRequest(
+                f"{self.name} ends at offset {self.end_offset}; {offset} is beyond it"
+            )
+
+    async def find_offsets(
+        self, publish_times: Sequence[int]
+    ) -> tuple[list[int], int, int]:
+        """
+        Return for each time the offset of the first message published then or later.
+
+        Also returns the base and end offsets of the topic at the time of the call.  The
+        end offset stands for times after the last message.
+
+        Bounds: FIND_TIMES_MAX times.
+
+        Raises:
+            InvalidRequest: There are too many times.
+            CorruptSegment: A segment must be read, and is damaged or missing.
+        """
+        if len(publish_times) > FIND_TIMES_MAX:
+            raise InvalidRequest(
+                f"{len(publish_times)} times are too many; ask for {FIND_TIMES_MAX} at "
+                "most"
+            )
+        base, end = self.log.base_offset, self.end_offset
+        offsets = [min(end, await self.locate(AtTime(time))) for time in publish_times]
+        return offsets, base, end
 
     @property
     def end_offset(self) -> int:

@@ -1,10 +1,10 @@
 """
-Which schemas the topics have: who decides it, and that nothing of it is deleted.
+The schemas of topics: binding topics to subjects, and protecting subjects in use.
 
-A topic, or all partitions of a name together, is bound to one subject of the schema
-registry.  The binding is in the topic's record.  Whoever binds touches the subject's
-record in the same transaction; whoever deletes a subject or version compares it.  So
-one of both always notices the other.
+A topic, or all partitions of a base name together, is bound to one subject of the
+schema registry.  The topic's record has the binding.  A transaction that binds a topic
+also writes the subject's record; one that deletes a subject or version compares that
+record.  So of two concurrent transactions one always fails.
 """
 
 from __future__ import annotations
@@ -18,21 +18,26 @@ from pydanube.broker.schema_validation import (
     SchemaValidation,
     ValidationBacklog,
 )
-from pydanube.model.errors import OtherSchema, SchemaInUse, SchemaNotFound
-from pydanube.model.schemas import ProducerSchema, SchemaPolicy
+from pydanube.model.errors import (
+    OtherSchema,
+    SchemaInUse,
+    SchemaNotFound,
+    TopicNotFound,
+)
+from pydanube.model.schemas import ProducerSchema, SchemaPolicy, TopicSchema
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Mapping
 
     from pydanube.broker.catalog import Catalog
     from pydanube.broker.topic import Topic
     from pydanube.model.names import TopicName
-    from pydanube.model.schemas import SchemaReference, SchemaVersion, TopicSchema
+    from pydanube.model.schemas import SchemaReference, SchemaVersion
     from pydanube.schemas.registry import SchemaRegistry
 
-USERS_SAID_MAX = 3
-"""Of the topics for which a subject cannot be deleted, so many are named."""
+USERS_SHOWN_MAX = 3
+"""The number of topics that an error names if they prevent a deletion."""
 
 
 class TopicSchemas:
@@ -42,19 +47,64 @@ class TopicSchemas:
         self,
         registry: SchemaRegistry,
         catalog: Catalog,
+        *,
+        opened: Mapping[TopicName, Topic],
+        lock: asyncio.Lock,
         tasks: asyncio.TaskGroup,
         clock: Callable[[], float],
     ) -> None:
-        self.registry = registry
         self.backlog = ValidationBacklog()
+        self._registry = registry
         self._catalog = catalog
+        self._opened = opened
+        self._lock = lock
         self._tasks = tasks
         self._clock = clock
 
     # Topics.
 
-    def give(self, topic: Topic, schema: TopicSchema | None) -> None:
-        """An open topic keeps to *schema* from now on."""
+    async def get(self, name: TopicName) -> TopicSchema | None:
+        """
+        Return the schema of a topic, or of all partitions of a base name.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+        """
+        if not await self._catalog.partitions_of(name):
+            raise TopicNotFound(f"Unable to find the topic: {name}")
+        return await self._find_bound(name)
+
+    async def bind(self, name: TopicName, schema: TopicSchema | None) -> None:
+        """
+        Bind a topic to a schema; None removes the binding.
+
+        All partitions have the same schema: the name of one stands for all of them.
+        Messages that were published before are not validated again.
+
+        Durability: On return the binding is on disk.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            SchemaNotFound: There is no such subject or version.
+        """
+        async with self._lock:
+            await self._bind(name, schema)
+
+    async def bind_first(self, topic: Topic, reference: SchemaReference) -> None:
+        """
+        Bind a topic without a schema to the one that a producer refers to.
+
+        Raises:
+            OtherSchema: The topic is bound to another subject or version.
+        """
+        if topic.schema is None:
+            async with self._lock:
+                if topic.schema is None:
+                    await self._bind(topic.name, TopicSchema(subject=reference.subject))
+        check_schema_reference(topic.name, topic.schema, reference)
+
+    def apply(self, topic: Topic, schema: TopicSchema | None) -> None:
+        """Validate messages of an open topic by *schema* from now on."""
         previous = topic.schema_validation
         validation = None
         if schema is not None and schema.policy is not SchemaPolicy.NONE:
@@ -63,7 +113,7 @@ class TopicSchemas:
             validation = SchemaValidation(
                 topic.name,
                 schema,
-                registry=self.registry,
+                registry=self._registry,
                 counts=topic.schema_counts,
                 backlog=self.backlog,
                 tasks=self._tasks,
@@ -73,12 +123,13 @@ class TopicSchemas:
         if previous is not None:
             previous.move_pending(validation)
 
-    async def of(self, name: TopicName) -> TopicSchema | None:
-        """
-        What the messages of a topic, a partition or a base name keep to.
+    async def _bind(self, name: TopicName, schema: TopicSchema | None) -> None:
+        names = await self._catalog.set_schema(name, schema)
+        for topic in filter(None, map(self._opened.get, names)):
+            self.apply(topic, schema)
 
-        Those of a partition that is not there yet will keep to what the others do.
-        """
+    async def _find_bound(self, name: TopicName) -> TopicSchema | None:
+        """Return the schema of a topic or base name, or of a new partition of one."""
         stored = await self._catalog.find(name)
         if stored is not None:
             return stored.value.schema
@@ -89,17 +140,17 @@ class TopicSchemas:
 
     # Producers.
 
-    async def choose(
+    async def resolve(
         self, name: TopicName, reference: SchemaReference
     ) -> ProducerSchema:
         """
-        What a producer of *name* may write that refers to a schema.
+        Return the schema that a producer of the topic *name* may write.
 
         Raises:
-            OtherSchema: The topic keeps to another subject or version.
+            OtherSchema: The topic is bound to another subject or version.
             SchemaNotFound: There is no such subject or version.
         """
-        bound = await self.of(name)
+        bound = await self._find_bound(name)
         check_schema_reference(name, bound, reference)
         only = reference.version or (None if bound is None else bound.version)
         try:
@@ -113,47 +164,73 @@ class TopicSchemas:
             reference=reference, schema_id=found.schema_id, version=found.version
         )
 
-    # What may be deleted.
+    async def assign(self, topic: Topic, reference: SchemaReference) -> ProducerSchema:
+        """
+        Return the schema that a producer may write; bind the topic if it has none.
+
+        Raises:
+            OtherSchema: The topic is bound to another subject or version.
+            SchemaNotFound: There is no such subject or version.
+        """
+        resolved = await self.resolve(topic.name, reference)
+        await self.bind_first(topic, reference)
+        return resolved
+
+    # Deleting.
 
     async def delete_version(
-        self, topics: Iterable[Topic], subject: str, version: int, *, force: bool
+        self, subject: str, version: int, *, force: bool = False
     ) -> None:
-        """See ``Broker.delete_schema_version``."""
-        await self.registry.delete_version(
+        """
+        Delete a version of a subject; its number is never used again.
+
+        Messages of this version are kept, and cannot be decoded any more.
+
+        Raises:
+            SchemaNotFound: There is no such subject or version.
+            SchemaInUse: A topic accepts only this version, and *force* is false.
+        """
+        await self._registry.delete_version(
             subject,
             version,
-            check_unused=None if force else partial(self._object, subject, version),
+            check_unused=None
+            if force
+            else partial(self._check_unused, subject, version),
         )
-        for topic in topics:
-            if (
-                topic.schema_validation is not None
-                and topic.schema_validation.schema.subject == subject
-            ):
-                topic.schema_validation.invalidate(version)
+        self._invalidate(subject, version)
 
-    async def delete_subject(
-        self, topics: Iterable[Topic], subject: str, *, force: bool
-    ) -> None:
-        """See ``Broker.delete_schema_subject``."""
-        await self.registry.delete_subject(
-            subject, check_unused=None if force else partial(self._object, subject)
+    async def delete_subject(self, subject: str, *, force: bool = False) -> None:
+        """
+        Delete a subject with all its versions; its id is never used again.
+
+        A topic that is bound to a deleted subject rejects all messages, or logs
+        warnings, until a subject of this name is registered again.
+
+        Raises:
+            SchemaNotFound: There is no such subject.
+            SchemaInUse: A topic is bound to it, and *force* is false.
+        """
+        await self._registry.delete_subject(
+            subject,
+            check_unused=None if force else partial(self._check_unused, subject),
         )
-        for topic in topics:
-            if (
-                topic.schema_validation is not None
-                and topic.schema_validation.schema.subject == subject
-            ):
-                topic.schema_validation.invalidate()
+        self._invalidate(subject)
+
+    def _invalidate(self, subject: str, version: int | None = None) -> None:
+        for topic in self._opened.values():
+            validation = topic.schema_validation
+            if validation is not None and validation.schema.subject == subject:
+                validation.invalidate(version)
 
     async def _find(
         self, reference: SchemaReference, version: int | None
     ) -> SchemaVersion:
-        """That version of the subject, or the latest one."""
+        """Return that version of the subject, or the latest one."""
         subject, version_min = reference.subject, reference.version_min or 0
         if version is not None:
-            found = await self.registry.version(subject, version)
+            found = await self._registry.version(subject, version)
         else:
-            found = await self.registry.latest(subject)
+            found = await self._registry.latest(subject)
         if found.version < version_min:
             raise SchemaNotFound(
                 f"Schema not found: {subject} has version {found.version}, and "
@@ -161,8 +238,8 @@ class TopicSchemas:
             )
         return found
 
-    async def _object(self, subject: str, version: int | None = None) -> None:
-        """Raises if a topic keeps to the subject, or to that version alone."""
+    async def _check_unused(self, subject: str, version: int | None = None) -> None:
+        """Raise if a topic is bound to the subject, or only to that version."""
         schemas = [
             (name, record.schema) for name, record in await self._catalog.records()
         ]
@@ -180,10 +257,10 @@ class TopicSchemas:
         what = f"The schema subject '{subject}'"
         if version is not None:
             what = f"Version {version} of the schema subject '{subject}'"
-        said = ", ".join(users[:USERS_SAID_MAX])
-        more = len(users) - USERS_SAID_MAX
+        shown = ", ".join(users[:USERS_SHOWN_MAX])
+        more = len(users) - USERS_SHOWN_MAX
         raise SchemaInUse(
-            f"{what} is used by {said}" + (f" and {more} more" if more > 0 else "")
+            f"{what} is used by {shown}" + (f" and {more} more" if more > 0 else "")
         )
 
 
@@ -191,10 +268,10 @@ def check_schema_reference(
     name: TopicName, bound: TopicSchema | None, reference: SchemaReference
 ) -> None:
     """
-    Let a reference pass that agrees with what a topic is bound to.
+    Raise if a producer refers to another schema than the topic's.
 
     Raises:
-        OtherSchema: It does not.
+        OtherSchema: The subject or the version differs.
     """
     if bound is None:
         return

@@ -45,14 +45,14 @@ def samples_of(
         yield metrics.LISTENER_CONNECTIONS_REFUSED, listener, counts.refused_total
         yield metrics.LISTENER_CONNECTIONS_TIMED_OUT, listener, counts.silent_total
         yield metrics.LISTENER_CONNECTIONS_BROKEN, listener, counts.abusive_total
-    yield metrics.TOPICS, (), len(broker.topics)
+    yield metrics.TOPICS, (), len(broker.topics.opened)
     yield from _totals(broker, server)
     yield from _of_topics(broker)
     yield from _of_storage(broker)
 
 
 def _totals(broker: Broker, server: NativeServer) -> Iterator[Sample]:
-    topics = list(broker.topics.values())
+    topics = list(broker.topics.opened.values())
     subscriptions = [s for topic in topics for s in topic.subscriptions.values()]
     yield metrics.PRODUCERS, (), sum(len(t.registrations) for t in topics)
     yield metrics.CONSUMERS, (), broker.counts.consumers
@@ -77,7 +77,7 @@ def _totals(broker: Broker, server: NativeServer) -> Iterator[Sample]:
 
 def _of_topics(broker: Broker) -> Iterator[Sample]:
     """The samples of the first topics one by one, and of all others together."""
-    topics = iter(broker.topics.values())
+    topics = iter(broker.topics.opened.values())
     for topic in islice(topics, metrics.SERIES_MAX):
         yield from _of_topic(topic)
     others = list(topics)

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from pydanube.broker import sessions
+from pydanube.broker import producers
 from pydanube.metadata import keys
 from pydanube.metadata.store import ABSENT
 from pydanube.model.errors import InvalidName, MetadataUnavailable, TopicNotFound
@@ -16,7 +16,7 @@ from support.running import TOPIC, published, with_broker
 
 @pytest.mark.parametrize("reliable", [True, False])
 def test_producers_that_are_gone_are_forgotten_at_last(monkeypatch, reliable):
-    monkeypatch.setattr(sessions, "IDLE_PRODUCERS_MAX", 3)
+    monkeypatch.setattr(producers, "IDLE_PRODUCERS_MAX", 3)
 
     async def test(broker):
         async with broker.connect() as client:
@@ -24,7 +24,7 @@ def test_producers_that_are_gone_are_forgotten_at_last(monkeypatch, reliable):
             for number in range(10):
                 async with client.producer(TOPIC, name=f"p-{number}") as producer:
                     await producer.send(b"x")
-            topic = await broker.broker.topic(TopicName.parse(TOPIC))
+            topic = await broker.broker.topics.get(TopicName.parse(TOPIC))
             assert len(topic.sessions) <= 4
             if reliable:
                 await broker.broker.storage.sync()
@@ -39,7 +39,7 @@ def test_a_producer_that_says_goodbye_without_a_name_leaves_nothing():
     async def test(broker):
         async with broker.connect() as client:
             await published(client, b"x")
-            topic = await broker.broker.topic(TopicName.parse(TOPIC))
+            topic = await broker.broker.topics.get(TopicName.parse(TOPIC))
             assert topic.sessions == {}
             await broker.broker.storage.sync()
             state = broker.broker.storage.find_state(topic.topic_id)
@@ -52,7 +52,7 @@ def test_a_topic_opens_where_it_ended_when_everything_is_sealed():
     async def test(broker):
         async with broker.connect() as client:
             await published(client, b"a", b"b")
-            topic = await broker.broker.topic(TopicName.parse(TOPIC))
+            topic = await broker.broker.topics.get(TopicName.parse(TOPIC))
             await broker.broker.storage.seal(topic.topic_id)
             facts = await client.describe_topic(TOPIC)
             assert (facts.sealed_offset, facts.segment_count) == (2, 1)
@@ -78,7 +78,7 @@ def test_a_subscription_that_retention_overtook_is_told_once_and_goes_on():
         async with broker.connect() as client:
             await client.create_topic(TOPIC, retention_bytes_max=1)
             await client.create_subscription(TOPIC, "s", start="earliest")
-            topic = await broker.broker.topic(TopicName.parse(TOPIC))
+            topic = await broker.broker.topics.get(TopicName.parse(TOPIC))
             storage = broker.broker.storage
             for payload in (b"a", b"b", b"c"):
                 await published(client, payload)
@@ -100,8 +100,8 @@ def test_policies_are_part_of_a_topic():
     async def test(broker):
         policy = TopicPolicy()
         name = TopicName.parse(TOPIC)
-        created = await broker.broker.create_topic(name, policy)
-        assert (await broker.broker.topic(name)) is created
+        created = await broker.broker.topics.create(name, policy)
+        assert (await broker.broker.topics.get(name)) is created
         assert created.policy == policy
 
     with_broker(test)
@@ -112,13 +112,13 @@ def test_a_topic_whose_opening_failed_half_way_can_be_opened_again():
         async with world.broker() as broker:
             world.store.failing.add("/subscriptions/")
             with pytest.raises(MetadataUnavailable):
-                await broker.create_topic(A_TOPIC, RELIABLE)
+                await broker.topics.create(A_TOPIC, RELIABLE)
             world.store.failing.clear()
-            topic = await broker.topic(A_TOPIC)
+            topic = await broker.topics.get(A_TOPIC)
             topic.take(frame_of([b"x"]), outcome := Outcome())
             assert await outcome.offset() == 0
             await broker.storage.seal(topic.topic_id)
-            await broker.delete_topic(A_TOPIC)
+            await broker.topics.delete(A_TOPIC)
 
     with_world(test)
 
@@ -127,13 +127,13 @@ def test_a_topic_with_a_name_that_is_too_long_is_not_created():
     async def test(broker):
         name = TopicName.parse("/default/" + "é" * 128)
         with pytest.raises(InvalidName, match="256 bytes"):
-            await broker.create_topic(name, RELIABLE)
+            await broker.topics.create(name, RELIABLE)
         with pytest.raises(InvalidName, match="256 bytes"):
-            await broker.open_producer(name, "p", policy=RELIABLE)
+            await broker.producers.open(name, "p", policy=RELIABLE)
         with pytest.raises(InvalidName, match="263 bytes"):
-            await broker.create_partitioned_topic(name, 2, RELIABLE)
+            await broker.topics.create_partitioned(name, 2, RELIABLE)
         with pytest.raises(InvalidName, match="256 bytes"):
-            await broker.create_namespace(NamespaceName("é" * 128), NamespacePolicy())
+            await broker.namespaces.create(NamespaceName("é" * 128), NamespacePolicy())
 
     with_bare_broker(test)
 
@@ -143,19 +143,19 @@ def test_a_topic_of_an_older_broker_with_such_a_name_can_be_read_and_deleted(cap
 
     async def test(world):
         async with world.broker() as broker:
-            await broker.create_topic(A_TOPIC, RELIABLE)
+            await broker.topics.create(A_TOPIC, RELIABLE)
             record = (await world.store.get(keys.topic(A_TOPIC))).value
             record = msgspec.structs.replace(record, topic_id=77)
             await world.store.put(keys.topic(name), record, expected=ABSENT)
-            topic = await broker.topic(name)
+            topic = await broker.topics.get(name)
             topic.take(frame_of([b"a"]), stored := Outcome())
             await stored.offset()
         async with world.broker() as broker:
-            topic = await broker.topic(name)
+            topic = await broker.topics.get(name)
             assert payloads_of(topic.log.read_tail(0, bytes_max=1)) == [b"a"]
-            await broker.delete_topic(name)
+            await broker.topics.delete(name)
             with pytest.raises(TopicNotFound):
-                await broker.topic(name)
+                await broker.topics.get(name)
         said = [each.message for each in caplog.records]
         assert all("has 510 bytes in UTF-8" in each for each in said)
         assert len(said) == 2

@@ -53,9 +53,9 @@ def with_subscription(test, policy=POLICY, topic_policy=RELIABLE):
 
     async def run(world):
         async with world.broker() as broker:
-            topic = await broker.create_topic(A_TOPIC, topic_policy)
+            topic = await broker.topics.create(A_TOPIC, topic_policy)
             subscription = await subscribe(broker)
-            await broker.set_failure_policy(A_TOPIC, S, policy)
+            await broker.subscriptions.set_failure_policy(A_TOPIC, S, policy)
             reader, _ = attach(subscription)
             await test(broker, topic, subscription, reader)
 
@@ -72,7 +72,7 @@ async def dead(broker, count):
     """What is in the dead-letter topic, when there are *count* messages."""
     while True:
         try:
-            topic = await broker.topic(DEAD)
+            topic = await broker.topics.get(DEAD)
         except TopicNotFound:
             await a_while()
             continue
@@ -161,10 +161,10 @@ def test_many_go_together_in_their_order_and_of_all_schemas():
 def test_a_dead_letter_topic_is_made_where_there_is_none_and_only_then():
     async def test(broker, topic, subscription, reader):
         await publish(topic, b"a")
-        await broker.create_topic(DEAD, TopicPolicy(ttl_s=5.0))
+        await broker.topics.create(DEAD, TopicPolicy(ttl_s=5.0))
         await fail(subscription, reader, 1)
         await dead(broker, 1)
-        assert (await broker.topic(DEAD)).policy.ttl_s == 5.0
+        assert (await broker.topics.get(DEAD)).policy.ttl_s == 5.0
 
     with_subscription(test)
 
@@ -172,9 +172,9 @@ def test_a_dead_letter_topic_is_made_where_there_is_none_and_only_then():
 def test_a_message_is_done_only_when_its_copy_is_on_disk():
     async def test(world):
         async with world.broker() as broker:
-            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            topic = await broker.topics.create(A_TOPIC, RELIABLE)
             subscription = await subscribe(broker)
-            await broker.set_failure_policy(A_TOPIC, S, POLICY)
+            await broker.subscriptions.set_failure_policy(A_TOPIC, S, POLICY)
             reader, _ = attach(subscription)
             await publish(topic, b"a", b"b")
             offsets = await reader.offsets(2)
@@ -184,7 +184,9 @@ def test_a_message_is_done_only_when_its_copy_is_on_disk():
             crashed = BrokerWorld(world.store)
             crashed.files = copy.deepcopy(world.files)
         async with crashed.broker() as broker:
-            assert {each[0] for each in await stored(await broker.topic(DEAD))} == {
+            assert {
+                each[0] for each in await stored(await broker.topics.get(DEAD))
+            } == {
                 b"a",
                 b"b",
             }
@@ -195,18 +197,18 @@ def test_a_message_is_done_only_when_its_copy_is_on_disk():
 def test_a_broker_that_stops_leaves_nothing_half_copied():
     async def test(world):
         async with world.broker() as broker:
-            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            topic = await broker.topics.create(A_TOPIC, RELIABLE)
             subscription = await subscribe(broker)
-            await broker.set_failure_policy(A_TOPIC, S, POLICY)
-            await broker.create_topic(DEAD, RELIABLE)
+            await broker.subscriptions.set_failure_policy(A_TOPIC, S, POLICY)
+            await broker.topics.create(DEAD, RELIABLE)
             reader, _ = attach(subscription)
             await publish(topic, *[b"x"] * 2000)
             await fail(subscription, reader, 1000)
             await asyncio.sleep(0)
         async with world.broker() as broker:
-            topic = await broker.topic(A_TOPIC)
+            topic = await broker.topics.get(A_TOPIC)
             backlog = topic.subscriptions[S].backlog(topic.end_offset)
-            copied = (await broker.topic(DEAD)).end_offset
+            copied = (await broker.topics.get(DEAD)).end_offset
             assert backlog + copied == 2000
 
     with_world(test)
@@ -214,7 +216,7 @@ def test_a_broker_that_stops_leaves_nothing_half_copied():
 
 def test_a_failure_is_shown_and_tried_again_until_it_succeeds():
     async def test(broker, topic, subscription, reader):
-        direct = await broker.create_topic(DEAD, NON_RELIABLE)
+        direct = await broker.topics.create(DEAD, NON_RELIABLE)
         await publish(topic, b"a", b"b")
         await fail(subscription, reader, 2)
         while subscription.counts.dead_letter_failures < 5:
@@ -223,14 +225,14 @@ def test_a_failure_is_shown_and_tried_again_until_it_succeeds():
         assert facts.parked == 2
         assert (
             facts.dead_letter_error
-            == f"{DEAD} is not reliable: nothing of it is stored"
+            == f"{DEAD} is not reliable: none of its messages are stored"
         )
         assert broker.counts.dead_letter_failures >= 5
         # Others go on meanwhile.
         await publish(topic, b"c")
         assert await reader.offsets(3) == [0, 1, 2]
         assert direct.name == DEAD
-        await broker.delete_topic(DEAD)
+        await broker.topics.delete(DEAD)
         assert {each[0] for each in await dead(broker, 2)} == {b"a", b"b"}
         while subscription.describe(3).parked:
             await a_while()
@@ -241,14 +243,14 @@ def test_a_failure_is_shown_and_tried_again_until_it_succeeds():
 
 def test_it_is_tried_again_also_when_the_consumers_are_gone():
     async def test(broker, topic, subscription, reader):
-        await broker.create_topic(DEAD, NON_RELIABLE)
+        await broker.topics.create(DEAD, NON_RELIABLE)
         await publish(topic, b"a")
         await fail(subscription, reader, 1)
         while subscription.counts.dead_letter_failures < 2:
             await a_while()
         for consumer in list(subscription._consumers.values()):
             subscription.detach(consumer)
-        await broker.delete_topic(DEAD)
+        await broker.topics.delete(DEAD)
         await dead(broker, 1)
         await until_done(subscription, topic)
         # Then nobody is left who works for it.
@@ -265,7 +267,7 @@ def test_a_policy_that_is_changed_decides_about_what_has_failed_already():
         while not subscription.is_blocked:
             await a_while()
         assert subscription.describe(2).blocked == ((0, 2),)
-        await broker.set_failure_policy(A_TOPIC, S, POLICY)
+        await broker.subscriptions.set_failure_policy(A_TOPIC, S, POLICY)
         assert len(await dead(broker, 2)) == 2
         await until_done(subscription, topic)
 
@@ -274,18 +276,18 @@ def test_a_policy_that_is_changed_decides_about_what_has_failed_already():
 
 def test_it_is_tried_again_also_when_nobody_was_there_in_the_first_place():
     async def test(broker, topic, subscription, reader):
-        await broker.create_topic(DEAD, NON_RELIABLE)
+        await broker.topics.create(DEAD, NON_RELIABLE)
         await publish(topic, b"a")
         await fail(subscription, reader, 1)
         await until(lambda: subscription.is_blocked)
         for consumer in list(subscription._consumers.values()):
             subscription.detach(consumer)
         await until(lambda: subscription._running is None)
-        await broker.delete_topic(DEAD)
-        await broker.set_failure_policy(A_TOPIC, S, POLICY)
-        await broker.create_topic(DEAD, NON_RELIABLE)
+        await broker.topics.delete(DEAD)
+        await broker.subscriptions.set_failure_policy(A_TOPIC, S, POLICY)
+        await broker.topics.create(DEAD, NON_RELIABLE)
         await until(lambda: subscription.counts.dead_letter_failures > 2)
-        await broker.delete_topic(DEAD)
+        await broker.topics.delete(DEAD)
         await dead(broker, 1)
         await until_done(subscription, topic)
 
@@ -294,13 +296,13 @@ def test_it_is_tried_again_also_when_nobody_was_there_in_the_first_place():
 
 def test_a_policy_without_dead_letters_ends_attempts_to_copy():
     async def test(broker, topic, subscription, reader):
-        await broker.create_topic(DEAD, NON_RELIABLE)
+        await broker.topics.create(DEAD, NON_RELIABLE)
         await publish(topic, b"a")
         await fail(subscription, reader, 1)
         while not subscription.counts.dead_letter_failures:
             await a_while()
         dropping = FailurePolicy(redeliveries_max=0, poison=PoisonPolicy.DROP)
-        await broker.set_failure_policy(A_TOPIC, S, dropping)
+        await broker.subscriptions.set_failure_policy(A_TOPIC, S, dropping)
         await until_done(subscription, topic)
         assert subscription.describe(1).counts.given_up == 1
 
@@ -316,12 +318,15 @@ def test_a_message_that_is_dead_lettered_again_keeps_its_history():
         await dead(broker, 1)
         second = await subscribe(broker, SubscriptionName("t"), topic=DEAD)
         policy = replace(POLICY, dead_letter_topic=str(deader))
-        await broker.set_failure_policy(DEAD, second.name, policy)
+        await broker.subscriptions.set_failure_policy(DEAD, second.name, policy)
         again, _ = attach(second)
         await fail(second, again, 1, "second")
-        while deader not in broker.topics or not broker.topics[deader].end_offset:
+        while (
+            deader not in broker.topics.opened
+            or not broker.topics.opened[deader].end_offset
+        ):
             await a_while()
-        [(_, attributes, _, _)] = await stored(broker.topics[deader])
+        [(_, attributes, _, _)] = await stored(broker.topics.opened[deader])
         assert attributes["user"] == "anna"
         assert attributes["x-original-topic"] == str(DEAD)
         assert attributes["x-failure-reason"] == "second"
@@ -345,9 +350,9 @@ def test_no_message_goes_in_a_circle():
         await dead(broker, 1)
         back = await subscribe(broker, SubscriptionName("back"), topic=DEAD)
         policy = replace(POLICY, dead_letter_topic=str(A_TOPIC))
-        await broker.set_failure_policy(DEAD, back.name, policy)
+        await broker.subscriptions.set_failure_policy(DEAD, back.name, policy)
         again, _ = attach(back)
-        fresh = await broker.topic(DEAD)
+        fresh = await broker.topics.get(DEAD)
         await publish(fresh, b"fresh")
         await fail(back, again, 2)
         # What was never there goes; what came from there waits.
@@ -384,12 +389,12 @@ def test_what_expired_goes_there_if_the_policy_says_so():
 
 def test_a_seek_takes_back_what_waits_to_be_copied():
     async def test(broker, topic, subscription, reader):
-        await broker.create_topic(DEAD, NON_RELIABLE)
+        await broker.topics.create(DEAD, NON_RELIABLE)
         await publish(topic, b"a", b"b")
         await fail(subscription, reader, 2)
         while not subscription.counts.dead_letter_failures:
             await a_while()
-        await broker.seek(topic, subscription, Start.EARLIEST)
+        await broker.subscriptions.seek(topic, subscription, Start.EARLIEST)
         assert subscription.describe(2).parked == 0
         assert [each.offset for each in await reader.first(4)] == [0, 1, 0, 1]
 
@@ -398,7 +403,7 @@ def test_a_seek_takes_back_what_waits_to_be_copied():
 
 def test_what_retention_has_dropped_meanwhile_is_let_go():
     async def test(broker, topic, subscription, reader):
-        await broker.create_topic(DEAD, NON_RELIABLE)
+        await broker.topics.create(DEAD, NON_RELIABLE)
         for payload in (b"a", b"b"):
             await publish(topic, payload)
             await broker.storage.seal(topic.topic_id)
@@ -406,7 +411,7 @@ def test_what_retention_has_dropped_meanwhile_is_let_go():
         while not subscription.counts.dead_letter_failures:
             await a_while()
         topic.log.on_dropped(1)
-        await broker.delete_topic(DEAD)
+        await broker.topics.delete(DEAD)
         letters = await dead(broker, 1)
         assert [each[0] for each in letters] == [b"b"]
         await until_done(subscription, topic)
@@ -434,12 +439,12 @@ def test_a_message_that_cannot_be_read_does_not_keep_the_others():
 
 def test_a_deleted_topic_leaves_nobody_at_work():
     async def test(broker, topic, subscription, reader):
-        await broker.create_topic(DEAD, NON_RELIABLE)
+        await broker.topics.create(DEAD, NON_RELIABLE)
         await publish(topic, b"a")
         await fail(subscription, reader, 1)
         while not subscription.counts.dead_letter_failures:
             await a_while()
-        await broker.delete_topic(A_TOPIC, force=True)
+        await broker.topics.delete(A_TOPIC, force=True)
         await a_while()
         assert subscription._running is None
         assert broker.dead_letters._queues == {}
@@ -450,17 +455,17 @@ def test_a_deleted_topic_leaves_nobody_at_work():
 def test_the_namespace_of_the_dead_letters_may_be_another_one():
     async def test(world):
         async with world.broker() as broker:
-            await broker.create_namespace(NamespaceName("graves"))
-            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            await broker.namespaces.create(NamespaceName("graves"))
+            topic = await broker.topics.create(A_TOPIC, RELIABLE)
             subscription = await subscribe(broker)
             elsewhere = TopicName.parse("/graves/orders")
             policy = replace(POLICY, dead_letter_topic=str(elsewhere))
-            await broker.set_failure_policy(A_TOPIC, S, policy)
+            await broker.subscriptions.set_failure_policy(A_TOPIC, S, policy)
             reader, _ = attach(subscription)
             await publish(topic, b"a")
             await fail(subscription, reader, 1)
-            while elsewhere not in broker.topics or not (
-                broker.topics[elsewhere].end_offset
+            while elsewhere not in broker.topics.opened or not (
+                broker.topics.opened[elsewhere].end_offset
             ):
                 await a_while()
 

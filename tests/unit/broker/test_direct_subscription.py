@@ -11,7 +11,7 @@ from support.readers import attach, publish, subscribe
 
 def with_topic(test):
     async def run(broker):
-        await test(broker, await broker.create_topic(A_TOPIC, NON_RELIABLE))
+        await test(broker, await broker.topics.create(A_TOPIC, NON_RELIABLE))
 
     with_bare_broker(run)
 
@@ -62,7 +62,7 @@ def test_times_are_passed_on_and_not_kept_to():
 def test_giving_back_and_rates_mean_nothing_here():
     async def test(broker, topic):
         subscription = await subscribe(broker)
-        await broker.set_topic_limits(
+        await broker.topics.set_limits(
             A_TOPIC, NamespacePolicy(max_subscription_dispatch_rate=1)
         )
         reader, _ = attach(subscription)

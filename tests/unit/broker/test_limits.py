@@ -118,15 +118,15 @@ def test_a_batch_of_too_many_messages_is_refused_before_it_is_decoded(codec):
 
 def limited(test, policy=RELIABLE, **limits):
     async def run(broker):
-        topic = await broker.create_topic(A_TOPIC, policy)
-        await broker.set_topic_limits(A_TOPIC, NamespacePolicy(**limits))
+        topic = await broker.topics.create(A_TOPIC, policy)
+        await broker.topics.set_limits(A_TOPIC, NamespacePolicy(**limits))
         await test(broker, topic)
 
     with_bare_broker(run)
 
 
 async def subscribed(broker, name, type_=SubscriptionType.SHARED):
-    _, subscription = await broker.open_subscription(
+    _, subscription = await broker.subscriptions.open(
         A_TOPIC, subscription_name(name), type_, Start.LATEST
     )
     return subscription
@@ -134,7 +134,7 @@ async def subscribed(broker, name, type_=SubscriptionType.SHARED):
 
 def test_a_batch_with_a_large_message_is_refused_whole():
     async def test(broker, topic):
-        topic, session = await broker.open_producer(A_TOPIC, "p", policy=None)
+        topic, session = await broker.producers.open(A_TOPIC, "p", policy=None)
 
         def publish(*payloads):
             frame = frame_of(
@@ -150,7 +150,7 @@ def test_a_batch_with_a_large_message_is_refused_whole():
         with pytest.raises(MessageTooLarge):
             publish(b"a", bytes(11))
         assert await publish(b"a", bytes(10)).offset() == 0
-        await broker.set_topic_limits(A_TOPIC, NO_LIMITS)
+        await broker.topics.set_limits(A_TOPIC, NO_LIMITS)
         assert await publish(bytes(11)).offset() == 2
 
     limited(test, max_message_size=10)
@@ -165,9 +165,9 @@ def test_publish_delay_is_positive_when_a_topic_is_published_to_too_fast(policy)
         assert await outcome.offset() == 0
         slow = topic.publish_delay_s(now)
         assert slow > 10.0
-        await broker.set_topic_limits(A_TOPIC, NamespacePolicy(max_publish_rate=1000))
+        await broker.topics.set_limits(A_TOPIC, NamespacePolicy(max_publish_rate=1000))
         assert 0.0 < topic.publish_delay_s(now) < slow / 10
-        await broker.set_topic_limits(A_TOPIC, NO_LIMITS)
+        await broker.topics.set_limits(A_TOPIC, NO_LIMITS)
         assert topic.publish_delay_s(now) == 0.0
 
     limited(test, policy, max_publish_rate=10)
@@ -182,12 +182,12 @@ def test_a_subscription_too_many_is_refused_but_one_that_exists_is_not(policy):
         with pytest.raises(QuotaExceeded, match=text):
             await subscribed(broker, "c")
         await subscribed(broker, "a")
-        await broker.set_topic_limits(
+        await broker.topics.set_limits(
             A_TOPIC, NamespacePolicy(max_subscriptions_per_topic=1)
         )
         await subscribed(broker, "a")
         await subscribed(broker, "b")
-        await broker.delete_subscription(A_TOPIC, subscription_name("a"))
+        await broker.subscriptions.delete(A_TOPIC, subscription_name("a"))
         with pytest.raises(QuotaExceeded, match="Current: 1, Limit: 1"):
             await subscribed(broker, "c")
 
@@ -220,27 +220,27 @@ def test_limits_hold_after_a_restart():
 
     async def test(world):
         async with world.broker() as broker:
-            await broker.create_topic(A_TOPIC, RELIABLE)
-            await broker.set_topic_limits(A_TOPIC, limits)
+            await broker.topics.create(A_TOPIC, RELIABLE)
+            await broker.topics.set_limits(A_TOPIC, limits)
         async with world.broker() as broker:
-            assert (await broker.topic(A_TOPIC)).limits == limits
-            assert await broker.topic_limits(A_TOPIC) == limits
+            assert (await broker.topics.get(A_TOPIC)).limits == limits
+            assert await broker.topics.limits(A_TOPIC) == limits
 
     with_world(test)
 
 
 def test_a_topic_without_limits_of_its_own_has_those_of_its_namespace():
     async def test(broker):
-        topic = await broker.create_topic(A_TOPIC, RELIABLE)
+        topic = await broker.topics.create(A_TOPIC, RELIABLE)
         few = NamespacePolicy(max_message_size=5)
-        await broker.set_namespace_policy(A_TOPIC.namespace, few)
-        assert await broker.topic_limits(A_TOPIC) is None
-        await broker.set_topic_limits(A_TOPIC, NO_LIMITS)
+        await broker.namespaces.set_policy(A_TOPIC.namespace, few)
+        assert await broker.topics.limits(A_TOPIC) is None
+        await broker.topics.set_limits(A_TOPIC, NO_LIMITS)
         assert topic.limits == NO_LIMITS
-        assert await broker.topic_limits(A_TOPIC) == NO_LIMITS
-        await broker.set_topic_limits(A_TOPIC, None)
+        assert await broker.topics.limits(A_TOPIC) == NO_LIMITS
+        await broker.topics.set_limits(A_TOPIC, None)
         assert topic.limits == few
         other = TopicName.parse("/default/other")
-        assert (await broker.create_topic(other, NON_RELIABLE)).limits == few
+        assert (await broker.topics.create(other, NON_RELIABLE)).limits == few
 
     with_bare_broker(test)

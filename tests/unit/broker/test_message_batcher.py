@@ -56,7 +56,7 @@ def frames_in(topic):
 
 def gathers(test, policy=RELIABLE, **options):
     async def run(broker):
-        await test(broker, await broker.create_topic(A_TOPIC, policy))
+        await test(broker, await broker.topics.create(A_TOPIC, policy))
 
     with_bare_broker(run, **options)
 
@@ -147,7 +147,7 @@ def moment(time_us):
 
 def test_messages_of_another_schema_or_topic_make_batches_of_their_own():
     async def test(broker, topic):
-        other = await broker.create_topic(TopicName.parse("/default/other"), RELIABLE)
+        other = await broker.topics.create(TopicName.parse("/default/other"), RELIABLE)
         apart = publish(broker, other, message(b"z", schema_id=1, schema_version=1))
         outcomes = publish(
             broker,
@@ -171,7 +171,7 @@ def refused(broken, error, match):
     """That only *broken* fails, between two others."""
 
     async def test(broker, topic):
-        await broker.set_topic_limits(A_TOPIC, NamespacePolicy(max_message_size=100))
+        await broker.topics.set_limits(A_TOPIC, NamespacePolicy(max_message_size=100))
         before, bad, after = publish(
             broker, topic, message(b"a", "p"), broken, message(b"b", "q")
         )
@@ -260,7 +260,7 @@ def test_everybody_is_told_why_nothing_is_taken():
 
 def test_a_deleted_topic_takes_nothing():
     async def test(broker, topic):
-        await broker.delete_topic(A_TOPIC)
+        await broker.topics.delete(A_TOPIC)
         (outcome,) = publish(broker, topic, message())
         assert isinstance(await outcome.error(), TopicNotFound)
 
@@ -280,7 +280,7 @@ def test_what_comes_while_the_broker_stops_is_refused():
 def test_only_the_exclusive_producer_may_publish():
     async def test(broker, topic):
         access = ProducerAccess.EXCLUSIVE
-        await broker.attach_producer(A_TOPIC, "p", policy=None, access=access)
+        await broker.producers.attach(A_TOPIC, "p", policy=None, access=access)
         mine, other = publish(broker, topic, message(b"a", "p"), message(b"b", "q"))
         assert await mine.offset() == 0
         assert isinstance(await other.error(), ProducerFenced)
@@ -291,7 +291,7 @@ def test_only_the_exclusive_producer_may_publish():
 @pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE])
 def test_consumers_get_what_was_gathered(policy):
     async def test(broker, topic):
-        _, subscription = await broker.open_subscription(
+        _, subscription = await broker.subscriptions.open(
             A_TOPIC, SubscriptionName("s"), SubscriptionType.SHARED, Start.LATEST
         )
         port = Port()
@@ -311,7 +311,7 @@ def test_messages_without_a_session_leave_no_trace_among_the_producers():
 
     async def test(world):
         async with world.broker() as broker:
-            topic, session = await broker.open_producer(A_TOPIC, "p", policy=RELIABLE)
+            topic, session = await broker.producers.open(A_TOPIC, "p", policy=RELIABLE)
             numbered = Outcome()
             frame = frame_of(
                 [b"1"], producer="p", producer_id=session.producer_id, producer_epoch=1
@@ -328,7 +328,7 @@ def test_messages_without_a_session_leave_no_trace_among_the_producers():
         # Recovered from the journal, then from a segment.
         for is_sealed in (False, True):
             async with world.broker() as broker:
-                topic = await broker.topic(A_TOPIC)
+                topic = await broker.topics.get(A_TOPIC)
                 state = broker.storage.find_state(topic.topic_id)
                 assert [*state.producers] == ["p"]
                 assert state.producers["p"].next_sequence == 1

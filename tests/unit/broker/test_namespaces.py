@@ -25,21 +25,21 @@ FEWER = NamespacePolicy(max_producers_per_topic=1)
 
 def test_a_store_has_two_namespaces_from_its_first_day():
     async def test(broker):
-        assert await broker.namespace_names() == ["default", "system"]
-        assert await broker.namespace_policy("default") == NamespacePolicy()
+        assert await broker.namespaces.names() == ["default", "system"]
+        assert await broker.namespaces.policy("default") == NamespacePolicy()
 
     with_bare_broker(test)
 
 
 def test_namespaces_are_listed_by_name_and_nothing_else_is():
     async def test(broker):
-        await broker.create_namespace(SHOP)
-        await broker.create_namespace(NamespaceName("alpha"))
-        await broker.create_topic(ORDERS, RELIABLE)
-        await broker.create_partitioned_topic(
+        await broker.namespaces.create(SHOP)
+        await broker.namespaces.create(NamespaceName("alpha"))
+        await broker.topics.create(ORDERS, RELIABLE)
+        await broker.topics.create_partitioned(
             TopicName.parse("/shop/events"), 2, RELIABLE
         )
-        names = await broker.namespace_names()
+        names = await broker.namespaces.names()
         assert names == ["alpha", "default", "shop", "system"]
 
     with_bare_broker(test)
@@ -48,20 +48,20 @@ def test_namespaces_are_listed_by_name_and_nothing_else_is():
 def test_a_namespace_is_there_after_a_restart_with_its_policy():
     async def test(world):
         async with world.broker() as broker:
-            await broker.create_namespace(SHOP, FEW)
+            await broker.namespaces.create(SHOP, FEW)
         async with world.broker() as broker:
-            assert await broker.namespace_policy(SHOP) == FEW
+            assert await broker.namespaces.policy(SHOP) == FEW
 
     with_world(test)
 
 
 def test_a_namespace_is_created_once():
     async def test(broker):
-        await broker.create_namespace(SHOP, FEW)
+        await broker.namespaces.create(SHOP, FEW)
         with pytest.raises(AlreadyExists, match=r"Namespace shop already exists\."):
-            await broker.create_namespace(SHOP)
-        await broker.create_namespace(SHOP, exist_ok=True)
-        assert await broker.namespace_policy(SHOP) == FEW
+            await broker.namespaces.create(SHOP)
+        await broker.namespaces.create(SHOP, exist_ok=True)
+        assert await broker.namespaces.policy(SHOP) == FEW
 
     with_bare_broker(test)
 
@@ -69,8 +69,8 @@ def test_a_namespace_is_created_once():
 @pytest.mark.parametrize("name", ["default", "system"])
 def test_what_is_always_there_cannot_be_deleted(name):
     async def test(broker):
-        with pytest.raises(InvalidRequest, match="always there"):
-            await broker.delete_namespace(NamespaceName(name))
+        with pytest.raises(InvalidRequest, match="cannot be deleted"):
+            await broker.namespaces.delete(NamespaceName(name))
 
     with_bare_broker(test)
 
@@ -78,13 +78,13 @@ def test_what_is_always_there_cannot_be_deleted(name):
 def test_what_is_not_there_cannot_be_deleted_or_asked_about():
     async def test(broker):
         with pytest.raises(NamespaceNotFound):
-            await broker.delete_namespace(SHOP)
+            await broker.namespaces.delete(SHOP)
         with pytest.raises(NamespaceNotFound):
-            await broker.namespace_policy(SHOP)
+            await broker.namespaces.policy(SHOP)
         with pytest.raises(NamespaceNotFound):
-            await broker.set_namespace_policy(SHOP, FEW)
+            await broker.namespaces.set_policy(SHOP, FEW)
         with pytest.raises(NamespaceNotFound):
-            await broker.create_topic(ORDERS, RELIABLE)
+            await broker.topics.create(ORDERS, RELIABLE)
 
     with_bare_broker(test)
 
@@ -92,29 +92,29 @@ def test_what_is_not_there_cannot_be_deleted_or_asked_about():
 @pytest.mark.parametrize("partitions", [None, 2])
 def test_a_namespace_with_topics_cannot_be_deleted(partitions):
     async def test(broker):
-        await broker.create_namespace(SHOP)
-        await broker.create_namespace(NamespaceName("shop-2"))
+        await broker.namespaces.create(SHOP)
+        await broker.namespaces.create(NamespaceName("shop-2"))
         if partitions is None:
-            await broker.create_topic(ORDERS, NON_RELIABLE)
+            await broker.topics.create(ORDERS, NON_RELIABLE)
         else:
-            await broker.create_partitioned_topic(ORDERS, partitions, RELIABLE)
+            await broker.topics.create_partitioned(ORDERS, partitions, RELIABLE)
         with pytest.raises(NamespaceInUse, match="/shop/orders"):
-            await broker.delete_namespace(SHOP)
-        await broker.delete_namespace(NamespaceName("shop-2"))
-        await broker.delete_topic(ORDERS)
-        await broker.delete_namespace(SHOP)
-        assert await broker.namespace_names() == ["default", "system"]
+            await broker.namespaces.delete(SHOP)
+        await broker.namespaces.delete(NamespaceName("shop-2"))
+        await broker.topics.delete(ORDERS)
+        await broker.namespaces.delete(SHOP)
+        assert await broker.namespaces.names() == ["default", "system"]
         with pytest.raises(NamespaceNotFound):
-            await broker.create_topic(ORDERS, RELIABLE)
+            await broker.topics.create(ORDERS, RELIABLE)
 
     with_bare_broker(test)
 
 
 async def create(broker, partitions):
     if partitions is None:
-        await broker.create_topic(ORDERS, RELIABLE)
+        await broker.topics.create(ORDERS, RELIABLE)
     else:
-        await broker.create_partitioned_topic(ORDERS, partitions, RELIABLE)
+        await broker.topics.create_partitioned(ORDERS, partitions, RELIABLE)
 
 
 @pytest.mark.parametrize("partitions", [None, 2])
@@ -125,10 +125,10 @@ def test_a_topic_that_appears_while_its_namespace_is_deleted_saves_it(partitions
 
     async def test(mine, other):
         async with mine.broker() as broker, other.broker() as second:
-            await broker.create_namespace(SHOP)
+            await broker.namespaces.create(SHOP)
             mine.store.meddling.append(lambda: create(second, partitions))
             with pytest.raises(NamespaceInUse):
-                await broker.delete_namespace(SHOP)
+                await broker.namespaces.delete(SHOP)
 
     with_world(test, mine, other)
 
@@ -140,8 +140,8 @@ def test_no_topic_appears_in_a_namespace_that_is_deleted_meanwhile(partitions):
 
     async def test(mine, other):
         async with mine.broker() as broker, other.broker() as second:
-            await broker.create_namespace(SHOP)
-            mine.store.meddling.append(lambda: second.delete_namespace(SHOP))
+            await broker.namespaces.create(SHOP)
+            mine.store.meddling.append(lambda: second.namespaces.delete(SHOP))
             with pytest.raises(NamespaceNotFound):
                 await create(broker, partitions)
             assert await mine.store.scan(keys.topics_of(SHOP)) == []
@@ -152,17 +152,17 @@ def test_no_topic_appears_in_a_namespace_that_is_deleted_meanwhile(partitions):
 
 def test_a_policy_holds_at_once_for_the_topics_that_are_open():
     async def test(broker):
-        await broker.create_namespace(SHOP, FEW)
-        topic = await broker.create_topic(ORDERS, RELIABLE)
-        own = await broker.create_topic(TopicName.parse("/shop/own"), RELIABLE)
-        elsewhere = await broker.create_topic(TopicName.parse("/default/x"), RELIABLE)
-        await broker.set_topic_limits(own.name, FEW)
+        await broker.namespaces.create(SHOP, FEW)
+        topic = await broker.topics.create(ORDERS, RELIABLE)
+        own = await broker.topics.create(TopicName.parse("/shop/own"), RELIABLE)
+        elsewhere = await broker.topics.create(TopicName.parse("/default/x"), RELIABLE)
+        await broker.topics.set_limits(own.name, FEW)
         assert topic.limits == FEW
-        await broker.set_namespace_policy(SHOP, FEWER)
+        await broker.namespaces.set_policy(SHOP, FEWER)
         assert topic.limits == FEWER
         assert own.limits == FEW
         assert elsewhere.limits == NamespacePolicy()
-        later = await broker.create_topic(TopicName.parse("/shop/later"), RELIABLE)
+        later = await broker.topics.create(TopicName.parse("/shop/later"), RELIABLE)
         assert later.limits == FEWER
 
     with_bare_broker(test)
@@ -174,12 +174,12 @@ def test_a_policy_has_no_impossible_limits(limit):
 
     async def test(broker):
         with pytest.raises(InvalidRequest, match="max_publish_rate"):
-            await broker.create_namespace(SHOP, policy)
-        await broker.create_namespace(SHOP)
+            await broker.namespaces.create(SHOP, policy)
+        await broker.namespaces.create(SHOP)
         with pytest.raises(InvalidRequest):
-            await broker.set_namespace_policy(SHOP, policy)
-        await broker.create_topic(ORDERS, RELIABLE)
+            await broker.namespaces.set_policy(SHOP, policy)
+        await broker.topics.create(ORDERS, RELIABLE)
         with pytest.raises(InvalidRequest):
-            await broker.set_topic_limits(ORDERS, policy)
+            await broker.topics.set_limits(ORDERS, policy)
 
     with_bare_broker(test)

@@ -105,17 +105,17 @@ def test_partitions_only_become_more_up_to_a_bound(partitions):
 
 def test_partitions_are_topics_by_number():
     async def test(broker):
-        await broker.create_partitioned_topic(A_TOPIC, 12, RELIABLE)
-        assert await broker.partition_count(A_TOPIC) == 12
-        partitions = await broker.partitions_of(A_TOPIC)
+        await broker.topics.create_partitioned(A_TOPIC, 12, RELIABLE)
+        assert await broker.topics.partition_count(A_TOPIC) == 12
+        partitions = await broker.topics.partitions_of(A_TOPIC)
         assert [part.topic for part in partitions] == [
             f"orders-part-{number}" for number in range(12)
         ]
-        assert sorted(partitions) == await broker.topic_names()
-        ids = {(await broker.topic(part)).topic_id for part in partitions}
+        assert sorted(partitions) == await broker.topics.names()
+        ids = {(await broker.topics.get(part)).topic_id for part in partitions}
         assert len(ids) == 12
-        assert await broker.partitioned_topics() == {A_TOPIC: 12}
-        assert set((await broker.topic_policies()).values()) == {RELIABLE}
+        assert await broker.topics.partitioned() == {A_TOPIC: 12}
+        assert set((await broker.topics.policies()).values()) == {RELIABLE}
 
     with_bare_broker(test)
 
@@ -123,68 +123,72 @@ def test_partitions_are_topics_by_number():
 def test_partitions_survive_a_restart():
     async def test(world):
         async with world.broker() as broker:
-            await broker.create_partitioned_topic(A_TOPIC, 3, FOR_A_DAY)
+            await broker.topics.create_partitioned(A_TOPIC, 3, FOR_A_DAY)
         async with world.broker() as broker:
-            assert await broker.partitions_of(A_TOPIC) == PARTS[:3]
-            assert (await broker.topic(PARTS[2])).policy == FOR_A_DAY
+            assert await broker.topics.partitions_of(A_TOPIC) == PARTS[:3]
+            assert (await broker.topics.get(PARTS[2])).policy == FOR_A_DAY
 
     with_world(test)
 
 
 def test_names_that_only_begin_alike_are_strangers():
     async def test(broker):
-        await broker.create_topic(name("/default/ab"), RELIABLE)
-        await broker.create_partitioned_topic(name("/default/abc"), 2, RELIABLE)
-        assert await broker.partitions_of(name("/default/a")) == []
-        await broker.create_topic(name("/default/a"), RELIABLE)
-        await broker.create_topic(name("/default/ab-part-x"), RELIABLE)
-        await broker.create_topic(name("/default/ab-part-01"), RELIABLE)
-        assert await broker.partitions_of(name("/default/a")) == names("/default/a")
-        assert await broker.partitions_of(name("/default/ab")) == names("/default/ab")
-        assert await broker.partition_count(name("/default/ab")) is None
-        assert await broker.partitioned_topics() == {name("/default/abc"): 2}
+        await broker.topics.create(name("/default/ab"), RELIABLE)
+        await broker.topics.create_partitioned(name("/default/abc"), 2, RELIABLE)
+        assert await broker.topics.partitions_of(name("/default/a")) == []
+        await broker.topics.create(name("/default/a"), RELIABLE)
+        await broker.topics.create(name("/default/ab-part-x"), RELIABLE)
+        await broker.topics.create(name("/default/ab-part-01"), RELIABLE)
+        assert await broker.topics.partitions_of(name("/default/a")) == names(
+            "/default/a"
+        )
+        assert await broker.topics.partitions_of(name("/default/ab")) == names(
+            "/default/ab"
+        )
+        assert await broker.topics.partition_count(name("/default/ab")) is None
+        assert await broker.topics.partitioned() == {name("/default/abc"): 2}
 
     with_bare_broker(test)
 
 
 def test_a_name_that_stands_for_nothing_has_no_topics():
     async def test(broker):
-        assert await broker.partitions_of(A_TOPIC) == []
-        assert await broker.partition_count(A_TOPIC) is None
+        assert await broker.topics.partitions_of(A_TOPIC) == []
+        assert await broker.topics.partition_count(A_TOPIC) is None
         with pytest.raises(TopicNotFound):
-            await broker.add_partitions(A_TOPIC, 2)
+            await broker.topics.add_partitions(A_TOPIC, 2)
 
     with_bare_broker(test)
 
 
 def test_a_base_name_is_not_a_topic():
     async def test(broker):
-        await broker.create_partitioned_topic(A_TOPIC, 2, RELIABLE)
+        await broker.topics.create_partitioned(A_TOPIC, 2, RELIABLE)
         with pytest.raises(TopicNotFound):
-            await broker.topic(A_TOPIC)
+            await broker.topics.get(A_TOPIC)
         text = (
             "Cannot create topic '/default/orders': partitioned topics with this base "
             r"name already exist \(found 2 partitions\)"
         )
         with pytest.raises(AlreadyExists, match=text):
-            await broker.create_topic(A_TOPIC, RELIABLE, exist_ok=True)
+            await broker.topics.create(A_TOPIC, RELIABLE, exist_ok=True)
         with pytest.raises(AlreadyExists, match=text):
-            await broker.open_producer(A_TOPIC, "p", policy=RELIABLE)
+            await broker.producers.open(A_TOPIC, "p", policy=RELIABLE)
 
     with_bare_broker(test)
 
 
 def test_a_plain_topic_has_no_partitions():
     async def test(broker):
-        await broker.create_topic(A_TOPIC, RELIABLE)
+        await broker.topics.create(A_TOPIC, RELIABLE)
         text = "a non-partitioned topic '/default/orders' already exists"
         with pytest.raises(AlreadyExists, match=text):
-            await broker.create_partitioned_topic(A_TOPIC, 2, RELIABLE)
+            await broker.topics.create_partitioned(A_TOPIC, 2, RELIABLE)
         with pytest.raises(AlreadyExists, match=text):
-            await broker.create_topic(PARTS[0], RELIABLE)
+            await broker.topics.create(PARTS[0], RELIABLE)
         with pytest.raises(AlreadyExists, match=text):
-            await broker.open_producer(PARTS[0], "p", policy=RELIABLE)
-        assert await broker.topic_names() == [A_TOPIC]
+            await broker.producers.open(PARTS[0], "p", policy=RELIABLE)
+        assert await broker.topics.names() == [A_TOPIC]
 
     with_bare_broker(test)
 
@@ -192,7 +196,7 @@ def test_a_plain_topic_has_no_partitions():
 def test_a_partitioned_topic_is_created_once():
     async def test(broker):
         async def create(count, policy, *, exist_ok=True):
-            await broker.create_partitioned_topic(
+            await broker.topics.create_partitioned(
                 A_TOPIC, count, policy, exist_ok=exist_ok
             )
 
@@ -212,8 +216,8 @@ def test_a_partitioned_topic_is_created_once():
 def test_so_many_partitions_are_not_possible(count):
     async def test(broker):
         with pytest.raises(InvalidRequest):
-            await broker.create_partitioned_topic(A_TOPIC, count, RELIABLE)
-        assert await broker.partition_count(A_TOPIC) is None
+            await broker.topics.create_partitioned(A_TOPIC, count, RELIABLE)
+        assert await broker.topics.partition_count(A_TOPIC) is None
 
     with_bare_broker(test)
 
@@ -221,7 +225,7 @@ def test_so_many_partitions_are_not_possible(count):
 def test_the_names_of_partitions_must_be_possible_too():
     async def test(broker):
         with pytest.raises(InvalidName):
-            await broker.create_partitioned_topic(
+            await broker.topics.create_partitioned(
                 name("/default/" + "x" * 250), 2, RELIABLE
             )
 
@@ -233,11 +237,11 @@ def test_all_partitions_appear_or_none():
         async with world.broker() as broker:
             world.store.meddling.append(crash)
             with pytest.raises(Crash):
-                await broker.create_partitioned_topic(A_TOPIC, 3, RELIABLE)
+                await broker.topics.create_partitioned(A_TOPIC, 3, RELIABLE)
         async with world.broker() as broker:
-            assert await broker.topic_names() == []
-            assert await broker.partitions_of(A_TOPIC) == []
-            await broker.create_partitioned_topic(A_TOPIC, 3, RELIABLE)
+            assert await broker.topics.names() == []
+            assert await broker.topics.partitions_of(A_TOPIC) == []
+            await broker.topics.create_partitioned(A_TOPIC, 3, RELIABLE)
 
     with_world(test)
 
@@ -248,22 +252,24 @@ def test_two_brokers_that_create_the_same_name_do_not_mix():
 
     async def test(mine, other):
         async with mine.broker() as broker, other.broker() as second:
-            mine.store.meddling.append(lambda: second.create_topic(PARTS[1], RELIABLE))
-            await broker.create_partitioned_topic(name("/default/x"), 2, RELIABLE)
-            assert await broker.partitions_of(A_TOPIC) == [PARTS[1]]
+            mine.store.meddling.append(lambda: second.topics.create(PARTS[1], RELIABLE))
+            await broker.topics.create_partitioned(name("/default/x"), 2, RELIABLE)
+            assert await broker.topics.partitions_of(A_TOPIC) == [PARTS[1]]
             mine.store.meddling.append(
-                lambda: second.create_topic(name("/default/y"), RELIABLE)
+                lambda: second.topics.create(name("/default/y"), RELIABLE)
             )
             with pytest.raises(AlreadyExists, match="non-partitioned"):
-                await broker.create_partitioned_topic(name("/default/y"), 2, RELIABLE)
+                await broker.topics.create_partitioned(name("/default/y"), 2, RELIABLE)
             mine.store.meddling.append(
-                lambda: second.create_partitioned_topic(name("/default/z"), 2, RELIABLE)
+                lambda: second.topics.create_partitioned(
+                    name("/default/z"), 2, RELIABLE
+                )
             )
             with pytest.raises(AlreadyExists, match="found 2 partitions"):
-                await broker.create_topic(name("/default/z"), RELIABLE)
+                await broker.topics.create(name("/default/z"), RELIABLE)
             ids = [
                 (await mine.store.get(keys.topic(topic))).value.topic_id
-                for topic in await broker.topic_names()
+                for topic in await broker.topics.names()
             ]
             assert len(set(ids)) == len(ids) == 6
 
@@ -276,22 +282,22 @@ def test_a_partition_that_appears_while_its_base_is_deleted_is_deleted_too():
 
     async def test(mine, other):
         async with mine.broker() as broker, other.broker() as second:
-            await broker.create_partitioned_topic(A_TOPIC, 2, NON_RELIABLE)
-            mine.store.meddling.append(lambda: second.add_partitions(A_TOPIC, 3))
-            await broker.delete_topic(A_TOPIC)
-            assert await broker.topic_names() == []
-            assert await broker.partition_count(A_TOPIC) is None
+            await broker.topics.create_partitioned(A_TOPIC, 2, NON_RELIABLE)
+            mine.store.meddling.append(lambda: second.topics.add_partitions(A_TOPIC, 3))
+            await broker.topics.delete(A_TOPIC)
+            assert await broker.topics.names() == []
+            assert await broker.topics.partition_count(A_TOPIC) is None
 
     with_world(test, mine, other)
 
 
 def test_a_partition_is_not_made_where_its_name_has_partitions_itself():
     async def test(broker):
-        await broker.create_partitioned_topic(PARTS[1], 1, RELIABLE)
+        await broker.topics.create_partitioned(PARTS[1], 1, RELIABLE)
         text = "Cannot create topic '/default/orders-part-1'"
         with pytest.raises(AlreadyExists, match=text):
-            await broker.create_partitioned_topic(A_TOPIC, 2, RELIABLE)
-        assert await broker.partitions_of(A_TOPIC) == []
+            await broker.topics.create_partitioned(A_TOPIC, 2, RELIABLE)
+        assert await broker.topics.partitions_of(A_TOPIC) == []
 
     with_bare_broker(test)
 
@@ -302,9 +308,9 @@ def test_a_partition_is_not_made_where_its_name_has_partitions_itself():
 def test_a_producer_makes_partitions_as_clients_of_danube_do():
     async def test(broker):
         for number in (1, 0, 2):
-            await broker.attach_producer(PARTS[number], f"p-{number}", policy=RELIABLE)
-        assert await broker.partition_count(A_TOPIC) == 3
-        assert await broker.partitions_of(A_TOPIC) == PARTS[:3]
+            await broker.producers.attach(PARTS[number], f"p-{number}", policy=RELIABLE)
+        assert await broker.topics.partition_count(A_TOPIC) == 3
+        assert await broker.topics.partitions_of(A_TOPIC) == PARTS[:3]
 
     with_bare_broker(test)
 
@@ -312,27 +318,27 @@ def test_a_producer_makes_partitions_as_clients_of_danube_do():
 def test_a_partition_made_by_name_is_like_its_siblings():
     async def test(broker):
         policy = TopicPolicy(durability=Durability.WRITTEN)
-        await broker.create_partitioned_topic(A_TOPIC, 2, policy)
+        await broker.topics.create_partitioned(A_TOPIC, 2, policy)
         limits = NamespacePolicy(max_message_size=10)
-        await broker.set_topic_limits(A_TOPIC, limits)
-        topic, _ = await broker.attach_producer(PARTS[2], "p", policy=RELIABLE)
+        await broker.topics.set_limits(A_TOPIC, limits)
+        topic, _ = await broker.producers.attach(PARTS[2], "p", policy=RELIABLE)
         assert (topic.policy, topic.limits) == (policy, limits)
         with pytest.raises(AlreadyExists, match="another policy"):
-            await broker.attach_producer(PARTS[3], "p", policy=NON_RELIABLE)
+            await broker.producers.attach(PARTS[3], "p", policy=NON_RELIABLE)
         with pytest.raises(AlreadyExists, match="another policy"):
-            await broker.create_topic(PARTS[3], RELIABLE)
-        assert await broker.partition_count(A_TOPIC) == 3
+            await broker.topics.create(PARTS[3], RELIABLE)
+        assert await broker.topics.partition_count(A_TOPIC) == 3
 
     with_bare_broker(test)
 
 
 def test_a_partition_that_exists_is_opened_by_its_name():
     async def test(broker):
-        await broker.create_partitioned_topic(A_TOPIC, 2, RELIABLE)
-        topic = await broker.create_topic(PARTS[1], RELIABLE, exist_ok=True)
+        await broker.topics.create_partitioned(A_TOPIC, 2, RELIABLE)
+        topic = await broker.topics.create(PARTS[1], RELIABLE, exist_ok=True)
         assert topic.name == PARTS[1]
         with pytest.raises(AlreadyExists, match="orders-part-1' already exists"):
-            await broker.create_topic(PARTS[1], RELIABLE)
+            await broker.topics.create(PARTS[1], RELIABLE)
 
     with_bare_broker(test)
 
@@ -343,32 +349,32 @@ def test_a_partition_that_exists_is_opened_by_its_name():
 def test_partitions_are_added():
     async def test(world):
         async with world.broker() as broker:
-            await broker.create_partitioned_topic(A_TOPIC, 2, FOR_A_DAY)
-            await broker.add_partitions(A_TOPIC, 4)
+            await broker.topics.create_partitioned(A_TOPIC, 2, FOR_A_DAY)
+            await broker.topics.add_partitions(A_TOPIC, 4)
             for count in (4, 3, 0):
                 with pytest.raises(InvalidRequest):
-                    await broker.add_partitions(A_TOPIC, count)
+                    await broker.topics.add_partitions(A_TOPIC, count)
         async with world.broker() as broker:
-            assert await broker.partitions_of(A_TOPIC) == PARTS[:4]
-            assert (await broker.topic(PARTS[3])).policy == FOR_A_DAY
+            assert await broker.topics.partitions_of(A_TOPIC) == PARTS[:4]
+            assert (await broker.topics.get(PARTS[3])).policy == FOR_A_DAY
 
     with_world(test)
 
 
 def test_adding_partitions_makes_those_that_are_missing():
     async def test(broker):
-        await broker.create_topic(PARTS[2], RELIABLE)
-        await broker.add_partitions(A_TOPIC, 4)
-        assert await broker.partitions_of(A_TOPIC) == PARTS[:4]
+        await broker.topics.create(PARTS[2], RELIABLE)
+        await broker.topics.add_partitions(A_TOPIC, 4)
+        assert await broker.topics.partitions_of(A_TOPIC) == PARTS[:4]
 
     with_bare_broker(test)
 
 
 def test_creating_again_makes_those_that_are_missing():
     async def test(broker):
-        await broker.create_topic(PARTS[2], RELIABLE)
-        await broker.create_partitioned_topic(A_TOPIC, 3, RELIABLE, exist_ok=True)
-        assert await broker.partitions_of(A_TOPIC) == PARTS[:3]
+        await broker.topics.create(PARTS[2], RELIABLE)
+        await broker.topics.create_partitioned(A_TOPIC, 3, RELIABLE, exist_ok=True)
+        assert await broker.topics.partitions_of(A_TOPIC) == PARTS[:3]
 
     with_bare_broker(test)
 
@@ -376,14 +382,14 @@ def test_creating_again_makes_those_that_are_missing():
 def test_partitions_that_are_added_have_the_limits_of_the_others():
     async def test(broker):
         limits = NamespacePolicy(max_producers_per_topic=1)
-        await broker.create_partitioned_topic(A_TOPIC, 1, RELIABLE)
-        first = await broker.topic(PARTS[0])
-        await broker.set_topic_limits(A_TOPIC, limits)
-        await broker.add_partitions(A_TOPIC, 2)
-        second = await broker.topic(PARTS[1])
+        await broker.topics.create_partitioned(A_TOPIC, 1, RELIABLE)
+        first = await broker.topics.get(PARTS[0])
+        await broker.topics.set_limits(A_TOPIC, limits)
+        await broker.topics.add_partitions(A_TOPIC, 2)
+        second = await broker.topics.get(PARTS[1])
         assert first.limits == second.limits == limits
-        assert await broker.topic_limits(A_TOPIC) == limits
-        await broker.set_topic_limits(A_TOPIC, None)
+        assert await broker.topics.limits(A_TOPIC) == limits
+        await broker.topics.set_limits(A_TOPIC, None)
         assert first.limits == second.limits == NamespacePolicy()
 
     with_bare_broker(test)
@@ -394,12 +400,12 @@ def test_partitions_that_are_added_have_the_limits_of_the_others():
 
 def test_a_partition_is_not_deleted_alone():
     async def test(broker):
-        await broker.create_partitioned_topic(A_TOPIC, 2, RELIABLE)
+        await broker.topics.create_partitioned(A_TOPIC, 2, RELIABLE)
         with pytest.raises(InvalidRequest, match="Cannot delete individual partition"):
-            await broker.delete_topic(PARTS[1], force=True)
+            await broker.topics.delete(PARTS[1], force=True)
         with pytest.raises(TopicNotFound):
-            await broker.delete_topic(PARTS[2])
-        assert await broker.partitions_of(A_TOPIC) == PARTS[:2]
+            await broker.topics.delete(PARTS[2])
+        assert await broker.topics.partitions_of(A_TOPIC) == PARTS[:2]
 
     with_bare_broker(test)
 
@@ -407,27 +413,27 @@ def test_a_partition_is_not_deleted_alone():
 @pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE])
 def test_deleting_a_base_name_deletes_its_partitions(policy):
     async def test(broker):
-        await broker.create_partitioned_topic(A_TOPIC, 3, policy)
-        topic = await broker.topic(PARTS[1])
-        await broker.delete_topic(A_TOPIC)
-        assert await broker.topic_names() == []
-        assert await broker.partitions_of(A_TOPIC) == []
+        await broker.topics.create_partitioned(A_TOPIC, 3, policy)
+        topic = await broker.topics.get(PARTS[1])
+        await broker.topics.delete(A_TOPIC)
+        assert await broker.topics.names() == []
+        assert await broker.topics.partitions_of(A_TOPIC) == []
         assert isinstance(topic.refusal, TopicNotFound)
-        assert broker.topics == {}
-        await broker.create_topic(A_TOPIC, policy)
+        assert broker.topics.opened == {}
+        await broker.topics.create(A_TOPIC, policy)
 
     with_bare_broker(test)
 
 
 def test_partitions_in_use_are_deleted_only_by_force():
     async def test(broker):
-        await broker.create_partitioned_topic(A_TOPIC, 2, RELIABLE)
+        await broker.topics.create_partitioned(A_TOPIC, 2, RELIABLE)
         told = []
-        await broker.open_producer(PARTS[1], "p", policy=None, on_fenced=told.append)
+        await broker.producers.open(PARTS[1], "p", policy=None, on_fenced=told.append)
         with pytest.raises(SubscriptionInUse, match="orders-part-1"):
-            await broker.delete_topic(A_TOPIC)
-        assert await broker.partitions_of(A_TOPIC) == PARTS[:2]
-        await broker.delete_topic(A_TOPIC, force=True)
+            await broker.topics.delete(A_TOPIC)
+        assert await broker.topics.partitions_of(A_TOPIC) == PARTS[:2]
+        await broker.topics.delete(A_TOPIC, force=True)
         assert [type(error) for error in told] == [TopicNotFound]
 
     with_bare_broker(test)
@@ -437,12 +443,12 @@ def test_a_deletion_that_fails_leaves_the_topic_as_it_was():
     async def test(world):
         async with world.broker() as broker:
             await filled(broker)
-            topic = await broker.topic(PARTS[0])
+            topic = await broker.topics.get(PARTS[0])
             world.store.meddling.append(crash)
             with pytest.raises(Crash):
-                await broker.delete_topic(A_TOPIC)
+                await broker.topics.delete(A_TOPIC)
             assert topic.refusal is None
-            assert await broker.partitions_of(A_TOPIC) == PARTS[:3]
+            assert await broker.topics.partitions_of(A_TOPIC) == PARTS[:3]
             topic.take(frame_of([b"more"]), outcome := Outcome())
             assert await outcome.offset() == 2
 
@@ -451,9 +457,9 @@ def test_a_deletion_that_fails_leaves_the_topic_as_it_was():
 
 async def filled(broker):
     """Partitions with a segment and a message in the journal each."""
-    await broker.create_partitioned_topic(A_TOPIC, 3, RELIABLE)
+    await broker.topics.create_partitioned(A_TOPIC, 3, RELIABLE)
     for part in PARTS[:3]:
-        topic = await broker.topic(part)
+        topic = await broker.topics.get(part)
         for _ in range(2):
             topic.take(frame_of([b"x"]), outcome := Outcome())
             await outcome.offset()
@@ -462,8 +468,8 @@ async def filled(broker):
 
 
 async def assert_nothing_is_left(world, broker):
-    assert await broker.topic_names() == []
-    assert await broker.partitions_of(A_TOPIC) == []
+    assert await broker.topics.names() == []
+    assert await broker.topics.partitions_of(A_TOPIC) == []
     assert broker.storage.stats.topic_count == 0
     assert await world.objects.names("") == []
     for prefix in (keys.EPOCHS, keys.SEGMENTS, keys.SUBSCRIPTIONS, keys.SETTINGS):
@@ -478,12 +484,12 @@ def test_a_deletion_that_a_crash_cuts_short_is_finished_at_the_next_start(at):
             await filled(broker)
             world.store.meddling += [nothing] * at + [crash]
             with pytest.raises(Crash):
-                await broker.delete_topic(A_TOPIC)
-            assert await broker.topic_names() == []
+                await broker.topics.delete(A_TOPIC)
+            assert await broker.topics.names() == []
         world.store.meddling.clear()
         async with world.broker() as broker:
             await assert_nothing_is_left(world, broker)
-            await broker.create_topic(A_TOPIC, RELIABLE)
+            await broker.topics.create(A_TOPIC, RELIABLE)
 
     with_world(test)
 
@@ -495,8 +501,8 @@ def test_one_partition_that_cannot_be_cleared_away_does_not_keep_the_others():
             await filled(broker)
             world.objects.failing.add("orders-part-0")
             with pytest.raises(Exception, match="on purpose"):
-                await broker.delete_topic(A_TOPIC)
-            assert await broker.topic_names() == []
+                await broker.topics.delete(A_TOPIC)
+            assert await broker.topics.names() == []
             assert [*await world.objects.names("")] == [
                 each for each in await world.objects.names("") if "part-0" in each
             ]

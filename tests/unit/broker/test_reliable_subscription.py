@@ -44,9 +44,9 @@ def in_ms(milliseconds):
 
 def with_subscription(test, policy=RELIABLE, failure_policy=NO_DELAY):
     async def run(broker):
-        topic = await broker.create_topic(A_TOPIC, policy)
+        topic = await broker.topics.create(A_TOPIC, policy)
         subscription = await subscribe(broker)
-        await broker.set_failure_policy(A_TOPIC, S, failure_policy)
+        await broker.subscriptions.set_failure_policy(A_TOPIC, S, failure_policy)
         await test(broker, topic, subscription)
 
     with_bare_broker(run)
@@ -171,7 +171,7 @@ def test_no_more_is_with_consumers_than_the_limits_allow():
         limits = DispatchLimits(
             unacked_messages_max=5, unacked_messages_max_per_consumer=3
         )
-        await broker.set_dispatch_limits(A_TOPIC, S, limits)
+        await broker.subscriptions.set_dispatch_limits(A_TOPIC, S, limits)
         one, _ = attach(subscription, "one")
         other, _ = attach(subscription, "other")
         await publish(topic, *[b"x"] * 20)
@@ -189,7 +189,7 @@ def test_no_more_is_with_consumers_than_the_limits_allow():
 
 def test_a_dispatch_rate_makes_messages_wait_and_loses_none():
     async def test(broker, topic, subscription):
-        await broker.set_topic_limits(
+        await broker.topics.set_limits(
             A_TOPIC, NamespacePolicy(max_subscription_dispatch_rate=50)
         )
         reader, _ = attach(subscription)
@@ -198,7 +198,7 @@ def test_a_dispatch_rate_makes_messages_wait_and_loses_none():
         assert 50 <= len(reader.got) < 60
         assert await reader.offsets(60) == list(range(60))
         await publish(topic, *[b"x"] * 200)
-        await broker.set_topic_limits(A_TOPIC, None)
+        await broker.topics.set_limits(A_TOPIC, None)
         assert await reader.offsets(260) == list(range(260))
 
     with_subscription(test)
@@ -324,12 +324,12 @@ def test_who_waits_for_the_cursor_shares_an_entry_of_the_journal():
 
 def test_an_idle_subscription_has_no_task_and_takes_little_memory():
     async def test(broker):
-        await broker.create_topic(A_TOPIC, RELIABLE)
+        await broker.topics.create(A_TOPIC, RELIABLE)
         await subscribe(broker)
         tasks = len(asyncio.all_tasks())
         tracemalloc.start()
         for number in range(300):
-            await broker.create_subscription(
+            await broker.subscriptions.create(
                 A_TOPIC,
                 SubscriptionName(f"s-{number}"),
                 SubscriptionType.SHARED,
@@ -345,9 +345,9 @@ def test_an_idle_subscription_has_no_task_and_takes_little_memory():
 
 def with_keys(test):
     async def run(broker):
-        topic = await broker.create_topic(A_TOPIC, RELIABLE)
+        topic = await broker.topics.create(A_TOPIC, RELIABLE)
         subscription = await subscribe(broker, type_=SubscriptionType.KEY_SHARED)
-        await broker.set_failure_policy(A_TOPIC, S, NO_DELAY)
+        await broker.subscriptions.set_failure_policy(A_TOPIC, S, NO_DELAY)
         await test(broker, topic, subscription)
 
     with_bare_broker(run)
@@ -412,7 +412,7 @@ def test_a_blocked_key_blocks_no_other():
     policy = FailurePolicy(redeliveries_max=0, poison=PoisonPolicy.BLOCK)
 
     async def test(broker, topic, subscription):
-        await broker.set_failure_policy(A_TOPIC, S, policy)
+        await broker.subscriptions.set_failure_policy(A_TOPIC, S, policy)
         reader, _ = attach(subscription)
         await publish(topic, b"a", b"b", keys=[b"bad", b"good"])
         await reader.first(2)
@@ -421,7 +421,7 @@ def test_a_blocked_key_blocks_no_other():
         await publish(topic, b"c", b"d", keys=[b"bad", b"good"])
         assert await reader.offsets(3) == [0, 1, 3]
         assert subscription.describe(4).blocked == ((0, 1),)
-        await broker.mark_done(A_TOPIC, S, [(0, 1)])
+        await broker.subscriptions.mark_done(A_TOPIC, S, [(0, 1)])
         assert await reader.offsets(4) == [0, 1, 3, 2]
 
     with_keys(test)
@@ -435,7 +435,7 @@ def with_gaps(test, kept=(1, 4, 5, 9), count=10, rows_max=3, **options):
 
     async def run(world):
         async with world.broker() as broker:
-            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            topic = await broker.topics.create(A_TOPIC, RELIABLE)
             keys = [b"k%d" % (at % 3) for at in range(count)]
             await publish(topic, *map(str.encode, map(str, range(count))), keys=keys)
             await broker.storage.seal(topic.topic_id)
@@ -490,11 +490,11 @@ def test_gaps_take_no_credit(type_):
 def test_what_failed_and_is_compacted_before_it_comes_again_is_done(type_):
     async def test(world):
         async with world.broker() as broker:
-            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            topic = await broker.topics.create(A_TOPIC, RELIABLE)
             await publish(topic, b"a", b"b", b"c", keys=[b"k"] * 3)
             await broker.storage.seal(topic.topic_id)
             subscription = await subscribe(broker, type_=type_)
-            await broker.set_failure_policy(A_TOPIC, S, NO_DELAY)
+            await broker.subscriptions.set_failure_policy(A_TOPIC, S, NO_DELAY)
             reader, consumer = attach(subscription)
             await reader.first(3)
             await compact(broker.storage, world.objects, topic.log, lambda at: at == 2)
@@ -511,11 +511,11 @@ def test_what_failed_and_is_compacted_before_it_comes_again_is_done(type_):
 def test_all_that_failed_may_be_gone_when_it_comes_again():
     async def test(world):
         async with world.broker() as broker:
-            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            topic = await broker.topics.create(A_TOPIC, RELIABLE)
             await publish(topic, b"a", b"b", b"c")
             await broker.storage.seal(topic.topic_id)
             subscription = await subscribe(broker)
-            await broker.set_failure_policy(A_TOPIC, S, NO_DELAY)
+            await broker.subscriptions.set_failure_policy(A_TOPIC, S, NO_DELAY)
             reader, consumer = attach(subscription, messages=2)
             await reader.first(2)
             await compact(broker.storage, world.objects, topic.log, lambda at: at == 2)
@@ -539,18 +539,18 @@ def test_what_is_compacted_before_it_is_dead_lettered_is_done():
 
     async def test(world):
         async with world.broker() as broker:
-            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            topic = await broker.topics.create(A_TOPIC, RELIABLE)
             await publish(topic, b"a", b"b", b"c")
             await broker.storage.seal(topic.topic_id)
             subscription = await subscribe(broker)
-            await broker.set_failure_policy(A_TOPIC, S, policy)
+            await broker.subscriptions.set_failure_policy(A_TOPIC, S, policy)
             reader, _ = attach(subscription)
             await reader.first(3)
             await compact(broker.storage, world.objects, topic.log, lambda at: at == 2)
             subscription._take_in_hand(None)
             subscription.nack([(0, 3)])
             await until(lambda: subscription.cursor_offset == 3)
-            letters = await broker.topic(TopicName.parse("/default/letters"))
+            letters = await broker.topics.get(TopicName.parse("/default/letters"))
             (letter,) = await stored(letters)
             assert letter[0] == b"c"
             assert letter[1]["x-original-topic-offset"] == "2"
@@ -563,7 +563,7 @@ def test_what_is_compacted_before_it_is_dead_lettered_is_done():
 )
 def test_skipping_counts_only_messages_that_are_there(count, cursor):
     async def test(broker, topic, subscription):
-        await broker.skip(A_TOPIC, S, count)
+        await broker.subscriptions.skip(A_TOPIC, S, count)
         reader, _ = attach(subscription)
         left = [at for at in (1, 4, 5, 9, 10) if at >= cursor]
         assert await reader.offsets(len(left)) == left
@@ -574,10 +574,10 @@ def test_skipping_counts_only_messages_that_are_there(count, cursor):
 
 def test_a_seek_into_a_gap_goes_on_behind_it():
     async def test(broker, topic, subscription):
-        await broker.seek(topic, subscription, 6)
+        await broker.subscriptions.seek(topic, subscription, 6)
         reader, _ = attach(subscription)
         assert await reader.offsets(2) == [9, 10]
-        await broker.seek(topic, subscription, 2)
+        await broker.subscriptions.seek(topic, subscription, 2)
         assert await reader.offsets(6) == [9, 10, 4, 5, 9, 10]
 
     with_gaps(test)
@@ -586,7 +586,7 @@ def test_a_seek_into_a_gap_goes_on_behind_it():
 def test_times_of_delivery_are_of_the_messages_that_are_left():
     async def test(world):
         async with world.broker() as broker:
-            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            topic = await broker.topics.create(A_TOPIC, RELIABLE)
             times = [in_ms(60), None, in_ms(60), in_ms(-5), None, None]
             await publish(topic, *[b"x"] * 6, deliver_at=times)
             await broker.storage.seal(topic.topic_id)
@@ -619,14 +619,14 @@ def with_segments(test, policy=RELIABLE, *, sealed=2, row_group_bytes=1):
 
     async def run(world):
         async with world.broker() as broker:
-            topic = await broker.create_topic(A_TOPIC, policy)
+            topic = await broker.topics.create(A_TOPIC, policy)
             for at in range(sealed):
                 for payload in (b"%d" % (2 * at), b"%d" % (2 * at + 1)):
                     await publish(topic, payload)
                 await broker.storage.seal(topic.topic_id)
             await publish(topic, b"%d" % (2 * sealed))
             subscription = await subscribe(broker)
-            await broker.set_failure_policy(A_TOPIC, S, NO_DELAY)
+            await broker.subscriptions.set_failure_policy(A_TOPIC, S, NO_DELAY)
             await test(broker, topic, subscription, objects)
 
     world = BrokerWorld(objects=objects, row_group_bytes=row_group_bytes)
@@ -749,7 +749,7 @@ def test_a_stopped_subscription_goes_on_behind_the_segment_after_a_seek():
         objects.damage(name_of(topic, 0))
         reader, _ = attach(subscription)
         await until(lambda: reader.reason is not None)
-        await broker.seek(topic, subscription, 2)
+        await broker.subscriptions.seek(topic, subscription, 2)
         assert subscription.describe(5).stopped_by is None
         again, _ = attach(subscription)
         assert await again.offsets(3) == [2, 3, 4]
@@ -761,7 +761,7 @@ def test_a_subscription_behind_a_corrupt_segment_is_not_disturbed():
     async def test(broker, topic, subscription, objects):
         objects.damage(name_of(topic, 0))
         other = await subscribe(broker, SubscriptionName("other"))
-        await broker.seek(topic, other, 2)
+        await broker.subscriptions.seek(topic, other, 2)
         reader, _ = attach(other)
         stopped, _ = attach(subscription)
         await until(lambda: stopped.reason is not None)
@@ -829,10 +829,10 @@ def test_a_changed_policy_lets_a_stopped_subscription_skip():
         reader, _ = attach(subscription)
         await reader.first(2)
         await until(lambda: subscription.is_stopped)
-        await broker.set_on_corruption(A_TOPIC, CorruptionPolicy.SKIP)
+        await broker.topics.set_on_corruption(A_TOPIC, CorruptionPolicy.SKIP)
         assert await reader.offsets(4) == [0, 1, 3, 4]
         assert topic.describe().policy.on_corruption is CorruptionPolicy.SKIP
-        await broker.set_on_corruption(A_TOPIC, CorruptionPolicy.STOP)
+        await broker.topics.set_on_corruption(A_TOPIC, CorruptionPolicy.STOP)
         assert topic.log.policy.on_corruption is CorruptionPolicy.STOP
 
     with_segments(test)

@@ -95,8 +95,8 @@ class Publisher:
 async def bound(broker, keeps=None, *, policy=RELIABLE, versions=1, **options):
     """A publisher of a topic that keeps to a schema."""
     schema_id = await registered(broker, versions=versions)
-    await broker.create_topic(A_TOPIC, policy, keeps or strict())
-    topic, session = await broker.open_producer(A_TOPIC, "p", policy=None, **options)
+    await broker.topics.create(A_TOPIC, policy, keeps or strict())
+    topic, session = await broker.producers.open(A_TOPIC, "p", policy=None, **options)
     return Publisher(topic, session, schema_id)
 
 
@@ -167,7 +167,7 @@ async def test_a_topic_may_ask_for_a_version_or_later_ones(broker):
 async def test_payloads_are_looked_at_only_where_that_is_wanted(broker):
     producer = await bound(broker)
     await producer.taken(NO_ORDER)
-    await broker.bind_topic_schema(A_TOPIC, strict(validates_payload=True))
+    await broker.schemas.bind(A_TOPIC, strict(validates_payload=True))
     await producer.taken(AN_ORDER)
     await producer.refusal(NO_ORDER)
 
@@ -188,8 +188,8 @@ async def test_each_message_is_judged_by_the_version_that_it_names(broker):
     later = order_schema(id={"type": ["integer", "string"]})
     await broker.registry.register("orders", new_schema(later))
     schema = strict(validates_payload=True)
-    topic = await broker.create_topic(A_TOPIC, RELIABLE, schema)
-    topic, session = await broker.open_producer(A_TOPIC, "p", policy=None)
+    topic = await broker.topics.create(A_TOPIC, RELIABLE, schema)
+    topic, session = await broker.producers.open(A_TOPIC, "p", policy=None)
     producer = Publisher(topic, session, schema_id)
     await producer.taken(NO_ORDER, version=2)
     await producer.refusal(NO_ORDER, version=1)
@@ -202,8 +202,8 @@ async def test_a_schema_that_may_take_long_is_validated_in_another_process(broke
     twice = [{"properties": {"next": {"$ref": "#"}, "id": {"type": "integer"}}}] * 2
     definition = json.dumps({"allOf": twice})
     found, _ = await broker.registry.register("orders", new_schema(definition))
-    await broker.create_topic(A_TOPIC, RELIABLE, strict(validates_payload=True))
-    topic, session = await broker.open_producer(A_TOPIC, "p", policy=None)
+    await broker.topics.create(A_TOPIC, RELIABLE, strict(validates_payload=True))
+    topic, session = await broker.producers.open(A_TOPIC, "p", policy=None)
     producer = Publisher(topic, session, found.schema_id)
     deep = b'{"next":' * 200 + b"%b" + b"}" * 200
     await producer.taken(deep % b'{"id": 1}')
@@ -234,8 +234,8 @@ def test_payloads_of_every_type_are_validated(type_, definition, good, bad):
         new = new_schema(definition, type_)
         found, _ = await broker.registry.register("orders", new)
         schema = strict(validates_payload=True)
-        await broker.create_topic(A_TOPIC, RELIABLE, schema)
-        topic, session = await broker.open_producer(A_TOPIC, "p", policy=None)
+        await broker.topics.create(A_TOPIC, RELIABLE, schema)
+        topic, session = await broker.producers.open(A_TOPIC, "p", policy=None)
         producer = Publisher(topic, session, found.schema_id)
         await producer.taken(good)
         assert isinstance(await producer.refusal(bad), InvalidPayload)
@@ -308,8 +308,8 @@ async def test_a_producer_keeps_to_the_oldest_version_that_it_was_opened_for(bro
 @with_broker
 async def test_messages_one_by_one_keep_to_it_as_well(broker):
     schema_id = await registered(broker, versions=2)
-    await broker.create_topic(A_TOPIC, RELIABLE, strict())
-    topic, registration = await broker.attach_producer(
+    await broker.topics.create(A_TOPIC, RELIABLE, strict())
+    topic, registration = await broker.producers.attach(
         A_TOPIC,
         "p",
         policy=None,
@@ -318,7 +318,7 @@ async def test_messages_one_by_one_keep_to_it_as_well(broker):
     topic.schema_validation.check_producer_schema(registration.schema, schema_id, 1)
     with pytest.raises(SchemaMismatch):
         topic.schema_validation.check_producer_schema(registration.schema, schema_id, 2)
-    await broker.bind_topic_schema(A_TOPIC, TopicSchema(subject="orders"))
+    await broker.schemas.bind(A_TOPIC, TopicSchema(subject="orders"))
     topic.schema_validation.check_producer_schema(registration.schema, schema_id, 2)
     assert reasons(topic) == {"other_version": 2}
 
@@ -380,7 +380,7 @@ def test_batches_wait_in_order_until_a_version_is_found():
 
 def test_what_waits_behind_a_bad_batch_of_another_producer_is_taken():
     async def test(broker, store, producer):
-        topic, session = await broker.open_producer(A_TOPIC, "q", policy=None)
+        topic, session = await broker.producers.open(A_TOPIC, "q", policy=None)
         other = Publisher(topic, session, producer.schema_id)
         bad = producer.publish(version=9)
         good = other.publish(version=1)
@@ -395,7 +395,7 @@ def test_a_producer_that_is_fenced_while_it_waits_stores_nothing():
     async def test(broker, store, producer):
         waiting = producer.publish()
         await turns()
-        await broker.open_producer(A_TOPIC, "p", policy=None)
+        await broker.producers.open(A_TOPIC, "p", policy=None)
         store.may_answer.set()
         assert isinstance(await waiting.error(), ProducerFenced)
         assert producer.topic.end_offset == 0
@@ -405,14 +405,14 @@ def test_a_producer_that_is_fenced_while_it_waits_stores_nothing():
 
 def test_messages_without_a_session_that_are_fenced_while_they_wait_are_not_stored():
     async def test(broker, store, producer):
-        broker.close_producer(producer.topic, producer.session, forget=False)
+        broker.producers.close(producer.topic, producer.session, forget=False)
         outcome = Outcome()
         message = SingleMessage("q", AN_ORDER, A_TIME)
         message = replace(message, schema_id=producer.schema_id, schema_version=1)
         broker.batcher.publish(producer.topic, message, outcome)
         await turns()
         fence = ProducerAccess.EXCLUSIVE_FENCE
-        await broker.open_producer(A_TOPIC, "owner", policy=None, access=fence)
+        await broker.producers.open(A_TOPIC, "owner", policy=None, access=fence)
         store.may_answer.set()
         assert isinstance(await outcome.error(), ProducerFenced)
 
@@ -433,7 +433,7 @@ def test_what_waits_when_the_topic_is_deleted_is_told():
     async def test(broker, store, producer):
         waiting = producer.publish()
         await turns()
-        await broker.delete_topic(A_TOPIC, force=True)
+        await broker.topics.delete(A_TOPIC, force=True)
         assert isinstance(await waiting.error(), TopicNotFound)
 
     with_slow_store(test)
@@ -444,7 +444,7 @@ def test_what_waits_is_judged_by_the_new_schema_if_there_is_one():
         first, second = producer.publish(version=1), producer.publish(version=2)
         await turns()
         store.may_answer.set()
-        await broker.bind_topic_schema(A_TOPIC, strict(version=2))
+        await broker.schemas.bind(A_TOPIC, strict(version=2))
         assert isinstance(await first.error(), SchemaMismatch)
         # Behind a hole, its producer has to send it again.
         assert await second.error() is not None
@@ -456,7 +456,7 @@ def test_what_waits_is_taken_when_the_topic_is_not_bound_any_more():
     async def test(broker, store, producer):
         first, second = producer.publish(), producer.publish()
         await turns()
-        await broker.bind_topic_schema(A_TOPIC, None)
+        await broker.schemas.bind(A_TOPIC, None)
         assert [await first.offset(), await second.offset()] == [0, 1]
 
     with_slow_store(test)
@@ -500,17 +500,17 @@ def test_what_breaks_while_a_batch_is_judged_breaks_only_this_batch(caplog):
 def test_publishing_has_to_wait_when_very_much_waits():
     async def test(broker, store, producer):
         half = bytes(schema_validation.BACKLOG_BYTES_MAX // 2)
-        assert broker.has_room
+        assert broker.topics.has_room
         outcomes = [producer.publish(half), producer.publish(half)]
-        assert not broker.has_room
+        assert not broker.topics.has_room
         async with asyncio.TaskGroup() as tasks:
-            room = tasks.create_task(broker.room())
+            room = tasks.create_task(broker.topics.room())
             await turns()
             assert not room.done()
             store.may_answer.set()
         for outcome in outcomes:
             await outcome.offset()
-        assert broker.has_room
+        assert broker.topics.has_room
 
     with_slow_store(test, policy=NON_RELIABLE)
 
@@ -553,7 +553,9 @@ def single(schema_id, payload, producer="p", version=1):
 @with_broker
 async def test_of_gathered_messages_only_the_bad_ones_are_refused(broker):
     schema_id = await registered(broker)
-    topic = await broker.create_topic(A_TOPIC, RELIABLE, strict(validates_payload=True))
+    topic = await broker.topics.create(
+        A_TOPIC, RELIABLE, strict(validates_payload=True)
+    )
     for _ in range(2):  # The first time, they wait for the schema to be found.
         outcomes = [Outcome() for _ in range(5)]
         payloads = [AN_ORDER, NO_ORDER, b'{"id": 2}', b"no JSON", b'{"id": 3}']
@@ -576,7 +578,9 @@ async def test_of_gathered_messages_only_the_bad_ones_are_refused(broker):
 @with_broker
 async def test_gathered_messages_that_are_all_bad_make_no_batch(broker):
     schema_id = await registered(broker)
-    topic = await broker.create_topic(A_TOPIC, RELIABLE, strict(validates_payload=True))
+    topic = await broker.topics.create(
+        A_TOPIC, RELIABLE, strict(validates_payload=True)
+    )
     outcomes = [Outcome(), Outcome()]
     for outcome in outcomes:
         broker.batcher.publish(topic, single(schema_id, NO_ORDER), outcome)
@@ -588,7 +592,7 @@ async def test_gathered_messages_that_are_all_bad_make_no_batch(broker):
 @with_broker
 async def test_gathered_messages_without_a_schema_are_refused_by_a_strict_topic(broker):
     await registered(broker)
-    topic = await broker.create_topic(A_TOPIC, RELIABLE, strict())
+    topic = await broker.topics.create(A_TOPIC, RELIABLE, strict())
     outcome = Outcome()
     broker.batcher.publish(topic, SingleMessage("p", b"x", A_TIME), outcome)
     assert isinstance(await outcome.error(), SchemaMismatch)
@@ -601,7 +605,7 @@ async def test_gathered_messages_without_a_schema_are_refused_by_a_strict_topic(
 async def test_a_subject_that_was_deleted_by_force_may_come_again(broker):
     producer = await bound(broker)
     await producer.taken()
-    await broker.delete_schema_subject("orders", force=True)
+    await broker.schemas.delete_subject("orders", force=True)
     assert "was not found" in str(await producer.refusal())
     new_id = await registered(broker)
     assert new_id != producer.schema_id
@@ -613,7 +617,7 @@ async def test_a_subject_that_was_deleted_by_force_may_come_again(broker):
 async def test_a_version_that_was_deleted_is_not_taken_any_more(broker):
     producer = await bound(broker, versions=2)
     await producer.taken(version=1)
-    await broker.delete_schema_version("orders", 1)
+    await broker.schemas.delete_version("orders", 1)
     assert "no version 1" in str(await producer.refusal(version=1))
     await producer.taken(version=2)
 
@@ -622,9 +626,9 @@ async def test_a_version_that_was_deleted_is_not_taken_any_more(broker):
 async def test_each_partition_has_a_gate(broker):
     schema_id = await registered(broker)
     base = TopicName.parse("/default/parts")
-    await broker.create_partitioned_topic(base, 2, RELIABLE, strict())
-    for name in await broker.partitions_of(base):
-        topic, session = await broker.open_producer(name, "p", policy=None)
+    await broker.topics.create_partitioned(base, 2, RELIABLE, strict())
+    for name in await broker.topics.partitions_of(base):
+        topic, session = await broker.producers.open(name, "p", policy=None)
         producer = Publisher(topic, session, schema_id)
         await producer.taken()
         await producer.refusal(schema_id=0)

@@ -35,7 +35,7 @@ def with_part(test, **options):
     """Run *test* with a broker that has the topic A, and a part for it."""
 
     async def run(broker):
-        await broker.create_topic(TopicName.parse(A), RELIABLE)
+        await broker.topics.create(TopicName.parse(A), RELIABLE)
         part = PartMaker(broker, 0, "0")
         await part.open(A)
         await test(broker, part)
@@ -97,7 +97,7 @@ def test_who_left_is_told_nothing_and_what_he_sent_stays():
 def test_a_batch_that_is_not_taken_ends_the_part(frame, error):
     async def test(broker, part):
         limits = NamespacePolicy(max_message_size=50)
-        await broker.set_topic_limits(TopicName.parse(A), limits)
+        await broker.topics.set_limits(TopicName.parse(A), limits)
         part.stages[A].take(frame)
         assert type(await part.ports[A].closed()) is error
         assert broker.staging.parts.count == 0
@@ -133,7 +133,7 @@ def test_a_payload_that_does_not_keep_to_the_schema_ends_the_part():
     async def test(broker, part):
         await registered(broker)
         schema = strict(validates_payload=True)
-        await broker.bind_topic_schema(TopicName.parse(A), schema)
+        await broker.schemas.bind(TopicName.parse(A), schema)
         reference = SchemaReference(subject="orders")
         good = PartMaker(broker, 0, "good")
         stage = await good.open(A, reference)
@@ -160,7 +160,7 @@ def test_a_schema_that_is_named_binds_the_topic():
         other = PartMaker(broker, 0, "1")
         stage = await other.open(A, SchemaReference(subject="orders"))
         assert (stage.schema.version, part.stages[A].schema) == (1, None)
-        assert (await broker.topic_schema(TopicName.parse(A))).subject == "orders"
+        assert (await broker.schemas.get(TopicName.parse(A))).subject == "orders"
 
     with_part(test)
 
@@ -213,8 +213,8 @@ def test_two_parts_of_one_name_are_two_parts():
 def test_a_topic_that_was_created_again_is_not_gone_on_with():
     async def test(broker, part):
         await part.write(A, [b"1"])
-        await broker.delete_topic(TopicName.parse(A))
-        await broker.create_topic(TopicName.parse(A), RELIABLE)
+        await broker.topics.delete(TopicName.parse(A))
+        await broker.topics.create(TopicName.parse(A), RELIABLE)
         with pytest.raises(StagedPartNotFound, match="stage the part again"):
             await part.open(A)
 

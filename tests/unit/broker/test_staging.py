@@ -50,7 +50,7 @@ def with_broker(test, **options):
 
 async def create_topics(broker):
     for name in (A, B):
-        await broker.create_topic(TopicName.parse(name), RELIABLE, exist_ok=True)
+        await broker.topics.create(TopicName.parse(name), RELIABLE, exist_ok=True)
 
 
 class FailingStore(MemoryStore):
@@ -88,7 +88,7 @@ def test_parts_are_published_in_the_order_in_which_they_are_named():
         assert (commit.message_count, commit.is_repeat) == (5, False)
         assert await stored(broker, A) == [b"3", b"4", b"1", b"2"]
         assert await stored(broker, B) == [b"x"]
-        topic = await broker.reliable_topic(TopicName.parse(A))
+        topic = await broker.topics.get_reliable(TopicName.parse(A))
         assert topic.counts.published == 4
         assert not topic.is_in_use
 
@@ -230,13 +230,13 @@ def test_a_part_that_was_damaged_while_the_broker_was_down_is_refused():
 def test_a_topic_that_was_deleted_refuses_the_commit(is_created_again):
     async def test(broker):
         part = await stage_part(broker, 0, "0", [(A, [b"1"]), (B, [b"2"])])
-        await broker.delete_topic(TopicName.parse(B))
+        await broker.topics.delete(TopicName.parse(B))
         if is_created_again:
             await create_topics(broker)
         with pytest.raises(TopicNotFound):
             await broker.staging.commit(A_QUERY, 0, [part])
         assert await stored(broker, A) == []
-        assert not (await broker.reliable_topic(TopicName.parse(A))).is_in_use
+        assert not (await broker.topics.get_reliable(TopicName.parse(A))).is_in_use
 
     with_broker(test)
 
@@ -244,13 +244,13 @@ def test_a_topic_that_was_deleted_refuses_the_commit(is_created_again):
 def test_a_topic_with_an_exclusive_producer_refuses_the_commit():
     async def test(broker):
         part = await stage_part(broker, 0, "0", [(B, [b"1"]), (A, [b"2"])])
-        topic, session = await broker.open_producer(
+        topic, session = await broker.producers.open(
             TopicName.parse(A), "p", policy=None, access=ProducerAccess.EXCLUSIVE
         )
         with pytest.raises(ProducerBusy):
             await broker.staging.commit(A_QUERY, 0, [part])
         assert await stored(broker, B) == []
-        broker.close_producer(topic, session, forget=True)
+        broker.producers.close(topic, session, forget=True)
         await broker.staging.commit(A_QUERY, 0, [part])
         assert await stored(broker, A) == [b"2"]
 
@@ -261,8 +261,8 @@ def test_a_topic_with_as_many_producers_as_it_may_have_refuses_the_commit():
     async def test(broker):
         part = await stage_part(broker, 0, "0", [(A, [b"2"])])
         name = TopicName.parse(A)
-        await broker.set_topic_limits(name, NamespacePolicy(max_producers_per_topic=1))
-        await broker.open_producer(name, "p", policy=None)
+        await broker.topics.set_limits(name, NamespacePolicy(max_producers_per_topic=1))
+        await broker.producers.open(name, "p", policy=None)
         with pytest.raises(QuotaExceeded):
             await broker.staging.commit(A_QUERY, 0, [part])
 
@@ -271,7 +271,7 @@ def test_a_topic_with_as_many_producers_as_it_may_have_refuses_the_commit():
 
 def test_only_reliable_topics_that_exist_are_staged_for():
     async def test(broker):
-        await broker.create_topic(TopicName.parse("/default/fast"), NON_RELIABLE)
+        await broker.topics.create(TopicName.parse("/default/fast"), NON_RELIABLE)
         with pytest.raises(InvalidRequest, match="not reliable"):
             await PartMaker(broker, 0, "0").open("/default/fast")
         with pytest.raises(TopicNotFound):
@@ -307,8 +307,8 @@ def test_while_a_commit_is_undone_its_topics_are_in_use():
         with pytest.raises(StagingClosed):
             await PartMaker(broker, 0, "1").open(A)
         with pytest.raises(SubscriptionInUse):
-            await broker.delete_topic(TopicName.parse(A))
-        await broker.delete_topic(TopicName.parse(A), force=True)
+            await broker.topics.delete(TopicName.parse(A))
+        await broker.topics.delete(TopicName.parse(A), force=True)
         fail(0)
         commit = await broker.staging.commit(A_QUERY, 0, [part])
         assert (commit.message_count, commit.is_repeat) == (2, True)

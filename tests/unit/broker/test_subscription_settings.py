@@ -35,18 +35,18 @@ DROPPING = replace(NO_DELAY, redeliveries_max=0, poison=PoisonPolicy.DROP)
 
 def with_topic(test, policy=RELIABLE):
     async def run(broker):
-        await test(broker, await broker.create_topic(A_TOPIC, policy))
+        await test(broker, await broker.topics.create(A_TOPIC, policy))
 
     with_bare_broker(run)
 
 
 async def decide(broker, **changes):
-    await broker.set_subscription_settings(A_TOPIC, S, SubscriptionSettings(**changes))
+    await broker.subscriptions.set_settings(A_TOPIC, S, SubscriptionSettings(**changes))
 
 
 def test_nothing_decided_are_the_defaults():
     async def test(broker, topic):
-        settings = await broker.subscription_settings(A_TOPIC, S)
+        settings = await broker.subscriptions.settings(A_TOPIC, S)
         assert settings == SubscriptionSettings()
         subscription = await subscribe(broker)
         facts = subscription.describe(topic.end_offset)
@@ -77,18 +77,18 @@ def test_settings_survive_a_restart_and_are_there_before_anybody_comes():
 
     async def test(world):
         async with world.broker() as broker:
-            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            topic = await broker.topics.create(A_TOPIC, RELIABLE)
             await subscribe(broker)
-            await broker.set_subscription_settings(A_TOPIC, S, settings)
+            await broker.subscriptions.set_settings(A_TOPIC, S, settings)
             await publish(topic, *[b"x"] * 10)
         async with world.broker() as broker:
-            assert await broker.subscription_settings(A_TOPIC, S) == settings
-            topic = await broker.topic(A_TOPIC)
+            assert await broker.subscriptions.settings(A_TOPIC, S) == settings
+            topic = await broker.topics.get(A_TOPIC)
             subscription = topic.subscriptions[S]
             reader, _ = attach(subscription)
             await a_while()
             assert reader.got == []
-            await broker.set_paused(A_TOPIC, S, is_paused=False)
+            await broker.subscriptions.set_paused(A_TOPIC, S, is_paused=False)
             assert await reader.offsets(3) == [0, 1, 2]
             await a_while()
             assert len(reader.got) == 3
@@ -113,7 +113,7 @@ def test_what_is_decided_holds_for_a_subscription_at_work():
         assert await reader.offsets(4) == [0, 1, 2, 3]
         await a_while()
         assert len(reader.got) == 4
-        await broker.set_dispatch_limits(A_TOPIC, S, None)
+        await broker.subscriptions.set_dispatch_limits(A_TOPIC, S, None)
         assert await reader.offsets(5) == [0, 1, 2, 3, 4]
 
     with_topic(test)
@@ -123,14 +123,14 @@ def test_one_part_is_changed_without_the_others():
     async def test(broker, topic):
         limits = DispatchLimits(unacked_messages_max_per_consumer=5)
         await decide(broker, failure_policy=DROPPING, limits=limits, is_paused=True)
-        await broker.set_failure_policy(A_TOPIC, S, NO_DELAY)
-        await broker.set_paused(A_TOPIC, S, is_paused=False)
-        assert await broker.subscription_settings(A_TOPIC, S) == SubscriptionSettings(
+        await broker.subscriptions.set_failure_policy(A_TOPIC, S, NO_DELAY)
+        await broker.subscriptions.set_paused(A_TOPIC, S, is_paused=False)
+        assert await broker.subscriptions.settings(A_TOPIC, S) == SubscriptionSettings(
             failure_policy=NO_DELAY, limits=limits
         )
-        await broker.set_failure_policy(A_TOPIC, S, None)
-        await broker.set_dispatch_limits(A_TOPIC, S, None)
-        assert await broker.subscription_settings(A_TOPIC, S) == SubscriptionSettings()
+        await broker.subscriptions.set_failure_policy(A_TOPIC, S, None)
+        await broker.subscriptions.set_dispatch_limits(A_TOPIC, S, None)
+        assert await broker.subscriptions.settings(A_TOPIC, S) == SubscriptionSettings()
 
     with_topic(test)
 
@@ -138,16 +138,16 @@ def test_one_part_is_changed_without_the_others():
 def test_settings_go_with_the_subscription_and_with_the_topic():
     async def test(world):
         async with world.broker() as broker:
-            await broker.create_topic(A_TOPIC, RELIABLE)
+            await broker.topics.create(A_TOPIC, RELIABLE)
             await subscribe(broker)
             await decide(broker, is_paused=True)
-            await broker.delete_subscription(A_TOPIC, S)
-            assert await broker.subscription_settings(A_TOPIC, S) == (
+            await broker.subscriptions.delete(A_TOPIC, S)
+            assert await broker.subscriptions.settings(A_TOPIC, S) == (
                 SubscriptionSettings()
             )
             # Also those of a subscription that never was.
             await decide(broker, is_paused=True)
-            await broker.delete_topic(A_TOPIC)
+            await broker.topics.delete(A_TOPIC)
             assert await world.store.scan(keys.SETTINGS) == []
 
     with_world(test)
@@ -175,7 +175,7 @@ def test_an_impossible_policy_is_refused_in_words(policy, words):
     async def test(broker, topic):
         with pytest.raises(InvalidRequest, match=words):
             await decide(broker, failure_policy=policy)
-        assert await broker.subscription_settings(A_TOPIC, S) == SubscriptionSettings()
+        assert await broker.subscriptions.settings(A_TOPIC, S) == SubscriptionSettings()
 
     with_topic(test)
 
@@ -197,7 +197,7 @@ def test_only_reliable_topics_have_subscriptions_to_decide_about():
         words = "subscription failure policy can only be configured for reliable topics"
         with pytest.raises(InvalidRequest, match=f"^{words}$"):
             await decide(broker, failure_policy=DROPPING)
-        assert await broker.subscription_settings(A_TOPIC, S) == SubscriptionSettings()
+        assert await broker.subscriptions.settings(A_TOPIC, S) == SubscriptionSettings()
 
     with_topic(test, NON_RELIABLE)
 
@@ -207,7 +207,7 @@ def test_a_topic_that_is_not_there_has_no_settings():
         with pytest.raises(TopicNotFound):
             await decide(broker, is_paused=True)
         with pytest.raises(TopicNotFound):
-            await broker.subscription_settings(A_TOPIC, S)
+            await broker.subscriptions.settings(A_TOPIC, S)
 
     with_bare_broker(test)
 
@@ -219,8 +219,8 @@ def test_a_dead_letter_topic_must_be_one_that_can_be():
                 poison=PoisonPolicy.DEAD_LETTER, dead_letter_topic=name
             )
 
-        await broker.create_topic(TopicName.parse("/default/direct"), NON_RELIABLE)
-        await broker.create_partitioned_topic(
+        await broker.topics.create(TopicName.parse("/default/direct"), NON_RELIABLE)
+        await broker.topics.create_partitioned(
             TopicName.parse("/default/parts"), 2, RELIABLE
         )
         for name, error, words in (
@@ -234,7 +234,7 @@ def test_a_dead_letter_topic_must_be_one_that_can_be():
         await decide(broker, failure_policy=to("/default/parts-part-0"))
         # It is made when it is needed.
         await decide(broker, failure_policy=to("/default/dead"))
-        assert TopicName.parse("/default/dead") not in await broker.topic_names()
+        assert TopicName.parse("/default/dead") not in await broker.topics.names()
 
     with_topic(test)
 
@@ -242,7 +242,7 @@ def test_a_dead_letter_topic_must_be_one_that_can_be():
 def test_an_ack_timeout_that_a_consumer_asks_for_overrides_the_policys():
     async def test(broker, topic):
         await decide(broker, failure_policy=replace(NO_DELAY, ack_timeout_s=None))
-        _, subscription = await broker.open_subscription(
+        _, subscription = await broker.subscriptions.open(
             A_TOPIC, S, SubscriptionType.SHARED, Start.EARLIEST, ack_timeout_s=0.02
         )
         reader, _ = attach(subscription)
@@ -259,7 +259,7 @@ def test_an_ack_timeout_that_a_consumer_asks_for_overrides_the_policys():
 def test_an_impossible_ack_timeout_is_refused_also_from_a_consumer(timeout_s):
     async def test(broker, topic):
         with pytest.raises(InvalidRequest, match="ack_timeout_s is"):
-            await broker.open_subscription(
+            await broker.subscriptions.open(
                 A_TOPIC,
                 S,
                 SubscriptionType.SHARED,

@@ -38,7 +38,7 @@ PATIENT = FailurePolicy(ack_timeout_s=None)
 
 def with_topic(test, policy=RELIABLE):
     async def run(broker):
-        await test(broker, await broker.create_topic(A_TOPIC, policy))
+        await test(broker, await broker.topics.create(A_TOPIC, policy))
 
     with_bare_broker(run)
 
@@ -104,7 +104,7 @@ def test_a_position_that_the_topic_has_not_is_refused(start):
         assert topic.subscriptions == {}
         subscription = await subscribe(broker, start=5)
         with pytest.raises(InvalidRequest):
-            await broker.seek(topic, subscription, start)
+            await broker.subscriptions.seek(topic, subscription, start)
         assert subscription.describe(10).cursor == 5
 
     with_topic(test)
@@ -117,7 +117,7 @@ def test_a_position_that_retention_has_dropped_becomes_the_first_that_is_there()
         for name, start in (("a", 2), ("b", AtTime(A_NOW_US)), ("c", Start.EARLIEST)):
             found = await subscribe(broker, SubscriptionName(name), start=start)
             assert found.describe(10).cursor == 6
-        await broker.seek(topic, found, 0)
+        await broker.subscriptions.seek(topic, found, 0)
         assert found.describe(10).cursor == 6
 
     with_topic(test)
@@ -130,19 +130,19 @@ def test_a_position_that_retention_has_dropped_becomes_the_first_that_is_there()
 def test_a_subscription_is_moved_with_its_consumers_and_across_restarts(where, offset):
     async def test(world):
         async with world.broker() as broker:
-            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            topic = await broker.topics.create(A_TOPIC, RELIABLE)
             await ten_messages(broker, topic)
             subscription = await subscribe(broker)
             reader, _ = attach(subscription)
             await reader.first(10)
             subscription.ack([(0, 2), (6, 8)], 0)
-            await broker.seek(topic, subscription, where)
+            await broker.subscriptions.seek(topic, subscription, where)
             facts = subscription.describe(10)
             assert (facts.cursor, facts.done) == (offset, ())
             got = await reader.offsets(20 - offset)
             assert got[10:] == list(range(offset, 10))
         async with world.broker() as broker:
-            topic = await broker.topic(A_TOPIC)
+            topic = await broker.topics.get(A_TOPIC)
             assert topic.subscriptions[S].describe(10).cursor == offset
 
     with_world(test)
@@ -154,12 +154,12 @@ def test_a_seek_unblocks_and_forgets_what_waits():
     async def test(broker, topic):
         await ten_messages(broker, topic)
         subscription = await subscribe(broker)
-        await broker.set_failure_policy(A_TOPIC, S, policy)
+        await broker.subscriptions.set_failure_policy(A_TOPIC, S, policy)
         reader, _ = attach(subscription, messages=3)
         await reader.first(3)
         subscription.nack([(0, 1)])
         assert subscription.is_blocked
-        await broker.seek(topic, subscription, 5)
+        await broker.subscriptions.seek(topic, subscription, 5)
         facts = subscription.describe(10)
         assert (facts.blocked, facts.delayed, facts.in_flight) == ((), 0, 0)
         assert not subscription.is_blocked
@@ -170,25 +170,25 @@ def test_a_seek_unblocks_and_forgets_what_waits():
 def test_the_next_messages_that_are_not_done_are_skipped():
     async def test(world):
         async with world.broker() as broker:
-            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            topic = await broker.topics.create(A_TOPIC, RELIABLE)
             await ten_messages(broker, topic)
             subscription = await subscribe(broker)
             subscription.ack([(1, 3), (7, 8)], 0)
-            await broker.skip(A_TOPIC, S, 3)
+            await broker.subscriptions.skip(A_TOPIC, S, 3)
             facts = subscription.describe(10)
             assert (facts.cursor, facts.done) == (5, ((7, 8),))
             reader, _ = attach(subscription)
             assert await reader.offsets(4) == [5, 6, 8, 9]
-            await broker.skip(A_TOPIC, S, 0)
+            await broker.subscriptions.skip(A_TOPIC, S, 0)
             assert subscription.describe(10).cursor == 5
         async with world.broker() as broker:
-            topic = await broker.topic(A_TOPIC)
+            topic = await broker.topics.get(A_TOPIC)
             facts = topic.subscriptions[S].describe(10)
             assert (facts.cursor, facts.done) == (5, ((7, 8),))
-            await broker.skip(A_TOPIC, S, 100)
+            await broker.subscriptions.skip(A_TOPIC, S, 100)
             assert topic.subscriptions[S].describe(10).backlog == 0
             with pytest.raises(InvalidRequest):
-                await broker.skip(A_TOPIC, S, -1)
+                await broker.subscriptions.skip(A_TOPIC, S, -1)
 
     with_world(test)
 
@@ -198,18 +198,18 @@ def test_messages_are_done_because_an_administrator_says_so():
 
     async def test(world):
         async with world.broker() as broker:
-            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            topic = await broker.topics.create(A_TOPIC, RELIABLE)
             await ten_messages(broker, topic)
             subscription = await subscribe(broker)
-            await broker.set_failure_policy(A_TOPIC, S, policy)
+            await broker.subscriptions.set_failure_policy(A_TOPIC, S, policy)
             reader, _ = attach(subscription, messages=2)
             await reader.first(2)
             subscription.nack([(0, 1)])
             subscription.ack([(1, 2)], 0)
-            await broker.mark_done(A_TOPIC, S, [(0, 1), (8, 10)])
+            await broker.subscriptions.mark_done(A_TOPIC, S, [(0, 1), (8, 10)])
             assert not subscription.is_blocked
         async with world.broker() as broker:
-            topic = await broker.topic(A_TOPIC)
+            topic = await broker.topics.get(A_TOPIC)
             facts = topic.subscriptions[S].describe(10)
             assert (facts.cursor, facts.done) == (2, ((8, 10),))
 
@@ -221,10 +221,10 @@ def test_a_subscription_must_be_there_to_be_moved(what):
     async def test(broker, topic):
         argument = 1 if what == "skip" else [(0, 1)]
         with pytest.raises(SubscriptionNotFound):
-            await getattr(broker, what)(A_TOPIC, S, argument)
-        await broker.delete_topic(A_TOPIC)
+            await getattr(broker.subscriptions, what)(A_TOPIC, S, argument)
+        await broker.topics.delete(A_TOPIC)
         with pytest.raises(TopicNotFound):
-            await getattr(broker, what)(A_TOPIC, S, argument)
+            await getattr(broker.subscriptions, what)(A_TOPIC, S, argument)
 
     with_topic(test)
 
@@ -233,9 +233,9 @@ def test_a_subscription_of_a_direct_topic_has_no_position():
     async def test(broker, topic):
         subscription = await subscribe(broker)
         with pytest.raises(InvalidRequest, match="not reliable"):
-            await broker.seek(topic, subscription, Start.EARLIEST)
+            await broker.subscriptions.seek(topic, subscription, Start.EARLIEST)
         with pytest.raises(InvalidRequest, match="not reliable"):
-            await broker.skip(A_TOPIC, S, 1)
+            await broker.subscriptions.skip(A_TOPIC, S, 1)
 
     with_topic(test, NON_RELIABLE)
 
@@ -249,17 +249,17 @@ def test_nothing_that_was_acknowledged_comes_again_however_scattered_it_is(tmp_p
         offsets = list(range(0, count, 2))
         random.Random(1).shuffle(offsets)
         async with world.broker() as broker:
-            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            topic = await broker.topics.create(A_TOPIC, RELIABLE)
             for _ in range(4):
                 await publish(topic, *[b"x"] * (count // 4))
             subscription = await subscribe(broker)
-            await broker.set_failure_policy(A_TOPIC, S, PATIENT)
+            await broker.subscriptions.set_failure_policy(A_TOPIC, S, PATIENT)
             reader, _ = attach(subscription, messages=count)
             await reader.first(count)
             for at in range(0, len(offsets), 100):
                 subscription.ack([(o, o + 1) for o in offsets[at : at + 100]], 0)
         async with world.broker() as broker:
-            topic = await broker.topic(A_TOPIC)
+            topic = await broker.topics.get(A_TOPIC)
             subscription = topic.subscriptions[S]
             assert subscription.backlog(count) == count // 2
             reader, _ = attach(subscription, messages=count)
@@ -275,19 +275,19 @@ def test_nothing_that_was_acknowledged_comes_again_however_scattered_it_is(tmp_p
 def test_messages_that_wait_long_keep_their_place_across_a_restart(tmp_path):
     async def test(world):
         async with world.broker() as broker:
-            topic = await broker.create_topic(A_TOPIC, RELIABLE)
+            topic = await broker.topics.create(A_TOPIC, RELIABLE)
             an_hour = A_NOW_US + 3600 * 10**6
             await publish(
                 topic, *[b"x"] * 3000, deliver_at=[None, an_hour, None] * 1000
             )
             subscription = await subscribe(broker)
-            await broker.set_failure_policy(A_TOPIC, S, PATIENT)
+            await broker.subscriptions.set_failure_policy(A_TOPIC, S, PATIENT)
             reader, _ = attach(subscription, messages=3000)
             got = await reader.offsets(2000)
             subscription.ack([(offset, offset + 1) for offset in got], 0)
             assert subscription.describe(3000).delayed == 1000
         async with world.broker() as broker:
-            subscription = (await broker.topic(A_TOPIC)).subscriptions[S]
+            subscription = (await broker.topics.get(A_TOPIC)).subscriptions[S]
             assert subscription.backlog(3000) == 1000
             reader, _ = attach(subscription)
             await a_while()
@@ -300,16 +300,16 @@ def test_messages_that_wait_long_keep_their_place_across_a_restart(tmp_path):
 def test_names_are_told_also_of_those_nobody_is_attached_to():
     async def test(broker, topic):
         for name in "cab":
-            await broker.create_subscription(
+            await broker.subscriptions.create(
                 A_TOPIC, SubscriptionName(name), SubscriptionType.SHARED, Start.LATEST
             )
-        assert await broker.subscription_names(A_TOPIC) == ["a", "b", "c"]
+        assert await broker.subscriptions.names(A_TOPIC) == ["a", "b", "c"]
         with pytest.raises(AlreadyExists):
-            await broker.create_subscription(
+            await broker.subscriptions.create(
                 A_TOPIC, SubscriptionName("a"), SubscriptionType.SHARED, Start.LATEST
             )
-        await broker.delete_subscription(A_TOPIC, SubscriptionName("b"))
-        assert await broker.subscription_names(A_TOPIC) == ["a", "c"]
+        await broker.subscriptions.delete(A_TOPIC, SubscriptionName("b"))
+        assert await broker.subscriptions.names(A_TOPIC) == ["a", "c"]
 
     with_topic(test)
 
@@ -319,7 +319,7 @@ def test_a_topics_limits_are_kept_to():
         limits = NamespacePolicy(
             max_subscriptions_per_topic=1, max_consumers_per_subscription=2
         )
-        await broker.set_topic_limits(A_TOPIC, limits)
+        await broker.topics.set_limits(A_TOPIC, limits)
         subscription = await subscribe(broker)
         with pytest.raises(QuotaExceeded):
             await subscribe(broker, SubscriptionName("t"))

@@ -39,7 +39,7 @@ def with_broker(test):
 
 
 async def open_producer(broker, reference=None, name="p", topic=A_TOPIC):
-    return await broker.open_producer(topic, name, policy=RELIABLE, schema=reference)
+    return await broker.producers.open(topic, name, policy=RELIABLE, schema=reference)
 
 
 # Binding.
@@ -49,74 +49,74 @@ async def open_producer(broker, reference=None, name="p", topic=A_TOPIC):
 async def test_a_topic_is_bound_to_another_subject_or_to_none(broker):
     await registered(broker)
     await registered(broker, "users")
-    topic = await broker.create_topic(A_TOPIC, RELIABLE, strict())
-    assert await broker.topic_schema(A_TOPIC) == strict() == topic.schema
+    topic = await broker.topics.create(A_TOPIC, RELIABLE, strict())
+    assert await broker.schemas.get(A_TOPIC) == strict() == topic.schema
     users = TopicSchema(subject="users", validates_payload=True)
-    await broker.bind_topic_schema(A_TOPIC, users)
-    assert await broker.topic_schema(A_TOPIC) == users == topic.describe().schema
-    await broker.bind_topic_schema(A_TOPIC, None)
-    assert await broker.topic_schema(A_TOPIC) is None
+    await broker.schemas.bind(A_TOPIC, users)
+    assert await broker.schemas.get(A_TOPIC) == users == topic.describe().schema
+    await broker.schemas.bind(A_TOPIC, None)
+    assert await broker.schemas.get(A_TOPIC) is None
     assert topic.schema_validation is None
 
 
 @with_broker
 async def test_partitions_have_one_schema_whichever_is_named(broker):
     await registered(broker)
-    await broker.create_partitioned_topic(BASE, 2, RELIABLE)
-    await broker.bind_topic_schema(BASE.partition(1), strict())
+    await broker.topics.create_partitioned(BASE, 2, RELIABLE)
+    await broker.schemas.bind(BASE.partition(1), strict())
     for name in (BASE, BASE.partition(0), BASE.partition(1)):
-        assert await broker.topic_schema(name) == strict()
+        assert await broker.schemas.get(name) == strict()
     # Also those that come later, and those that are open.
-    opened = await broker.topic(BASE.partition(0))
-    await broker.add_partitions(BASE, 3)
-    assert (await broker.topic(BASE.partition(2))).schema == strict()
-    await broker.create_topic(BASE.partition(3), RELIABLE)
-    assert (await broker.topic(BASE.partition(3))).schema == strict()
-    await broker.bind_topic_schema(BASE, None)
+    opened = await broker.topics.get(BASE.partition(0))
+    await broker.topics.add_partitions(BASE, 3)
+    assert (await broker.topics.get(BASE.partition(2))).schema == strict()
+    await broker.topics.create(BASE.partition(3), RELIABLE)
+    assert (await broker.topics.get(BASE.partition(3))).schema == strict()
+    await broker.schemas.bind(BASE, None)
     assert opened.schema_validation is None
-    assert await broker.topic_schema(BASE.partition(3)) is None
+    assert await broker.schemas.get(BASE.partition(3)) is None
 
 
 @with_broker
 async def test_partitions_are_created_with_a_schema(broker):
     await registered(broker)
-    await broker.create_partitioned_topic(BASE, 2, RELIABLE, strict())
-    assert await broker.topic_schema(BASE) == strict()
+    await broker.topics.create_partitioned(BASE, 2, RELIABLE, strict())
+    assert await broker.schemas.get(BASE) == strict()
     other = TopicName.parse("/default/others")
-    await broker.create_topic(other.partition(0), RELIABLE, strict())
-    assert await broker.topic_schema(other) == strict()
+    await broker.topics.create(other.partition(0), RELIABLE, strict())
+    assert await broker.schemas.get(other) == strict()
 
 
 @with_broker
 async def test_only_what_exists_can_be_bound(broker):
     with pytest.raises(TopicNotFound):
-        await broker.bind_topic_schema(A_TOPIC, None)
+        await broker.schemas.bind(A_TOPIC, None)
     with pytest.raises(TopicNotFound):
-        await broker.topic_schema(A_TOPIC)
+        await broker.schemas.get(A_TOPIC)
     with pytest.raises(SchemaNotFound, match="subject 'orders' not found in registry"):
-        await broker.create_topic(A_TOPIC, RELIABLE, strict())
-    assert await broker.topic_names() == []
+        await broker.topics.create(A_TOPIC, RELIABLE, strict())
+    assert await broker.topics.names() == []
     await registered(broker)
-    await broker.create_topic(A_TOPIC, RELIABLE)
+    await broker.topics.create(A_TOPIC, RELIABLE)
     for schema in (
         strict(version=2),
         strict(version_min=2),
         TopicSchema(subject="users"),
     ):
         with pytest.raises(SchemaNotFound, match="not found in registry"):
-            await broker.bind_topic_schema(A_TOPIC, schema)
-    assert await broker.topic_schema(A_TOPIC) is None
+            await broker.schemas.bind(A_TOPIC, schema)
+    assert await broker.schemas.get(A_TOPIC) is None
 
 
 @with_broker
 async def test_a_topic_that_exists_already_must_have_the_schema_that_is_wanted(broker):
     await registered(broker)
-    topic = await broker.create_topic(A_TOPIC, RELIABLE)
+    topic = await broker.topics.create(A_TOPIC, RELIABLE)
     with pytest.raises(AlreadyExists):
-        await broker.create_topic(A_TOPIC, RELIABLE, strict(), exist_ok=True)
-    await broker.bind_topic_schema(A_TOPIC, strict())
+        await broker.topics.create(A_TOPIC, RELIABLE, strict(), exist_ok=True)
+    await broker.schemas.bind(A_TOPIC, strict())
     for schema in (None, strict()):
-        found = await broker.create_topic(A_TOPIC, RELIABLE, schema, exist_ok=True)
+        found = await broker.topics.create(A_TOPIC, RELIABLE, schema, exist_ok=True)
         assert found is topic
 
 
@@ -125,12 +125,12 @@ def test_a_binding_is_live_again_after_a_restart(policy):
     async def test(world):
         async with world.broker() as broker:
             schema_id = await registered(broker)
-            await broker.create_topic(A_TOPIC, policy, strict(validates_payload=True))
-            await broker.create_topic(BASE, policy)
+            await broker.topics.create(A_TOPIC, policy, strict(validates_payload=True))
+            await broker.topics.create(BASE, policy)
             reference = SchemaReference(subject="orders", version=1)
-            await broker.open_producer(BASE, "p", policy=policy, schema=reference)
+            await broker.producers.open(BASE, "p", policy=policy, schema=reference)
         async with world.broker() as broker:
-            topic, session = await broker.open_producer(A_TOPIC, "p", policy=None)
+            topic, session = await broker.producers.open(A_TOPIC, "p", policy=None)
             assert topic.schema == strict(validates_payload=True)
             outcome = Outcome()
             frame = frame_of(
@@ -144,7 +144,7 @@ def test_a_binding_is_live_again_after_a_restart(policy):
             )
             topic.publish(session, frame, outcome)
             assert "not JSON" in str(await outcome.error())
-            first = await broker.topic_schema(BASE)
+            first = await broker.schemas.get(BASE)
             assert first == TopicSchema(subject="orders")
 
     with_world(test)
@@ -159,7 +159,7 @@ async def test_the_first_producer_with_a_reference_binds_the_topic_to_warn(broke
     topic, session = await open_producer(broker, LATEST)
     assert topic.schema == TopicSchema(subject="orders")
     assert topic.schema.policy is SchemaPolicy.WARN
-    assert await broker.topic_schema(A_TOPIC) == topic.schema
+    assert await broker.schemas.get(A_TOPIC) == topic.schema
     chosen = session.registration.schema
     assert (chosen.schema_id, chosen.version) == (schema_id, 2)
     _, without = await open_producer(broker, name="q")
@@ -169,15 +169,15 @@ async def test_the_first_producer_with_a_reference_binds_the_topic_to_warn(broke
 @with_broker
 async def test_a_producer_of_a_partition_binds_all(broker):
     await registered(broker)
-    await broker.create_partitioned_topic(BASE, 2, RELIABLE)
+    await broker.topics.create_partitioned(BASE, 2, RELIABLE)
     await open_producer(broker, LATEST, topic=BASE.partition(0))
-    assert await broker.topic_schema(BASE) == TopicSchema(subject="orders")
+    assert await broker.schemas.get(BASE) == TopicSchema(subject="orders")
     await open_producer(broker, LATEST, topic=BASE.partition(1))
     await registered(broker, "users")
     users = SchemaReference(subject="users")
     with pytest.raises(OtherSchema):
         await open_producer(broker, users, topic=BASE.partition(2))
-    assert len(await broker.partitions_of(BASE)) == 2
+    assert len(await broker.topics.partitions_of(BASE)) == 2
 
 
 @with_broker
@@ -188,7 +188,7 @@ async def test_a_producer_gets_the_version_that_it_asks_for(broker):
         (SchemaReference(subject="orders", version=2), 2),
         (SchemaReference(subject="orders", version_min=2), 3),
     ):
-        _, registration = await broker.attach_producer(
+        _, registration = await broker.producers.attach(
             A_TOPIC, "p", policy=RELIABLE, schema=reference
         )
         assert (registration.schema.version, registration.schema.reference) == (
@@ -200,7 +200,7 @@ async def test_a_producer_gets_the_version_that_it_asks_for(broker):
 @with_broker
 async def test_a_producer_of_a_pinned_topic_gets_its_version(broker):
     await registered(broker, versions=3)
-    await broker.create_topic(A_TOPIC, RELIABLE, strict(version=2))
+    await broker.topics.create(A_TOPIC, RELIABLE, strict(version=2))
     _, session = await open_producer(broker, LATEST)
     assert session.registration.schema.version == 2
     with pytest.raises(OtherSchema, match=r"version 2 .* cannot use version 3"):
@@ -242,7 +242,7 @@ def test_what_is_not_registered_is_refused_and_leaves_nothing(reference):
         )
         assert "not found" in said
         assert said.endswith("Ensure schema is registered first.")
-        assert await broker.topic_names() == []
+        assert await broker.topics.names() == []
 
     with_bare_broker(test)
 
@@ -253,28 +253,28 @@ def test_what_is_not_registered_is_refused_and_leaves_nothing(reference):
 @with_broker
 async def test_a_version_that_a_topic_is_pinned_to_stays(broker):
     await registered(broker, versions=3)
-    await broker.create_topic(A_TOPIC, RELIABLE, strict(version=2))
+    await broker.topics.create(A_TOPIC, RELIABLE, strict(version=2))
     with pytest.raises(SchemaInUse, match=r"Version 2 .* is used by /default/orders"):
-        await broker.delete_schema_version("orders", 2)
-    await broker.delete_schema_version("orders", 1)
-    await broker.delete_schema_version("orders", 2, force=True)
+        await broker.schemas.delete_version("orders", 2)
+    await broker.schemas.delete_version("orders", 1)
+    await broker.schemas.delete_version("orders", 2, force=True)
     assert (await broker.registry.describe("orders")).versions == (3,)
     with pytest.raises(SchemaNotFound):
-        await broker.delete_schema_version("orders", 2)
+        await broker.schemas.delete_version("orders", 2)
 
 
 @with_broker
 async def test_a_subject_that_topics_keep_to_stays(broker):
     await registered(broker)
-    await broker.create_topic(A_TOPIC, RELIABLE, strict())
-    await broker.create_partitioned_topic(BASE, 9, RELIABLE, strict())
+    await broker.topics.create(A_TOPIC, RELIABLE, strict())
+    await broker.topics.create_partitioned(BASE, 9, RELIABLE, strict())
     with pytest.raises(SchemaInUse, match=r"used by .*/default/orders.* and 8 more"):
-        await broker.delete_schema_subject("orders")
-    await broker.bind_topic_schema(BASE, None)
+        await broker.schemas.delete_subject("orders")
+    await broker.schemas.bind(BASE, None)
     with pytest.raises(SchemaInUse, match=r"used by /default/orders$"):
-        await broker.delete_schema_subject("orders")
-    await broker.bind_topic_schema(A_TOPIC, None)
-    await broker.delete_schema_subject("orders")
+        await broker.schemas.delete_subject("orders")
+    await broker.schemas.bind(A_TOPIC, None)
+    await broker.schemas.delete_subject("orders")
     assert await broker.registry.subjects() == []
 
 
@@ -282,10 +282,10 @@ def test_a_topic_that_is_bound_while_its_subject_is_deleted_is_noticed():
     async def test(world):
         async with world.broker() as broker:
             await registered(broker)
-            await broker.create_topic(A_TOPIC, RELIABLE)
-            world.store.meddling = [lambda: broker.bind_topic_schema(A_TOPIC, strict())]
+            await broker.topics.create(A_TOPIC, RELIABLE)
+            world.store.meddling = [lambda: broker.schemas.bind(A_TOPIC, strict())]
             with pytest.raises(SchemaInUse):
-                await broker.delete_schema_subject("orders")
+                await broker.schemas.delete_subject("orders")
 
     with_world(test)
 
@@ -294,11 +294,11 @@ def test_a_subject_that_is_deleted_while_a_topic_is_bound_is_noticed():
     async def test(world):
         async with world.broker() as broker:
             await registered(broker)
-            await broker.create_topic(A_TOPIC, RELIABLE)
-            world.store.meddling = [lambda: broker.delete_schema_subject("orders")]
+            await broker.topics.create(A_TOPIC, RELIABLE)
+            world.store.meddling = [lambda: broker.schemas.delete_subject("orders")]
             with pytest.raises(SchemaNotFound):
-                await broker.bind_topic_schema(A_TOPIC, strict())
-            assert await broker.topic_schema(A_TOPIC) is None
+                await broker.schemas.bind(A_TOPIC, strict())
+            assert await broker.schemas.get(A_TOPIC) is None
 
     with_world(test)
 
@@ -310,15 +310,16 @@ async def test_a_producer_that_comes_while_another_binds_the_topic_is_refused(br
     topic, _ = await open_producer(broker)
 
     # Both have found the topic unbound.
-    chosen = await broker._schemas.choose(A_TOPIC, SchemaReference(subject="users"))
+    users = SchemaReference(subject="users")
+    await broker.schemas.resolve(A_TOPIC, users)
     await open_producer(broker, LATEST)
     with pytest.raises(OtherSchema):
-        await broker._bind_first(topic, chosen.reference)
+        await broker.schemas.bind_first(topic, users)
 
 
 @with_broker
 async def test_a_deleted_topic_keeps_no_subject(broker):
     await registered(broker)
-    await broker.create_topic(A_TOPIC, RELIABLE, strict())
-    await broker.delete_topic(A_TOPIC)
-    await broker.delete_schema_subject("orders")
+    await broker.topics.create(A_TOPIC, RELIABLE, strict())
+    await broker.topics.delete(A_TOPIC)
+    await broker.schemas.delete_subject("orders")

@@ -19,7 +19,7 @@ def test_what_schemas_refuse_is_counted_by_topic_and_reason():
         async with memory_broker() as memory:
             broker = memory.broker
             await registered(broker)
-            topic = await broker.create_topic(A_TOPIC, RELIABLE, strict())
+            topic = await broker.topics.create(A_TOPIC, RELIABLE, strict())
             outcome = Outcome()
             broker.batcher.publish(topic, SingleMessage("p", b"x", A_TIME), outcome)
             assert await outcome.error() is not None

@@ -47,7 +47,9 @@ class BrokerAdmin:
                     broker_role="Cluster_Leader",
                     admin_addr=self._addresses.admin_url,
                     metrics_addr=self._addresses.metrics_address,
-                    broker_status="draining" if self._broker.is_draining else "active",
+                    broker_status="draining"
+                    if self._broker.topics.is_draining
+                    else "active",
                 )
             ]
         )
@@ -60,7 +62,9 @@ class BrokerAdmin:
         self, _: pb.Empty, __: Context
     ) -> pb.NamespaceListResponse:
         """Each namespace once, by name."""
-        return pb.NamespaceListResponse(namespaces=await self._broker.namespace_names())
+        return pb.NamespaceListResponse(
+            namespaces=await self._broker.namespaces.names()
+        )
 
     async def unload_broker(
         self, request: pb.UnloadBrokerRequest, _: Context
@@ -77,7 +81,7 @@ class BrokerAdmin:
     ) -> pb.ActivateBrokerResponse:
         """It is active already, unless it is on its way out."""
         self._check(request.broker_id)
-        if self._broker.is_draining:
+        if self._broker.topics.is_draining:
             raise StatusError(
                 StatusCode.FAILED_PRECONDITION, "the broker is stopping (draining)"
             )

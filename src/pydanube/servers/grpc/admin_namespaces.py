@@ -34,22 +34,22 @@ class NamespaceAdmin:
     ) -> pb.TopicListResponse:
         """The names of its topics, partitions among them."""
         name = parse_namespace(request.name)
-        await self._broker.namespace_policy(name)
-        topics = await self._broker.topic_names(name)
+        await self._broker.namespaces.policy(name)
+        topics = await self._broker.topics.names(name)
         return pb.TopicListResponse(topics=map(bare_name, topics))
 
     async def get_namespace_policies(
         self, request: pb.NamespaceRequest, _: Context
     ) -> pb.PolicyResponse:
         """Its limits as a JSON document."""
-        policy = await self._broker.namespace_policy(parse_namespace(request.name))
+        policy = await self._broker.namespaces.policy(parse_namespace(request.name))
         return pb.PolicyResponse(policies=policy_document(policy))
 
     async def set_namespace_policies(
         self, request: pb.SetNamespacePoliciesRequest, _: Context
     ) -> pb.NamespaceResponse:
         """Other limits, which hold at once."""
-        await self._broker.set_namespace_policy(
+        await self._broker.namespaces.set_policy(
             parse_namespace(request.name), parse_policy_document(request.policies)
         )
         return pb.NamespaceResponse(success=True)
@@ -59,7 +59,7 @@ class NamespaceAdmin:
     ) -> pb.NamespaceResponse:
         """A new namespace without limits."""
         with _as_tools_know_it():
-            await self._broker.create_namespace(parse_namespace(request.name))
+            await self._broker.namespaces.create(parse_namespace(request.name))
         return pb.NamespaceResponse(success=True)
 
     async def delete_namespace(
@@ -67,7 +67,7 @@ class NamespaceAdmin:
     ) -> pb.NamespaceResponse:
         """No longer there, if it has no topics."""
         with _as_tools_know_it():
-            await self._broker.delete_namespace(parse_namespace(request.name))
+            await self._broker.namespaces.delete(parse_namespace(request.name))
         return pb.NamespaceResponse(success=True)
 
 

@@ -61,15 +61,15 @@ class TopicAdmin:
     ) -> pb.TopicInfoListResponse:
         """The topics of one namespace, partitions among them."""
         name = parse_namespace(request.name)
-        await self._broker.namespace_policy(name)
-        return self._listed(await self._broker.topic_policies(name))
+        await self._broker.namespaces.policy(name)
+        return self._listed(await self._broker.topics.policies(name))
 
     async def list_broker_topics(
         self, request: pb.BrokerRequest, _: Context
     ) -> pb.TopicInfoListResponse:
         """Every topic, if it is this broker that is meant."""
         is_ours = request.broker_id == self._broker_id
-        return self._listed(await self._broker.topic_policies() if is_ours else {})
+        return self._listed(await self._broker.topics.policies() if is_ours else {})
 
     async def create_topic(
         self, request: pb.NewTopicRequest, _: Context
@@ -77,7 +77,7 @@ class TopicAdmin:
         """A new topic, which is there when the answer comes."""
         policy = topic_policy(request.dispatch_strategy)
         with _refused_as(f"Unable to create the topic {request.name}"):
-            await self._broker.create_topic(
+            await self._broker.topics.create(
                 TopicName.parse(request.name), policy, _schema_of(request)
             )
         return pb.TopicResponse(success=True)
@@ -88,7 +88,7 @@ class TopicAdmin:
         """All partitions of a new topic, or none."""
         policy = topic_policy(request.dispatch_strategy)
         with _refused_as(f"Unable to create the topic {request.base_name}"):
-            await self._broker.create_partitioned_topic(
+            await self._broker.topics.create_partitioned(
                 TopicName.parse(request.base_name),
                 request.partitions,
                 policy,
@@ -101,7 +101,7 @@ class TopicAdmin:
     ) -> pb.TopicResponse:
         """The topic or all partitions are gone, whoever used them."""
         with _refused_as(f"Unable to delete the topic {request.name}"):
-            await self._broker.delete_topic(TopicName.parse(request.name), force=True)
+            await self._broker.topics.delete(TopicName.parse(request.name), force=True)
         return pb.TopicResponse(success=True)
 
     async def unload_topic(self, _: pb.TopicRequest, __: Context) -> NoReturn:
@@ -116,10 +116,10 @@ class TopicAdmin:
     ) -> pb.DescribeTopicResponse:
         """One topic or partition; what it has not, such as a schema, is absent."""
         name = TopicName.parse(request.name)
-        topic = await self._broker.topic(name)
+        topic = await self._broker.topics.get(name)
         described = pb.DescribeTopicResponse(
             name=request.name,
-            subscriptions=await self._broker.subscription_names(name),
+            subscriptions=await self._broker.subscriptions.names(name),
             broker_id=self._broker_id,
             delivery=delivery(topic.policy),
         )
@@ -141,7 +141,7 @@ class TopicAdmin:
         self, request: pb.TopicRequest, _: Context
     ) -> pb.SubscriptionListResponse:
         """Each subscription once, and nothing else."""
-        names = await self._broker.subscription_names(TopicName.parse(request.name))
+        names = await self._broker.subscriptions.names(TopicName.parse(request.name))
         return _bounded(
             pb.SubscriptionListResponse(subscriptions=names),
             f"{len(names)} subscriptions",
@@ -155,7 +155,7 @@ class TopicAdmin:
         with _refused_as(f"Unable to unsubscribe the subscription {name}", "error: "):
             topic, subscription = _subscription_of(request)
             try:
-                await self._broker.delete_subscription(topic, subscription)
+                await self._broker.subscriptions.delete(topic, subscription)
             except SubscriptionInUse as error:
                 raise SubscriptionInUse(
                     f"Unable to unsubscribe as the subscription {name} has active "
@@ -171,9 +171,9 @@ class TopicAdmin:
             raise InvalidRequest("failure_policy is required")
         topic, subscription = _subscription_of(request)
         await self._check_reliable(topic, "failure policy")
-        known = await self._broker.subscription_settings(topic, subscription)
+        known = await self._broker.subscriptions.settings(topic, subscription)
         policy = failure_policy_from_wire(request.failure_policy, known.failure_policy)
-        await self._broker.set_failure_policy(topic, subscription, policy)
+        await self._broker.subscriptions.set_failure_policy(topic, subscription, policy)
         return pb.SubscriptionResponse(success=True)
 
     async def get_subscription_failure_policy(
@@ -181,9 +181,9 @@ class TopicAdmin:
     ) -> pb.GetSubscriptionFailurePolicyResponse:
         """The policy that was set, if one was, and the subscription's type."""
         name, subscription = _subscription_of(request)
-        topic = await self._broker.topic(name)
+        topic = await self._broker.topics.get(name)
         found = topic.subscriptions.get(subscription)
-        settings = await self._broker.subscription_settings(name, subscription)
+        settings = await self._broker.subscriptions.settings(name, subscription)
         policy = settings.failure_policy
         return pb.GetSubscriptionFailurePolicyResponse(
             failure_policy=None if policy is None else failure_policy_to_wire(policy),
@@ -200,9 +200,11 @@ class TopicAdmin:
             raise InvalidRequest("dispatch_config is required")
         topic, subscription = _subscription_of(request)
         await self._check_reliable(topic, "dispatch config")
-        known = await self._broker.subscription_settings(topic, subscription)
+        known = await self._broker.subscriptions.settings(topic, subscription)
         limits = dispatch_limits_from_wire(request.dispatch_config, known.limits)
-        await self._broker.set_dispatch_limits(topic, subscription, limits)
+        await self._broker.subscriptions.set_dispatch_limits(
+            topic, subscription, limits
+        )
         return pb.SubscriptionResponse(success=True)
 
     async def get_subscription_dispatch_config(
@@ -210,7 +212,7 @@ class TopicAdmin:
     ) -> pb.GetSubscriptionDispatchConfigResponse:
         """The limit that was set, if one was."""
         topic, subscription = _subscription_of(request)
-        settings = await self._broker.subscription_settings(topic, subscription)
+        settings = await self._broker.subscriptions.settings(topic, subscription)
         return pb.GetSubscriptionDispatchConfigResponse(
             dispatch_config=dispatch_limits_to_wire(settings.limits)
         )
@@ -233,7 +235,7 @@ class TopicAdmin:
         )
 
     async def _check_reliable(self, name: TopicName, what: str) -> None:
-        topic = await self._broker.topic(name)
+        topic = await self._broker.topics.get(name)
         if not topic.policy.is_reliable:
             raise StatusError(
                 StatusCode.FAILED_PRECONDITION,

@@ -312,7 +312,7 @@ class Consumers:
         type_ = type_from_wire(request.subscription_type)
         self._refuse_when_closed()
         try:
-            topic, subscription = await self._broker.open_subscription(
+            topic, subscription = await self._broker.subscriptions.open(
                 topic_name, name, type_, Start.LATEST
             )
         except QuotaExceeded as error:
@@ -506,7 +506,7 @@ class Consumers:
     ) -> ConsumerSession:
         """A session for somebody who opens a stream again without subscribing."""
         try:
-            topic = await self._broker.topic(registration.topic)
+            topic = await self._broker.topics.get(registration.topic)
             subscription = topic.find_subscription(registration.subscription)
             if subscription.type is not registration.type:
                 raise SubscriptionNotFound(
@@ -577,7 +577,7 @@ class Consumers:
             raise InvalidRequest(f"Error {doing} message: it has no msg_id")
         msg_id = request.msg_id
         try:
-            topic = await self._broker.topic(_parse_topic(msg_id.topic_name))
+            topic = await self._broker.topics.get(_parse_topic(msg_id.topic_name))
             subscription = topic.find_subscription(
                 SubscriptionName(request.subscription_name)
             )

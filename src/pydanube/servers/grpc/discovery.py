@@ -27,7 +27,7 @@ class Discovery:
         """Where a topic is served: here, if it exists."""
         name = TopicName.parse(request.topic)
         try:
-            await self._broker.topic(name)
+            await self._broker.topics.get(name)
         except TopicNotFound as error:
             raise TopicNotFound(
                 f"Unable to find the requested topic: {name}"
@@ -45,7 +45,9 @@ class Discovery:
         self, request: pb.TopicLookupRequest, context: Context
     ) -> pb.TopicPartitionsResponse:
         """The topic itself, its partitions by number, or nothing at all."""
-        partitions = await self._broker.partitions_of(TopicName.parse(request.topic))
+        partitions = await self._broker.topics.partitions_of(
+            TopicName.parse(request.topic)
+        )
         return pb.TopicPartitionsResponse(
             request_id=request.request_id, partitions=map(str, partitions)
         )

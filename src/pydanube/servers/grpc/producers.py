@@ -112,7 +112,7 @@ class Producers:
         schema = reference_from_wire(request)
         await self._refuse_other_dispatch(name, policy)
         try:
-            topic, registration = await self._broker.attach_producer(
+            topic, registration = await self._broker.producers.attach(
                 name, producer_name, policy=policy, access=access, schema=schema
             )
         except SchemaNotFound as error:
@@ -132,7 +132,7 @@ class Producers:
             producer.registration is not registration
             and producer.registration is not None
         ):
-            self._broker.detach_producer(producer.topic, producer.registration)
+            producer.topic.registrations.leave(producer.registration)
         producer.topic, producer.access, producer.registration = (
             topic,
             access,
@@ -173,7 +173,7 @@ class Producers:
         registration, topic = producer.registration, producer.topic
         if (
             registration is None
-            or not self._broker.has_room
+            or not self._broker.topics.has_room
             or topic.publish_delay_s(now) > 0
         ):
             return False
@@ -221,7 +221,7 @@ class Producers:
         self, name: TopicName, policy: TopicPolicy
     ) -> None:
         try:
-            topic = await self._broker.topic(name)
+            topic = await self._broker.topics.get(name)
         except TopicNotFound:
             return
         if topic.policy.dispatch is not policy.dispatch:
@@ -243,8 +243,8 @@ class Producers:
         while (delay_s := topic.publish_delay_s(now)) > 0:
             await asyncio.sleep(delay_s)
             now = self._clock()
-        if not self._broker.has_room:
-            await self._broker.room()
+        if not self._broker.topics.has_room:
+            await self._broker.topics.room()
         done: asyncio.Future[None] = self._loop.create_future()
         self._gather(producer, producer.registration, request, partial(_settle, done))
         await done
@@ -296,7 +296,7 @@ class Producers:
         )
 
     async def _attach_again(self, producer: Producer) -> ProducerRegistration:
-        topic, registration = await self._broker.attach_producer(
+        topic, registration = await self._broker.producers.attach(
             producer.topic.name,
             producer.name,
             policy=None,
@@ -309,7 +309,7 @@ class Producers:
 
     def _let_go(self, producer: Producer) -> None:
         if producer.registration is not None:
-            self._broker.detach_producer(producer.topic, producer.registration)
+            producer.topic.registrations.leave(producer.registration)
             producer.registration = None
 
 

@@ -116,7 +116,7 @@ class SchemaRegistryService:
     ) -> pb.DeleteSchemaVersionResponse:
         """The version is gone, unless a topic takes only this one."""
         with _refused_as("Failed to delete schema version"):
-            await self._broker.delete_schema_version(request.subject, request.version)
+            await self._broker.schemas.delete_version(request.subject, request.version)
         return pb.DeleteSchemaVersionResponse(
             success=True,
             message=f"Deleted version {request.version} for subject {request.subject}",
@@ -163,7 +163,7 @@ class SchemaRegistryService:
         """The topic is bound to the subject; what is pinned of it stays so."""
         policy = SchemaPolicy.parse(request.validation_policy)
         name, subject = TopicName.parse(request.topic_name), request.schema_subject
-        known = await self._broker.topic_schema(name)
+        known = await self._broker.schemas.get(name)
         if known is None or known.subject != subject:
             known = TopicSchema(subject=subject)
         await self._bind(name, known, policy, request.enable_payload_validation)
@@ -179,7 +179,7 @@ class SchemaRegistryService:
         """Another policy for a topic that is bound to a subject."""
         policy = SchemaPolicy.parse(request.validation_policy)
         name = TopicName.parse(request.topic_name)
-        known = await self._broker.topic_schema(name)
+        known = await self._broker.schemas.get(name)
         if known is None:
             raise StatusError(
                 StatusCode.FAILED_PRECONDITION,
@@ -195,7 +195,7 @@ class SchemaRegistryService:
         self, request: pb.GetTopicSchemaConfigRequest, _: Context
     ) -> pb.GetTopicSchemaConfigResponse:
         """What the topic is bound to; an empty subject says to nothing."""
-        schema = await self._broker.topic_schema(TopicName.parse(request.topic_name))
+        schema = await self._broker.schemas.get(TopicName.parse(request.topic_name))
         if schema is None:
             return pb.GetTopicSchemaConfigResponse(
                 validation_policy=SchemaPolicy.NONE.value
@@ -218,7 +218,7 @@ class SchemaRegistryService:
         validates_payload: bool,
     ) -> None:
         schema = replace(known, policy=policy, validates_payload=validates_payload)
-        await self._broker.bind_topic_schema(name, schema)
+        await self._broker.schemas.bind(name, schema)
 
 
 @contextmanager

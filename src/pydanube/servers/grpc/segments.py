@@ -27,7 +27,7 @@ class StorageService:
         The original lists none that begins at 0, so whoever asks from the start
         misses the first one.
         """
-        topic = await self._broker.topic(TopicName.parse(request.topic))
+        topic = await self._broker.topics.get(TopicName.parse(request.topic))
         after = request.after_offset or -1
         return pb.ListSegmentDescriptorsResponse(
             segments=[

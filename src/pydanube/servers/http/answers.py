@@ -155,7 +155,7 @@ async def all_topics(broker: Broker, name: TopicName) -> list[TopicName]:
     Raises:
         TopicNotFound: There is neither.
     """
-    topics = await broker.partitions_of(name)
+    topics = await broker.topics.partitions_of(name)
     if not topics:
         raise TopicNotFound(f"Unable to find the topic: {name}")
     return topics

@@ -51,13 +51,13 @@ class NamespaceApi:
 
     async def list(self, _: Request) -> object:
         """The names."""
-        return {"namespaces": await self._broker().namespace_names()}
+        return {"namespaces": await self._broker().namespaces.names()}
 
     async def create(self, request: Request) -> object:
         """The new namespace."""
         body = await body_of(request, NewNamespace)
         name = parse_namespace(body.name)
-        await self._broker().create_namespace(name, body.policy)
+        await self._broker().namespaces.create(name, body.policy)
         return created(await self._described(name))
 
     async def describe(self, request: Request) -> object:
@@ -66,21 +66,21 @@ class NamespaceApi:
 
     async def delete(self, request: Request) -> object:
         """Nothing, if the namespace had no topics."""
-        await self._broker().delete_namespace(_namespace_of(request))
+        await self._broker().namespaces.delete(_namespace_of(request))
         return done()
 
     async def policy(self, request: Request) -> object:
         """The limits."""
-        return await self._broker().namespace_policy(_namespace_of(request))
+        return await self._broker().namespaces.policy(_namespace_of(request))
 
     async def set_policy(self, request: Request) -> object:
         """The limits that hold from now on; what is left out is no limit."""
         policy = await body_of(request, NamespacePolicy)
-        await self._broker().set_namespace_policy(_namespace_of(request), policy)
+        await self._broker().namespaces.set_policy(_namespace_of(request), policy)
         return policy
 
     async def _described(self, name: NamespaceName) -> object:
-        return {"name": name, "policy": await self._broker().namespace_policy(name)}
+        return {"name": name, "policy": await self._broker().namespaces.policy(name)}
 
 
 def _namespace_of(request: Request) -> NamespaceName:

@@ -118,7 +118,7 @@ class SchemaApi:
 
     async def delete(self, request: Request) -> object:
         """Nothing; ``?force=true`` if topics may keep to it."""
-        await self._broker().delete_schema_subject(
+        await self._broker().schemas.delete_subject(
             _subject_of(request), force=_is_forced(request)
         )
         return done()
@@ -146,7 +146,7 @@ class SchemaApi:
     async def delete_version(self, request: Request) -> object:
         """Nothing; ``?force=true`` if topics may take only this one."""
         version = _number("version", request.path_params["version"])
-        await self._broker().delete_schema_version(
+        await self._broker().schemas.delete_version(
             _subject_of(request), version, force=_is_forced(request)
         )
         return done()
@@ -189,18 +189,18 @@ class SchemaApi:
 
     async def of_topic(self, request: Request) -> object:
         """What the messages of a topic keep to, null for nothing."""
-        return {"schema": await self._broker().topic_schema(topic_of(request))}
+        return {"schema": await self._broker().schemas.get(topic_of(request))}
 
     async def bind(self, request: Request) -> object:
         """The same; from now on the topic keeps to it."""
         name = topic_of(request)
         schema = await body_of(request, TopicSchema)
-        await self._broker().bind_topic_schema(name, schema)
+        await self._broker().schemas.bind(name, schema)
         return {"schema": schema}
 
     async def unbind(self, request: Request) -> object:
         """Nothing; and the topic takes whatever comes."""
-        await self._broker().bind_topic_schema(topic_of(request), None)
+        await self._broker().schemas.bind(topic_of(request), None)
         return done()
 
 

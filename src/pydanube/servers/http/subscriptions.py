@@ -91,7 +91,7 @@ class SubscriptionApi:
     async def list(self, request: Request) -> object:
         """Every subscription of a topic or partition."""
         broker = self._broker()
-        topic = await broker.topic(await one_topic(broker, topic_of(request)))
+        topic = await broker.topics.get(await one_topic(broker, topic_of(request)))
         return {"subscriptions": topic.describe().subscriptions}
 
     async def create(self, request: Request) -> object:
@@ -101,7 +101,7 @@ class SubscriptionApi:
         name, start = parse_subscription(body.name), position(body.start)
         topics = await all_topics(broker, topic_of(request))
         for topic in topics:
-            await broker.create_subscription(topic, name, body.type, start)
+            await broker.subscriptions.create(topic, name, body.type, start)
         return created({"name": name, "topics": [str(topic) for topic in topics]})
 
     async def describe(self, request: Request) -> object:
@@ -114,20 +114,20 @@ class SubscriptionApi:
         broker = self._broker()
         is_forced = request.query_params.get("force") == "true"
         for topic in await all_topics(broker, topic_of(request)):
-            await broker.delete_subscription(topic, _name_of(request), force=is_forced)
+            await broker.subscriptions.delete(topic, _name_of(request), force=is_forced)
         return done()
 
     async def settings(self, request: Request) -> object:
         """What was decided about it, whether it exists yet or not."""
         topic, name = await self._one(request)
-        return await self._broker().subscription_settings(topic, name)
+        return await self._broker().subscriptions.settings(topic, name)
 
     async def set_settings(self, request: Request) -> object:
         """What is decided about it from now on; what is left out is as usual."""
         settings = await body_of(request, SubscriptionSettings)
         broker, name = self._broker(), _name_of(request)
         for topic in await all_topics(broker, topic_of(request)):
-            await broker.set_subscription_settings(topic, name, settings)
+            await broker.subscriptions.set_settings(topic, name, settings)
         return settings
 
     async def pause(self, request: Request) -> object:
@@ -145,23 +145,23 @@ class SubscriptionApi:
         body = await body_of(request, Seek)
         name, subscription = await self._one(request)
         broker = self._broker()
-        topic = await broker.topic(name)
+        topic = await broker.topics.get(name)
         found = topic.find_subscription(subscription)
-        await broker.seek(topic, found, position(body.to))
+        await broker.subscriptions.seek(topic, found, position(body.to))
         return await self._described(name, subscription)
 
     async def skip(self, request: Request) -> object:
         """The same, behind so many messages."""
         body = await body_of(request, Skip)
         topic, name = await self._one(request)
-        await self._broker().skip(topic, name, body.count)
+        await self._broker().subscriptions.skip(topic, name, body.count)
         return await self._described(topic, name)
 
     async def _set_paused(self, request: Request, *, is_paused: bool) -> None:
         await body_of(request, Nothing)
         broker, name = self._broker(), _name_of(request)
         for topic in await all_topics(broker, topic_of(request)):
-            await broker.set_paused(topic, name, is_paused=is_paused)
+            await broker.subscriptions.set_paused(topic, name, is_paused=is_paused)
 
     async def _one(self, request: Request) -> tuple[TopicName, SubscriptionName]:
         return await one_topic(self._broker(), topic_of(request)), _name_of(request)
@@ -169,7 +169,7 @@ class SubscriptionApi:
     async def _described(
         self, name: TopicName, subscription: SubscriptionName
     ) -> SubscriptionDescription:
-        topic = await self._broker().topic(name)
+        topic = await self._broker().topics.get(name)
         return topic.find_subscription(subscription).describe(topic.end_offset)
 
 

@@ -100,16 +100,16 @@ class TopicApi:
         text = request.query_params.get("namespace")
         namespace = None if text is None else parse_namespace(text)
         if namespace is not None:
-            await broker.namespace_policy(namespace)
+            await broker.namespaces.policy(namespace)
         after, limit = request.query_params.get("after"), _limit_of(request)
         behind = None if after is None else TopicName.parse(after)
-        policies = await broker.topic_page(namespace, behind, limit + 1)
+        policies = await broker.topics.page(namespace, behind, limit + 1)
         topics = [{"name": str(n), "policy": p} for n, p in policies.items()]
         answer: dict[str, object] = {"topics": topics[:limit]}
         if len(topics) > limit:
             answer["next"] = topics[limit - 1]["name"]
         if behind is None:
-            partitioned = await broker.partitioned_topics(namespace)
+            partitioned = await broker.topics.partitioned(namespace)
             answer["partitioned_topics"] = [
                 {"name": str(name), "partitions": count}
                 for name, count in partitioned.items()
@@ -122,25 +122,25 @@ class TopicApi:
         body = await body_of(request, NewTopic)
         name = TopicName.parse(body.name)
         if body.partitions is None:
-            await broker.create_topic(name, body.policy, body.schema)
+            await broker.topics.create(name, body.policy, body.schema)
         else:
-            await broker.create_partitioned_topic(
+            await broker.topics.create_partitioned(
                 name, body.partitions, body.policy, body.schema
             )
         if body.limits is not None:
-            await broker.set_topic_limits(name, body.limits)
+            await broker.topics.set_limits(name, body.limits)
         return created(await self._partitions(name))
 
     async def describe(self, request: Request) -> object:
         """One topic or partition, with its subscriptions."""
         broker = self._broker()
-        topic = await broker.topic(await one_topic(broker, topic_of(request)))
+        topic = await broker.topics.get(await one_topic(broker, topic_of(request)))
         return topic.describe()
 
     async def delete(self, request: Request) -> object:
         """Nothing; ``?force=true`` if somebody may use it."""
         is_forced = request.query_params.get("force") == "true"
-        await self._broker().delete_topic(topic_of(request), force=is_forced)
+        await self._broker().topics.delete(topic_of(request), force=is_forced)
         return done()
 
     async def partitions(self, request: Request) -> object:
@@ -151,7 +151,7 @@ class TopicApi:
         """The same, with more partitions."""
         name = topic_of(request)
         body = await body_of(request, Partitions)
-        await self._broker().add_partitions(name, body.count)
+        await self._broker().topics.add_partitions(name, body.count)
         return await self._partitions(name)
 
     async def limits(self, request: Request) -> object:
@@ -162,20 +162,20 @@ class TopicApi:
         """The same, with other limits of its own."""
         name = topic_of(request)
         limits = await body_of(request, NamespacePolicy)
-        await self._broker().set_topic_limits(name, limits)
+        await self._broker().topics.set_limits(name, limits)
         return await self._limits(name)
 
     async def clear_limits(self, request: Request) -> object:
         """The same: those of the namespace hold."""
         name = topic_of(request)
-        await self._broker().set_topic_limits(name, None)
+        await self._broker().topics.set_limits(name, None)
         return await self._limits(name)
 
     async def set_on_corruption(self, request: Request) -> object:
         """What the topic's subscriptions do from now on at a corrupt segment."""
         name = topic_of(request)
         body = await body_of(request, OnCorruption)
-        await self._broker().set_on_corruption(name, body.on_corruption)
+        await self._broker().topics.set_on_corruption(name, body.on_corruption)
         return body
 
     async def _partitions(self, name: TopicName) -> object:
@@ -183,12 +183,12 @@ class TopicApi:
         topics = await all_topics(broker, name)
         return {
             "name": str(name),
-            "partitions": await broker.partition_count(name),
+            "partitions": await broker.topics.partition_count(name),
             "topics": [str(each) for each in topics],
         }
 
     async def _limits(self, name: TopicName) -> object:
         broker = self._broker()
-        own = await broker.topic_limits(name)
-        namespace = await broker.namespace_policy(name.namespace)
+        own = await broker.topics.limits(name)
+        namespace = await broker.namespaces.policy(name.namespace)
         return {"limits": own or namespace, "own": own}

@@ -483,7 +483,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         for waiting in (*patient.values(), *self._fetching):
             waiting.cancel()
         for producer in list(self._producers.values()):
-            self._broker.close_producer(producer.topic, producer.session, forget=False)
+            self._broker.producers.close(producer.topic, producer.session, forget=False)
         for consumer in list(self._consumers.values()):
             consumer.detach()
         for producer in self._producers.values():
@@ -531,7 +531,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         producer = self._producers.pop(channel, None)
         if producer is not None:
             self._drop_held(producer)
-            self._broker.close_producer(producer.topic, producer.session, forget=False)
+            self._broker.producers.close(producer.topic, producer.session, forget=False)
         consumer = self._consumers.pop(channel, None)
         if consumer is not None:
             consumer.detach()
@@ -725,7 +725,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         if (
             delay_s > 0
             or batch.plain_bytes > CHECKED_AT_ONCE_BYTES_MAX
-            or not self._broker.has_room
+            or not self._broker.topics.has_room
         ):
             self._hold(producer, batch)
             self._server.run(self._publish_held(channel, producer, delay_s))
@@ -743,7 +743,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             )
         except BrokerError as error:
             self.close_channel(channel, error)
-        if not self._broker.has_room and "room" not in self._pauses:
+        if not self._broker.topics.has_room and "room" not in self._pauses:
             self._pause("room")
             self._server.run(self._resume_when_there_is_room())
 
@@ -791,8 +791,8 @@ class NativeConnection(asyncio.BufferedProtocol):
 
     async def _prepare(self, topic: Topic, batch: BatchFrame) -> None:
         """Wait until *batch* can be published without waiting."""
-        if not self._broker.has_room:
-            await self._broker.room()
+        if not self._broker.topics.has_room:
+            await self._broker.topics.room()
         if batch.plain_bytes <= CHECKED_AT_ONCE_BYTES_MAX:
             return
         # One batch may fail alone: this is the place that decides so.
@@ -1053,7 +1053,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         self, frame: ReceivedFrame, m: pb.OpenProducer
     ) -> pb.ProducerOpened:
         channel = frame.channel
-        topic, session = await self._broker.open_producer(
+        topic, session = await self._broker.producers.open(
             TopicName.parse(m.topic),
             parse_client_name("producer", m.name),
             policy=policy_from_wire(m.policy) if m.HasField("policy") else None,
@@ -1064,7 +1064,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             schema=reference_from_wire(m.schema) if m.HasField("schema") else None,
         )
         if self._gone.is_set():
-            self._broker.close_producer(topic, session, forget=m.is_anonymous)
+            self._broker.producers.close(topic, session, forget=m.is_anonymous)
         else:
             self._producers[channel] = ProducerChannel(
                 topic, session, is_anonymous=m.is_anonymous
@@ -1093,7 +1093,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             self._send_receipts(frame.channel, producer)
             self._drop_held(producer)
             del self._producers[frame.channel]
-            self._broker.close_producer(
+            self._broker.producers.close(
                 producer.topic, producer.session, forget=producer.is_anonymous
             )
 
@@ -1102,7 +1102,7 @@ class NativeConnection(asyncio.BufferedProtocol):
     ) -> pb.ConsumerOpened:
         channel = frame.channel
         port = ConsumerChannel(self, channel)
-        topic, subscription = await self._broker.open_subscription(
+        topic, subscription = await self._broker.subscriptions.open(
             TopicName.parse(m.topic),
             parse_subscription(m.subscription),
             type_from_wire(m.type),
@@ -1148,10 +1148,14 @@ class NativeConnection(asyncio.BufferedProtocol):
         port = self._consumers.get(frame.channel)
         if port is None:
             raise InvalidRequest(f"there is no consumer on channel {frame.channel}")
-        await self._broker.seek(port.topic, port.subscription, position_from_wire(m))
+        await self._broker.subscriptions.seek(
+            port.topic, port.subscription, position_from_wire(m)
+        )
 
     async def _fetch(self, frame: ReceivedFrame, m: pb.Fetch) -> pb.FetchEnd:
-        topic_log = (await self._broker.reliable_topic(TopicName.parse(m.topic))).log
+        topic_log = (
+            await self._broker.topics.get_reliable(TopicName.parse(m.topic))
+        ).log
         offset, left = m.base_offset, min(m.bytes_max or 1, FETCH_BYTES_MAX)
         if m.HasField("publish_time"):
             offset = await topic_log.find_time(m.publish_time)
@@ -1241,7 +1245,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             self._refuse(ProtocolViolation("no HELLO came"))
 
     async def _resume_when_there_is_room(self) -> None:
-        await self._broker.room()
+        await self._broker.topics.room()
         self._unpause("room")
 
     async def _resume_when_more_can_be_staged(self) -> None:

@@ -65,7 +65,7 @@ def _subscription_of(message: Any) -> tuple[TopicName, SubscriptionName]:
 
 @REQUESTS.handler(pb.Lookup)
 async def _look_up(broker: Broker, m: pb.Lookup) -> pb.Location:
-    await broker.topic(TopicName.parse(m.topic))
+    await broker.topics.get(TopicName.parse(m.topic))
     return pb.Location()
 
 
@@ -73,39 +73,39 @@ async def _look_up(broker: Broker, m: pb.Lookup) -> pb.Location:
 async def _create_topic(broker: Broker, m: pb.CreateTopic) -> None:
     name, policy = TopicName.parse(m.topic), policy_from_wire(m.policy)
     if m.partitions:
-        await broker.create_partitioned_topic(
+        await broker.topics.create_partitioned(
             name, m.partitions, policy, exist_ok=m.exist_ok
         )
     else:
-        await broker.create_topic(name, policy, exist_ok=m.exist_ok)
+        await broker.topics.create(name, policy, exist_ok=m.exist_ok)
 
 
 @REQUESTS.handler(pb.DeleteTopic)
 async def _delete_topic(broker: Broker, m: pb.DeleteTopic) -> None:
-    await broker.delete_topic(TopicName.parse(m.topic), force=m.force)
+    await broker.topics.delete(TopicName.parse(m.topic), force=m.force)
 
 
 @REQUESTS.handler(pb.ListTopics)
 async def _list_topics(broker: Broker, m: pb.ListTopics) -> pb.Topics:
     namespace = parse_namespace(m.namespace) if m.namespace else None
     if not m.limit:
-        names = await broker.topic_names(namespace)
+        names = await broker.topics.names(namespace)
         return pb.Topics(topics=[str(name) for name in names])
     after = TopicName.parse(m.after) if m.after else None
     limit = min(m.limit, PAGE_MAX)
-    page = [str(name) for name in await broker.topic_page(namespace, after, limit + 1)]
+    page = [str(name) for name in await broker.topics.page(namespace, after, limit + 1)]
     return pb.Topics(topics=page[:limit], has_more=len(page) > limit)
 
 
 @REQUESTS.handler(pb.DescribeTopic)
 async def _describe_topic(broker: Broker, m: pb.DescribeTopic) -> pb.TopicDescription:
-    topic = await broker.topic(TopicName.parse(m.topic))
+    topic = await broker.topics.get(TopicName.parse(m.topic))
     limit = min(m.limit, PAGE_MAX) if m.limit else None
     description = replace(
         topic.describe(m.first, limit),
         limits=topic.limits,
-        own_limits=await broker.topic_limits(topic.name),
-        holds=await broker.holds_of(topic),
+        own_limits=await broker.topics.limits(topic.name),
+        holds=await broker.holds.list(topic.topic_id),
     )
     answer = topic_to_wire(description)
     if limit is not None:
@@ -117,24 +117,24 @@ async def _describe_topic(broker: Broker, m: pb.DescribeTopic) -> pb.TopicDescri
 @REQUESTS.handler(pb.SetTopicLimits)
 async def _set_topic_limits(broker: Broker, m: pb.SetTopicLimits) -> None:
     limits = limits_from_wire(m.limits) if m.HasField("limits") else None
-    await broker.set_topic_limits(TopicName.parse(m.topic), limits)
+    await broker.topics.set_limits(TopicName.parse(m.topic), limits)
 
 
 @REQUESTS.handler(pb.SetOnCorruption)
 async def _set_on_corruption(broker: Broker, m: pb.SetOnCorruption) -> None:
     on_corruption = on_corruption_from_wire(m.on_corruption)
-    await broker.set_on_corruption(TopicName.parse(m.topic), on_corruption)
+    await broker.topics.set_on_corruption(TopicName.parse(m.topic), on_corruption)
 
 
 @REQUESTS.handler(pb.AddPartitions)
 async def _add_partitions(broker: Broker, m: pb.AddPartitions) -> None:
-    await broker.add_partitions(TopicName.parse(m.topic), m.partitions)
+    await broker.topics.add_partitions(TopicName.parse(m.topic), m.partitions)
 
 
 @REQUESTS.handler(pb.ListPartitions)
 async def _list_partitions(broker: Broker, m: pb.ListPartitions) -> pb.Partitions:
     name = TopicName.parse(m.topic)
-    topics = await broker.partitions_of(name)
+    topics = await broker.topics.partitions_of(name)
     return pb.Partitions(
         topics=[str(each) for each in topics],
         is_partitioned=bool(topics) and topics != [name],
@@ -143,7 +143,7 @@ async def _list_partitions(broker: Broker, m: pb.ListPartitions) -> pb.Partition
 
 @REQUESTS.handler(pb.CreateNamespace)
 async def _create_namespace(broker: Broker, m: pb.CreateNamespace) -> None:
-    await broker.create_namespace(
+    await broker.namespaces.create(
         parse_namespace(m.namespace),
         limits_from_wire(m.policy),
         exist_ok=m.exist_ok,
@@ -152,12 +152,12 @@ async def _create_namespace(broker: Broker, m: pb.CreateNamespace) -> None:
 
 @REQUESTS.handler(pb.DeleteNamespace)
 async def _delete_namespace(broker: Broker, m: pb.DeleteNamespace) -> None:
-    await broker.delete_namespace(parse_namespace(m.namespace))
+    await broker.namespaces.delete(parse_namespace(m.namespace))
 
 
 @REQUESTS.handler(pb.ListNamespaces)
 async def _list_namespaces(broker: Broker, _: pb.ListNamespaces) -> pb.Namespaces:
-    names = await broker.namespace_names()
+    names = await broker.namespaces.names()
     return pb.Namespaces(namespaces=names)
 
 
@@ -168,22 +168,22 @@ async def _describe_namespace(
     name = parse_namespace(m.namespace)
     description = NamespaceDescription(
         namespace=name,
-        policy=await broker.namespace_policy(name),
-        topic_count=len(await broker.topic_names(name)),
+        policy=await broker.namespaces.policy(name),
+        topic_count=len(await broker.topics.names(name)),
     )
     return namespace_to_wire(description)
 
 
 @REQUESTS.handler(pb.SetNamespacePolicy)
 async def _set_namespace_policy(broker: Broker, m: pb.SetNamespacePolicy) -> None:
-    await broker.set_namespace_policy(
+    await broker.namespaces.set_policy(
         parse_namespace(m.namespace), limits_from_wire(m.policy)
     )
 
 
 @REQUESTS.handler(pb.CreateSubscription)
 async def _create_subscription(broker: Broker, m: pb.CreateSubscription) -> None:
-    await broker.create_subscription(
+    await broker.subscriptions.create(
         TopicName.parse(m.topic),
         parse_subscription(m.subscription),
         type_from_wire(m.type),
@@ -193,7 +193,7 @@ async def _create_subscription(broker: Broker, m: pb.CreateSubscription) -> None
 
 @REQUESTS.handler(pb.DeleteSubscription)
 async def _delete_subscription(broker: Broker, m: pb.DeleteSubscription) -> None:
-    await broker.delete_subscription(
+    await broker.subscriptions.delete(
         TopicName.parse(m.topic),
         parse_subscription(m.subscription),
         force=m.force,
@@ -204,7 +204,7 @@ async def _delete_subscription(broker: Broker, m: pb.DeleteSubscription) -> None
 async def _describe_subscription(
     broker: Broker, m: pb.DescribeSubscription
 ) -> pb.SubscriptionDescription:
-    topic = await broker.topic(TopicName.parse(m.topic))
+    topic = await broker.topics.get(TopicName.parse(m.topic))
     found = topic.find_subscription(parse_subscription(m.subscription))
     facts = found.describe(topic.end_offset)
     return subscription_to_wire(facts)
@@ -212,64 +212,63 @@ async def _describe_subscription(
 
 @REQUESTS.handler(pb.ReportProgress)
 async def _report_progress(broker: Broker, m: pb.ReportProgress) -> None:
-    await broker.report_progress(
+    await broker.subscriptions.report_progress(
         TopicName.parse(m.topic), parse_subscription(m.subscription), m.offset
     )
 
 
 @REQUESTS.handler(pb.DescribeSettings)
 async def _describe_settings(broker: Broker, m: pb.DescribeSettings) -> pb.Settings:
-    settings = await broker.subscription_settings(*_subscription_of(m))
+    settings = await broker.subscriptions.settings(*_subscription_of(m))
     return settings_to_wire(settings)
 
 
 @REQUESTS.handler(pb.SetFailurePolicy)
 async def _set_failure_policy(broker: Broker, m: pb.SetFailurePolicy) -> None:
     policy = failure_policy_from_wire(m.policy) if m.HasField("policy") else None
-    await broker.set_failure_policy(*_subscription_of(m), policy)
+    await broker.subscriptions.set_failure_policy(*_subscription_of(m), policy)
 
 
 @REQUESTS.handler(pb.SetDispatchLimits)
 async def _set_dispatch_limits(broker: Broker, m: pb.SetDispatchLimits) -> None:
     limits = dispatch_limits_from_wire(m.limits) if m.HasField("limits") else None
-    await broker.set_dispatch_limits(*_subscription_of(m), limits)
+    await broker.subscriptions.set_dispatch_limits(*_subscription_of(m), limits)
 
 
 @REQUESTS.handler(pb.Pause)
 async def _pause_subscription(broker: Broker, m: pb.Pause) -> None:
-    await broker.set_paused(*_subscription_of(m), is_paused=m.is_paused)
+    await broker.subscriptions.set_paused(*_subscription_of(m), is_paused=m.is_paused)
 
 
 @REQUESTS.handler(pb.SeekSubscription)
 async def _seek_subscription(broker: Broker, m: pb.SeekSubscription) -> None:
     name, subscription = _subscription_of(m)
-    topic = await broker.topic(name)
+    topic = await broker.topics.get(name)
     found = topic.find_subscription(subscription)
-    await broker.seek(topic, found, position_from_wire(m.to))
+    await broker.subscriptions.seek(topic, found, position_from_wire(m.to))
 
 
 @REQUESTS.handler(pb.Skip)
 async def _skip(broker: Broker, m: pb.Skip) -> None:
-    await broker.skip(*_subscription_of(m), m.count)
+    await broker.subscriptions.skip(*_subscription_of(m), m.count)
 
 
 @REQUESTS.handler(pb.MarkDone)
 async def _mark_done(broker: Broker, m: pb.MarkDone) -> None:
     ranges = ranges_from_wire(m.ranges, RANGES_MAX)
-    await broker.mark_done(*_subscription_of(m), ranges)
+    await broker.subscriptions.mark_done(*_subscription_of(m), ranges)
 
 
 @REQUESTS.handler(pb.FindOffsets)
 async def _find_offsets(broker: Broker, m: pb.FindOffsets) -> pb.OffsetsFound:
-    offsets, base, end = await broker.find_offsets(
-        TopicName.parse(m.topic), m.publish_time
-    )
+    topic = await broker.topics.get_reliable(TopicName.parse(m.topic))
+    offsets, base, end = await topic.find_offsets(m.publish_time)
     return pb.OffsetsFound(offset=offsets, base_offset=base, end_offset=end)
 
 
 @REQUESTS.handler(pb.ListSegments)
 async def _list_segments(broker: Broker, m: pb.ListSegments) -> pb.Segments:
-    topic = await broker.topic(TopicName.parse(m.topic))
+    topic = await broker.topics.get(TopicName.parse(m.topic))
     facts = topic.describe()
     base, end = m.base_offset, m.end_offset or facts.end_offset
     segments = Segments(
@@ -284,7 +283,7 @@ async def _list_segments(broker: Broker, m: pb.ListSegments) -> pb.Segments:
                 epoch=entry.epoch,
                 count=entry.count,
                 byte_count=entry.byte_count,
-                url=broker.segment_url(entry),
+                url=broker.storage.segment_url(entry),
                 object_name=entry.object_name,
                 checksum=entry.checksum,
                 part_checksums=entry.part_checksums,
@@ -304,7 +303,7 @@ async def _list_segments(broker: Broker, m: pb.ListSegments) -> pb.Segments:
 async def _replace_segments(
     broker: Broker, m: pb.ReplaceSegments
 ) -> pb.SegmentsReplaced:
-    removed = await broker.replace_segments(
+    removed = await broker.topics.replace_segments(
         TopicName.parse(m.topic),
         TopicId(m.topic_id),
         list(m.old),
@@ -327,11 +326,11 @@ async def _hold_topic(broker: Broker, m: pb.HoldTopic) -> None:
         raise InvalidRequest(
             f"the reason of a hold has at most {HOLD_REASON_LENGTH_MAX} characters"
         )
-    await broker.hold_topic(TopicName.parse(m.topic), holder, m.reason)
+    topic = await broker.topics.get_reliable(TopicName.parse(m.topic))
+    await broker.holds.add(topic.log, holder, m.reason)
 
 
 @REQUESTS.handler(pb.ReleaseTopic)
 async def _release_topic(broker: Broker, m: pb.ReleaseTopic) -> None:
-    await broker.release_topic(
-        TopicName.parse(m.topic), parse_client_name("hold", m.name)
-    )
+    topic = await broker.topics.get_reliable(TopicName.parse(m.topic))
+    await broker.holds.remove(topic.log, parse_client_name("hold", m.name))

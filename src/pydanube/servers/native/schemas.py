@@ -116,19 +116,19 @@ async def _delete(broker: Broker, m: pb.DeleteSchema) -> None:
     if not m.subject:
         raise InvalidRequest("a subject is deleted, and none is named")
     if m.version:
-        await broker.delete_schema_version(m.subject, m.version, force=m.force)
+        await broker.schemas.delete_version(m.subject, m.version, force=m.force)
     else:
-        await broker.delete_schema_subject(m.subject, force=m.force)
+        await broker.schemas.delete_subject(m.subject, force=m.force)
 
 
 @SCHEMA_REQUESTS.handler(pb.BindSchema)
 async def _bind(broker: Broker, m: pb.BindSchema) -> None:
     schema = topic_schema_from_wire(m.schema) if m.HasField("schema") else None
-    await broker.bind_topic_schema(TopicName.parse(m.topic), schema)
+    await broker.schemas.bind(TopicName.parse(m.topic), schema)
 
 
 @SCHEMA_REQUESTS.handler(pb.GetTopicSchema)
 async def _topic_schema(broker: Broker, m: pb.GetTopicSchema) -> pb.TopicSchemaAnswer:
-    schema = await broker.topic_schema(TopicName.parse(m.topic))
+    schema = await broker.schemas.get(TopicName.parse(m.topic))
     answer = None if schema is None else topic_schema_to_wire(schema)
     return pb.TopicSchemaAnswer(schema=answer)

@@ -21,12 +21,13 @@ from pydanube.wire.pb import danube_admin_pb2 as pb
 
 
 class Refusing:
-    """A broker that does nothing for one reason."""
+    """A broker whose topics cannot be created, for one reason."""
 
     def __init__(self, reason: BrokerError) -> None:
         self._reason = reason
+        self.topics = self
 
-    async def create_topic(self, *_: object) -> None:
+    async def create(self, *_: object) -> None:
         raise self._reason
 
 

@@ -86,7 +86,7 @@ class World:
 
     @property
     def subscription(self):
-        return self.broker.topics[NAME].subscriptions[SUBSCRIPTION]
+        return self.broker.topics.opened[NAME].subscriptions[SUBSCRIPTION]
 
 
 def with_world(test, *, reliable=True):
@@ -230,7 +230,7 @@ def test_compressed_batches_fill_a_window_with_what_they_decode_to():
         number = await world.subscribe("slow")
         world.stream(number, slow)
         await slow.has_metadata.wait()
-        topic = world.broker.topics[NAME]
+        topic = world.broker.topics.opened[NAME]
         size = WINDOW_BYTES // 4
         for _ in range(40):
             # Natively published: a few hundred bytes each.
@@ -252,7 +252,7 @@ def test_a_batch_of_many_empty_messages_is_sent_as_far_as_the_window_goes():
         context = CallContext()
         world.stream(await world.subscribe(), context)
         await context.has_metadata.wait()
-        topic = world.broker.topics[NAME]
+        topic = world.broker.topics.opened[NAME]
         topic.take(empty_messages(BATCH_MESSAGES_MAX, Codec.ZSTD), lambda *_: None)
         await context.until_written(WINDOW_FIRST)
         in_flight = world.subscription.describe(topic.end_offset).in_flight

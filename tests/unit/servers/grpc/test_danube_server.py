@@ -47,7 +47,7 @@ def test_a_limited_rate_delays_messages_and_loses_none():
     async def test(world, client):
         await client.create_producer()
         policy = NamespacePolicy(max_subscription_dispatch_rate=50)
-        await world.broker.set_namespace_policy(DEFAULT, policy)
+        await world.broker.namespaces.set_policy(DEFAULT, policy)
         stream = await client.consume()
         sent = [str(number) for number in range(60)]
         await client.send(*sent)
@@ -128,7 +128,7 @@ def test_a_slow_key_stops_no_other_key():
         await client.create_producer()
         stream = await client.consume(type_=Type.KeyShared)
         limits = DispatchLimits(unacked_messages_max=100)
-        await world.broker.set_dispatch_limits(NAME, SUBSCRIPTION, limits)
+        await world.broker.subscriptions.set_dispatch_limits(NAME, SUBSCRIPTION, limits)
         await client.send(*["slow"] * 12, routing_key="slow")
         await client.send(*["quick"] * 3, routing_key="quick")
         assert sorted(await stream.payloads(15)) == ["quick"] * 3 + ["slow"] * 12
@@ -181,10 +181,10 @@ def test_the_limit_of_unacknowledged_messages_holds_at_once():
         await client.create_producer()
         stream = await client.consume()
         limits = DispatchLimits(unacked_messages_max=2)
-        await world.broker.set_dispatch_limits(NAME, SUBSCRIPTION, limits)
+        await world.broker.subscriptions.set_dispatch_limits(NAME, SUBSCRIPTION, limits)
         await client.send("a", "b", "c")
         a, b = await stream.read(2)
-        subscription = world.broker.topics[NAME].subscriptions[SUBSCRIPTION]
+        subscription = world.broker.topics.opened[NAME].subscriptions[SUBSCRIPTION]
         assert subscription.describe(3).in_flight == 2
         await client.ack(a, b)
         assert await stream.payloads(1) == ["c"]
@@ -197,14 +197,16 @@ def test_a_new_failure_policy_holds_for_messages_that_have_failed_already():
         await client.create_producer()
         stream = await client.consume()
         policy = FailurePolicy(redeliveries_max=0, poison=PoisonPolicy.BLOCK)
-        await world.broker.set_failure_policy(NAME, SUBSCRIPTION, policy)
+        await world.broker.subscriptions.set_failure_policy(NAME, SUBSCRIPTION, policy)
         await client.send("bad", "good")
         bad, good = await stream.read(2)
         await client.nack(bad)
         await client.ack(good)
         await client.send("next")
         dropping = FailurePolicy(redeliveries_max=0, poison=PoisonPolicy.DROP)
-        await world.broker.set_failure_policy(NAME, SUBSCRIPTION, dropping)
+        await world.broker.subscriptions.set_failure_policy(
+            NAME, SUBSCRIPTION, dropping
+        )
         assert await stream.payloads(1) == ["next"]
 
     with_danube(test)
@@ -233,11 +235,11 @@ def test_a_limited_publish_rate_slows_producers_down_and_refuses_nothing():
     async def test(world, client):
         await client.create_producer()
         policy = NamespacePolicy(max_publish_rate=100)
-        await world.broker.set_namespace_policy(DEFAULT, policy)
+        await world.broker.namespaces.set_policy(DEFAULT, policy)
         async with asyncio.TaskGroup() as tasks:
             for number in range(130):
                 tasks.create_task(client.send(str(number)))
-        assert world.broker.topics[NAME].end_offset == 130
+        assert world.broker.topics.opened[NAME].end_offset == 130
 
     with_danube(test)
 
@@ -252,7 +254,7 @@ def test_the_size_of_a_message_is_limited_by_policy_not_by_the_transport(
     async def test(world, client):
         await client.create_producer()
         policy = NamespacePolicy(max_message_size=size_max)
-        await world.broker.set_namespace_policy(DEFAULT, policy)
+        await world.broker.namespaces.set_policy(DEFAULT, policy)
         message = client.message(bytes(size))
         if is_taken:
             await client.call("danube.ProducerService/SendMessage", message)

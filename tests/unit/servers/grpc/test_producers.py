@@ -54,7 +54,7 @@ class World:
 
     @property
     def names(self) -> list[str]:
-        return list(self.broker.topics[NAME].open_producers)
+        return list(self.broker.topics.opened[NAME].open_producers)
 
 
 def with_world(test):
@@ -88,7 +88,7 @@ def test_who_was_gone_may_send_again_and_need_not_know():
         assert world.producers.is_healthy(number)
         await world.send(number)
         assert world.names == ["p"]
-        assert world.broker.topics[NAME].end_offset == 1
+        assert world.broker.topics.opened[NAME].end_offset == 1
 
     with_world(test)
 
@@ -96,7 +96,7 @@ def test_who_was_gone_may_send_again_and_need_not_know():
 def test_who_was_gone_finds_its_place_taken():
     async def test(world):
         limit = NamespacePolicy(max_producers_per_topic=1)
-        await world.broker.set_namespace_policy(NamespaceName("default"), limit)
+        await world.broker.namespaces.set_policy(NamespaceName("default"), limit)
         one = await world.create("one")
         with pytest.raises(QuotaExceeded):
             await world.create("two")
@@ -125,7 +125,7 @@ def test_who_is_silent_for_very_long_has_to_be_created_again():
 def test_who_was_fenced_is_told_in_a_way_that_it_does_not_repeat():
     async def test(world):
         number = await world.create()
-        await world.broker.open_producer(
+        await world.broker.producers.open(
             NAME,
             "native",
             policy=TopicPolicy(),
@@ -151,7 +151,7 @@ def test_a_client_that_does_not_wait_for_its_answer_harms_nobody():
             impatient.cancel()
         await world.send(number)
         # It was handed over before; whoever cancels may find it stored.
-        assert world.broker.topics[NAME].end_offset == 2
+        assert world.broker.topics.opened[NAME].end_offset == 2
 
     with_world(test)
 
@@ -163,7 +163,7 @@ def test_all_that_is_sent_in_one_turn_is_stored_together():
         async with asyncio.TaskGroup() as tasks:
             for number in range(50):
                 tasks.create_task(world.send(one if number % 2 else two))
-        assert world.broker.topics[NAME].end_offset == 50
+        assert world.broker.topics.opened[NAME].end_offset == 50
         assert world.broker.storage.stats.journal_commit_count == commits + 1
 
     with_world(test)

@@ -153,7 +153,7 @@ def test_a_draining_broker_refuses_messages_and_says_so():
 def test_an_unknown_failure_is_one_requests_alone():
     async def test(broker):
         async with broker.connect() as client:
-            broker.broker.topic_page = None
+            broker.broker.topics.page = None
             with pytest.raises(pydanube.BrokerError, match="log says why"):
                 await client.topics()
             await client.create_topic(TOPIC)
@@ -527,7 +527,7 @@ async def connected_as(broker, revision):
 
 
 async def stored(broker, *frames):
-    topic = await broker.broker.topic(TopicName.parse(TOPIC))
+    topic = await broker.broker.topics.get(TopicName.parse(TOPIC))
     for frame in frames:
         topic.take(frame, outcome := Outcome())
         await outcome.offset()

@@ -3,7 +3,7 @@ import errno
 
 import pytest
 
-from pydanube.broker.sessions import IDLE_PRODUCERS_MAX
+from pydanube.broker.producers import IDLE_PRODUCERS_MAX
 from pydanube.model.errors import (
     Closed,
     DiskFull,
@@ -32,11 +32,11 @@ FENCE = ProducerAccess.EXCLUSIVE_FENCE
 
 
 async def opened(broker, name="p", *, policy=RELIABLE, **options):
-    return await broker.open_producer(A_TOPIC, name, policy=policy, **options)
+    return await broker.producers.open(A_TOPIC, name, policy=policy, **options)
 
 
 async def attached(broker, name="p", *, policy=RELIABLE, **options):
-    return await broker.attach_producer(A_TOPIC, name, policy=policy, **options)
+    return await broker.producers.attach(A_TOPIC, name, policy=policy, **options)
 
 
 def publish(topic, session, payload=b"x"):
@@ -64,7 +64,7 @@ def test_a_connection_that_is_lost_late_does_not_close_the_producer_that_came_ba
         resume = (lost.producer_id, lost.epoch)
         _, back = await opened(broker, resume=resume)
         assert (back.producer_id, back.epoch, back.next_sequence) == (*resume, 1)
-        broker.close_producer(topic, lost, forget=True)
+        broker.producers.close(topic, lost, forget=True)
         assert list(topic.open_producers) == ["p"]
         assert await publish(topic, back).offset() == 1
         with pytest.raises(ProducerFenced):
@@ -90,7 +90,7 @@ def test_a_producer_is_told_that_its_topic_is_gone():
         told = []
         await opened(broker, "p", on_fenced=told.append)
         await attached(broker, "q", on_fenced=told.append)
-        await broker.delete_topic(A_TOPIC, force=True)
+        await broker.topics.delete(A_TOPIC, force=True)
         assert [type(error) for error in told] == [TopicNotFound] * 2
 
     with_bare_broker(test)
@@ -100,8 +100,8 @@ def test_who_closed_its_producer_is_told_nothing_and_cannot_publish():
     async def test(broker):
         told = []
         topic, session = await opened(broker, on_fenced=told.append)
-        broker.close_producer(topic, session, forget=False)
-        broker.close_producer(topic, session, forget=False)
+        broker.producers.close(topic, session, forget=False)
+        broker.producers.close(topic, session, forget=False)
         with pytest.raises(Closed):
             publish(topic, session)
         assert told == []
@@ -116,18 +116,18 @@ def test_producers_with_and_without_sessions_count_together_while_they_are_there
     async def test(broker):
         topic, session = await opened(broker, "native", policy=policy)
         limits = NamespacePolicy(max_producers_per_topic=2)
-        await broker.set_topic_limits(A_TOPIC, limits)
+        await broker.topics.set_limits(A_TOPIC, limits)
         _, registration = await attached(broker, "grpc", policy=policy)
         with pytest.raises(QuotaExceeded, match="Producer limit per topic reached"):
             await opened(broker, "another", policy=policy)
         # Under their names they may come again.
         assert (await attached(broker, "grpc", policy=policy))[1] is registration
         _, session = await opened(broker, "native", policy=policy)
-        broker.close_producer(topic, session, forget=False)
+        broker.producers.close(topic, session, forget=False)
         _, session = await opened(broker, "another", policy=policy)
         with pytest.raises(QuotaExceeded):
             await attached(broker, "more", policy=policy)
-        broker.detach_producer(topic, registration)
+        topic.registrations.leave(registration)
         await attached(broker, "more", policy=policy)
         assert sorted(topic.open_producers) == ["another", "more"]
 
@@ -138,7 +138,7 @@ def test_lower_limits_disconnect_nobody():
     async def test(broker):
         topic, session = await opened(broker, "a")
         await opened(broker, "b")
-        await broker.set_topic_limits(
+        await broker.topics.set_limits(
             A_TOPIC, NamespacePolicy(max_producers_per_topic=1)
         )
         assert await publish(topic, session).offset() == 0
@@ -156,7 +156,7 @@ def test_exclusive_means_one_producer():
                 await opened(broker, "b", access=access)
             with pytest.raises(ProducerBusy):
                 await attached(broker, "b", access=access)
-        broker.close_producer(topic, session, forget=False)
+        broker.producers.close(topic, session, forget=False)
         _, registration = await attached(broker, "b", access=EXCLUSIVE)
         assert registration.is_valid
         with pytest.raises(ProducerBusy):
@@ -181,12 +181,12 @@ def test_who_waits_is_let_in_in_the_order_of_arrival():
                 waiting.append(tasks.create_task(wait(name)))
                 await turns()
             assert order == []
-            broker.close_producer(topic, first, forget=False)
+            broker.producers.close(topic, first, forget=False)
             for task in waiting:
                 session = await task
                 assert list(topic.open_producers) == [session.name]
                 assert isinstance(await publish(topic, session).offset(), int)
-                broker.close_producer(topic, session, forget=False)
+                broker.producers.close(topic, session, forget=False)
         assert order == ["b", "a", "c"]
 
     with_bare_broker(test)
@@ -203,15 +203,15 @@ def test_whoever_stops_waiting_leaves_nothing_behind(is_at_turn):
             await turns()
             if is_at_turn:
                 # The turn comes and the connection breaks before it is known.
-                broker.close_producer(topic, first, forget=False)
+                broker.producers.close(topic, first, forget=False)
                 gone.cancel()
             else:
                 gone.cancel()
                 await turns()
-                broker.close_producer(topic, first, forget=False)
+                broker.producers.close(topic, first, forget=False)
             _, session = await last
             assert list(topic.open_producers) == ["last"]
-            broker.close_producer(topic, session, forget=False)
+            broker.producers.close(topic, session, forget=False)
         assert gone.cancelled()
         await opened(broker, "shared")
 
@@ -228,7 +228,7 @@ def test_nobody_waits_for_what_will_never_come(reason):
             if reason is Draining:
                 await broker.drain()
             else:
-                await broker.delete_topic(A_TOPIC, force=True)
+                await broker.topics.delete(A_TOPIC, force=True)
             assert isinstance(await waiting, reason)
 
     with_bare_broker(test)
@@ -267,7 +267,7 @@ def test_a_fenced_producer_goes_on_with_its_sequence_when_it_may_come_back():
         topic, fenced = await opened(broker, "a")
         assert await publish(topic, fenced).offset() == 0
         _, newcomer = await opened(broker, "b", access=FENCE)
-        broker.close_producer(topic, newcomer, forget=False)
+        broker.producers.close(topic, newcomer, forget=False)
         _, back = await opened(broker, "a")
         assert back.next_sequence == 1
         assert await publish(topic, back).offset() == 1
@@ -278,7 +278,7 @@ def test_a_fenced_producer_goes_on_with_its_sequence_when_it_may_come_back():
 @pytest.mark.parametrize("after", range(8))
 def test_whoever_goes_while_it_is_let_in_has_no_place(after):
     async def test(broker):
-        topic = await broker.create_topic(A_TOPIC, RELIABLE)
+        topic = await broker.topics.create(A_TOPIC, RELIABLE)
         async with asyncio.TaskGroup() as tasks:
             gone = tasks.create_task(opened(broker, "gone", access=EXCLUSIVE))
             for _ in range(after):
@@ -286,7 +286,7 @@ def test_whoever_goes_while_it_is_let_in_has_no_place(after):
             gone.cancel()
         if not gone.cancelled():
             _, session = gone.result()
-            broker.close_producer(topic, session, forget=False)
+            broker.producers.close(topic, session, forget=False)
         assert list(topic.open_producers) == []
         await opened(broker, "next", access=EXCLUSIVE)
 

@@ -1,0 +1,246 @@
+"""
+Loading, creating and deleting subscriptions, and saving their cursors and settings.
+
+The metadata store has the subscriptions and their settings, which may be set before a
+subscription exists.  The journal has their cursors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pydanube.broker.counts import Counts
+from pydanube.broker.cursors import CursorSaver, state_of
+from pydanube.broker.direct_subscription import DirectSubscription
+from pydanube.broker.reliable_subscription import (
+    DEFAULT_POLICY,
+    NO_LIMITS,
+    ReliableSubscription,
+)
+from pydanube.broker.subscription_settings import SettingsStore
+from pydanube.broker.topic import ReliableTopic, Topic
+from pydanube.dispatch import create_machine
+from pydanube.dispatch.cursor import Cursor
+from pydanube.metadata import keys
+from pydanube.metadata.records import SubscriptionRecord
+from pydanube.metadata.store import Delete
+from pydanube.model.descriptions import DEFAULT_SETTINGS
+from pydanube.model.names import SubscriptionName
+from pydanube.model.policy import FailurePolicy
+from pydanube.storage.journal import complete_future
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydanube.broker.dead_letters import DeadLetters
+    from pydanube.broker.subscription import Subscription
+    from pydanube.metadata.store import MetadataStore
+    from pydanube.model.policy import (
+        Position,
+        SubscriptionSettings,
+        SubscriptionType,
+    )
+    from pydanube.storage.storage import Storage
+
+# Messages are done when they are sent, so none is redelivered.
+_DIRECT_POLICY = FailurePolicy(ack_timeout_s=None)
+
+
+class SubscriptionStore:
+    """
+    The subscriptions of all topics, as they are stored.
+
+    The caller must not change one topic's subscriptions concurrently.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        storage: Storage,
+        *,
+        dead_letters: DeadLetters,
+        tasks: asyncio.TaskGroup,
+        done_ranges_max: int,
+        wall_clock_us: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._storage = storage
+        self._dead_letters = dead_letters
+        self._tasks = tasks
+        self._done_ranges_max = done_ranges_max
+        self._wall_clock_us = wall_clock_us
+        self._loop = asyncio.get_running_loop()
+        self._cursors = CursorSaver(storage, self._loop)
+        self._settings = SettingsStore(store, wall_clock_us)
+
+    # Loading, creating, deleting.
+
+    async def load(self, topic: ReliableTopic) -> None:
+        """Load the subscriptions of a topic that is being opened."""
+        prefix = keys.subscriptions_of(topic.topic_id)
+        stored = await self._store.scan(prefix)
+        if not stored:
+            return
+        settings = await self._settings.all_of(topic.topic_id)
+        state = self._storage.find_state(topic.topic_id)
+        for path, record in stored:
+            name = SubscriptionName(prefix.name_of(path))
+            known = state.cursors.get(name) if state is not None else None
+            cursor = (
+                Cursor(topic.log.base_offset)
+                if known is None
+                else Cursor(known.offset, known.done.copy())
+            )
+            topic.subscriptions[name] = self._reliable(
+                topic,
+                name,
+                record.value.type,
+                cursor,
+                settings.get(name, DEFAULT_SETTINGS),
+            )
+
+    async def create(
+        self,
+        topic: Topic,
+        name: SubscriptionName,
+        type_: SubscriptionType,
+        start: Position,
+    ) -> Subscription:
+        """
+        Create a subscription at *start*, and add it to the topic.
+
+        Durability: On return the subscription and its cursor are on disk.
+
+        Raises:
+            InvalidRequest: The topic has no such offset.
+            QuotaExceeded: The topic has its maximum number of subscriptions.
+        """
+        topic.check_new_subscription()
+        subscription: Subscription
+        if isinstance(topic, ReliableTopic):
+            subscription = await self._create_reliable(topic, name, type_, start)
+        else:
+            subscription = self._direct(topic, name, type_)
+        topic.subscriptions[name] = subscription
+        return subscription
+
+    async def _create_reliable(
+        self,
+        topic: ReliableTopic,
+        name: SubscriptionName,
+        type_: SubscriptionType,
+        start: Position,
+    ) -> ReliableSubscription:
+        cursor = Cursor(await topic.locate(start))
+        # The cursor is written first: a subscription's record must not lack a cursor.
+        saved = self._loop.create_future()
+        self._storage.save_cursor(
+            topic.topic_id, name, state_of(cursor), partial(complete_future, saved)
+        )
+        await saved
+        record = SubscriptionRecord(type=type_, created_at=self._wall_clock_us())
+        await self._store.put(keys.subscription(topic.topic_id, name), record)
+        settings = await self._settings.get(topic.topic_id, name)
+        return self._reliable(topic, name, type_, cursor, settings)
+
+    async def delete(self, topic: Topic, name: SubscriptionName) -> None:
+        """Delete a subscription of the topic, its cursor and its settings."""
+        del topic.subscriptions[name]
+        if not isinstance(topic, ReliableTopic):
+            return
+        self._cursors.forget(topic.topic_id, [name])
+        await self._store.transaction(
+            [],
+            [
+                Delete(keys.subscription(topic.topic_id, name)),
+                Delete(keys.settings(topic.topic_id, name)),
+            ],
+        )
+        self._storage.delete_cursor(topic.topic_id, name)
+        await self._storage.sync()
+
+    def on_topic_deleted(self, topic: Topic) -> None:
+        """Drop the unsaved cursors of a deleted topic."""
+        self._cursors.forget(topic.topic_id, topic.subscriptions)
+
+    # Cursors.
+
+    async def save(self, subscription: Subscription) -> None:
+        """Write the subscription's cursor to disk."""
+        saved = self._loop.create_future()
+        subscription.save_cursor_now(partial(complete_future, saved))
+        await saved
+
+    def flush(self) -> None:
+        """Append all unsaved cursors to the journal."""
+        self._cursors.flush()
+
+    # Settings.
+
+    async def settings(
+        self, topic: Topic, name: SubscriptionName
+    ) -> SubscriptionSettings:
+        """Return the settings of a subscription, which need not exist."""
+        return await self._settings.get(topic.topic_id, name)
+
+    async def set_settings(
+        self, topic: Topic, name: SubscriptionName, settings: SubscriptionSettings
+    ) -> None:
+        """Store settings, and apply them to the subscription if it exists."""
+        await self._settings.put(topic.topic_id, name, settings)
+        found = topic.subscriptions.get(name)
+        if isinstance(found, ReliableSubscription):
+            found.apply(settings)
+
+    # Construction.
+
+    def _reliable(
+        self,
+        topic: ReliableTopic,
+        name: SubscriptionName,
+        type_: SubscriptionType,
+        cursor: Cursor,
+        settings: SubscriptionSettings,
+    ) -> ReliableSubscription:
+        machine = create_machine(
+            type_,
+            cursor,
+            failure_policy=settings.failure_policy or DEFAULT_POLICY,
+            limits=settings.limits or NO_LIMITS,
+            done_ranges_max=self._done_ranges_max,
+        )
+        now = self._loop.time()
+        # There are no consumers yet, so neither call has effects.
+        machine.set_paused(settings.is_paused, now)
+        machine.set_rate(topic.dispatch_rate, now)
+        return ReliableSubscription(
+            name,
+            type_,
+            machine,
+            self._loop.time,
+            Counts(topic.counts),
+            check_new_consumer=topic.check_new_consumer,
+            topic=topic.name,
+            topic_log=topic.log,
+            settings=settings,
+            cursors=self._cursors,
+            dead_letters=self._dead_letters,
+            tasks=self._tasks,
+            wall_clock_us=self._wall_clock_us,
+        )
+
+    def _direct(
+        self, topic: Topic, name: SubscriptionName, type_: SubscriptionType
+    ) -> DirectSubscription:
+        return DirectSubscription(
+            name,
+            type_,
+            create_machine(
+                type_, Cursor(topic.end_offset), failure_policy=_DIRECT_POLICY
+            ),
+            self._loop.time,
+            Counts(topic.counts),
+            check_new_consumer=topic.check_new_consumer,
+        )

@@ -1,0 +1,518 @@
+"""
+The topics of a broker: creating, opening, configuring and deleting them.
+
+Ordering: Changes to topics (creating, opening, configuring, deleting) run one after
+    the other.  Publishing and delivering never wait for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from pydanube.broker.partitions import names_of
+from pydanube.broker.retention_holds import check_no_holds
+from pydanube.broker.topic import DirectTopic, ReliableTopic, Topic
+from pydanube.metadata import keys
+from pydanube.metadata.store import ABSENT
+from pydanube.metadata.transactions import settled
+from pydanube.model.errors import (
+    AlreadyExists,
+    BrokerError,
+    Draining,
+    InvalidName,
+    InvalidRequest,
+    SubscriptionInUse,
+    TopicNotFound,
+)
+from pydanube.model.ids import Epoch, TopicId
+from pydanube.model.names import NamespaceName, TopicName, check_new_namespace
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+
+    from pydanube.broker.catalog import Catalog
+    from pydanube.broker.counts import Counts
+    from pydanube.broker.namespaces import Namespaces
+    from pydanube.broker.retention_holds import RetentionHolds
+    from pydanube.broker.subscription_store import SubscriptionStore
+    from pydanube.broker.topic_schemas import TopicSchemas
+    from pydanube.metadata.store import MetadataStore
+    from pydanube.model.policy import CorruptionPolicy, NamespacePolicy, TopicPolicy
+    from pydanube.model.schemas import TopicSchema
+    from pydanube.storage.replacement import Replacement
+    from pydanube.storage.storage import Storage
+
+log = logging.getLogger(__name__)
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+CONCURRENT_MAX = 64
+"""The number of topics that are opened or removed at a time, sharing their syncs."""
+
+RECONNECT_S = 300.0
+"""How long producers from the journal are kept after a topic was opened: they may have
+been connected when the broker stopped."""
+
+
+class Topics:
+    """The topics of one broker."""
+
+    def __init__(
+        self,
+        *,
+        store: MetadataStore,
+        storage: Storage,
+        catalog: Catalog,
+        namespaces: Namespaces,
+        schemas: TopicSchemas,
+        holds: RetentionHolds,
+        subscriptions: SubscriptionStore,
+        opened: dict[TopicName, Topic],
+        lock: asyncio.Lock,
+        counts: Counts,
+        clock: Callable[[], float],
+    ) -> None:
+        self.opened = opened
+        """The open topics."""
+        self.lock = lock
+        """Held while a topic is created, opened, configured or deleted."""
+        self.is_draining = False
+        self._store = store
+        self._storage = storage
+        self._catalog = catalog
+        self._namespaces = namespaces
+        self._schemas = schemas
+        self._holds = holds
+        self._subscriptions = subscriptions
+        self._counts = counts
+        self._clock = clock
+
+    # Creating.
+
+    async def create(
+        self,
+        name: TopicName,
+        policy: TopicPolicy,
+        schema: TopicSchema | None = None,
+        *,
+        exist_ok: bool = False,
+    ) -> Topic:
+        """
+        Create the topic *name*.
+
+        If the name is that of a partition, the partition is added to its base name,
+        and has the schema of the other partitions.
+
+        Durability: On return the topic is on disk.
+
+        Raises:
+            AlreadyExists: The topic exists, and *exist_ok* is false or its policy or
+                schema differs; or it has partitions, or its base name is a topic.
+            NamespaceNotFound: Its namespace does not exist.
+            SchemaNotFound: The schema's subject or version does not exist.
+            Draining: The broker is stopping.
+        """
+        self.check_not_draining()
+        async with self.lock:
+            try:
+                await self._catalog.create(name, policy, schema)
+            except AlreadyExists:
+                record = await self._catalog.find(name)
+                if not exist_ok or record is None or record.value.policy != policy:
+                    raise
+                if schema not in {None, record.value.schema}:
+                    raise
+            return await self.open_locked(name)
+
+    async def create_partitioned(
+        self,
+        base: TopicName,
+        partitions: int,
+        policy: TopicPolicy,
+        schema: TopicSchema | None = None,
+        *,
+        exist_ok: bool = False,
+    ) -> None:
+        """
+        Create the topics ``base-part-0``, ``base-part-1``, …: all of them or none.
+
+        Durability: On return the topics are on disk.
+
+        Raises:
+            AlreadyExists: Some exist, and *exist_ok* is false or their number or
+                policy differs; or *base* is a topic.
+            NamespaceNotFound: Their namespace does not exist.
+            SchemaNotFound: The schema's subject or version does not exist.
+            InvalidRequest: The number of partitions is out of range.
+            Draining: The broker is stopping.
+        """
+        self.check_not_draining()
+        async with self.lock:
+            await self._catalog.create_partitioned(
+                base, partitions, policy, schema, exist_ok=exist_ok
+            )
+
+    async def add_partitions(self, base: TopicName, partitions: int) -> None:
+        """
+        Add partitions to *base*, so that it has *partitions* in total.
+
+        Raises:
+            TopicNotFound: *base* is not a partitioned topic.
+            InvalidRequest: It has as many or more already, or the number is too large.
+            Draining: The broker is stopping.
+        """
+        self.check_not_draining()
+        async with self.lock:
+            await self._catalog.add_partitions(base, partitions)
+
+    # Finding.
+
+    async def get(self, name: TopicName) -> Topic:
+        """
+        Return the topic *name*, and open it if it is not open yet.
+
+        Raises:
+            TopicNotFound: It does not exist.
+        """
+        found = self.opened.get(name)
+        if found is not None:
+            return found
+        async with self.lock:
+            return await self.open_locked(name)
+
+    async def get_reliable(self, name: TopicName) -> ReliableTopic:
+        """
+        Return the topic *name*, which must be reliable.
+
+        Raises:
+            TopicNotFound: It does not exist.
+            InvalidRequest: It is not reliable.
+        """
+        topic = await self.get(name)
+        if not isinstance(topic, ReliableTopic):
+            raise InvalidRequest(
+                f"{name} is not reliable: none of its messages are stored"
+            )
+        return topic
+
+    async def partition_count(self, base: TopicName) -> int | None:
+        """Return the number of partitions; None if *base* is not partitioned."""
+        stored = await self._catalog.find_partitioned(base)
+        return None if stored is None else stored.value.partitions
+
+    async def partitions_of(self, name: TopicName) -> list[TopicName]:
+        """Return the topic itself, its partitions by number, or an empty list."""
+        return await self._catalog.partitions_of(name)
+
+    async def partitioned(
+        self, namespace: NamespaceName | None = None
+    ) -> dict[TopicName, int]:
+        """Return the partition counts of all partitioned topics (of *namespace*)."""
+        found = await self._catalog.partitioned(namespace)
+        return {base: record.partitions for base, record in found.items()}
+
+    async def names(self, namespace: NamespaceName | None = None) -> list[TopicName]:
+        """Return all topics (of *namespace*), sorted by name."""
+        return [name for name, _ in await self._catalog.records(namespace)]
+
+    async def page(
+        self, namespace: NamespaceName | None, after: TopicName | None, limit: int
+    ) -> dict[TopicName, TopicPolicy]:
+        """
+        Return up to *limit* topics (of *namespace*) with their policies, by name.
+
+        The page begins with the first name after *after*.
+        """
+        page = await self._catalog.page(namespace, after, limit)
+        return {name: record.policy for name, record in page}
+
+    async def policies(
+        self, namespace: NamespaceName | None = None
+    ) -> dict[TopicName, TopicPolicy]:
+        """Return all topics (of *namespace*) with their policies; opens none."""
+        records = await self._catalog.records(namespace)
+        return {name: record.policy for name, record in records}
+
+    # Configuring.
+
+    async def limits(self, name: TopicName) -> NamespacePolicy | None:
+        """
+        Return the limits that were set for a topic or base name, if any.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+        """
+        stored = await self._catalog.find(name)
+        found = stored or await self._catalog.find_partitioned(name)
+        if found is None:
+            raise TopicNotFound(f"Unable to find the topic: {name}")
+        return found.value.limits
+
+    async def set_limits(self, name: TopicName, limits: NamespacePolicy | None) -> None:
+        """
+        Set the limits of a topic; None restores those of its namespace.
+
+        The base name of partitions stands for all of them, also for later ones.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            InvalidRequest: A limit is out of range.
+        """
+        async with self.lock:
+            names = await self._catalog.set_limits(name, limits)
+            effective = limits or await self._namespaces.policy(name.namespace)
+            for topic in filter(None, map(self.opened.get, names)):
+                topic.set_limits(effective, are_own=limits is not None)
+
+    async def set_on_corruption(
+        self, name: TopicName, on_corruption: CorruptionPolicy
+    ) -> None:
+        """
+        Set what subscriptions of a topic do about segments that cannot be read.
+
+        The base name of partitions stands for all of them, also for later ones.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+        """
+        async with self.lock:
+            names = await self._catalog.set_on_corruption(name, on_corruption)
+            for topic in filter(None, map(self.opened.get, names)):
+                topic.set_on_corruption(on_corruption)
+
+    async def replace_segments(
+        self,
+        name: TopicName,
+        topic_id: TopicId,
+        old_names: Sequence[str],
+        offered: Sequence[Replacement],
+    ) -> int:
+        """
+        Replace segments of a topic; return the number of messages that this removes.
+
+        See ``Storage.replace_segments``.
+
+        Raises:
+            TopicNotFound: There is no such topic, or its id is not *topic_id*.
+        """
+        topic = await self.get_reliable(name)
+        if topic.topic_id != topic_id:
+            raise TopicNotFound(
+                f"{name} was deleted and created again: its id is {topic.topic_id} "
+                f"now, not {topic_id}"
+            )
+        before = {each.object_name: each.count for each in topic.segments}
+        new = await self._storage.replace_segments(topic_id, old_names, offered)
+        count = sum(each.count for each in new)
+        return sum(before[each] for each in old_names) - count
+
+    # Deleting.
+
+    async def delete(self, name: TopicName, *, force: bool = False) -> None:
+        """
+        Delete a topic, or all partitions of a base name.
+
+        Durability: All names disappear at once.  Messages, subscriptions and segments
+            are removed by the next start at the latest.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            SubscriptionInUse: It has producers or consumers and *force* is false.
+            TopicHeld: A retention hold keeps its segments and *force* is false.
+            InvalidRequest: It is a partition of a partitioned topic.
+        """
+        async with self.lock:
+            topics = await settled(partial(self._remove_names, name, force=force))
+            for topic in topics:
+                del self.opened[topic.name]
+                topic.close(TopicNotFound(f"{topic.name} has been deleted"))
+                self._subscriptions.on_topic_deleted(topic)
+            await self._remove_contents(_reliable_topics(topics))
+
+    async def _remove_names(self, name: TopicName, *, force: bool) -> list[Topic]:
+        """Remove a name and its partitions from the catalog; return the topics."""
+        await self._catalog.check_not_a_partition(name)
+        stored = await self._catalog.find_partitioned(name)
+        names = [name] if stored is None else names_of(name, stored.value)
+        topics = await _run_concurrently(self.open_locked, names)
+        for topic in topics:
+            if topic.is_in_use and not force:
+                raise SubscriptionInUse(
+                    f"{topic.name} has producers or consumers; disconnect them or "
+                    "force the deletion"
+                )
+            if isinstance(topic, ReliableTopic) and not force:
+                check_no_holds(topic.log)
+        partitioned = None if stored is None else (name, stored)
+        with _refusing_batches(topics):
+            # The names are removed first: contents that a crash leaves behind belong
+            # to no topic, and the next start removes them.
+            await self._catalog.remove(names, _reliable_topics(topics), partitioned)
+        return topics
+
+    async def _remove_contents(self, topic_ids: Iterable[TopicId]) -> None:
+        """Remove the contents of topics; a failure does not stop the others."""
+
+        async def remove(topic_id: TopicId) -> BrokerError | None:
+            try:
+                await self.remove_content(topic_id)
+            except BrokerError as error:
+                return error
+            return None
+
+        for failure in await _run_concurrently(remove, topic_ids):
+            if failure is not None:
+                raise failure
+
+    async def remove_content(self, topic_id: TopicId) -> None:
+        """Remove the contents of a topic whose name is removed already."""
+        await self._storage.delete_topic(topic_id)
+        await self._catalog.forget_content(topic_id)
+
+    # Opening.
+
+    async def open_recovered(self, names: Iterable[TopicName]) -> None:
+        """Open topics at startup, while nothing else uses the broker."""
+        await _run_concurrently(self.open_locked, names)
+
+    async def open_locked(self, name: TopicName) -> Topic:
+        """
+        Return the topic *name*; the caller holds ``lock``.
+
+        Raises:
+            TopicNotFound: It does not exist.
+        """
+        found = self.opened.get(name)
+        if found is not None:
+            return found
+        record = await self._catalog.find(name)
+        if record is None:
+            raise TopicNotFound(f"Unable to find the topic: {name}")
+        topic_id = TopicId(record.value.topic_id)
+        policy, own_limits = record.value.policy, record.value.limits
+        limits = own_limits or await self._namespaces.policy(name.namespace)
+        topic: Topic
+        if policy.is_reliable:
+            # The log is open already if a later step failed the last time.
+            topic_log = self._storage.find_log(topic_id)
+            if topic_log is None:
+                _warn_of_long_name(name)
+                epoch = await self._claim(topic_id)
+                topic_log = await self._storage.open_log(topic_id, name, epoch, policy)
+                await self._holds.load(topic_log)
+            topic = ReliableTopic(
+                name, topic_id, policy, self._counts, self._clock, topic_log=topic_log
+            )
+            await self._subscriptions.load(topic)
+            self._restore_producers(topic)
+        else:
+            topic = DirectTopic(name, topic_id, policy, self._counts, self._clock)
+        topic.set_limits(limits, are_own=own_limits is not None)
+        self._schemas.apply(topic, record.value.schema)
+        if self.is_draining:
+            topic.refusal = Draining("the broker is stopping (draining)")
+        self.opened[name] = topic
+        return topic
+
+    def _restore_producers(self, topic: Topic) -> None:
+        """Remember the producers that the journal knows of a topic."""
+        state = self._storage.find_state(topic.topic_id)
+        if state is None or not state.producers:
+            return
+        for known in state.producers.values():
+            topic.registrations.remember(known.name)
+            topic.last_producer_id = max(topic.last_producer_id, known.producer_id)
+        topic.recovered_producers = len(state.producers)
+        topic.reconnect_until = self._clock() + RECONNECT_S
+
+    async def _claim(self, topic_id: TopicId) -> Epoch:
+        """Raise the topic's epoch, which fences an earlier writer."""
+        key = keys.topic_epoch(topic_id)
+        current = await self._store.get(key)
+        epoch = Epoch(1 if current is None else current.value + 1)
+        await self._store.put(
+            key, epoch, expected=ABSENT if current is None else current.revision
+        )
+        return epoch
+
+    # Backpressure, draining.
+
+    @property
+    def has_room(self) -> bool:
+        """Whether servers may accept more batches."""
+        return self._storage.has_room and self._schemas.backlog.has_room
+
+    async def room(self) -> None:
+        """Wait until there is room for more batches."""
+        await self._schemas.backlog.room()
+        await self._storage.room()
+
+    def check_not_draining(self) -> None:
+        """Raise ``Draining`` if the broker is stopping."""
+        if self.is_draining:
+            raise Draining("the broker is stopping (draining)")
+
+    def drain(self) -> None:
+        """Refuse new batches from now on."""
+        self.is_draining = True
+        for topic in self.opened.values():
+            topic.refusal = Draining("the broker is stopping (draining)")
+            topic.registrations.reject_queued(topic.refusal)
+
+
+def _warn_of_long_name(name: TopicName) -> None:
+    """Log a warning if the name, created by an older broker, is too long."""
+    try:
+        check_new_namespace(name.namespace)
+        name.check_new()
+    except InvalidName as error:
+        log.warning(
+            "%s; the topic can be read, and its messages cannot be sealed in a "
+            "directory: copy them to a topic with a shorter name, and delete it",
+            error,
+        )
+
+
+def _reliable_topics(topics: Iterable[Topic]) -> dict[TopicId, TopicName]:
+    return {
+        topic.topic_id: topic.name
+        for topic in topics
+        if isinstance(topic, ReliableTopic)
+    }
+
+
+@contextmanager
+def _refusing_batches(topics: Sequence[Topic]) -> Iterator[None]:
+    """Make *topics* refuse batches, unless the body fails."""
+    before = [topic.refusal for topic in topics]
+    for topic in topics:
+        topic.refusal = TopicNotFound(f"{topic.name} has been deleted")
+    try:
+        yield
+    except BaseException:
+        for topic, refusal in zip(topics, before, strict=True):
+            topic.refusal = refusal
+        raise
+
+
+async def _run_concurrently(
+    work: Callable[[A], Awaitable[B]], items: Iterable[A]
+) -> list[B]:
+    """Return the results of *work* for all items; several run at a time."""
+    slots = asyncio.Semaphore(CONCURRENT_MAX)
+
+    async def run(item: A) -> B:
+        async with slots:
+            return await work(item)
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(run(item)) for item in items]
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from group
+    return [task.result() for task in running]
