@@ -17,7 +17,7 @@ deleted, and give out offsets for a second time.  So the parts know of each othe
 A note that a power failure takes away only makes the check weaker.  It can never fail
 without a loss.
 
-docs/decisions/0022-the-parts-of-a-data-directory-know-each-other.md has the reasons.
+docs/decisions/0022-cross-check-the-parts-of-a-data-directory.md has the reasons.
 """
 
 from __future__ import annotations
