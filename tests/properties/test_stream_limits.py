@@ -339,9 +339,9 @@ def test_a_flood_is_acted_on_in_parts_and_others_come_in_between(kind):
         await open_channels(flood)
         other = await connected(broker)
         acted_on = []
-        flooding, other = broker.server.connections
+        flooding, well_behaved = broker.server.connections
         note_frames(flooding, acted_on, "flood")
-        note_frames(other, acted_on, "other")
+        note_frames(well_behaved, acted_on, "other")
         flood.transport.write(frames_of(kind, flood, 1000))
         other.transport.write(other.machine.request(Kind.PING, pb.Ping())[1])
         assert (await other.received.get()).kind is Kind.PONG
@@ -511,8 +511,8 @@ def test_a_channel_may_be_opened_again_as_soon_as_its_opening_has_failed():
         answered = asyncio.Event()
         answer = connection._answer
 
-        def answer_and_open_again(frame, kind, message):
-            answer(frame, kind, message)
+        def answer_and_open_again(frame, message):
+            answer(frame, message)
             if not answered.is_set():
                 answered.set()
                 again = peer.machine.request(Kind.OPEN_PRODUCER, opening, 1)[1]
