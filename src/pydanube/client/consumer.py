@@ -10,6 +10,7 @@ name; what had come and was not handed out is dropped, because it comes again.
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections import deque
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -40,8 +41,9 @@ from pydanube.model.errors import (
     TimedOut,
     Unavailable,
 )
+from pydanube.model.names import parse_client_name, parse_subscription
 from pydanube.model.policy import Start, SubscriptionType
-from pydanube.model.positions import to_position
+from pydanube.model.positions import parse_choice, to_position
 from pydanube.wire.batches import BODY_BYTES_MAX
 from pydanube.wire.native.connection import CREDIT_REVISION
 from pydanube.wire.native.kinds import Kind
@@ -56,10 +58,9 @@ from pydanube.wire.pb import stream_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
-    from pydanube.aio.tasks import TaskScope
-    from pydanube.client.client import Client
     from pydanube.client.connection import BrokerConnection
     from pydanube.client.offsets import AckTarget
+    from pydanube.client.requester import Requester
     from pydanube.client.writer_schemas import ValueDecoding
     from pydanube.model.policy import Position
     from pydanube.model.positions import PositionLike
@@ -107,6 +108,55 @@ class ConsumerOptions:
     priority: int
     decoding: ValueDecoding
     """What makes values of payloads."""
+
+    @classmethod
+    def of(
+        cls,
+        subscription: str,
+        type: str,  # noqa: A002  # As in Client.consumer.
+        start: PositionLike,
+        name: str | None,
+        *,
+        ack_timeout_s: float | None,
+        prefetch_messages: int | None,
+        prefetch_bytes: int,
+        key_filters: Iterable[str],
+        priority: int,
+        decoding: ValueDecoding,
+    ) -> ConsumerOptions:
+        """Return the options that ``Client.consumer`` is called with."""
+        type_ = parse_choice("type", type, SubscriptionType)
+        if prefetch_messages is None:
+            is_shared = type_ in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
+            prefetch_messages = 1_000 if is_shared else 10_000
+        if prefetch_messages < 1 or prefetch_bytes < 1:
+            raise InvalidRequest(
+                f"prefetch_messages is {prefetch_messages} and prefetch_bytes is "
+                f"{prefetch_bytes}: both must be at least 1"
+            )
+        if isinstance(key_filters, str):
+            raise InvalidRequest(
+                f"key_filters is {key_filters!r}: pass a list, for example ['user-*']"
+            )
+        filters = tuple(key_filters)
+        if filters and type_ is not SubscriptionType.KEY_SHARED:
+            raise InvalidRequest("only key-shared subscriptions have key filters")
+        return cls(
+            subscription=parse_subscription(subscription),
+            type=type_,
+            start=to_position(start),
+            name=(
+                f"consumer-{uuid.uuid4().hex[:12]}"
+                if name is None
+                else parse_client_name("consumer", name)
+            ),
+            ack_timeout_s=ack_timeout_s,
+            prefetch_messages=prefetch_messages,
+            prefetch_bytes=prefetch_bytes,
+            key_filters=filters,
+            priority=priority,
+            decoding=decoding,
+        )
 
 
 class Consumer:
@@ -157,7 +207,7 @@ class Consumer:
 
     def __init__(
         self,
-        client: Client,
+        client: Requester,
         topic: str,
         options: ConsumerOptions,
         on_arrival: Callable[[], None] | None = None,
@@ -782,12 +832,12 @@ class Consumer:
 
 @asynccontextmanager
 async def open_consumer(
-    client: Client, tasks: TaskScope, topic: str, options: ConsumerOptions
+    client: Requester, topic: str, options: ConsumerOptions
 ) -> AsyncIterator[Consumer]:
     """A consumer of *topic* alone, open while the body runs."""
     consumer = Consumer(client, topic, options)
     await consumer.open()
-    running = tasks.run(consumer.run(), f"consumer {consumer.name} of {topic}")
+    running = client.tasks.run(consumer.run(), f"consumer {consumer.name} of {topic}")
     try:
         yield consumer
     except BaseException:

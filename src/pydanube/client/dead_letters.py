@@ -15,7 +15,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from pydanube.client.messages import MessageId
-from pydanube.client.producer import Producer, wait_for_offsets
+from pydanube.client.producer import (
+    ProducerOptions,
+    open_producer,
+    wait_for_offsets,
+)
+from pydanube.client.reader import read
 from pydanube.model.batch import batch_of
 from pydanube.model.dead_letters import (
     ATTEMPT,
@@ -36,8 +41,9 @@ from pydanube.model.ranges import RangeSet
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
 
-    from pydanube.client.client import Client
     from pydanube.client.messages import Message
+    from pydanube.client.subscriptions import SubscriptionRequests
+    from pydanube.client.writer_schemas import ValueDecoding
 
 HANDLED_SUBSCRIPTION = "dead-letters"
 """The subscription of a dead-letter topic for which letters are done."""
@@ -78,14 +84,17 @@ class DeadLetters:
 
     def __init__(
         self,
-        client: Client,
+        client: SubscriptionRequests,
         topic: str,
         subscription: str,
         dead_letter_topic: str | None,
+        *,
+        decoding: ValueDecoding,
     ) -> None:
         self.topic = str(TopicName.parse(topic))
         self.subscription: str = parse_subscription(subscription)
         self._client = client
+        self._decoding = decoding
         self._dead_letter_topic = dead_letter_topic and str(
             TopicName.parse(dead_letter_topic)
         )
@@ -126,7 +135,15 @@ class DeadLetters:
             if each.subscription == HANDLED_SUBSCRIPTION:
                 start = max(start, each.cursor)
                 done = RangeSet(each.done)
-        async for batch in self._client.read(topic, start=start, end=facts.end_offset):
+        batches = read(
+            self._client,
+            topic,
+            start=start,
+            end=facts.end_offset,
+            follow=False,
+            decoding=self._decoding,
+        )
+        async for batch in batches:
             for message in batch:
                 letter = self._letter_of(message)
                 if letter is not None and message.offset not in done:
@@ -195,8 +212,8 @@ class DeadLetters:
 
     async def _publish(self, topic: str, letters: Sequence[DeadLetter]) -> None:
         shipped = []
-        async with self._client.producer(topic) as producer:
-            assert isinstance(producer, Producer)
+        options = ProducerOptions.of()
+        async with open_producer(self._client, topic, options) as producer:
             for schema, group in groupby(letters, _schema_of):
                 messages = [letter.message for letter in group]
                 batch = batch_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydanube.client.requests import Requests
+from pydanube.client.requester import Requester
 from pydanube.model.names import parse_namespace
 from pydanube.model.policy import NamespacePolicy
 from pydanube.wire.native.messages import limits_to_wire, namespace_from_wire
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 NO_LIMITS = NamespacePolicy()
 
 
-class NamespaceRequests(Requests):
+class NamespaceRequests(Requester):
     """Namespaces; a part of ``Client``."""
 
     async def create_namespace(

@@ -26,11 +26,10 @@ from pydanube.model.positions import to_position
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from pydanube.aio.tasks import TaskScope
-    from pydanube.client.client import Client
     from pydanube.client.consumer import ConsumerOptions
     from pydanube.client.messages import MessageId
     from pydanube.client.offsets import AckTarget
+    from pydanube.client.topics import TopicRequests
     from pydanube.model.positions import PositionLike
 
 ROUND_ROBIN_MESSAGES = 256
@@ -53,8 +52,7 @@ class PartitionedConsumer:
 
     def __init__(
         self,
-        client: Client,
-        tasks: TaskScope,
+        client: TopicRequests,
         topic: str,
         names: Sequence[str],
         options: ConsumerOptions,
@@ -63,7 +61,6 @@ class PartitionedConsumer:
         self.subscription = options.subscription
         self.name = options.name
         self._client = client
-        self._tasks = tasks
         self._options = replace(
             options,
             prefetch_messages=max(1, options.prefetch_messages // len(names)),
@@ -296,7 +293,7 @@ class PartitionedConsumer:
 
     def _run(self, consumer: Consumer) -> None:
         name = f"consumer {consumer.name} of {consumer.topic}"
-        self._running.append(self._tasks.run(consumer.run(), name))
+        self._running.append(self._client.tasks.run(consumer.run(), name))
 
     def _consumer_of(self, topic: str) -> Consumer:
         consumer = self._consumers.get(topic)
@@ -367,12 +364,12 @@ class PartitionedConsumer:
 
 @asynccontextmanager
 async def open_consumer(
-    client: Client, tasks: TaskScope, topic: str, options: ConsumerOptions
+    client: TopicRequests, topic: str, options: ConsumerOptions
 ) -> AsyncIterator[Consumer | PartitionedConsumer]:
     """A consumer of whatever *topic* is, open while the body runs."""
     found = await client.find_partitions(topic)
     if not found.is_partitioned:
-        async with open_consumer_of_one(client, tasks, topic, options) as single:
+        async with open_consumer_of_one(client, topic, options) as single:
             yield single
         return
     if isinstance(options.start, int):
@@ -380,9 +377,9 @@ async def open_consumer(
             f"an offset is in one partition of {topic}: start at a time, or consume "
             "the partition"
         )
-    consumer = PartitionedConsumer(client, tasks, topic, found.topics, options)
+    consumer = PartitionedConsumer(client, topic, found.topics, options)
     await consumer.open()
-    discovery = tasks.run(consumer.run(), f"partitions of {topic}")
+    discovery = client.tasks.run(consumer.run(), f"partitions of {topic}")
     try:
         yield consumer
     except BaseException:

@@ -29,12 +29,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pydanube.aio.tasks import TaskScope
     from pydanube.client.batching import DeliveryOptions
-    from pydanube.client.client import Client
     from pydanube.client.messages import MessageId
     from pydanube.client.pending import Pending
     from pydanube.client.producer import BatchData, ProducerOptions, SentPiece
+    from pydanube.client.topics import TopicRequests
 
 PARTITIONS_LOOKUP_INTERVAL_S = 5.0
 """How often a producer or consumer asks whether there are more partitions."""
@@ -55,8 +54,7 @@ class PartitionedProducer:
 
     def __init__(
         self,
-        client: Client,
-        tasks: TaskScope,
+        client: TopicRequests,
         topic: str,
         names: Sequence[str],
         options: ProducerOptions,
@@ -64,7 +62,6 @@ class PartitionedProducer:
         self.topic = topic
         self.name = options.name
         self._client = client
-        self._tasks = tasks
         self._options = options
         self._producers = [Producer(client, name, options) for name in names]
         self._router = Router(len(names))
@@ -241,7 +238,7 @@ class PartitionedProducer:
 
     def _run(self, producer: Producer) -> None:
         name = f"producer {producer.name} of {producer.topic}"
-        self._running.append(self._tasks.run(producer.run(), name))
+        self._running.append(self._client.tasks.run(producer.run(), name))
 
     def _producer_for(self, key: str | bytes | None) -> Producer:
         if key is None:
@@ -255,8 +252,7 @@ class PartitionedProducer:
 
 @asynccontextmanager
 async def open_producer(
-    client: Client,
-    tasks: TaskScope,
+    client: TopicRequests,
     topic: str,
     options: ProducerOptions,
     partitions: int | None,
@@ -272,12 +268,12 @@ async def open_producer(
         await client.create_topics(topic, options.policy, partitions, exist_ok=True)
         found = await client.find_partitions(topic)
     if not found.is_partitioned:
-        async with open_producer_of_one(client, tasks, topic, options) as single:
+        async with open_producer_of_one(client, topic, options) as single:
             yield single
         return
-    producer = PartitionedProducer(client, tasks, topic, found.topics, options)
+    producer = PartitionedProducer(client, topic, found.topics, options)
     await producer.open()
-    discovery = tasks.run(producer.run(), f"partitions of {topic}")
+    discovery = client.tasks.run(producer.run(), f"partitions of {topic}")
     try:
         yield producer
     except BaseException:

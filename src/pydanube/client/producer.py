@@ -14,6 +14,7 @@ acknowledged again; the broker recognises what it has.
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections import deque
 from collections.abc import Sequence
 from contextlib import asynccontextmanager
@@ -50,7 +51,9 @@ from pydanube.model.errors import (
     TimedOut,
     Unavailable,
 )
-from pydanube.model.policy import ProducerAccess, TopicPolicy
+from pydanube.model.names import parse_client_name
+from pydanube.model.policy import DispatchMode, ProducerAccess, TopicPolicy
+from pydanube.model.positions import parse_choice
 from pydanube.wire.batches import (
     BatchFrame,
     BatchHeader,
@@ -69,10 +72,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from typing import Unpack
 
-    from pydanube.aio.tasks import TaskScope
     from pydanube.client.batching import DeliveryOptions, DeliveryWindow
-    from pydanube.client.client import Client
     from pydanube.client.connection import BrokerConnection
+    from pydanube.client.requester import Requester
     from pydanube.model.schemas import ProducerSchema
     from pydanube.wire.native.connection import ReceivedFrame
 
@@ -113,7 +115,30 @@ class ProducerOptions:
     codec: Codec
     access: ProducerAccess
     schema: ProducerSchema | None = None
-    """Which version of which subject the payloads are written with, if any."""
+    """The version of a subject that payloads are written with; None: no schema."""
+
+    @classmethod
+    def of(
+        cls,
+        name: str | None = None,
+        reliable: bool | None = None,
+        compression: str | None = None,
+        access: str = "shared",
+    ) -> ProducerOptions:
+        """Return the options that ``Client.producer`` is called with."""
+        mode = DispatchMode.NON_RELIABLE if reliable is False else DispatchMode.RELIABLE
+        return cls(
+            name=(
+                f"producer-{uuid.uuid4().hex[:12]}"
+                if name is None
+                else parse_client_name("producer", name)
+            ),
+            is_anonymous=name is None,
+            policy=TopicPolicy(dispatch=mode),
+            takes_any_kind=reliable is None,
+            codec=parse_codec(compression),
+            access=parse_choice("access", access, ProducerAccess),
+        )
 
 
 class Producer:
@@ -165,7 +190,7 @@ class Producer:
         "unacknowledged",
     )
 
-    def __init__(self, client: Client, topic: str, options: ProducerOptions) -> None:
+    def __init__(self, client: Requester, topic: str, options: ProducerOptions) -> None:
         self.topic = topic
         self.name = options.name
         self._client = client
@@ -825,12 +850,12 @@ class Producer:
 
 @asynccontextmanager
 async def open_producer(
-    client: Client, tasks: TaskScope, topic: str, options: ProducerOptions
+    client: Requester, topic: str, options: ProducerOptions
 ) -> AsyncIterator[Producer]:
     """A producer of *topic* alone, open while the body runs."""
     producer = Producer(client, topic, options)
     await producer.open()
-    running = tasks.run(producer.run(), f"producer {producer.name} of {topic}")
+    running = client.tasks.run(producer.run(), f"producer {producer.name} of {topic}")
     try:
         yield producer
     except BaseException:
@@ -857,7 +882,7 @@ def parse_codec(compression: str | None) -> Codec:
     return _CODECS[compression]
 
 
-def close_timeout_error(count: int, topic: str, client: Client) -> TimedOut:
+def close_timeout_error(count: int, topic: str, client: Requester) -> TimedOut:
     """What is raised if *count* messages were not acknowledged in time on closing."""
     messages = "1 message" if count == 1 else f"{count} messages"
     return TimedOut(

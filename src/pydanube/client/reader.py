@@ -13,7 +13,7 @@ from pydanube.wire.pb import stream_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from pydanube.client.client import Client
+    from pydanube.client.topics import TopicRequests
     from pydanube.client.writer_schemas import ValueDecoding
     from pydanube.model.policy import Position
     from pydanube.model.positions import PositionLike
@@ -24,7 +24,7 @@ FETCH_WAIT_S = 10.0
 
 
 async def read(
-    client: Client,
+    client: TopicRequests,
     topic: str,
     *,
     start: PositionLike,
@@ -48,7 +48,7 @@ async def read(
 
 
 async def _read_one(
-    client: Client, topic: str, start: Position, end: int | None, *, follow: bool
+    client: TopicRequests, topic: str, start: Position, end: int | None, *, follow: bool
 ) -> AsyncIterator[ReceivedBatch]:
     offset = 0
     if isinstance(start, int):

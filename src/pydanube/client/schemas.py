@@ -22,7 +22,7 @@ from pydanube.wire.pb import stream_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pydanube.client.requests import Requests
+    from pydanube.client.requester import Requester
     from pydanube.model.schemas import SchemaVersion, SubjectDescription
 
 
@@ -33,7 +33,7 @@ class Schemas:
     A *schema* is a ``Schema``, or a class that one can be made of.
     """
 
-    def __init__(self, client: Requests) -> None:
+    def __init__(self, client: Requester) -> None:
         self._client = client
 
     # Subjects and versions.

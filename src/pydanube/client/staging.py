@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pydanube.client.client import Client
     from pydanube.client.connection import BrokerConnection
+    from pydanube.client.topics import TopicRequests
     from pydanube.model.schemas import SchemaReference
     from pydanube.wire.batches import BatchFrame, Codec
     from pydanube.wire.native.connection import ReceivedFrame
@@ -70,7 +70,7 @@ COMMIT_RETRY_S = 120.0
 class Staging:
     """One version of a query's output; made by ``Client.staging``."""
 
-    def __init__(self, client: Client, query: str, version: int) -> None:
+    def __init__(self, client: TopicRequests, query: str, version: int) -> None:
         if not 0 <= version <= INT64_MAX:
             raise InvalidRequest(f"a version is a number from 0 on, not {version}")
         self.query = parse_client_name("query", query)
@@ -171,7 +171,7 @@ class PartWriter:
     Bounds: 16 MiB are on their way at most; ``write`` waits for room.
     """
 
-    def __init__(self, client: Client, key: PartKey, codec: Codec) -> None:
+    def __init__(self, client: TopicRequests, key: PartKey, codec: Codec) -> None:
         self.key = key
         self._client = client
         self._codec = codec
@@ -369,7 +369,7 @@ class _Stage:
     def __init__(
         self,
         part: PartWriter,
-        client: Client,
+        client: TopicRequests,
         topic: str,
         schema: SchemaReference | None,
     ) -> None:

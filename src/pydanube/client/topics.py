@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pydanube.client.requests import Requests
+from pydanube.client.requester import Requester
 from pydanube.model.errors import (
     InvalidRequest,
     NotFound,
@@ -42,7 +42,7 @@ PAGE = 1000
 """The most names, or descriptions, requested at a time."""
 
 
-class TopicRequests(Requests):
+class TopicRequests(Requester):
     """Topics and partitions; a part of ``Client``."""
 
     async def create_topic(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pydanube.client.batching import check_attributes, to_bytes
 from pydanube.client.partitioned_producer import open_producer
 from pydanube.client.schema import Schema
-from pydanube.client.schemas import schema_of, subject_of
+from pydanube.client.schemas import Schemas, schema_of, subject_of
 from pydanube.model.batch import batch_of
 from pydanube.model.errors import (
     InvalidPayload,
@@ -31,13 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
     from typing import Unpack
 
-    from pydanube.aio.tasks import TaskScope
     from pydanube.client.batching import DeliveryOptions
-    from pydanube.client.client import Client
     from pydanube.client.messages import MessageId, MessageIds
     from pydanube.client.partitioned_producer import PartitionedProducer
     from pydanube.client.pending import Pending
     from pydanube.client.producer import BatchData, Producer, ProducerOptions
+    from pydanube.client.topics import TopicRequests
     from pydanube.model.schemas import SchemaVersion
     from pydanube.schemas.language import Encoder
 
@@ -205,8 +204,7 @@ class TypedProducer(Generic[T]):
 
 @asynccontextmanager
 async def open_typed_producer(
-    client: Client,
-    tasks: TaskScope,
+    client: TopicRequests,
     topic: str,
     options: ProducerOptions,
     *,
@@ -229,12 +227,12 @@ async def open_typed_producer(
         version=version.version,
     )
     options = replace(options, schema=chosen)
-    async with open_producer(client, tasks, topic, options, partitions) as producer:
+    async with open_producer(client, topic, options, partitions) as producer:
         yield TypedProducer(producer, encode, version)
 
 
 async def _resolve_version(
-    client: Client, topic: str, schema_options: SchemaOptions[Any]
+    client: TopicRequests, topic: str, schema_options: SchemaOptions[Any]
 ) -> SchemaVersion:
     """
     The version that is to be written, which is registered if it is new.
@@ -243,7 +241,7 @@ async def _resolve_version(
         SchemaNotFound: There is no such subject or version.
         IncompatibleSchema: It does not go with the versions that are there.
     """
-    schemas = client.schemas
+    schemas = Schemas(client)
     subject = schema_options.subject or await _default_subject(client, topic)
     if schema_options.version is not None:
         version = await schemas.get(subject, schema_options.version)
@@ -259,9 +257,9 @@ async def _resolve_version(
     return version
 
 
-async def _default_subject(client: Client, topic: str) -> str:
+async def _default_subject(client: TopicRequests, topic: str) -> str:
     try:
-        bound = await client.schemas.topic_schema(topic)
+        bound = await Schemas(client).topic_schema(topic)
     except TopicNotFound:
         bound = None
     return parse_subject(subject_of(topic)) if bound is None else bound.subject

@@ -145,13 +145,13 @@ def test_a_schema_that_is_gone_leaves_the_payload():
 
 def test_each_schema_is_asked_for_once(monkeypatch):
     asked = []
-    handle = stream.REQUESTS[Kind.GET_SCHEMA]
+    handle = stream._REQUESTS[Kind.GET_SCHEMA]
 
     async def note(broker, message):
         asked.append((message.schema_id, message.version))
         return await handle(broker, message)
 
-    monkeypatch.setitem(stream.REQUESTS, Kind.GET_SCHEMA, note)
+    monkeypatch.setitem(stream._REQUESTS, Kind.GET_SCHEMA, note)
 
     async def test(client):
         for number in range(5):
@@ -181,7 +181,7 @@ def test_what_was_not_found_is_asked_for_again_later(monkeypatch):
                 raise answer
             return answer
 
-        schemas = WriterSchemas(ask, client._tasks)
+        schemas = WriterSchemas(ask, client.tasks)
         assert not (await schemas.load((1, 1))).is_found
         for _ in range(3):
             await client.topics()
@@ -201,7 +201,7 @@ def test_so_many_schemas_are_kept_and_not_more(monkeypatch):
             asked.append(version)
             return Schema.of(str)
 
-        schemas = WriterSchemas(ask, client._tasks)
+        schemas = WriterSchemas(ask, client.tasks)
         for version in (1, 2, 1, 3, 1, 2):
             await schemas.load((1, version))
         assert asked == [1, 2, 3, 2]
@@ -225,17 +225,17 @@ def test_messages_keep_their_order_while_a_schema_is_asked_for(monkeypatch):
 
 
 def test_what_waits_for_a_schema_when_the_connection_breaks_comes_again(monkeypatch):
-    handle = stream.REQUESTS[Kind.GET_SCHEMA]
+    handle = stream._REQUESTS[Kind.GET_SCHEMA]
 
     async def test(broker):
         async def break_once(b, message):
-            monkeypatch.setitem(stream.REQUESTS, Kind.GET_SCHEMA, handle)
+            monkeypatch.setitem(stream._REQUESTS, Kind.GET_SCHEMA, handle)
             broker.disconnect_all()
             return await handle(b, message)
 
         async with broker.connect() as client:
             await produced(client, 1, 2)
-            monkeypatch.setitem(stream.REQUESTS, Kind.GET_SCHEMA, break_once)
+            monkeypatch.setitem(stream._REQUESTS, Kind.GET_SCHEMA, break_once)
             async with consuming(client, schema=Order) as consumer:
                 got = await received_messages(consumer, 2)
                 assert [m.value for m in got] == [Order(1), Order(2)]

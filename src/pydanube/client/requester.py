@@ -1,0 +1,184 @@
+"""A client's connection to its broker, and the requests on it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from pydanube.client.connection import BrokerConnection
+from pydanube.client.retrying import retry
+from pydanube.model.errors import Closed, ConnectionLost, InvalidRequest, TimedOut
+from pydanube.wire.native.kinds import KIND_OF, is_repeatable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from google.protobuf.message import Message as ControlMessage
+
+    from pydanube.aio.tasks import TaskScope
+    from pydanube.wire.batches import BatchFrame
+
+REQUEST_RETRY_S = 30.0
+"""How long a client repeats a request that is safe to repeat."""
+
+Dial = Callable[[Callable[[], BrokerConnection]], Awaitable[BrokerConnection]]
+"""Opens a transport for a new connection."""
+
+
+class Requester:
+    """
+    One connection to a broker, which is opened again when it breaks.
+
+    The classes that derive from it add the operations; ``Client`` has all of them.
+    """
+
+    def __init__(
+        self,
+        dial: Dial,
+        tasks: TaskScope,
+        url: str,
+        token: str,
+        *,
+        connect_timeout_s: float,
+        close_timeout_s: float,
+        wall_clock_ns: Callable[[], int],
+    ) -> None:
+        self.url = url
+        self.tasks = tasks
+        """The background tasks of the client, its producers and its consumers."""
+        self.close_timeout_s = close_timeout_s
+        """How long closing something waits without an answer from the broker."""
+        self.wall_clock_ns = wall_clock_ns
+        """The clock of publish times and delivery windows."""
+        self._dial = dial
+        self._token = token
+        self._connect_timeout_s = connect_timeout_s
+        self._connection: BrokerConnection | None = None
+        self._connecting = asyncio.Lock()
+        self._is_closed = False
+        # Closing something on this connection has timed out.
+        self._has_close_timed_out = False
+
+    async def request(
+        self,
+        message: ControlMessage,
+        *,
+        on_batch: Callable[[BatchFrame], None] | None = None,
+    ) -> Any:
+        """
+        Send the request *message* and return the answer.
+
+        A repeatable request is sent again, for ``REQUEST_RETRY_S``, if the broker
+        cannot be reached or is busy.  FETCHED batches go to *on_batch*.
+
+        Raises:
+            InvalidRequest: The broker is too old to know the request.
+        """
+
+        async def attempt() -> Any:
+            connection = await self.connection()
+            kind = KIND_OF[type(message)]
+            return await connection.request(kind, message, on_batch=on_batch)
+
+        if is_repeatable(message):
+            return await retry(attempt, REQUEST_RETRY_S)
+        return await attempt()
+
+    @property
+    def peer_revision(self) -> int:
+        """The protocol revision of the broker at the last connection."""
+        return 0 if self._connection is None else self._connection.peer_revision
+
+    def require(self, revision: int, what: str) -> None:
+        """
+        Check that the broker knows *what*, which an older broker would ignore.
+
+        Raises:
+            InvalidRequest: The broker's revision is below *revision*.
+        """
+        if self.peer_revision < revision:
+            raise InvalidRequest(
+                f"the broker is older than this client and does not know {what}"
+            )
+
+    async def connection(self) -> BrokerConnection:
+        """
+        Return the connection to the broker; open it again if it broke.
+
+        Raises:
+            ConnectionLost: The broker cannot be reached at the moment.
+            Closed: The client was closed.
+        """
+        if self._connection is not None and not self._connection.is_lost:
+            return self._connection
+        async with self._connecting:
+            if self._is_closed:
+                raise Closed("the client is closed")
+            if self._connection is None or self._connection.is_lost:
+                self._connection = await self._connect()
+                self._has_close_timed_out = False
+            return self._connection
+
+    @asynccontextmanager
+    async def closing(self) -> AsyncIterator[asyncio.Timeout]:
+        """
+        Run the body, which closes something, for ``close_timeout_s`` at most.
+
+        A timeout aborts the connection.  Closing anything else after that does not
+        wait, unless there is a new connection.
+
+        Raises:
+            TimeoutError: The body took longer.
+        """
+        timeout_s = 0.0 if self._has_close_timed_out else self.close_timeout_s
+        async with asyncio.timeout(timeout_s) as timeout:
+            try:
+                yield timeout
+            except asyncio.CancelledError:
+                if timeout.expired():
+                    self._has_close_timed_out = True
+                    self._abort_connection()
+                raise
+
+    async def aclose(self) -> None:
+        """Close the connection, after what was written is sent if that is possible."""
+        self._is_closed = True
+        if self._connection is None:
+            return
+        self._connection.close()
+        with suppress(TimeoutError):
+            async with self.closing():
+                await self._connection.wait_closed()
+
+    def _abort_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.abort(
+                ConnectionLost(
+                    f"the broker at {self.url} did not answer within "
+                    f"{self.close_timeout_s:g} s of closing"
+                )
+            )
+
+    async def _connect(self) -> BrokerConnection:
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                connection = await self._dial(BrokerConnection)
+        except (OSError, TimeoutError) as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise ConnectionLost(
+                f"no broker answers at {self.url} ({reason or 'timed out'}); "
+                "`danube broker` starts one"
+            ) from error
+        try:
+            await connection.handshake(
+                f"pydanube pid {os.getpid()}", self._token, self._connect_timeout_s
+            )
+        except TimedOut as error:
+            raise ConnectionLost(f"no broker answers at {self.url}") from error
+        except BaseException:
+            connection.close()
+            raise
+        return connection
