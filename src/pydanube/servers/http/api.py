@@ -1,4 +1,4 @@
-"""The JSON API: everything an administrator may ask or decide, below ``/api/v1``."""
+"""The JSON API for administrators, below ``/api/v1``."""
 
 from __future__ import annotations
 
@@ -6,32 +6,39 @@ from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.routing import Mount
+from starlette.routing import Mount, Route
 
-from pydanube.servers.http.answers import on_http_error
-from pydanube.servers.http.namespaces import NamespaceApi
-from pydanube.servers.http.schemas import SchemaApi
-from pydanube.servers.http.subscriptions import SubscriptionApi
-from pydanube.servers.http.topics import TopicApi
+from pydanube.servers.http.namespaces import NAMESPACES
+from pydanube.servers.http.openapi import openapi_document
+from pydanube.servers.http.responses import json_response, on_http_error
+from pydanube.servers.http.schemas import SCHEMAS
+from pydanube.servers.http.subscriptions import SUBSCRIPTIONS
+from pydanube.servers.http.topics import TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from starlette.requests import Request
+    from starlette.responses import Response
+
     from pydanube.broker.broker import Broker
+
+ENDPOINTS = [*NAMESPACES, *TOPICS, *SUBSCRIPTIONS, *SCHEMAS]
 
 
 def api(broker: Callable[[], Broker]) -> Mount:
     """
-    The API over what *broker* gives.
+    Return the API over the broker that *broker* returns.
 
-    It is called for each request, and raises what the request is answered with while
-    there is none.
+    *broker* is called for each request.  If it raises, that error is the response.
     """
+
+    async def openapi(_: Request) -> Response:
+        return json_response(openapi_document(ENDPOINTS))
+
     routes = [
-        *NamespaceApi(broker).routes(),
-        *TopicApi(broker).routes(),
-        *SubscriptionApi(broker).routes(),
-        *SchemaApi(broker).routes(),
+        Route("/openapi.json", openapi),
+        *(each.route(broker) for each in ENDPOINTS),
     ]
     return Mount(
         "/api/v1",

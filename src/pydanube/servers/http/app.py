@@ -13,8 +13,8 @@ from starlette.routing import Route
 
 from pydanube.model.version import __version__
 from pydanube.servers.errors import http_status_of
-from pydanube.servers.http.answers import on_http_error
 from pydanube.servers.http.api import api
+from pydanube.servers.http.responses import on_http_error
 from pydanube.servers.http.same_origin import SameOriginMiddleware
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pydanube.model.errors import InvalidRequest
-from pydanube.servers.http.answers import json_of
+from pydanube.servers.http.responses import error_body
 
 if TYPE_CHECKING:
     import asyncio
@@ -82,7 +82,7 @@ class HttpConnection(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Answer what is not HTTP with an error in JSON, and close the connection."""
         self._counts.abusive_total += 1
-        body = json_of(InvalidRequest("the request is not valid HTTP/1.1"))
+        body = error_body(InvalidRequest("the request is not valid HTTP/1.1"))
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),

@@ -3,85 +3,64 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from starlette.routing import Route
 
 from pydanube.model.names import parse_namespace
 from pydanube.model.policy import NamespacePolicy
-from pydanube.servers.http.answers import answering, body_of, created, done
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from starlette.requests import Request
-
-    from pydanube.broker.broker import Broker
-    from pydanube.model.names import NamespaceName
-
+from pydanube.servers.http.endpoints import NAMESPACE, Call, Endpoints
+from pydanube.wire.native.kinds import Kind
 
 NO_LIMITS = NamespacePolicy()
+
+NAMESPACES = Endpoints()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewNamespace:
-    """What ``POST /namespaces`` takes."""
+    """The body of ``POST /namespaces``."""
 
     name: str
     policy: NamespacePolicy = NO_LIMITS
 
 
-class NamespaceApi:
-    """The endpoints; each says what it answers."""
-
-    def __init__(self, broker: Callable[[], Broker]) -> None:
-        self._broker = broker
-
-    def routes(self) -> Iterator[Route]:
-        """Where they are."""
-        for path, method, call in (
-            ("/namespaces", "GET", self.list),
-            ("/namespaces", "POST", self.create),
-            ("/namespaces/{namespace}", "GET", self.describe),
-            ("/namespaces/{namespace}", "DELETE", self.delete),
-            ("/namespaces/{namespace}/policy", "GET", self.policy),
-            ("/namespaces/{namespace}/policy", "PUT", self.set_policy),
-        ):
-            yield Route(path, answering(call), methods=[method])
-
-    async def list(self, _: Request) -> object:
-        """The names."""
-        return {"namespaces": await self._broker().namespaces.names()}
-
-    async def create(self, request: Request) -> object:
-        """The new namespace."""
-        body = await body_of(request, NewNamespace)
-        name = parse_namespace(body.name)
-        await self._broker().namespaces.create(name, body.policy)
-        return created(await self._described(name))
-
-    async def describe(self, request: Request) -> object:
-        """A namespace and its limits."""
-        return await self._described(_namespace_of(request))
-
-    async def delete(self, request: Request) -> object:
-        """Nothing, if the namespace had no topics."""
-        await self._broker().namespaces.delete(_namespace_of(request))
-        return done()
-
-    async def policy(self, request: Request) -> object:
-        """The limits."""
-        return await self._broker().namespaces.policy(_namespace_of(request))
-
-    async def set_policy(self, request: Request) -> object:
-        """The limits that hold from now on; what is left out is no limit."""
-        policy = await body_of(request, NamespacePolicy)
-        await self._broker().namespaces.set_policy(_namespace_of(request), policy)
-        return policy
-
-    async def _described(self, name: NamespaceName) -> object:
-        return {"name": name, "policy": await self._broker().namespaces.policy(name)}
+@NAMESPACES.add("GET", "/namespaces", Kind.LIST_NAMESPACES)
+async def list_namespaces(call: Call[None]) -> object:
+    """Return the names of all namespaces."""
+    return {"namespaces": await call.broker.namespaces.names()}
 
 
-def _namespace_of(request: Request) -> NamespaceName:
-    return parse_namespace(request.path_params["namespace"])
+@NAMESPACES.add(
+    "POST", "/namespaces", Kind.CREATE_NAMESPACE, body=NewNamespace, status=201
+)
+async def create_namespace(call: Call[NewNamespace]) -> object:
+    """Create a namespace."""
+    name = parse_namespace(call.body.name)
+    await call.broker.namespaces.create(name, call.body.policy)
+    return {"name": name, "policy": await call.broker.namespaces.policy(name)}
+
+
+@NAMESPACES.add("GET", NAMESPACE, Kind.DESCRIBE_NAMESPACE)
+async def describe_namespace(call: Call[None]) -> object:
+    """Return a namespace and its policy."""
+    name = call.namespace
+    return {"name": name, "policy": await call.broker.namespaces.policy(name)}
+
+
+@NAMESPACES.add("DELETE", NAMESPACE, Kind.DELETE_NAMESPACE, status=204)
+async def delete_namespace(call: Call[None]) -> None:
+    """Delete a namespace, which must have no topics."""
+    await call.broker.namespaces.delete(call.namespace)
+
+
+@NAMESPACES.add("GET", f"{NAMESPACE}/policy", Kind.DESCRIBE_NAMESPACE)
+async def namespace_policy(call: Call[None]) -> object:
+    """Return the policy of a namespace."""
+    return await call.broker.namespaces.policy(call.namespace)
+
+
+@NAMESPACES.add(
+    "PUT", f"{NAMESPACE}/policy", Kind.SET_NAMESPACE_POLICY, body=NamespacePolicy
+)
+async def set_namespace_policy(call: Call[NamespacePolicy]) -> object:
+    """Set the policy of a namespace; limits that are left out are removed."""
+    await call.broker.namespaces.set_policy(call.namespace, call.body)
+    return call.body

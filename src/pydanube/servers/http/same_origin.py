@@ -19,7 +19,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from pydanube.model.errors import InvalidRequest, PermissionDenied
-from pydanube.servers.http.answers import problem
+from pydanube.servers.http.responses import error_response
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,7 +46,7 @@ class SameOriginMiddleware:
         if error is None:
             await self._app(scope, receive, send)
         else:
-            await problem(error)(scope, receive, send)
+            await error_response(error)(scope, receive, send)
 
     def _refusal(
         self, method: str, headers: Iterable[tuple[bytes, bytes]]

@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from starlette.routing import Route
 
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.schemas import Compatibility, SchemaType, TopicSchema
 from pydanube.schemas.registry import NewSchema
-from pydanube.servers.http.answers import (
-    answering,
-    body_of,
-    created,
-    done,
-    topic_of,
-)
-from pydanube.servers.http.topics import TOPIC
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from starlette.requests import Request
-
-    from pydanube.broker.broker import Broker
-    from pydanube.schemas.registry import SchemaRegistry
+from pydanube.servers.http.endpoints import TOPIC, Call, Endpoints
+from pydanube.servers.http.responses import json_response
+from pydanube.wire.native.kinds import Kind
 
 SUBJECT = "/schemas/{subject}"
 VERSION = f"{SUBJECT}/versions/{{version}}"
 
+SCHEMAS = Endpoints()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewVersion:
-    """What ``POST …/versions`` takes."""
+    """The body of ``POST …/versions``."""
 
     type: SchemaType
     definition: str = ""
@@ -43,7 +29,7 @@ class NewVersion:
     tags: tuple[str, ...] = ()
 
     def schema(self) -> NewSchema:
-        """What somebody wants to register."""
+        """Return the schema to register."""
         return NewSchema(
             type=self.type,
             definition=self.definition,
@@ -56,7 +42,7 @@ class NewVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """What ``POST …/check`` takes."""
+    """The body of ``POST …/check``."""
 
     type: SchemaType
     definition: str = ""
@@ -64,7 +50,7 @@ class Candidate:
     compatibility: Compatibility | None = None
 
     def schema(self) -> NewSchema:
-        """What somebody would like to register."""
+        """Return the schema to check."""
         return NewSchema(
             type=self.type, definition=self.definition, message=self.message
         )
@@ -72,144 +58,123 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mode:
-    """What ``PUT …/compatibility`` takes."""
+    """The body of ``PUT …/compatibility``."""
 
     compatibility: Compatibility
 
 
-class SchemaApi:
-    """The endpoints; each says what it answers."""
-
-    def __init__(self, broker: Callable[[], Broker]) -> None:
-        self._broker = broker
-
-    def routes(self) -> Iterator[Route]:
-        """Where they are."""
-        for path, method, call in (
-            ("/schemas", "GET", self.list),
-            (SUBJECT, "GET", self.describe),
-            (SUBJECT, "DELETE", self.delete),
-            (f"{SUBJECT}/versions", "GET", self.versions),
-            (f"{SUBJECT}/versions", "POST", self.register),
-            (VERSION, "GET", self.version),
-            (VERSION, "DELETE", self.delete_version),
-            (f"{SUBJECT}/check", "POST", self.check),
-            (f"{SUBJECT}/compatibility", "PUT", self.set_compatibility),
-            ("/schema-ids/{schema_id}", "GET", self.by_id),
-            (f"{TOPIC}/schema", "GET", self.of_topic),
-            (f"{TOPIC}/schema", "PUT", self.bind),
-            (f"{TOPIC}/schema", "DELETE", self.unbind),
-        ):
-            yield Route(path, answering(call), methods=[method])
-
-    @property
-    def _registry(self) -> SchemaRegistry:
-        return self._broker().registry
-
-    # Subjects and versions.
-
-    async def list(self, _: Request) -> object:
-        """The names."""
-        return {"subjects": await self._registry.subjects()}
-
-    async def describe(self, request: Request) -> object:
-        """A subject: its id, type, mode and versions."""
-        return await self._registry.describe(_subject_of(request))
-
-    async def delete(self, request: Request) -> object:
-        """Nothing; ``?force=true`` if topics may keep to it."""
-        await self._broker().schemas.delete_subject(
-            _subject_of(request), force=_is_forced(request)
-        )
-        return done()
-
-    async def versions(self, request: Request) -> object:
-        """Every version that was not deleted, with its text."""
-        versions = await self._registry.versions(_subject_of(request))
-        return {"versions": versions}
-
-    async def register(self, request: Request) -> object:
-        """The new version, or with 200 the one that is the same schema."""
-        body = await body_of(request, NewVersion)
-        found, is_new = await self._registry.register(
-            _subject_of(request), body.schema()
-        )
-        return created(found) if is_new else found
-
-    async def version(self, request: Request) -> object:
-        """One version by its number, or ``latest``."""
-        subject, version = _subject_of(request), request.path_params["version"]
-        if version == "latest":
-            return await self._registry.latest(subject)
-        return await self._registry.version(subject, _number("version", version))
-
-    async def delete_version(self, request: Request) -> object:
-        """Nothing; ``?force=true`` if topics may take only this one."""
-        version = _number("version", request.path_params["version"])
-        await self._broker().schemas.delete_version(
-            _subject_of(request), version, force=_is_forced(request)
-        )
-        return done()
-
-    async def check(self, request: Request) -> object:
-        """Whether a schema may become the next version, and what speaks against it."""
-        body = await body_of(request, Candidate)
-        violations = await self._registry.check(
-            _subject_of(request), body.schema(), body.compatibility
-        )
-        return {
-            "is_compatible": not violations,
-            "violations": [
-                {
-                    "version": each.version,
-                    "direction": each.direction,
-                    "path": each.incompatibility.path,
-                    "rule": each.incompatibility.rule,
-                    "text": each.incompatibility.text,
-                }
-                for each in violations
-            ],
-        }
-
-    async def set_compatibility(self, request: Request) -> object:
-        """The subject, with another mode for the versions to come."""
-        body = await body_of(request, Mode)
-        await self._registry.set_compatibility(_subject_of(request), body.compatibility)
-        return await self._registry.describe(_subject_of(request))
-
-    async def by_id(self, request: Request) -> object:
-        """What messages with this id are, by default of the latest ``?version=``."""
-        schema_id = _number("schema id", request.path_params["schema_id"])
-        version = request.query_params.get("version")
-        return await self._registry.by_id(
-            schema_id, None if version is None else _number("version", version)
-        )
-
-    # Schemas of topics.
-
-    async def of_topic(self, request: Request) -> object:
-        """What the messages of a topic keep to, null for nothing."""
-        return {"schema": await self._broker().schemas.get(topic_of(request))}
-
-    async def bind(self, request: Request) -> object:
-        """The same; from now on the topic keeps to it."""
-        name = topic_of(request)
-        schema = await body_of(request, TopicSchema)
-        await self._broker().schemas.bind(name, schema)
-        return {"schema": schema}
-
-    async def unbind(self, request: Request) -> object:
-        """Nothing; and the topic takes whatever comes."""
-        await self._broker().schemas.bind(topic_of(request), None)
-        return done()
+@SCHEMAS.add("GET", "/schemas", Kind.LIST_SUBJECTS)
+async def list_subjects(call: Call[None]) -> object:
+    """Return the names of all subjects."""
+    return {"subjects": await call.broker.registry.subjects()}
 
 
-def _subject_of(request: Request) -> str:
-    return str(request.path_params["subject"])
+@SCHEMAS.add("GET", SUBJECT, Kind.DESCRIBE_SUBJECT)
+async def describe_subject(call: Call[None]) -> object:
+    """Return a subject: its id, type, compatibility mode and versions."""
+    return await call.broker.registry.describe(call.path["subject"])
 
 
-def _is_forced(request: Request) -> bool:
-    return request.query_params.get("force") == "true"
+@SCHEMAS.add("DELETE", SUBJECT, Kind.DELETE_SCHEMA, query=("force",), status=204)
+async def delete_subject(call: Call[None]) -> None:
+    """Delete a subject; ``?force=true`` if topics may use it."""
+    await call.broker.schemas.delete_subject(call.path["subject"], force=call.is_forced)
+
+
+@SCHEMAS.add("GET", f"{SUBJECT}/versions", Kind.LIST_SCHEMA_VERSIONS)
+async def list_versions(call: Call[None]) -> object:
+    """Return the versions of a subject with their definitions."""
+    return {"versions": await call.broker.registry.versions(call.path["subject"])}
+
+
+@SCHEMAS.add(
+    "POST", f"{SUBJECT}/versions", Kind.REGISTER_SCHEMA, body=NewVersion, status=201
+)
+async def register_version(call: Call[NewVersion]) -> object:
+    """Register a version; status 200 if the same schema is registered already."""
+    version, is_new = await call.broker.registry.register(
+        call.path["subject"], call.body.schema()
+    )
+    return json_response(version, 201 if is_new else 200)
+
+
+@SCHEMAS.add("GET", VERSION, Kind.GET_SCHEMA)
+async def describe_version(call: Call[None]) -> object:
+    """Return a version by its number, or the version ``latest``."""
+    registry, subject = call.broker.registry, call.path["subject"]
+    if call.path["version"] == "latest":
+        return await registry.latest(subject)
+    return await registry.version(subject, _version_of(call))
+
+
+@SCHEMAS.add("DELETE", VERSION, Kind.DELETE_SCHEMA, query=("force",), status=204)
+async def delete_version(call: Call[None]) -> None:
+    """Delete a version; ``?force=true`` if it may be the only one a topic allows."""
+    await call.broker.schemas.delete_version(
+        call.path["subject"], _version_of(call), force=call.is_forced
+    )
+
+
+@SCHEMAS.add("POST", f"{SUBJECT}/check", Kind.CHECK_SCHEMA, body=Candidate)
+async def check_schema(call: Call[Candidate]) -> object:
+    """Check whether a schema may become the next version of a subject."""
+    violations = await call.broker.registry.check(
+        call.path["subject"], call.body.schema(), call.body.compatibility
+    )
+    return {
+        "is_compatible": not violations,
+        "violations": [
+            {
+                "version": each.version,
+                "direction": each.direction,
+                "path": each.incompatibility.path,
+                "rule": each.incompatibility.rule,
+                "text": each.incompatibility.text,
+            }
+            for each in violations
+        ],
+    }
+
+
+@SCHEMAS.add("PUT", f"{SUBJECT}/compatibility", Kind.SET_COMPATIBILITY, body=Mode)
+async def set_compatibility(call: Call[Mode]) -> object:
+    """Set the compatibility mode for later versions of a subject."""
+    registry, subject = call.broker.registry, call.path["subject"]
+    await registry.set_compatibility(subject, call.body.compatibility)
+    return await registry.describe(subject)
+
+
+@SCHEMAS.add("GET", "/schema-ids/{schema_id}", Kind.GET_SCHEMA, query=("version",))
+async def schema_by_id(call: Call[None]) -> object:
+    """Return the latest version, or ``?version=``, of the subject with an id."""
+    schema_id = _number("schema id", call.path["schema_id"])
+    version = call.query.get("version")
+    return await call.broker.registry.by_id(
+        schema_id, None if version is None else _number("version", version)
+    )
+
+
+@SCHEMAS.add("GET", f"{TOPIC}/schema", Kind.GET_TOPIC_SCHEMA)
+async def topic_schema(call: Call[None]) -> object:
+    """Return the schema settings of a topic; null without a subject."""
+    return {"schema": await call.broker.schemas.get(call.topic)}
+
+
+@SCHEMAS.add("PUT", f"{TOPIC}/schema", Kind.BIND_SCHEMA, body=TopicSchema)
+async def bind_schema(call: Call[TopicSchema]) -> object:
+    """Bind a topic to a subject."""
+    await call.broker.schemas.bind(call.topic, call.body)
+    return {"schema": call.body}
+
+
+@SCHEMAS.add("DELETE", f"{TOPIC}/schema", Kind.BIND_SCHEMA, status=204)
+async def unbind_schema(call: Call[None]) -> None:
+    """Unbind a topic from its subject, so that it accepts any payload."""
+    await call.broker.schemas.bind(call.topic, None)
+
+
+def _version_of(call: Call[None]) -> int:
+    return _number("version", call.path["version"])
 
 
 def _number(what: str, text: str) -> int:

@@ -1,46 +1,33 @@
 """
 Subscriptions in the JSON API.
 
-What is decided about a subscription may be decided for all partitions of a topic by
-the topic's name.  What is told is told of one topic or partition.
+Requests that create, delete or change a subscription apply to all partitions of a
+partitioned topic.  Descriptions, seek and skip are about one topic or partition.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-from starlette.routing import Route
-
+from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import parse_subscription
 from pydanube.model.policy import SubscriptionSettings, SubscriptionType
-from pydanube.servers.http.answers import (
-    all_topics,
-    answering,
-    body_of,
-    created,
-    done,
-    one_topic,
-    position,
-    topic_of,
-)
-from pydanube.servers.http.topics import TOPIC
+from pydanube.model.positions import to_position
+from pydanube.servers.http.endpoints import SUBSCRIPTION, TOPIC, Call, Endpoints
+from pydanube.wire.native.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from pydanube.model.names import TopicName
+    from pydanube.model.policy import Position
 
-    from starlette.requests import Request
-
-    from pydanube.broker.broker import Broker
-    from pydanube.model.descriptions import SubscriptionDescription
-    from pydanube.model.names import SubscriptionName, TopicName
-
-SUBSCRIPTION = f"{TOPIC}/subscriptions/{{subscription}}"
+SUBSCRIPTIONS = Endpoints()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSubscription:
-    """What ``POST …/subscriptions`` takes."""
+    """The body of ``POST …/subscriptions``."""
 
     name: str
     type: SubscriptionType = SubscriptionType.EXCLUSIVE
@@ -49,129 +36,140 @@ class NewSubscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seek:
-    """What ``POST …/seek`` takes."""
+    """The body of ``POST …/seek``."""
 
     to: int | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
-    """What ``POST …/skip`` takes."""
+    """The body of ``POST …/skip``."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nothing:
-    """What ``POST …/pause`` and ``POST …/resume`` take."""
+class Empty:
+    """The body of ``POST …/pause`` and ``POST …/resume``."""
 
 
-class SubscriptionApi:
-    """The endpoints; each says what it answers."""
-
-    def __init__(self, broker: Callable[[], Broker]) -> None:
-        self._broker = broker
-
-    def routes(self) -> Iterator[Route]:
-        """Where they are."""
-        for path, method, call in (
-            (f"{TOPIC}/subscriptions", "GET", self.list),
-            (f"{TOPIC}/subscriptions", "POST", self.create),
-            (SUBSCRIPTION, "GET", self.describe),
-            (SUBSCRIPTION, "DELETE", self.delete),
-            (f"{SUBSCRIPTION}/settings", "GET", self.settings),
-            (f"{SUBSCRIPTION}/settings", "PUT", self.set_settings),
-            (f"{SUBSCRIPTION}/pause", "POST", self.pause),
-            (f"{SUBSCRIPTION}/resume", "POST", self.resume),
-            (f"{SUBSCRIPTION}/seek", "POST", self.seek),
-            (f"{SUBSCRIPTION}/skip", "POST", self.skip),
-        ):
-            yield Route(path, answering(call), methods=[method])
-
-    async def list(self, request: Request) -> object:
-        """Every subscription of a topic or partition."""
-        broker = self._broker()
-        topic = await broker.topics.get(await one_topic(broker, topic_of(request)))
-        return {"subscriptions": topic.describe().subscriptions}
-
-    async def create(self, request: Request) -> object:
-        """The topics that have it now."""
-        broker = self._broker()
-        body = await body_of(request, NewSubscription)
-        name, start = parse_subscription(body.name), position(body.start)
-        topics = await all_topics(broker, topic_of(request))
-        for topic in topics:
-            await broker.subscriptions.create(topic, name, body.type, start)
-        return created({"name": name, "topics": [str(topic) for topic in topics]})
-
-    async def describe(self, request: Request) -> object:
-        """A subscription of one topic or partition."""
-        topic, name = await self._one(request)
-        return await self._described(topic, name)
-
-    async def delete(self, request: Request) -> object:
-        """Nothing; ``?force=true`` if it may have consumers."""
-        broker = self._broker()
-        is_forced = request.query_params.get("force") == "true"
-        for topic in await all_topics(broker, topic_of(request)):
-            await broker.subscriptions.delete(topic, _name_of(request), force=is_forced)
-        return done()
-
-    async def settings(self, request: Request) -> object:
-        """What was decided about it, whether it exists yet or not."""
-        topic, name = await self._one(request)
-        return await self._broker().subscriptions.settings(topic, name)
-
-    async def set_settings(self, request: Request) -> object:
-        """What is decided about it from now on; what is left out is as usual."""
-        settings = await body_of(request, SubscriptionSettings)
-        broker, name = self._broker(), _name_of(request)
-        for topic in await all_topics(broker, topic_of(request)):
-            await broker.subscriptions.set_settings(topic, name, settings)
-        return settings
-
-    async def pause(self, request: Request) -> object:
-        """Nothing; and nothing is delivered from now on."""
-        await self._set_paused(request, is_paused=True)
-        return done()
-
-    async def resume(self, request: Request) -> object:
-        """Nothing; and what waited is delivered."""
-        await self._set_paused(request, is_paused=False)
-        return done()
-
-    async def seek(self, request: Request) -> object:
-        """Where a subscription of one topic or partition is now."""
-        body = await body_of(request, Seek)
-        name, subscription = await self._one(request)
-        broker = self._broker()
-        topic = await broker.topics.get(name)
-        found = topic.find_subscription(subscription)
-        await broker.subscriptions.seek(topic, found, position(body.to))
-        return await self._described(name, subscription)
-
-    async def skip(self, request: Request) -> object:
-        """The same, behind so many messages."""
-        body = await body_of(request, Skip)
-        topic, name = await self._one(request)
-        await self._broker().subscriptions.skip(topic, name, body.count)
-        return await self._described(topic, name)
-
-    async def _set_paused(self, request: Request, *, is_paused: bool) -> None:
-        await body_of(request, Nothing)
-        broker, name = self._broker(), _name_of(request)
-        for topic in await all_topics(broker, topic_of(request)):
-            await broker.subscriptions.set_paused(topic, name, is_paused=is_paused)
-
-    async def _one(self, request: Request) -> tuple[TopicName, SubscriptionName]:
-        return await one_topic(self._broker(), topic_of(request)), _name_of(request)
-
-    async def _described(
-        self, name: TopicName, subscription: SubscriptionName
-    ) -> SubscriptionDescription:
-        topic = await self._broker().topics.get(name)
-        return topic.find_subscription(subscription).describe(topic.end_offset)
+@SUBSCRIPTIONS.add("GET", f"{TOPIC}/subscriptions", Kind.DESCRIBE_TOPIC)
+async def list_subscriptions(call: Call[None]) -> object:
+    """Return the subscriptions of a topic or partition."""
+    topic = await call.broker.topics.get(await call.single_topic())
+    return {"subscriptions": topic.describe().subscriptions}
 
 
-def _name_of(request: Request) -> SubscriptionName:
-    return parse_subscription(request.path_params["subscription"])
+@SUBSCRIPTIONS.add(
+    "POST",
+    f"{TOPIC}/subscriptions",
+    Kind.CREATE_SUBSCRIPTION,
+    body=NewSubscription,
+    status=201,
+)
+async def create_subscription(call: Call[NewSubscription]) -> object:
+    """Create a subscription of a topic or of all its partitions."""
+    body = call.body
+    name, start = parse_subscription(body.name), _position(body.start)
+    topics = await call.topics()
+    for topic in topics:
+        await call.broker.subscriptions.create(topic, name, body.type, start)
+    return {"name": name, "topics": [str(topic) for topic in topics]}
+
+
+@SUBSCRIPTIONS.add("GET", SUBSCRIPTION, Kind.DESCRIBE_SUBSCRIPTION)
+async def describe_subscription(call: Call[None]) -> object:
+    """Return a subscription of a topic or partition."""
+    return await _described(call, await call.single_topic())
+
+
+@SUBSCRIPTIONS.add(
+    "DELETE", SUBSCRIPTION, Kind.DELETE_SUBSCRIPTION, query=("force",), status=204
+)
+async def delete_subscription(call: Call[None]) -> None:
+    """Delete a subscription; ``?force=true`` if it may have consumers."""
+    for topic in await call.topics():
+        await call.broker.subscriptions.delete(
+            topic, call.subscription, force=call.is_forced
+        )
+
+
+@SUBSCRIPTIONS.add("GET", f"{SUBSCRIPTION}/settings", Kind.DESCRIBE_SETTINGS)
+async def subscription_settings(call: Call[None]) -> object:
+    """Return the settings of a subscription, which need not exist yet."""
+    topic = await call.single_topic()
+    return await call.broker.subscriptions.settings(topic, call.subscription)
+
+
+@SUBSCRIPTIONS.add(
+    "PUT",
+    f"{SUBSCRIPTION}/settings",
+    Kind.SET_FAILURE_POLICY,
+    body=SubscriptionSettings,
+)
+async def set_subscription_settings(call: Call[SubscriptionSettings]) -> object:
+    """Set the settings of a subscription; those left out get their defaults."""
+    for topic in await call.topics():
+        await call.broker.subscriptions.set_settings(
+            topic, call.subscription, call.body
+        )
+    return call.body
+
+
+@SUBSCRIPTIONS.add("POST", f"{SUBSCRIPTION}/pause", Kind.PAUSE, body=Empty, status=204)
+async def pause_subscription(call: Call[Empty]) -> None:
+    """Stop delivering messages to a subscription."""
+    await _set_paused(call, is_paused=True)
+
+
+@SUBSCRIPTIONS.add("POST", f"{SUBSCRIPTION}/resume", Kind.PAUSE, body=Empty, status=204)
+async def resume_subscription(call: Call[Empty]) -> None:
+    """Deliver messages to a paused subscription again."""
+    await _set_paused(call, is_paused=False)
+
+
+@SUBSCRIPTIONS.add("POST", f"{SUBSCRIPTION}/seek", Kind.SEEK_SUBSCRIPTION, body=Seek)
+async def seek_subscription(call: Call[Seek]) -> object:
+    """Move a subscription of a topic or partition to an offset or a time."""
+    name = await call.single_topic()
+    topic = await call.broker.topics.get(name)
+    found = topic.find_subscription(call.subscription)
+    await call.broker.subscriptions.seek(topic, found, _position(call.body.to))
+    return await _described(call, name)
+
+
+@SUBSCRIPTIONS.add("POST", f"{SUBSCRIPTION}/skip", Kind.SKIP, body=Skip)
+async def skip_messages(call: Call[Skip]) -> object:
+    """Skip messages of a subscription of a topic or partition."""
+    name = await call.single_topic()
+    await call.broker.subscriptions.skip(name, call.subscription, call.body.count)
+    return await _described(call, name)
+
+
+async def _set_paused(call: Call[Empty], *, is_paused: bool) -> None:
+    for topic in await call.topics():
+        await call.broker.subscriptions.set_paused(
+            topic, call.subscription, is_paused=is_paused
+        )
+
+
+async def _described(call: Call[Any], name: TopicName) -> object:
+    topic = await call.broker.topics.get(name)
+    return topic.find_subscription(call.subscription).describe(topic.end_offset)
+
+
+def _position(value: int | str) -> Position:
+    """
+    Parse an offset, ``earliest``, ``latest``, or an RFC 3339 time.
+
+    Raises:
+        InvalidRequest: The value is none of these.
+    """
+    if isinstance(value, str) and value[:1].isdigit():
+        try:
+            return to_position(datetime.fromisoformat(value))
+        except ValueError:
+            raise InvalidRequest(
+                f"{value!r} is not a time such as 2025-03-01T09:30:00Z"
+            ) from None
+    return to_position(value)

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from pydanube.servers.http.answers import BODY_BYTES_MAX
+from pydanube.servers.http.api import ENDPOINTS
+from pydanube.servers.http.endpoints import BODY_BYTES_MAX
 from support.http_api import State, http_of, with_api
 
 NO_LIMITS = {
@@ -40,7 +41,7 @@ def test_topics_are_listed_by_pages():
 # Namespaces.
 
 
-def test_namespaces_come_are_listed_and_go():
+def test_namespaces_are_created_listed_and_deleted():
     async def test(api):
         created = await api.post("/namespaces", {"name": "shop"})
         assert created == {"name": "shop", "policy": NO_LIMITS}
@@ -54,7 +55,7 @@ def test_namespaces_come_are_listed_and_go():
     with_api(test)
 
 
-def test_a_namespace_is_made_once_and_goes_when_it_is_empty():
+def test_namespace_in_use_cannot_be_created_or_deleted():
     async def test(api):
         await api.post("/namespaces", {"name": "shop"})
         error = await api.post("/namespaces", {"name": "shop"}, 409)
@@ -69,7 +70,7 @@ def test_a_namespace_is_made_once_and_goes_when_it_is_empty():
     with_api(test)
 
 
-def test_policies_are_replaced_and_hold_at_once():
+def test_namespace_policy_is_replaced_and_applies_at_once():
     async def test(api):
         await api.published("/default/orders", b"four")
         path = "/namespaces/default/policy"
@@ -87,7 +88,7 @@ def test_policies_are_replaced_and_hold_at_once():
 # Topics.
 
 
-def test_a_topic_is_created_as_it_is_wanted():
+def test_topic_is_created_with_its_policy_and_limits():
     async def test(api):
         policy = {
             "dispatch": "reliable",
@@ -122,7 +123,7 @@ def test_a_topic_is_created_as_it_is_wanted():
     with_api(test)
 
 
-def test_partitions_come_grow_and_go_together():
+def test_partitions_are_created_added_and_deleted():
     async def test(api):
         await api.post("/topics", {"name": "/default/clicks", "partitions": 2})
         grown = await api.put("/topics/default/clicks/partitions", {"count": 3})
@@ -144,7 +145,7 @@ def test_partitions_come_grow_and_go_together():
     with_api(test)
 
 
-def test_a_topic_in_use_goes_by_force():
+def test_topic_in_use_is_deleted_only_by_force():
     async def test(api):
         await api.post("/topics", {"name": "/default/orders"})
         async with api.client.producer("/default/orders"):
@@ -157,7 +158,7 @@ def test_a_topic_in_use_goes_by_force():
     with_api(test)
 
 
-def test_limits_of_a_topic_go_before_those_of_its_namespace():
+def test_topic_limits_override_those_of_the_namespace():
     async def test(api):
         await api.put("/namespaces/default/policy", {"max_message_size": 4})
         await api.post("/topics", {"name": "/default/orders"})
@@ -175,7 +176,7 @@ def test_limits_of_a_topic_go_before_those_of_its_namespace():
     with_api(test)
 
 
-def test_what_happens_at_corrupt_segments_is_set_and_described():
+def test_on_corruption_is_set_and_described():
     async def test(api):
         policy = {"on_corruption": "skip"}
         await api.post("/topics", {"name": "/default/a", "policy": policy})
@@ -196,7 +197,7 @@ def test_what_happens_at_corrupt_segments_is_set_and_described():
 # Subscriptions.
 
 
-def test_subscriptions_come_are_described_and_go():
+def test_subscriptions_are_created_described_and_deleted():
     async def test(api):
         await api.published("/default/orders", b"1", b"2")
         path = "/topics/default/orders/subscriptions"
@@ -216,7 +217,7 @@ def test_subscriptions_come_are_described_and_go():
     with_api(test)
 
 
-def test_a_subscription_with_consumers_goes_by_force():
+def test_subscription_with_consumers_is_deleted_only_by_force():
     async def test(api):
         await api.post("/topics", {"name": "/default/orders"})
         path = "/topics/default/orders/subscriptions/billing"
@@ -227,7 +228,7 @@ def test_a_subscription_with_consumers_goes_by_force():
     with_api(test)
 
 
-def test_what_is_decided_about_a_name_is_decided_about_all_its_partitions():
+def test_changes_of_a_partitioned_topic_apply_to_all_partitions():
     async def test(api):
         await api.post("/topics", {"name": "/default/clicks", "partitions": 2})
         path = "/topics/default/clicks/subscriptions"
@@ -247,7 +248,7 @@ def test_what_is_decided_about_a_name_is_decided_about_all_its_partitions():
     with_api(test)
 
 
-def test_settings_are_a_document_that_is_replaced():
+def test_subscription_settings_are_replaced_as_a_whole():
     async def test(api):
         await api.post("/topics", {"name": "/default/orders"})
         path = "/topics/default/orders/subscriptions/later/settings"
@@ -268,7 +269,7 @@ def test_settings_are_a_document_that_is_replaced():
     with_api(test)
 
 
-def test_a_pause_leaves_other_settings_alone():
+def test_pause_keeps_other_settings():
     async def test(api):
         await api.post("/topics", {"name": "/default/orders"})
         path = "/topics/default/orders/subscriptions/billing"
@@ -283,7 +284,7 @@ def test_a_pause_leaves_other_settings_alone():
     with_api(test)
 
 
-def test_a_subscription_goes_on_where_it_is_told():
+def test_seek_and_skip_move_the_cursor():
     async def test(api):
         await api.published("/default/orders", b"1", b"2", b"3")
         path = "/topics/default/orders/subscriptions"
@@ -307,7 +308,7 @@ def test_a_subscription_goes_on_where_it_is_told():
     with_api(test)
 
 
-def test_what_is_not_stored_has_no_settings():
+def test_subscriptions_of_non_reliable_topics_have_no_settings():
     async def test(api):
         policy = {"dispatch": "non_reliable"}
         await api.post("/topics", {"name": "/default/ticks", "policy": policy})
@@ -339,7 +340,7 @@ def test_what_is_not_stored_has_no_settings():
         ("/topics", {"name": "/default/x", "partitions": 0}, "1 to 4096"),
     ],
 )
-def test_a_request_that_makes_no_sense_is_refused_with_the_place(path, body, said):
+def test_invalid_body_is_refused_with_the_field(path, body, said):
     async def test(api):
         error = await api.post(path, body, 400)
         assert error["code"] in {"invalid_request", "invalid_name"}
@@ -352,7 +353,7 @@ def test_a_request_that_makes_no_sense_is_refused_with_the_place(path, body, sai
     "content",
     [b"", b"{", b"\xff", b'{"name": "\xc3("}', b'{"name": "\\ud800"}', b"[" * 100_000],
 )
-def test_what_is_no_json_is_refused(content):
+def test_body_that_is_not_json_is_refused(content):
     async def test(api):
         headers = {"content-type": "application/json; charset=utf-8"}
         await api.ask("POST", "/topics", status=400, content=content, headers=headers)
@@ -360,7 +361,7 @@ def test_what_is_no_json_is_refused(content):
     with_api(test)
 
 
-def test_a_request_of_another_kind_is_refused_so_no_page_can_send_one():
+def test_request_with_another_content_type_is_refused():
     async def test(api):
         for kind in ("text/plain", "application/x-www-form-urlencoded"):
             error = await api.ask(
@@ -379,7 +380,7 @@ def test_a_request_of_another_kind_is_refused_so_no_page_can_send_one():
     with_api(test)
 
 
-def test_a_request_that_is_too_long_is_refused():
+def test_too_long_request_is_refused():
     async def test(api):
         error = await api.post("/namespaces", {"name": "x" * BODY_BYTES_MAX}, 413)
         assert error["code"] == "message_too_large"
@@ -387,7 +388,7 @@ def test_a_request_that_is_too_long_is_refused():
     with_api(test)
 
 
-def test_a_path_that_leads_nowhere_and_a_method_that_is_not_there_are_json_too():
+def test_unknown_paths_and_methods_are_answered_with_json():
     async def test(api):
         assert (await api.get("/nothing", 404))["code"] == "not_found"
         assert (await api.put("/topics", {}, 405))["code"] == "invalid_request"
@@ -395,7 +396,7 @@ def test_a_path_that_leads_nowhere_and_a_method_that_is_not_there_are_json_too()
     with_api(test)
 
 
-def test_names_may_hold_what_a_path_may_not():
+def test_names_with_special_characters_are_quoted_in_paths():
     async def test(api):
         await api.post("/topics", {"name": "/default/Łódź"})
         path = "/topics/default/%C5%81%C3%B3d%C5%BA/subscriptions"
@@ -405,7 +406,7 @@ def test_names_may_hold_what_a_path_may_not():
     with_api(test)
 
 
-def test_before_there_is_a_broker_everything_is_unavailable():
+def test_requests_are_unavailable_while_the_broker_starts():
     async def main():
         async with http_of(State()) as http:
             answer = await http.get("/api/v1/namespaces")
@@ -418,7 +419,7 @@ def test_before_there_is_a_broker_everything_is_unavailable():
     asyncio.run(main())
 
 
-def test_a_mistake_of_ours_breaks_one_request_only():
+def test_bug_fails_only_one_request():
     class Broken:
         async def namespace_names(self):
             raise RuntimeError("oops")
@@ -430,3 +431,23 @@ def test_a_mistake_of_ours_breaks_one_request_only():
         assert answer.json()["code"] == "broker_error"
 
     asyncio.run(main())
+
+
+def test_openapi_document_describes_every_endpoint():
+    async def test(api):
+        document = await api.get("/openapi.json")
+        described = {
+            (method.upper(), path)
+            for path, operations in document["paths"].items()
+            for method in operations
+        }
+        assert described == {(each.method, each.path) for each in ENDPOINTS}
+        create = document["paths"]["/topics"]["post"]
+        assert create["summary"] == "Create a topic or a partitioned topic."
+        assert create["x-permission"] == "admin"
+        assert list(create["responses"]) == ["201", "default"]
+        body = create["requestBody"]["content"]["application/json"]["schema"]
+        name = body["$ref"].removeprefix("#/components/schemas/")
+        assert "partitions" in document["components"]["schemas"][name]["properties"]
+
+    with_api(test)

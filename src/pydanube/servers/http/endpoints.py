@@ -1,0 +1,232 @@
+"""
+The endpoints of the JSON API: how requests are parsed, and how handlers are called.
+
+Requests with a body must have the content type JSON.  A web page of another origin
+cannot send that content type, or DELETE, without permission, so it cannot administer
+a broker on the machine of the person who visits it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, is_dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_type_hints
+
+import msgspec
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.routing import Route
+
+from pydanube.model.errors import (
+    BrokerError,
+    InvalidRequest,
+    MessageTooLarge,
+    TopicNotFound,
+)
+from pydanube.model.names import (
+    TopicName,
+    parse_namespace,
+    parse_subscription,
+)
+from pydanube.servers.http.responses import JSON, error_response, json_response
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from pydanube.broker.broker import Broker
+    from pydanube.model.names import NamespaceName, SubscriptionName
+    from pydanube.wire.native.kinds import Kind
+
+B = TypeVar("B")
+
+log = logging.getLogger(__name__)
+
+BODY_BYTES_MAX = 1024 * 1024
+
+NAMESPACE = "/namespaces/{namespace}"
+TOPIC = "/topics/{namespace}/{topic}"
+SUBSCRIPTION = f"{TOPIC}/subscriptions/{{subscription}}"
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[B]):
+    """A request to an endpoint, with its parsed body."""
+
+    broker: Broker
+    body: B
+    path: dict[str, str]
+    """The parameters in the path."""
+    query: dict[str, str]
+
+    @property
+    def namespace(self) -> NamespaceName:
+        """The namespace in the path."""
+        return parse_namespace(self.path["namespace"])
+
+    @property
+    def topic(self) -> TopicName:
+        """The topic in the path."""
+        return TopicName.parse(f"/{self.path['namespace']}/{self.path['topic']}")
+
+    @property
+    def subscription(self) -> SubscriptionName:
+        """The subscription in the path."""
+        return parse_subscription(self.path["subscription"])
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether the query has ``force=true``."""
+        return self.query.get("force") == "true"
+
+    async def topics(self) -> list[TopicName]:
+        """
+        Return the topic in the path, or its partitions.
+
+        Raises:
+            TopicNotFound: The topic does not exist.
+        """
+        return await existing_topics(self.broker, self.topic)
+
+    async def single_topic(self) -> TopicName:
+        """
+        Return the topic in the path, which must not be partitioned.
+
+        Raises:
+            TopicNotFound: The topic does not exist, or is partitioned.
+        """
+        topics = await self.topics()
+        if topics != [self.topic]:
+            raise TopicNotFound(
+                f"{self.topic} has {len(topics)} partitions: ask about one, such as "
+                f"{topics[0]}"
+            )
+        return self.topic
+
+
+Handler = Callable[[Call[Any]], Awaitable[object]]
+"""Returns the value for the response; None for one without content."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A method of a path, and the operation that it carries out."""
+
+    method: str
+    path: str
+    operation: Kind
+    handler: Handler
+    body: type[Any] | None
+    query: tuple[str, ...]
+    status: int
+
+    def route(self, broker: Callable[[], Broker]) -> Route:
+        """Return the route that serves the endpoint for *broker*."""
+
+        async def respond(request: Request) -> Response:
+            try:
+                body = await _body_of(request, self.body) if self.body else None
+                query = dict(request.query_params)
+                call = Call(broker(), body, request.path_params, query)
+                value = await self.handler(call)
+            except BrokerError as error:
+                return error_response(error)
+            except ClientDisconnect:
+                return error_response(
+                    InvalidRequest("the request ended before its body")
+                )
+            except Exception as error:
+                # A bug fails this request, not the server.
+                log.exception("%s %s failed", request.method, request.url.path)
+                return error_response(BrokerError(f"the broker failed: {error!r}"))
+            if isinstance(value, Response):
+                return value
+            if value is None:
+                return Response(status_code=self.status)
+            return json_response(value, self.status)
+
+        return Route(self.path, respond, methods=[self.method])
+
+
+class Endpoints(list[Endpoint]):
+    """The endpoints of one part of the API."""
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        operation: Kind,
+        *,
+        body: type[Any] | None = None,
+        query: tuple[str, ...] = (),
+        status: int = 200,
+    ) -> Callable[[Handler], Handler]:
+        """Return a decorator that adds its function as an endpoint."""
+
+        def add(handler: Handler) -> Handler:
+            self.append(
+                Endpoint(
+                    method=method,
+                    path=path,
+                    operation=operation,
+                    handler=handler,
+                    body=body,
+                    query=query,
+                    status=status,
+                )
+            )
+            return handler
+
+        return add
+
+
+async def existing_topics(broker: Broker, name: TopicName) -> list[TopicName]:
+    """
+    Return *name*, or its partitions.
+
+    Raises:
+        TopicNotFound: The topic does not exist.
+    """
+    topics = await broker.topics.partitions_of(name)
+    if not topics:
+        raise TopicNotFound(f"Unable to find the topic: {name}")
+    return topics
+
+
+async def _body_of(request: Request, kind: type[B]) -> B:
+    """
+    Return the JSON of *request* as the dataclass *kind*.
+
+    Raises:
+        InvalidRequest: The body is not JSON, a field is missing or unknown, or a value
+            has the wrong type.
+        MessageTooLarge: The body has more than ``BODY_BYTES_MAX`` bytes.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0]
+    if media_type.strip().lower() != JSON:
+        raise InvalidRequest(f"the request must carry JSON: 'content-type: {JSON}'")
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > BODY_BYTES_MAX:
+            raise MessageTooLarge(f"the request has more than {BODY_BYTES_MAX} bytes")
+    try:
+        value = msgspec.json.decode(bytes(body))
+        _refuse_unknown(value, kind, "request")
+        return msgspec.convert(value, kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        message = str(error).replace("`", "").replace("$", "request")
+        raise InvalidRequest(message) from None
+
+
+def _refuse_unknown(value: object, kind: Any, path: str) -> None:
+    for each in get_args(kind) or (kind,):
+        if not isinstance(value, dict) or not is_dataclass(each):
+            continue
+        known = get_type_hints(each)
+        if unknown := value.keys() - known.keys():
+            raise InvalidRequest(
+                f"{path}: unknown field {min(unknown)!r}; there are {', '.join(known)}"
+            )
+        for name, inner in value.items():
+            _refuse_unknown(inner, known[name], f"{path}.{name}")

@@ -1,0 +1,77 @@
+"""The OpenAPI document of the JSON API, derived from its endpoints."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pydanube.model.version import __version__
+from pydanube.servers.http.responses import JSON
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydanube.servers.http.endpoints import Endpoint
+
+_ERROR = {
+    "type": "object",
+    "required": ["code", "message"],
+    "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
+}
+
+
+def openapi_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document that describes *endpoints*."""
+    bodies = [each.body for each in endpoints if each.body is not None]
+    references, schemas = msgspec.json.schema_components(
+        bodies, ref_template="#/components/schemas/{name}"
+    )
+    reference_of = dict(zip(bodies, references, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for each in endpoints:
+        operation = _operation(each)
+        if each.body is not None:
+            content = {JSON: {"schema": reference_of[each.body]}}
+            operation["requestBody"] = {"required": True, "content": content}
+        paths.setdefault(each.path, {})[each.method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "pydanube broker", "version": __version__},
+        "servers": [{"url": "/api/v1"}],
+        "paths": paths,
+        "components": {"schemas": {**schemas, "Error": _ERROR}},
+    }
+
+
+def _operation(endpoint: Endpoint) -> dict[str, Any]:
+    operation = endpoint.operation.operation
+    assert operation is not None
+    summary, _, description = (endpoint.handler.__doc__ or "").partition("\n\n")
+    path = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"{(\w+)}", endpoint.path)
+    ]
+    query = [
+        {"name": name, "in": "query", "schema": {"type": "string"}}
+        for name in endpoint.query
+    ]
+    answer: dict[str, Any] = {"description": "The request succeeded."}
+    if endpoint.status != 204:
+        answer["content"] = {JSON: {"schema": {}}}
+    error = {"$ref": "#/components/schemas/Error"}
+    return {
+        "operationId": endpoint.handler.__name__,
+        "summary": summary.strip(),
+        "description": " ".join(description.split()),
+        "x-permission": operation.permission.value,
+        "parameters": [*path, *query],
+        "responses": {
+            str(endpoint.status): answer,
+            "default": {
+                "description": "The request failed.",
+                "content": {JSON: {"schema": error}},
+            },
+        },
+    }
