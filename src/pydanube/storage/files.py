@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pydanube.wire.batches import Buffer
+    from pydanube.wire.buffer import Buffer
 
 _IOV_MAX = 1024
 _POPULATE: int = getattr(mmap, "MAP_POPULATE", 0)

@@ -72,7 +72,8 @@ if TYPE_CHECKING:
     from pydanube.storage.config import JournalConfig
     from pydanube.storage.files import AppendFile, Files
     from pydanube.storage.state import JournalState
-    from pydanube.wire.batches import BatchFrame, Buffer
+    from pydanube.wire.batches import BatchFrame
+    from pydanube.wire.buffer import Buffer
 
     Done = Callable[[BrokerError | None], None]
     Job = Callable[[], None]

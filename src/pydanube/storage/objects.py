@@ -18,7 +18,7 @@ from pydanube.wire.files.segment_format import PARTS, part_name
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pydanube.wire.batches import Buffer
+    from pydanube.wire.buffer import Buffer
 
 
 class Objects(Protocol):

@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from pydanube.model.ids import TopicId
     from pydanube.storage.files import AppendFile, Files
     from pydanube.storage.journal import Done
-    from pydanube.wire.batches import BatchFrame, Buffer
+    from pydanube.wire.batches import BatchFrame
+    from pydanube.wire.buffer import Buffer
 
 log = logging.getLogger(__name__)
 

@@ -2,17 +2,17 @@
 One batch as bytes: a fixed header, the producer's name, the Arrow body.
 
 The same bytes travel from the producer through the broker's journal and memory
-to the consumer.  The header's first 16 bytes stand outside the checksum: the
-broker stamps the base offset and the topic's epoch there and touches nothing
-else.  ``docs/format/batch.md`` is the normative description.
+to the consumer.  The checksum does not cover the header's first 16 bytes, where
+the broker writes the base offset and the topic's epoch; it changes nothing else.
+``docs/format/batch.md`` is the normative description.
 
 ====== ===== ========================================================
 offset type  field
 ====== ===== ========================================================
      0 u8    format version, 1
      1 3 B   zero
-     4 u32   epoch of the topic (stamped by the broker)
-     8 u64   base offset (stamped by the broker)
+     4 u32   epoch of the topic (written by the broker)
+     8 u64   base offset (written by the broker)
     16 u32   CRC-32C of everything from byte 20 to the end of the body
     20 u8    codec of the body: 0 none, 1 LZ4 frame, 2 ZSTD
     21 u8    columns, a set of bits
@@ -25,7 +25,7 @@ offset type  field
     56 i64   last publish time
     64 u64   schema id, 0 for none
     72 u32   schema version
-    76 u32   length of the body as it stands here
+    76 u32   length of the body, as compressed
     80 u32   length of the body before compression
     84 u32   zero
     88       producer's name in UTF-8, padded with zeros to a multiple of 8
@@ -48,6 +48,7 @@ from crc32c import crc32c
 
 from pydanube.model.batch import FIELDS, Column, batch_of, columns_of, schema_of
 from pydanube.model.errors import CorruptBatch
+from pydanube.wire.arrow_body import decompress, read_body, validate
 from pydanube.wire.small_batch import (
     SMALL_MESSAGES_MAX,
     SmallBatch,
@@ -56,22 +57,23 @@ from pydanube.wire.small_batch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pydanube.model.ranges import Range
+    from pydanube.wire.buffer import Buffer
 
 VERSION = 1
 BODY_BYTES_MAX = 64 * 1024 * 1024
-"""No body is longer, not even after decompression; whole batches sit in memory."""
+"""The longest body, before compression too: whole batches are held in memory."""
 BATCH_MESSAGES_MAX = 65_536
 """
 The most messages in one batch.
 
-An empty message takes 4 bytes of a body, which compress to nothing; as a row of a
-segment or as a Python object it takes a hundred.
+An empty message takes 4 bytes of a body, which compress to almost nothing; as a row
+of a segment or as a Python object it takes a hundred.
 """
 MESSAGE_BYTES = 16
-"""The offset and the publish time, which a message has wherever it is decoded."""
+"""The offset and the publish time that each decoded message has."""
 
 TIME_MIN = -62_135_596_800_000_000
 TIME_MAX = 253_402_300_799_999_999
@@ -81,9 +83,7 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 """Columns of segments are signed, so no number that is stored may be larger."""
 
-Buffer = bytes | bytearray | memoryview
-
-# The version and the three zeros behind it are read as one number.
+# The version and the three zeros after it are read as one number.
 _HEADER = struct.Struct("<IIQIBBHIIQQqqQIIII")
 _STAMP = struct.Struct("<IQ")
 _STAMP_AT = 4
@@ -131,16 +131,16 @@ class BatchHeader:
 
     @property
     def end_offset(self) -> int:
-        """The first offset behind the batch (of a batch without gaps)."""
+        """The first offset after the batch, if it has no gaps."""
         return self.base_offset + self.count
 
 
 class BatchFrame:
     """
-    One batch's bytes and what their header says.
+    The bytes of one batch, with the decoded header.
 
-    The bytes have been found complete and within bounds; whether they match
-    their checksum and hold what the header says is known only after ``check``.
+    The lengths in the header are known to be valid.  Only ``check`` compares the
+    bytes with their checksum, and the body with the header.
     """
 
     __slots__ = ("_end", "body_at", "buffer", "header", "is_verified")
@@ -149,10 +149,10 @@ class BatchFrame:
         self.header = header
         self.buffer = buffer
         self.body_at = body_at
-        # Of a frame with gaps, once it was looked for.
+        # The end of a frame with gaps, computed when it is first needed.
         self._end = 0
         self.is_verified = False
-        """Whether a broker has checked it; it need not do so again."""
+        """Whether a broker has checked the frame and need not do so again."""
 
     @property
     def base(self) -> int:
@@ -161,7 +161,7 @@ class BatchFrame:
 
     @property
     def end(self) -> int:
-        """The first offset behind the last message."""
+        """The first offset after the last message."""
         header = self.header
         if not header.columns & Column.OFFSET:
             return header.base_offset + header.count
@@ -171,22 +171,22 @@ class BatchFrame:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether the offsets are in a column, because some are missing."""
+        """Whether some offsets are missing, so that a column lists those there are."""
         return bool(self.header.columns & Column.OFFSET)
 
     @property
     def count(self) -> int:
-        """How many messages there are."""
+        """The number of messages."""
         return self.header.count
 
     @property
     def byte_count(self) -> int:
-        """How long the whole frame is."""
+        """The length of the whole frame."""
         return len(self.buffer)
 
     @property
     def plain_body_bytes(self) -> int:
-        """How long the body is before compression, as the header says."""
+        """The length of the body before compression, as the header says."""
         (plain_length,) = _CRC.unpack_from(self.buffer, _PLAIN_LENGTH_AT)
         return int(plain_length)
 
@@ -197,11 +197,11 @@ class BatchFrame:
 
     @property
     def memory_bytes(self) -> int:
-        """About how much memory the messages take when they are decoded."""
+        """About how much memory the decoded messages take."""
         return self.plain_bytes + MESSAGE_BYTES * self.header.count
 
     def stamp(self, base_offset: int, epoch: int) -> None:
-        """Give the batch its place; the buffer must be writable."""
+        """Set the batch's offset and epoch; the buffer must be writable."""
         _STAMP.pack_into(self.buffer, _STAMP_AT, epoch, base_offset)
         self.header.base_offset = base_offset
         self.header.epoch = epoch
@@ -211,7 +211,7 @@ class BatchFrame:
         Compare the bytes with their checksum.
 
         Raises:
-            CorruptBatch: They do not match.
+            CorruptBatch: The checksum does not match.
         """
         (expected,) = _CRC.unpack_from(self.buffer, _CRC_AT)
         found = crc32c(memoryview(self.buffer)[_CHECKED_FROM:])
@@ -225,28 +225,15 @@ class BatchFrame:
         """
         Verify the checksum and every length inside the body; return the batch.
 
-        What passes can be sealed, sliced and sent without harm, whoever wrote it.
+        A frame that passes is safe to seal, slice and send, even if its producer is
+        hostile.
 
         Raises:
             CorruptBatch: The bytes are not the batch that the header describes.
         """
         self.verify_checksum()
-        return self._checked(_plain_body(self, decompress=_decompress_exactly))
-
-    def checked_arrow(self) -> pa.RecordBatch:
-        """
-        The messages; every length inside the body is valid.
-
-        For clients, which compare the checksum before and need not trust a broker.
-
-        Raises:
-            CorruptBatch: The body is not the batch that the header describes.
-        """
-        return _validated(self.arrow())
-
-    def _checked(self, body: Buffer | pa.Buffer) -> pa.RecordBatch:
-        batch = _validated(_read(self.header, body))
-        # What overlaps is multiplied by whoever copies the columns.
+        batch = validate(self._decoded(exactly=True))
+        # Buffers that overlap would take more memory when their columns are copied.
         if batch.nbytes > self.plain_body_bytes:
             raise CorruptBatch(
                 f"the columns take {batch.nbytes} bytes, the body has "
@@ -258,8 +245,19 @@ class BatchFrame:
         _refuse_impossible_times(batch, self.header)
         return batch
 
+    def checked_arrow(self) -> pa.RecordBatch:
+        """
+        Return the messages after checking every length inside the body.
+
+        Clients, which do not trust the broker, call this after ``verify_checksum``.
+
+        Raises:
+            CorruptBatch: The body is not the batch that the header describes.
+        """
+        return validate(self.arrow())
+
     def verify(self) -> None:
-        """Check as ``check`` does, for whoever does not need the batch."""
+        """Check the frame as ``check`` does, without decoding a small batch."""
         small = self.decode_small_batch()
         if small is None:
             self.check()
@@ -273,7 +271,7 @@ class BatchFrame:
             _refuse_impossible_time(max(small.times))
 
     def decode_small_batch(self) -> SmallBatch | None:
-        """The messages, if they are few and have little; see ``small``."""
+        """Return the messages if this is a small batch; see ``wire.small_batch``."""
         header = self.header
         columns = header.columns
         if (
@@ -288,20 +286,29 @@ class BatchFrame:
 
     def arrow(self) -> pa.RecordBatch:
         """
-        The messages, without a copy where the body is not compressed.
+        Return the messages, without a copy if the body is not compressed.
 
         Raises:
             CorruptBatch: The body is not an Arrow batch of the header's columns
                 and count.
         """
-        return _read(self.header, _plain_body(self))
+        return self._decoded(exactly=False)
+
+    def _decoded(self, *, exactly: bool) -> pa.RecordBatch:
+        header = self.header
+        body = memoryview(self.buffer)[self.body_at :]
+        if header.codec is Codec.NONE:
+            return read_body(body, header.columns, header.count)
+        codec = _ARROW_CODEC[header.codec]
+        plain = decompress(body, codec, self.plain_body_bytes, exactly=exactly)
+        return read_body(plain, header.columns, header.count)
 
     def find_time(self, publish_time: int) -> int | None:
         """
-        The offset of the first message published at *publish_time* or later.
+        Return the offset of the first message published at *publish_time* or later.
 
-        Where the first and the last message are older, all are taken to be.
-        Only for frames whose offsets have no gaps.
+        If the first and the last message are older, all others are assumed to be.
+        The frame must have no gaps.
         """
         header = self.header
         assert not self.has_gaps
@@ -316,13 +323,13 @@ class BatchFrame:
         return None if at is None else header.base_offset + at
 
     def ranges(self) -> list[Range]:
-        """The offsets of the messages, in order."""
+        """Return the offsets of the messages, in order."""
         if self.has_gaps:
             return runs_of(self.arrow().column("offset"))
         return [(self.base, self.end)]
 
     def within(self, base: int, end: int) -> BatchFrame | None:
-        """The messages that have offsets of ``base … end``; None if none has."""
+        """Return the messages with offsets ``base … end``; None if there are none."""
         if not self.has_gaps:
             base, end = max(base, self.base), min(end, self.end)
             if base >= end:
@@ -332,10 +339,10 @@ class BatchFrame:
         rows = self.arrow()
         offsets = rows.column("offset")
         inside = pc.and_(pc.greater_equal(offsets, base), pc.less(offsets, end))
-        return self if inside.true_count == len(inside) else self._picked(rows, inside)
+        return self if inside.true_count == len(inside) else self._filter(rows, inside)
 
     def split(self, messages_max: int) -> Iterator[BatchFrame]:
-        """Yield frames of at most *messages_max* messages that make up this one."""
+        """Yield the messages as frames of at most *messages_max* messages."""
         if self.header.count <= messages_max:
             yield self
             return
@@ -345,9 +352,9 @@ class BatchFrame:
 
     def slice(self, base: int, end: int) -> BatchFrame:
         """
-        The messages with offsets ``base … end`` as a frame of their own.
+        Return the messages with offsets ``base … end`` as a new frame.
 
-        Only for frames whose offsets have no gaps.
+        The frame must have no gaps.
         """
         header = self.header
         at = base - header.base_offset
@@ -356,7 +363,7 @@ class BatchFrame:
         return self._part(self.arrow().slice(at, end - base), at)
 
     def _part(self, rows: pa.RecordBatch, at: int) -> BatchFrame:
-        """*rows*, which begin *at* messages behind the first, as a frame."""
+        """Return *rows*, of which the first is message number *at*, as a frame."""
         first, last = _times(rows, self.header)
         header = replace(
             self.header,
@@ -370,22 +377,22 @@ class BatchFrame:
         return encode(rows, header)
 
     def plain(self) -> BatchFrame:
-        """The same batch without compression; the frame itself, if it has none."""
+        """Return the batch without compression; the frame itself if it has none."""
         if self.header.codec is Codec.NONE:
             return self
         return encode(self.arrow(), replace(self.header))
 
     def take(self, ranges: Sequence[Range]) -> BatchFrame:
         """
-        The messages with these offsets as a frame of their own.
+        Return the messages with these offsets as a new frame.
 
         *ranges* are in order, and the frame has a message at each offset in them.
-        Where they leave a gap, the frame that is returned has the column ``offset``.
+        If they leave a gap, the new frame has the column ``offset``.
         """
         header = self.header
         base, end = ranges[0][0], ranges[-1][1]
         if header.columns & Column.OFFSET:
-            return self._take_of_gappy(ranges)
+            return self._take_with_gaps(ranges)
         assert header.base_offset <= base < end <= header.base_offset + header.count
         if end - base == header.count and len(ranges) == 1:
             return self
@@ -412,19 +419,19 @@ class BatchFrame:
             ),
         )
 
-    def _take_of_gappy(self, ranges: Sequence[Range]) -> BatchFrame:
+    def _take_with_gaps(self, ranges: Sequence[Range]) -> BatchFrame:
         count = sum(end - base for base, end in ranges)
         if count == self.header.count:
             return self
         rows = self.arrow()
         wanted = pa.array(chain.from_iterable(starmap(range, ranges)), pa.int64())
-        found = self._picked(rows, pc.is_in(rows.column("offset"), wanted))
+        found = self._filter(rows, pc.is_in(rows.column("offset"), wanted))
         assert found is not None
         assert found.count == count
         return found
 
-    def _picked(self, rows: pa.RecordBatch, mask: pa.Array) -> BatchFrame | None:
-        """Those of *rows*, of a frame with gaps, for which *mask* says so."""
+    def _filter(self, rows: pa.RecordBatch, mask: pa.Array) -> BatchFrame | None:
+        """Return those of *rows*, of a frame with gaps, at which *mask* is true."""
         rows = rows.filter(mask)
         if not rows.num_rows:
             return None
@@ -433,7 +440,7 @@ class BatchFrame:
         return encode_with_offsets(rows, header)
 
     def without(self, columns: int) -> BatchFrame:
-        """The messages without *columns*, for a peer that does not know them."""
+        """Return the messages without *columns*, for a peer that does not know them."""
         if not self.header.columns & columns:
             return self
         known = schema_of(self.header.columns & ~columns)
@@ -444,10 +451,10 @@ def encode(
     batch: pa.RecordBatch, header: BatchHeader, codec: Codec = Codec.NONE
 ) -> BatchFrame:
     """
-    *batch* as a frame, under *header*.
+    Return *batch* as a frame with *header*, in a writable buffer.
 
-    The header's count, columns and codec are taken from what is encoded, so
-    that they cannot disagree with it.  The buffer is writable.
+    This sets the header's count, columns and codec, so that they cannot disagree with
+    the body.
     """
     plain = batch.serialize()
     body = (
@@ -458,16 +465,16 @@ def encode(
     header.count = batch.num_rows
     header.columns = columns_of(batch)
     header.codec = codec
-    # A compressed buffer may be longer than what stands in it.
+    # A compressed buffer may be longer than its content.
     return _frame_of(header, memoryview(body)[: body.size], plain.size)
 
 
 def encode_with_offsets(rows: pa.RecordBatch, header: BatchHeader) -> BatchFrame:
     """
-    *rows*, which have the column ``offset``, as a frame under *header*.
+    Return *rows*, which have the column ``offset``, as a frame with *header*.
 
-    Its base offset is that of the first of them; where none is missing, the
-    column is left out.
+    The base offset is that of the first row.  If no offset is missing, the frame does
+    not have the column.
     """
     at = rows.schema.get_field_index("offset")
     offsets = rows.column(at)
@@ -478,7 +485,7 @@ def encode_with_offsets(rows: pa.RecordBatch, header: BatchHeader) -> BatchFrame
 
 
 def runs_of(offsets: pa.Array) -> list[Range]:
-    """*offsets*, which rise, as ranges."""
+    """Return the rising *offsets* as ranges."""
     steps = pc.subtract(offsets.slice(1), offsets.slice(0, len(offsets) - 1))
     lasts = pc.indices_nonzero(pc.not_equal(steps, 1))
     bases = [offsets[0].as_py(), *offsets.take(pc.add(lasts, 1)).to_pylist()]
@@ -490,10 +497,9 @@ def encode_payloads(
     payloads: Sequence[bytes], header: BatchHeader, times: Sequence[int] = ()
 ) -> BatchFrame:
     """
-    A few messages, as ``encode`` would write them, and quicker.
+    Return *payloads* as a frame, as ``encode`` does; a few of them take less time.
 
-    They have nothing but payloads and, if they differ, *times* of publishing in
-    microseconds since 1970.
+    *times* are the publish times in microseconds since 1970, needed if they differ.
     """
     if len(payloads) > SMALL_MESSAGES_MAX:
         return encode(batch_of(payloads, publish_times=times or None), header)
@@ -537,7 +543,7 @@ def _frame_of(header: BatchHeader, body: Buffer, plain_bytes: int) -> BatchFrame
 
 
 def first_at_or_after(times: pa.Array | pa.ChunkedArray, time: int) -> int | None:
-    """The index of the first of *times* that is not before *time*, if there is one."""
+    """Return the index of the first of *times* at *time* or later, if there is one."""
     at = pc.index(pc.greater_equal(times.cast(pa.int64()), time), True).as_py()
     return at if at >= 0 else None
 
@@ -545,7 +551,7 @@ def first_at_or_after(times: pa.Array | pa.ChunkedArray, time: int) -> int | Non
 def restamp_producer(
     frame: BatchFrame, producer_id: int, producer_epoch: int, base_sequence: int
 ) -> None:
-    """Give a batch that is not published yet another producer state."""
+    """Replace the producer's id, epoch and sequence in an unpublished batch."""
     header = frame.header
     header.producer_id = producer_id
     header.producer_epoch = producer_epoch
@@ -559,14 +565,14 @@ def restamp_producer(
 
 def decode(buffer: Buffer) -> BatchFrame:
     """
-    The frame that *buffer* holds, all of it; the body is not looked at.
+    Return the frame that fills *buffer*, without decoding its body.
 
     Raises:
-        CorruptBatch: The header is not one of ours, or the lengths in it do not
-            add up to the buffer's.
+        CorruptBatch: The header is invalid, or its lengths do not add up to the
+            buffer's.
     """
     if len(buffer) < HEADER_BYTES:
-        raise CorruptBatch(f"a batch of {len(buffer)} bytes has no whole header")
+        raise CorruptBatch(f"a batch of {len(buffer)} bytes is shorter than its header")
     (
         version,
         epoch,
@@ -589,7 +595,9 @@ def decode(buffer: Buffer) -> BatchFrame:
     ) = _HEADER.unpack_from(buffer)
     body_at = HEADER_BYTES + _padded(name_length)
     if version != VERSION or reserved:
-        raise CorruptBatch(f"a batch of format version {version} is unknown here")
+        raise CorruptBatch(
+            f"a batch of format version {version}; this program reads {VERSION}"
+        )
     if body_at + body_length != len(buffer):
         raise CorruptBatch(
             f"the header describes {body_at + body_length} bytes, there are "
@@ -631,125 +639,13 @@ def decode(buffer: Buffer) -> BatchFrame:
 
 @cache
 def _required_of(columns: int) -> tuple[int, ...]:
-    """The indexes of the columns that must not have nulls."""
+    """Return the indexes of the columns that must not have nulls."""
     fields = enumerate(schema_of(columns))
     return tuple(index for index, field in fields if not field.nullable)
 
 
 def _padded(length: int) -> int:
     return (length + 7) & ~7
-
-
-def _read(header: BatchHeader, body: Buffer | pa.Buffer) -> pa.RecordBatch:
-    _refuse_compressed_message(body)
-    try:
-        batch = pa.ipc.read_record_batch(pa.py_buffer(body), schema_of(header.columns))
-    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
-        raise CorruptBatch(f"the body is not an Arrow batch: {error}") from error
-    if batch.num_rows != header.count:
-        raise CorruptBatch(
-            f"the header counts {header.count} messages, the body has {batch.num_rows}"
-        )
-    return batch
-
-
-def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
-    try:
-        batch.validate(full=True)
-    except pa.ArrowInvalid as error:
-        raise CorruptBatch(f"the Arrow body is invalid: {error}") from error
-    return batch
-
-
-def _decompress(body: memoryview, codec: str, length: int) -> pa.Buffer:
-    """
-    The *length* bytes that *body* holds compressed.
-
-    If an LZ4 body holds fewer, Arrow does not say so, and leaves the rest to
-    whatever was in memory before.
-    """
-    return pa.decompress(
-        pa.py_buffer(body), decompressed_size=length, codec=codec, asbytes=False
-    )
-
-
-def _decompress_exactly(body: memoryview, codec: str, length: int) -> pa.Buffer:
-    """The same at some cost, but what comes out is as long as *body* makes it."""
-    if codec == _ARROW_CODEC[Codec.ZSTD]:
-        # Arrow compares the lengths itself, and needs no window, for which a stream
-        # reserves as much as the body asks for.
-        return _decompress(body, codec, length)
-    source = pa.BufferReader(pa.py_buffer(body))
-    with pa.CompressedInputStream(source, codec) as stream:
-        return stream.read_buffer(length + 1)
-
-
-def _plain_body(
-    frame: BatchFrame,
-    *,
-    decompress: Callable[[memoryview, str, int], pa.Buffer] = _decompress,
-) -> Buffer | pa.Buffer:
-    body = memoryview(frame.buffer)[frame.body_at :]
-    if frame.header.codec is Codec.NONE:
-        return body
-    plain_length = frame.plain_body_bytes
-    try:
-        plain = decompress(body, _ARROW_CODEC[frame.header.codec], plain_length)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptBatch(f"the body does not decompress: {error}") from error
-    if plain.size != plain_length:
-        raise CorruptBatch("the body decompresses to another length than it says")
-    return plain
-
-
-def _refuse_compressed_message(body: Buffer | pa.Buffer) -> None:
-    """
-    Refuse an Arrow message with body compression of its own.
-
-    Its buffers would each announce a decompressed length that Arrow allocates
-    unseen; we compress bodies as a whole and check that one length instead.
-    The walk is Flatbuffers': a table begins with the distance back to its
-    vtable, which holds the place of each field or 0.
-    """
-    try:
-        root = 8 + _u32(body, 8)
-        message = root - _i32(body, root)
-        # Message: version, header_type, header; 3 is RecordBatch.
-        kind_at, header_at = _field(body, message, 1), _field(body, message, 2)
-        if not kind_at or not header_at or memoryview(body)[root + kind_at] != 3:
-            raise CorruptBatch("the body is not an Arrow record-batch message")
-        batch = root + header_at + _u32(body, root + header_at)
-        # RecordBatch: length, nodes, buffers, compression.
-        if _field(body, batch - _i32(body, batch), 3):
-            raise CorruptBatch("the Arrow message is compressed inside")
-    except (struct.error, IndexError) as error:
-        raise CorruptBatch("the Arrow message's metadata is cut short") from error
-
-
-def _field(body: Buffer | pa.Buffer, vtable: int, index: int) -> int:
-    at = 4 + 2 * index
-    if at >= _U16.unpack_from(body, _inside(vtable))[0]:
-        return 0
-    return int(_U16.unpack_from(body, vtable + at)[0])
-
-
-def _u32(body: Buffer | pa.Buffer, at: int) -> int:
-    return int(_CRC.unpack_from(body, _inside(at))[0])
-
-
-def _i32(body: Buffer | pa.Buffer, at: int) -> int:
-    return int(_I32.unpack_from(body, _inside(at))[0])
-
-
-def _inside(at: int) -> int:
-    # struct counts a negative place from the end, which no message means.
-    if at < 0:
-        raise IndexError(at)
-    return at
-
-
-_U16 = struct.Struct("<H")
-_I32 = struct.Struct("<i")
 
 
 def _refuse_impossible_times(batch: pa.RecordBatch, header: BatchHeader) -> None:

@@ -1,21 +1,19 @@
 """
-A few messages, in the bytes that Arrow would write, without asking Arrow.
+Batches of a few messages, encoded and decoded without Arrow but in its format.
 
-Arrow is made for large batches: building, checking and reading a batch costs it
-some twenty microseconds each, however few messages it has, and more in a process
-that has just been woken; three times on a message's way.  The body of a batch of
-payloads, with or without publish times, consists of
+Arrow is made for large batches.  To build, check or read a batch takes it about 20 µs,
+however few messages there are, and each message needs all three.  The body of a batch
+of payloads, with or without publish times, consists of
 
-- the encapsulated metadata, nothing but 64-bit numbers as far as we are concerned:
-  all of them are the same in every batch, but for lengths and counts;
+- the encapsulated metadata, which we treat as 64-bit numbers: except for lengths and
+  counts, they are the same in every batch;
 - the publish times, if there are any, 8 bytes each;
-- the offsets of the payloads in the last part, one more than there are messages, 4
-  bytes each, padded with zeros to a multiple of 8;
-- the payloads, one behind the other, padded in the same way.
+- the positions at which the payloads begin and the last one ends, 4 bytes each, padded
+  with zeros to a multiple of 8;
+- the payloads, one after the other, padded in the same way.
 
-The numbers that are always the same are taken from Arrow itself when this module is
-imported.  A body that differs from what is expected in any way is not wrong: it is
-Arrow's to read.
+The constant numbers are taken from Arrow itself when this module is imported.  A body
+that differs from this layout may still be valid; Arrow decodes it.
 """
 
 from __future__ import annotations
@@ -30,10 +28,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from pydanube.model.batch import batch_of
 
 if TYPE_CHECKING:
-    from pydanube.wire.batches import Buffer
+    from pydanube.wire.buffer import Buffer
 
 SMALL_BYTES_MAX = 1024 * 1024
-"""A longer body takes so long anyway that Arrow does not matter."""
+"""For longer bodies, the time that Arrow takes does not matter."""
 
 _PADDINGS = tuple(bytes(count) for count in range(8))
 
@@ -45,31 +43,31 @@ _TIMED_NUMBERS = _TIMED_HEAD.unpack_from(batch_of([b""], publish_times=[0]).seri
 
 
 class SmallBatch(NamedTuple):
-    """Messages that were found in a body; nothing is left to check but the times."""
+    """The messages of a small batch; all is checked but the range of the times."""
 
     data: memoryview
-    """The payloads, one behind the other."""
+    """The payloads, one after the other."""
     offsets: Sequence[int]
-    """Where each begins, and the last one ends."""
+    """The positions in *data* at which each payload begins and the last one ends."""
     times: Sequence[int]
-    """When each was published; empty if that is not said."""
+    """The publish time of each message; empty if the batch has no such column."""
 
     def payloads(self) -> list[bytes]:
-        """Every payload."""
+        """Return the payload of each message."""
         data = self.data.tobytes()
         return [data[begin:end] for begin, end in pairwise(self.offsets)]
 
     @property
     def longest(self) -> int:
-        """How long the longest payload is."""
+        """The length of the longest payload."""
         return max(end - begin for begin, end in pairwise(self.offsets))
 
 
 def encode_small_batch(payloads: Sequence[bytes], times: Sequence[int] = ()) -> bytes:
     """
-    The body of a batch of *payloads*, at most ``SMALL_MESSAGES_MAX``.
+    Return the body of a batch of *payloads*, at most ``SMALL_MESSAGES_MAX``.
 
-    *times* are those of publishing, in microseconds since 1970, or none.
+    *times* are the publish times in microseconds since 1970, or empty.
     """
     count = len(payloads)
     offsets = list(accumulate(map(len, payloads), initial=0))
@@ -92,9 +90,9 @@ def decode_small_batch(
     buffer: Buffer, at: int, count: int, *, has_times: bool
 ) -> SmallBatch | None:
     """
-    The messages in the body from *at* on, if ``encode_small_batch`` would write it so.
+    Return the messages in the body that begins at *at*, if it is a small batch.
 
-    All that describes them is compared with what it has to be.
+    All metadata is compared with what ``encode_small_batch`` would write.
     """
     end = len(buffer)
     head = _TIMED_HEAD if has_times else _HEAD
@@ -128,14 +126,14 @@ def decode_small_batch(
     return SmallBatch(memoryview(buffer)[begin : begin + data_bytes], offsets, times)
 
 
-# Where some of the numbers are.
+# Indexes in the metadata.
 _BODY = 5
 _DATA = 16
 _TIMED_DATA = 20
 
 
 def _numbers(count: int, data_bytes: int) -> tuple[int, ...]:
-    """The metadata of so many messages with so many bytes of payload."""
+    """Return the metadata of *count* messages with *data_bytes* of payloads."""
     numbers = list(_NUMBERS)
     offsets_bytes = 4 * (count + 1)
     data_at = _padded(offsets_bytes)
@@ -148,7 +146,7 @@ def _numbers(count: int, data_bytes: int) -> tuple[int, ...]:
 
 
 def _timed_numbers(count: int, data_bytes: int) -> tuple[int, ...]:
-    """The same of messages with publish times."""
+    """Return the metadata of messages with publish times."""
     numbers = list(_TIMED_NUMBERS)
     times_bytes = 8 * count
     offsets_bytes = 4 * (count + 1)
@@ -183,6 +181,7 @@ def _is_what_arrow_writes() -> bool:
 
 SMALL_MESSAGES_MAX = 128 if _is_what_arrow_writes() else 0
 """
-From about twice as many on, Arrow is quicker.  With an Arrow that lays out messages in
-another way, all of them are Arrow's.
+The most messages in a small batch; from about twice as many on, Arrow is faster.
+
+It is 0, so that Arrow encodes all batches, if the installed Arrow uses another layout.
 """

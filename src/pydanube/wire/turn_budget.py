@@ -1,9 +1,9 @@
 """
-How much work one connection may cause in one turn of the event loop.
+The work that one connection may cause in one turn of the event loop.
 
-Every connection has its own budget, in units of about 10 µs of work.  A connection
-that has spent it is not read from until the event loop comes round again, so one
-busy connection delays the others by at most its budget.
+Every connection has its own budget, in units of about 10 µs of work.  The server does
+not read from a connection that has spent it until the next turn of the event loop, so
+one busy connection delays the others by at most its budget.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class TurnBudget:
     """
     Deficit round robin for one connection.
 
-    A unit of work that costs more than is left is done all the same; the connection
-    then pays off its debt over the turns that follow.
+    A connection may overdraw its budget once; it pays off the debt in the following
+    turns.
     """
 
     __slots__ = ("_left", "_units_per_turn")
@@ -31,7 +31,7 @@ class TurnBudget:
 
     @property
     def left(self) -> int:
-        """How many units the connection may spend in this turn."""
+        """The number of units that the connection may still spend in this turn."""
         return max(0, self._left)
 
     @property
@@ -44,5 +44,5 @@ class TurnBudget:
         self._left -= units
 
     def refill(self) -> None:
-        """Begin a new turn; what was not spent in the last one is lost."""
+        """Begin a new turn; units left over from the last one are lost."""
         self._left = min(self._units_per_turn, self._left + self._units_per_turn)

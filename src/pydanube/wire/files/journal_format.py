@@ -68,7 +68,8 @@ if TYPE_CHECKING:
 
     from pydanube.model.range_blocks import BitMap
     from pydanube.model.ranges import Range
-    from pydanube.wire.batches import BatchFrame, Buffer
+    from pydanube.wire.batches import BatchFrame
+    from pydanube.wire.buffer import Buffer
 
 VERSION = 1
 FILE_HEADER_BYTES = 48

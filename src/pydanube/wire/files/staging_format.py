@@ -61,7 +61,8 @@ from pydanube.wire import batches
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pydanube.wire.batches import BatchFrame, Buffer
+    from pydanube.wire.batches import BatchFrame
+    from pydanube.wire.buffer import Buffer
 
 VERSION = 1
 HEADER_BYTES = 48

@@ -1,9 +1,8 @@
 """
-Danube's admin messages and the words of the model, in both directions.
+Conversions between Danube's admin messages and types of the model.
 
-This file knows what the original calls things: its policy documents are JSON with
-the names of ``NamespacePolicy``, its times are milliseconds, and its enums number
-what ours name.
+The original's policy documents are JSON with the fields of ``NamespacePolicy``, its
+times are milliseconds, and its enums are numbers.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ _TYPE_NUMBERS = {
 
 def topic_policy(strategy: int) -> TopicPolicy:
     """
-    What a new topic with this dispatch strategy is.
+    Return the policy of a new topic with this dispatch strategy.
 
     Raises:
         InvalidRequest: There is no such strategy.
@@ -77,12 +76,12 @@ def topic_policy(strategy: int) -> TopicPolicy:
 
 
 def delivery(policy: TopicPolicy) -> str:
-    """How the original's lists call it."""
+    """Return the name of the dispatch mode in the original's lists."""
     return _DELIVERY[policy.dispatch]
 
 
 def bare_name(name: TopicName) -> str:
-    """Without the leading slash, as one of the original's lists has it."""
+    """Return *name* without the leading slash, as in one of the original's lists."""
     return f"{name.namespace}/{name.topic}"
 
 
@@ -90,16 +89,16 @@ def bare_name(name: TopicName) -> str:
 
 
 def policy_document(policy: NamespacePolicy) -> str:
-    """The JSON that the original's tools print."""
+    """Return *policy* as the JSON that the original's tools print."""
     return json.dumps(asdict(policy))
 
 
 def parse_policy_document(text: str) -> NamespacePolicy:
     """
-    The limits that a JSON object names; what is missing is no limit.
+    Return the limits in a JSON object; a missing field means no limit.
 
     Raises:
-        InvalidRequest: It is no such document.
+        InvalidRequest: *text* is not such an object.
     """
     try:
         document = json.loads(text)
@@ -114,7 +113,9 @@ def parse_policy_document(text: str) -> NamespacePolicy:
         )
     for name, limit in document.items():
         if type(limit) is not int:
-            raise InvalidRequest(f"{name} must be a number; 0 is no limit")
+            raise InvalidRequest(
+                f"{name} must be a number, not {limit!r}; 0 means no limit"
+            )
     return NamespacePolicy(**document)
 
 
@@ -125,10 +126,10 @@ def failure_policy_from_wire(
     policy: pb.SubscriptionFailurePolicy, known: FailurePolicy | None
 ) -> FailurePolicy:
     """
-    The policy; what the message has no field for stays as in the *known* one.
+    Return the policy; settings without a field in the message are those of *known*.
 
     Raises:
-        InvalidRequest: It has an unknown number, or lacks the dead-letter topic.
+        InvalidRequest: A number is unknown, or the dead-letter topic is missing.
     """
     backoff = _BACKOFFS.get(policy.backoff_strategy)
     if backoff is None:
@@ -153,7 +154,6 @@ def failure_policy_from_wire(
 
 
 def failure_policy_to_wire(policy: FailurePolicy) -> pb.SubscriptionFailurePolicy:
-    """The policy in milliseconds and numbers."""
     return pb.SubscriptionFailurePolicy(
         max_redelivery_count=policy.redeliveries_max,
         ack_timeout_ms=(
@@ -171,7 +171,7 @@ def dispatch_limits_from_wire(
     config: pb.SubscriptionDispatchConfig, known: DispatchLimits | None
 ) -> DispatchLimits:
     """
-    The limits; what the message has no field for stays as in the *known* ones.
+    Return the limits; those without a field in the message are those of *known*.
 
     Raises:
         InvalidRequest: The number is out of range.
@@ -189,7 +189,7 @@ def dispatch_limits_from_wire(
 def dispatch_limits_to_wire(
     limits: DispatchLimits | None,
 ) -> pb.SubscriptionDispatchConfig | None:
-    """The limit of a subscription; None if it has none."""
+    """Return the limit of a subscription, or None if it has none."""
     if limits is None or limits.unacked_messages_max is None:
         return None
     return pb.SubscriptionDispatchConfig(
@@ -198,7 +198,7 @@ def dispatch_limits_to_wire(
 
 
 def subscription_type_number(type_: SubscriptionType | None) -> int:
-    """The number of *type_* in ``danube.ConsumerRequest``; 0 if it is not known."""
+    """Return the number of *type_* in ``danube.ConsumerRequest``; 0 for None."""
     return 0 if type_ is None else _TYPE_NUMBERS[type_]
 
 

@@ -1,4 +1,8 @@
-"""Messages of Danube's client services ↔ the words of the model; pure translation."""
+"""
+Conversions between messages of Danube's client services and types of the model.
+
+A ``…_from_wire`` function raises InvalidRequest if the client sent an unknown number.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +23,10 @@ if TYPE_CHECKING:
 
 BINARY_KEY_ATTRIBUTE = "x-routing-key-base64"
 """
-Stands in for a routing key that is not UTF-8.
+The attribute that holds a routing key that is not UTF-8.
 
-Keys are bytes, and the interface of Danube has only text for them.  Replacing what
-does not fit would make different keys look alike, so such a key travels beside.
+Our keys are bytes; Danube's are text.  Replacing invalid bytes would make different
+keys equal, so such a key is sent as an attribute.
 """
 
 _TYPES: dict[int, SubscriptionType] = {
@@ -41,16 +45,7 @@ _ACCESS: dict[int, ProducerAccess] = {
 }
 
 
-# What comes in.
-
-
 def type_from_wire(number: int) -> SubscriptionType:
-    """
-    The subscription type that a consumer asks for.
-
-    Raises:
-        InvalidRequest: There is no such number; also below.
-    """
     found = _TYPES.get(number)
     if found is None:
         raise InvalidRequest(f"Unknown subscription type: {number}")
@@ -58,7 +53,6 @@ def type_from_wire(number: int) -> SubscriptionType:
 
 
 def dispatch_from_wire(number: int) -> DispatchMode:
-    """The dispatch mode that a producer asks for."""
     found = _MODES.get(number)
     if found is None:
         raise InvalidRequest(f"Unknown dispatch strategy: {number}")
@@ -66,7 +60,6 @@ def dispatch_from_wire(number: int) -> DispatchMode:
 
 
 def access_from_wire(number: int) -> ProducerAccess:
-    """Whether a producer wants to be the only one."""
     found = _ACCESS.get(number)
     if found is None:
         raise InvalidRequest(f"Unknown producer access mode: {number}")
@@ -74,16 +67,12 @@ def access_from_wire(number: int) -> ProducerAccess:
 
 
 def publish_time_from_wire(message: pb.StreamMessage, now_us: int) -> int:
-    """When *message* was published, in microseconds; now if it does not say so."""
+    """Return the publish time in microseconds, or *now_us* if *message* has none."""
     return message.publish_time * 1000 or now_us
 
 
 def key_from_wire(message: pb.StreamMessage) -> bytes | None:
-    """The routing key of *message*."""
     return message.routing_key.encode() if message.HasField("routing_key") else None
-
-
-# What goes out.
 
 
 def messages_to_wire(
@@ -95,18 +84,15 @@ def messages_to_wire(
     is_reliable: bool = True,
 ) -> Iterator[pb.StreamMessage]:
     """
-    The messages of *frame*, one by one.
+    Yield the messages of *frame* one by one, as a slow consumer takes them.
 
-    ``topic_offset`` is 0 unless the topic *is_reliable*: clients tell the two kinds of
-    topics apart by it.
-
-    They are made as they are asked for: a frame may hold many more than a slow
-    consumer has been sent when it leaves.
+    ``topic_offset`` is 0 unless the topic *is_reliable*; clients distinguish the two
+    kinds of topics by it.
     """
     header = frame.header
     small = frame.decode_small_batch() if frame.count == 1 else None
     if small is not None and not small.times:
-        # A message alone, with nothing but a payload, needs no Arrow.
+        # To decode a single payload takes less time without Arrow.
         yield _message(
             header,
             payload=small.data.tobytes(),
@@ -172,14 +158,14 @@ def _message(
     offset: int,
 ) -> pb.StreamMessage:
     message = pb.StreamMessage(
-        # Whatever the producer counted is not kept; the offset is as good a number.
+        # The broker does not keep the producer's request id.
         request_id=offset,
         msg_id=msg_id,
         payload=payload,
         publish_time=max(0, publish_time // 1000),
         producer_name=producer,
     )
-    # Clients look whether these are there, so none of them may be a zero.
+    # Clients check whether these fields are present, so 0 must not be set.
     if header.schema_id:
         message.schema_id = header.schema_id
     if header.schema_version:

@@ -1,4 +1,4 @@
-"""Messages of Danube's schema registry ↔ the words of the model; pure translation."""
+"""Conversions between messages of Danube's schema registry and types of the model."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def reference_from_wire(
     request: danube_api_pb2.ProducerRequest,
 ) -> SchemaReference | None:
     """
-    What a producer means to write, if it says so.
+    Return the writer schema that a producer names, if it names one.
 
     Raises:
-        InvalidRequest: A version is 0.
+        InvalidRequest: The pinned version is 0.
     """
     if not request.HasField("schema_ref"):
         return None
@@ -34,7 +34,7 @@ def reference_from_wire(
     which = reference.WhichOneof("version_ref")
     if which == "pinned_version":
         if not reference.pinned_version:
-            raise InvalidRequest("the pinned schema version is 0; versions are from 1")
+            raise InvalidRequest("the pinned schema version is 0; versions begin at 1")
         return SchemaReference(
             subject=reference.subject, version=reference.pinned_version
         )
@@ -45,10 +45,10 @@ def reference_from_wire(
 
 def definition_from_wire(request: pb.RegisterSchemaRequest, type_: SchemaType) -> bytes:
     """
-    The text of a schema that is registered.
+    Return the definition to register.
 
-    Some clients insist on a text where there is nothing to say; it is left out.  And
-    the name of the type may say which numbers are meant.
+    Strings and bytes have none, although some clients send one.  For numbers, the type
+    in the request may tell integers from floating-point numbers.
     """
     text = request.schema_definition
     if type_ in {SchemaType.STRING, SchemaType.BYTES}:
@@ -62,7 +62,6 @@ def definition_from_wire(request: pb.RegisterSchemaRequest, type_: SchemaType) -
 def version_to_wire(
     found: SchemaVersion, compatibility: Compatibility
 ) -> pb.GetSchemaResponse:
-    """One version, with the text as it was registered."""
     return pb.GetSchemaResponse(
         schema_id=found.schema_id,
         version=found.version,
@@ -79,7 +78,6 @@ def version_to_wire(
 
 
 def version_info_to_wire(found: SchemaVersion) -> pb.SchemaVersionInfo:
-    """The same as a line of a list."""
     return pb.SchemaVersionInfo(
         version=found.version,
         created_at=found.created_at // _US_PER_S,
@@ -91,7 +89,7 @@ def version_info_to_wire(found: SchemaVersion) -> pb.SchemaVersionInfo:
 
 
 def subject_to_wire(subject: SubjectDescription) -> pb.SubjectSummary:
-    """One subject; a latest version of 0 says that all are deleted."""
+    """Return a summary; its latest version is 0 if all versions are deleted."""
     return pb.SubjectSummary(
         subject=subject.subject,
         schema_type=subject.type.value,

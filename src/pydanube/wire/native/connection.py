@@ -1,15 +1,15 @@
 """
 The native protocol as a state machine without I/O, for both sides.
 
-The shell hands in received bytes and gets frames whose place in the
-conversation is right: the greeting came first, the sender may send this kind,
-an answer answers an open request and is of the kind that the request asks for,
-a frame on a channel belongs to a producer or consumer that is open there.
-Anything else is a ``ProtocolViolation``, after which the connection is closed.
+The caller passes received bytes in and gets frames that are valid at this point of the
+conversation: the handshake came first, the sender may send this kind, an answer belongs
+to an open request and is of the right kind, and a frame on a channel belongs to a
+producer, consumer or stage that is open there.  Anything else raises
+``ProtocolViolation``, after which the connection is closed.
 
-Channels are numbered by the client.  A channel that the broker closed (its
-producer was fenced, its topic moved) may still receive what the client sent
-before it knew: such frames are dropped until the client closes or reopens it.
+The client numbers the channels.  When the broker closes a channel (it fenced the
+producer, or the topic moved), the client may send frames on it before it knows.  The
+broker drops them until the client closes or reopens the channel.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.message import DecodeError
 
 from pydanube.model.errors import CorruptBatch, ProtocolViolation
-from pydanube.wire.batches import BATCH_MESSAGES_MAX, BatchFrame, Buffer
+from pydanube.wire.batches import BATCH_MESSAGES_MAX, BatchFrame
 from pydanube.wire.batches import decode as decode_batch
 from pydanube.wire.native.frames import (
     FRAME_BYTES_MAX,
@@ -37,19 +37,22 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
+    from pydanube.wire.buffer import Buffer
+
 PROTOCOL_VERSION = 1
 REVISION = 4
-"""What we know beyond the first edition of the version; see stream.md."""
+"""The revision of this version that we know; see docs/format/stream.md."""
 CREDIT_REVISION = 4
-"""From here on credit counts bytes before compression, and batches are short."""
+"""The first revision in which credit counts bytes before compression, and batches have
+at most ``BATCH_MESSAGES_MAX`` messages."""
 CORRELATION_MAX = 0xFFFF_FFFF
 CHANNEL_MAX = 0xFFFF
 DELIVERY_PREFIX_BYTES = 8
-"""Before the batch of a DELIVERY: u32 attempt, u32 zero."""
+"""The bytes before the batch of a DELIVERY: u32 attempt, u32 zero."""
 
 
 class ConnectionState(Enum):
-    """How far the conversation is."""
+    """The state of a connection."""
 
     HANDSHAKE = "handshake"
     OPEN = "open"
@@ -57,9 +60,9 @@ class ConnectionState(Enum):
 
 
 class ChannelState(Enum):
-    """What a channel is for."""
+    """The state of a channel; the values are for error messages."""
 
-    OPENING_PRODUCER = "being opened"
+    OPENING_PRODUCER = "being opened for a producer"
     OPENING_CONSUMER = "being opened for a consumer"
     OPENING_STAGE = "being opened for staging"
     PRODUCER = "producer"
@@ -70,7 +73,7 @@ class ChannelState(Enum):
 
 @dataclass(slots=True)
 class ReceivedFrame:
-    """One frame of the peer, decoded: a control message or a batch."""
+    """A decoded frame of the peer: a control message or a batch."""
 
     kind: Kind
     channel: int
@@ -78,9 +81,9 @@ class ReceivedFrame:
     message: Message | None = None
     batch: BatchFrame | None = None
     attempt: int = 1
-    """Of a delivery: 1 for the first, more for a redelivery."""
+    """For a DELIVERY: 1 for the first delivery, more for a redelivery."""
     byte_count: int = 0
-    """How long the body of the frame was."""
+    """The length of the frame's body."""
 
 
 _HANDSHAKE_KINDS = frozenset({Kind.HELLO, Kind.WELCOME})
@@ -120,14 +123,14 @@ class StreamConnection:
         self.side = side
         self.state = ConnectionState.HANDSHAKE
         self.frame_bytes_max = frame_bytes_max
-        """The longest frame that we take."""
+        """The longest frame that we accept."""
         self.peer_frame_bytes_max = HANDSHAKE_BYTES_MAX
-        """The longest frame that the peer takes."""
+        """The longest frame that the peer accepts."""
         self.peer_revision = 0
-        """How much of the version the peer knows."""
+        """The revision of the protocol that the peer knows."""
         self.reader = FrameReader(HANDSHAKE_BYTES_MAX)
         self._channels: dict[int, ChannelState] = {}
-        # Our requests that are not answered yet, and the peer's.
+        # Our requests that the peer has not answered, and the peer's that we have not.
         self._pending_requests: dict[int, Kind] = {}
         self._unanswered: dict[int, Kind] = {}
         self._correlation = 0
@@ -135,16 +138,16 @@ class StreamConnection:
 
     @property
     def is_open(self) -> bool:
-        """Whether the greeting is done and the connection is not closed."""
+        """Whether the handshake is done and the connection is not closed."""
         return self.state is ConnectionState.OPEN
 
     # What happened.
 
     def received(self, count: int) -> list[ReceivedFrame]:
         """
-        Take note of *count* bytes in the reader's buffer.
+        Add *count* bytes that are in the reader's buffer.
 
-        Returns: The frames that the shell has to act on, in order.
+        Returns: The frames that the caller has to handle, in order.
 
         Raises:
             ProtocolViolation: The peer broke the protocol; the state is CLOSED.
@@ -154,9 +157,9 @@ class StreamConnection:
 
     def frames(self) -> Iterator[ReceivedFrame | None]:
         """
-        Yield the frames that are complete; None for one that is to be dropped.
+        Yield the complete frames; None for one that was dropped.
 
-        A shell that stops iterating gets the remaining frames the next time.
+        A caller that stops iterating gets the remaining frames the next time.
 
         Raises:
             ProtocolViolation: As ``received``.
@@ -173,7 +176,7 @@ class StreamConnection:
         self.reader.release()
 
     def feed(self, data: Buffer) -> list[ReceivedFrame]:
-        """Like ``received``, for bytes that are not in the reader's buffer."""
+        """Add bytes that are not in the reader's buffer; see ``received``."""
         frames: list[ReceivedFrame] = []
         view = memoryview(data)
         while view and self.state is not ConnectionState.CLOSED:
@@ -185,7 +188,7 @@ class StreamConnection:
         return frames
 
     def close(self) -> None:
-        """The connection is gone; nothing is sent or received any more."""
+        """Mark the connection as closed and release its memory."""
         self.state = ConnectionState.CLOSED
         self.reader.release()
         self._channels.clear()
@@ -197,7 +200,7 @@ class StreamConnection:
     def request(
         self, kind: Kind, message: Message, channel: int = 0
     ) -> tuple[int, bytes]:
-        """The bytes of a request, and the correlation that its answer will carry."""
+        """Return the correlation of a new request, and the bytes to send."""
         assert kind.answer is not None
         correlation = self._free_correlation()
         self._pending_requests[correlation] = kind
@@ -207,13 +210,13 @@ class StreamConnection:
 
     def answer(self, to: ReceivedFrame, kind: Kind, message: Message) -> bytes:
         """
-        The bytes that answer the request *to*.
+        Return the bytes that answer the request *to*.
 
-        An opened channel is open from here on, a closed one is free.
+        If the answer opens a channel, it is open now; if it closes one, it is free.
         """
         request = self._unanswered.pop(to.correlation, None)
         if request is None:
-            # The connection was closed while the request was being carried out.
+            # The connection was closed while the request was being handled.
             return b""
         assert kind in (request.answer, Kind.ERROR), (request, kind)
         if kind is Kind.ERROR and request in _OPENING:
@@ -225,7 +228,7 @@ class StreamConnection:
         return self.send(kind, message, to.channel, to.correlation)
 
     def close_channel(self, channel: int, kind: Kind, message: Message) -> bytes:
-        """The bytes by which the broker ends a channel: an ERROR or MOVED."""
+        """Return the bytes by which the broker closes a channel: ERROR or MOVED."""
         assert self.side is Side.BROKER
         if channel not in self._channels:
             return b""
@@ -235,7 +238,7 @@ class StreamConnection:
     def send(
         self, kind: Kind, message: Message, channel: int = 0, correlation: int = 0
     ) -> bytes:
-        """The bytes of one control frame."""
+        """Return the bytes of one control frame."""
         assert kind.sender in (self.side, Side.BOTH), kind
         if kind is Kind.WELCOME:
             self._open()
@@ -250,7 +253,7 @@ class StreamConnection:
         correlation: int = 0,
         attempt: int = 1,
     ) -> tuple[bytes, Buffer]:
-        """The bytes of one data frame, in two parts so that none is copied."""
+        """Return the bytes of one data frame in two parts, without copying the batch."""
         length = len(batch.buffer)
         if kind is Kind.DELIVERY:
             prefix = attempt.to_bytes(DELIVERY_PREFIX_BYTES, "little")
@@ -258,7 +261,7 @@ class StreamConnection:
         return header(kind, channel, correlation, length), batch.buffer
 
     def welcome(self, hello_frame_bytes_max: int, hello_revision: int = 0) -> None:
-        """The broker has accepted the client's HELLO; WELCOME may be sent."""
+        """Accept the client's HELLO, so that WELCOME may be sent."""
         self.peer_frame_bytes_max = hello_frame_bytes_max or FRAME_BYTES_MAX
         self.peer_revision = hello_revision
 
@@ -266,7 +269,7 @@ class StreamConnection:
 
     def _accept(self, frame: RawFrame) -> ReceivedFrame | None:
         if frame.kind.sender is self.side:
-            raise ProtocolViolation(f"{frame.kind.name} is not the peer's to send")
+            raise ProtocolViolation(f"{frame.kind.name} may not be sent by the peer")
         self._check_handshake(frame.kind)
         if self.side is Side.BROKER:
             if not self._check_request(frame):
@@ -277,8 +280,8 @@ class StreamConnection:
         batch = received.batch
         if batch is not None and batch.plain_body_bytes > self.frame_bytes_max:
             raise ProtocolViolation(
-                f"a body of {batch.plain_body_bytes} bytes before compression; allowed "
-                f"are {self.frame_bytes_max}"
+                f"a body of {batch.plain_body_bytes} bytes before compression; at most "
+                f"{self.frame_bytes_max} are allowed"
             )
         if (
             batch is not None
@@ -287,7 +290,7 @@ class StreamConnection:
             and batch.count > BATCH_MESSAGES_MAX
         ):
             raise ProtocolViolation(
-                f"a batch of {batch.count} messages; allowed are {BATCH_MESSAGES_MAX}"
+                f"a batch of {batch.count} messages; at most {BATCH_MESSAGES_MAX} are allowed"
             )
         if frame.kind is Kind.WELCOME:
             welcome: Any = received.message
@@ -300,20 +303,20 @@ class StreamConnection:
         is_handshake = kind in _HANDSHAKE_KINDS
         if self.state is ConnectionState.OPEN:
             if is_handshake:
-                raise ProtocolViolation(f"{kind.name} comes once")
+                raise ProtocolViolation(f"{kind.name} after the handshake")
             return
         if self.side is Side.CLIENT and kind in (Kind.ERROR, Kind.GOODBYE):
             return
         if not is_handshake or self._has_handshake:
-            raise ProtocolViolation(f"{kind.name} before the greeting is done")
+            raise ProtocolViolation(f"{kind.name} before the handshake is done")
         self._has_handshake = True
 
     def _check_request(self, frame: RawFrame) -> bool:
-        """Check a client's frame; return False where it is to be dropped."""
+        """Check a client's frame; return False if it has to be dropped."""
         if frame.kind.on_channel != (frame.channel != 0):
             raise ProtocolViolation(f"{frame.kind.name} on channel {frame.channel}")
         needs_answer = frame.kind.answer is not None
-        # An ACK is answered only where the client asks for it.
+        # An ACK is answered only if the client asks for it.
         if needs_answer != (frame.correlation != 0) and frame.kind is not Kind.ACK:
             raise ProtocolViolation(
                 f"{frame.kind.name} with correlation {frame.correlation}"
@@ -326,7 +329,7 @@ class StreamConnection:
                 raise ProtocolViolation(f"channel {frame.channel} is in use")
             self._channels[frame.channel] = _OPENING[frame.kind]
         elif frame.kind.on_channel and state is not _CHANNEL_OF[frame.kind]:
-            # Who does not want to wait for an opening may close it.
+            # A client may close a channel before it is open.
             if state is not ChannelState.CLOSED_BY_BROKER and (
                 state is None or state is not _CLOSING.get(frame.kind)
             ):
@@ -351,7 +354,7 @@ class StreamConnection:
         if request is None:
             raise ProtocolViolation(
                 f"{frame.kind.name} answers correlation {frame.correlation}, "
-                "which nobody asked"
+                "but there is no such request"
             )
         if frame.kind is Kind.FETCHED and request is Kind.FETCH:
             return

@@ -16,22 +16,22 @@ from pydanube.model.errors import ProtocolViolation
 from pydanube.wire.native.kinds import Kind
 
 if TYPE_CHECKING:
-    from pydanube.wire.batches import Buffer
+    from pydanube.wire.buffer import Buffer
 
 FRAME_BYTES_MAX = 8 * 1024 * 1024
 """The longest frame, unless the two sides agree on another limit."""
 FRAME_OVERHEAD_BYTES = 64
-"""What stands before a batch in a frame takes less."""
+"""More than any frame has before its batch."""
 GROWTH_BYTES_MAX = 16 * 1024
 """
-A batch grows by less after it was published.
+More than a batch can grow after it was published.
 
 Sealing adds the producer's name, the publish time and the offset as columns. A dead
-letter names its origin: 6 KiB of attributes, and ``HISTORY_BYTES_MAX`` of earlier
+letter has attributes that name its origin: 6 KiB, and ``HISTORY_BYTES_MAX`` for earlier
 ones.
 """
 HANDSHAKE_BYTES_MAX = 64 * 1024
-"""The longest frame before the client is known."""
+"""The longest frame before the handshake is done."""
 
 _LENGTH = struct.Struct("<I")
 _HEADER = struct.Struct("<IBBHI")
@@ -39,16 +39,17 @@ HEADER_BYTES = _HEADER.size
 _COUNTED_HEADER_BYTES = HEADER_BYTES - _LENGTH.size
 
 RECEIVE_BUFFER_BYTES = 32 * 1024
+"""The buffer of a connection; a longer frame gets a buffer of its own size."""
 FREE_BUFFERS_MAX = 16
-"""How many receive buffers are kept for whoever receives next."""
-"""Every connection keeps one; a longer frame gets a buffer of its own size."""
+"""How many unused receive buffers are kept for reuse."""
 
 
 def batch_bytes_max(frame_bytes_max: int) -> int:
     """
-    The longest batch, before compression, that a broker takes from producers.
+    Return the longest batch, before compression, that a broker takes from producers.
 
-    Whatever becomes of its messages, they fit into frames of *frame_bytes_max*.
+    Its messages still fit into frames of *frame_bytes_max* when sealing or a dead
+    letter has added columns.
     """
     return frame_bytes_max - FRAME_OVERHEAD_BYTES - GROWTH_BYTES_MAX
 
@@ -58,7 +59,7 @@ _KIND_NUMBERS = {int(kind): kind for kind in Kind}
 
 @dataclass(slots=True)
 class RawFrame:
-    """One frame whose body has not been looked at."""
+    """A frame whose body is not decoded."""
 
     kind: Kind
     channel: int
@@ -67,7 +68,7 @@ class RawFrame:
 
 
 def header(kind: Kind, channel: int, correlation: int, body_length: int) -> bytes:
-    """The 12 bytes before a body of *body_length* bytes."""
+    """Return the 12 bytes before a body of *body_length* bytes."""
     return _HEADER.pack(
         _COUNTED_HEADER_BYTES + body_length, kind, 0, channel, correlation
     )
@@ -75,12 +76,10 @@ def header(kind: Kind, channel: int, correlation: int, body_length: int) -> byte
 
 class FrameReader:
     """
-    Cuts received bytes into frames.
+    Finds the frames in received bytes, for ``asyncio.BufferedProtocol``.
 
-    Made for ``asyncio.BufferedProtocol``: the socket writes into ``get_buffer``.
-    Bounds: It holds one receive buffer while part of a frame is there, and the body
-    of one frame that is longer.  The length of that frame was checked before, and
-    its memory is taken by the next ``get_buffer``.
+    Bounds: It holds at most one receive buffer, and the body of one longer frame,
+        whose length is checked before the next ``get_buffer`` allocates its memory.
     """
 
     def __init__(self, frame_bytes_max: int = HANDSHAKE_BYTES_MAX) -> None:
@@ -88,23 +87,27 @@ class FrameReader:
         self._view: memoryview | None = None
         self._start = 0
         self._end = 0
-        # A frame that does not fit into the buffer, and its body as far as it came.
+        # A frame that does not fit into the buffer, and its body as received so far.
         self._long: RawFrame | None = None
         self._long_filled = 0
         self._long_bytes = 0
 
     @property
     def long_frame_bytes(self) -> int:
-        """How long a frame is that does not fit into the buffer; 0 without one."""
+        """The body length of a frame that does not fit into the buffer, or 0."""
         return self._long_bytes
 
     @property
     def has_partial_frame(self) -> bool:
-        """Whether bytes are there that make no complete frame."""
+        """Whether bytes of an incomplete frame were received."""
         return self._start != self._end or self._long_bytes > 0
 
     def get_buffer(self) -> memoryview:
-        """Where the next received bytes go; empty only if frames fill the buffer."""
+        """
+        Return the memory for the next received bytes.
+
+        It is empty only if unread frames fill the buffer.
+        """
         long = self._long
         if long is not None:
             if len(long.body) < self._long_bytes:
@@ -120,7 +123,7 @@ class FrameReader:
 
     def received(self, count: int) -> list[RawFrame]:
         """
-        Take note of *count* bytes in the buffer; return the frames they complete.
+        Add *count* bytes that are in the buffer; return the frames they complete.
 
         Raises:
             ProtocolViolation: A frame is longer than allowed or of no known
@@ -133,7 +136,7 @@ class FrameReader:
         return frames
 
     def feed(self, data: Buffer) -> list[RawFrame]:
-        """Take bytes that somebody else received; return the frames they complete."""
+        """Add bytes from outside the buffer; return the frames they complete."""
         frames: list[RawFrame] = []
         view = memoryview(data)
         while view:
@@ -145,7 +148,7 @@ class FrameReader:
         return frames
 
     def add(self, count: int) -> None:
-        """Take note of *count* bytes in the buffer."""
+        """Add *count* bytes that are in the buffer."""
         if self._long is None:
             self._end += count
         else:
@@ -194,7 +197,7 @@ class FrameReader:
         return None
 
     def release(self) -> None:
-        """Give all memory back; nothing more is received."""
+        """Release all memory; nothing more is received."""
         self._long, self._long_bytes, self._long_filled = None, 0, 0
         self._release_buffer()
 
@@ -211,7 +214,7 @@ class FrameReader:
 
 
 _free_buffers: list[memoryview] = []
-"""Receive buffers that no connection needs at the moment."""
+"""Receive buffers that no connection uses."""
 
 
 def _take_buffer() -> memoryview:

@@ -1,4 +1,9 @@
-"""Control messages of the native protocol ↔ the words of the model; both sides."""
+"""
+Conversions between control messages of the native protocol and types of the model.
+
+A ``…_from_wire`` function raises InvalidRequest if the peer sent a number that this
+version does not know.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +51,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RANGES_MAX = 32 * 1024
-"""How many ranges one ACK, NACK or MARK_DONE may hold; they always fit into a frame."""
+"""The most ranges in one ACK, NACK or MARK_DONE; they always fit into a frame."""
 
 _TYPES = {
     SubscriptionType.EXCLUSIVE: pb.EXCLUSIVE,
@@ -78,17 +83,14 @@ _CORRUPTION = {
 
 
 def error_to_wire(error: BrokerError) -> pb.Error:
-    """What the peer is told of *error*."""
     return pb.Error(code=error.code, message=str(error))
 
 
 def error_from_wire(message: pb.Error) -> BrokerError:
-    """The error that the peer told us of."""
     return error_of(message.code, message.message)
 
 
 def policy_to_wire(policy: TopicPolicy) -> pb.TopicPolicy:
-    """A topic's policy as it is sent."""
     return pb.TopicPolicy(
         reliable=policy.is_reliable,
         written_is_enough=policy.durability is Durability.WRITTEN,
@@ -100,7 +102,6 @@ def policy_to_wire(policy: TopicPolicy) -> pb.TopicPolicy:
 
 
 def policy_from_wire(message: pb.TopicPolicy) -> TopicPolicy:
-    """A topic's policy as it was sent."""
     return TopicPolicy(
         dispatch=(
             DispatchMode.RELIABLE if message.reliable else DispatchMode.NON_RELIABLE
@@ -118,17 +119,14 @@ def policy_from_wire(message: pb.TopicPolicy) -> TopicPolicy:
 
 
 def on_corruption_to_wire(on_corruption: CorruptionPolicy) -> pb.CorruptionPolicy:
-    """A topic's policy about corrupt segments as it is sent."""
     return _CORRUPTION[on_corruption]
 
 
 def on_corruption_from_wire(number: pb.CorruptionPolicy) -> CorruptionPolicy:
-    """The policy that was sent."""
     return _known("corruption policy", number, _CORRUPTION)
 
 
 def limits_to_wire(limits: NamespacePolicy) -> pb.NamespacePolicy:
-    """The limits of topics as they are sent."""
     return pb.NamespacePolicy(
         max_producers_per_topic=limits.max_producers_per_topic,
         max_subscriptions_per_topic=limits.max_subscriptions_per_topic,
@@ -141,7 +139,6 @@ def limits_to_wire(limits: NamespacePolicy) -> pb.NamespacePolicy:
 
 
 def limits_from_wire(message: pb.NamespacePolicy) -> NamespacePolicy:
-    """The limits of topics as they were sent."""
     return NamespacePolicy(
         max_producers_per_topic=message.max_producers_per_topic,
         max_subscriptions_per_topic=message.max_subscriptions_per_topic,
@@ -154,32 +151,22 @@ def limits_from_wire(message: pb.NamespacePolicy) -> NamespacePolicy:
 
 
 def type_to_wire(type_: SubscriptionType) -> pb.SubscriptionType:
-    """A subscription's type as it is sent."""
     return _TYPES[type_]
 
 
 def type_from_wire(number: int) -> SubscriptionType:
-    """
-    A subscription's type as it was sent.
-
-    Raises:
-        InvalidRequest: It is none that we know; so for all of these functions.
-    """
     return _known("subscription type", number, _TYPES)
 
 
 def start_to_wire(start: Start) -> pb.Start:
-    """One of a topic's ends as it is sent."""
     return _STARTS[start]
 
 
 def start_from_wire(number: int) -> Start:
-    """One of a topic's ends as it was sent."""
     return _known("start", number, _STARTS)
 
 
 def position_to_wire(position: Position) -> pb.Position:
-    """A place in a topic as it is sent."""
     if isinstance(position, AtTime):
         return pb.Position(publish_time=position.publish_time)
     if isinstance(position, Start):
@@ -188,7 +175,6 @@ def position_to_wire(position: Position) -> pb.Position:
 
 
 def position_from_wire(message: pb.Position | pb.Seek) -> Position:
-    """A place in a topic as it was sent."""
     match message.WhichOneof("to"):
         case "offset":
             return message.offset
@@ -199,17 +185,14 @@ def position_from_wire(message: pb.Position | pb.Seek) -> Position:
 
 
 def access_to_wire(access: ProducerAccess) -> pb.ProducerAccess:
-    """Whether a producer tolerates others, as it is sent."""
     return _ACCESS[access]
 
 
 def access_from_wire(number: int) -> ProducerAccess:
-    """Whether a producer tolerates others, as it was sent."""
     return _known("producer access", number, _ACCESS)
 
 
 def failure_policy_to_wire(policy: FailurePolicy) -> pb.FailurePolicy:
-    """A subscription's failure policy as it is sent."""
     return pb.FailurePolicy(
         redeliveries_max=policy.redeliveries_max,
         ack_timeout_s=policy.ack_timeout_s or 0,
@@ -223,7 +206,6 @@ def failure_policy_to_wire(policy: FailurePolicy) -> pb.FailurePolicy:
 
 
 def failure_policy_from_wire(message: pb.FailurePolicy) -> FailurePolicy:
-    """A subscription's failure policy as it was sent."""
     return FailurePolicy(
         redeliveries_max=message.redeliveries_max,
         ack_timeout_s=seconds_from_wire("ack timeout", message.ack_timeout_s),
@@ -237,7 +219,6 @@ def failure_policy_from_wire(message: pb.FailurePolicy) -> FailurePolicy:
 
 
 def dispatch_limits_to_wire(limits: DispatchLimits) -> pb.DispatchLimits:
-    """How much may be unacknowledged, as it is sent."""
     return pb.DispatchLimits(
         unacked_messages_max=limits.unacked_messages_max or 0,
         unacked_messages_max_per_consumer=(
@@ -247,7 +228,6 @@ def dispatch_limits_to_wire(limits: DispatchLimits) -> pb.DispatchLimits:
 
 
 def dispatch_limits_from_wire(message: pb.DispatchLimits) -> DispatchLimits:
-    """How much may be unacknowledged, as it was sent."""
     return DispatchLimits(
         unacked_messages_max=message.unacked_messages_max or None,
         unacked_messages_max_per_consumer=(
@@ -257,7 +237,6 @@ def dispatch_limits_from_wire(message: pb.DispatchLimits) -> DispatchLimits:
 
 
 def settings_to_wire(settings: SubscriptionSettings) -> pb.Settings:
-    """What was decided about a subscription, as it is sent."""
     policy, limits = settings.failure_policy, settings.limits
     return pb.Settings(
         failure_policy=None if policy is None else failure_policy_to_wire(policy),
@@ -267,7 +246,6 @@ def settings_to_wire(settings: SubscriptionSettings) -> pb.Settings:
 
 
 def settings_from_wire(message: pb.Settings) -> SubscriptionSettings:
-    """What was decided about a subscription, as it was sent."""
     return SubscriptionSettings(
         failure_policy=(
             failure_policy_from_wire(message.failure_policy)
@@ -284,7 +262,6 @@ def settings_from_wire(message: pb.Settings) -> SubscriptionSettings:
 
 
 def ranges_to_wire(ranges: Iterable[Range]) -> pb.OffsetRanges:
-    """Offset ranges as they are sent."""
     pairs = list(ranges)
     return pb.OffsetRanges(
         base=[base for base, _ in pairs], end=[end for _, end in pairs]
@@ -292,7 +269,7 @@ def ranges_to_wire(ranges: Iterable[Range]) -> pb.OffsetRanges:
 
 
 def divided_to_wire(ranges: Iterable[Range]) -> list[pb.OffsetRanges]:
-    """Offset ranges as they are sent, ``RANGES_MAX`` to a message; at least one."""
+    """Return messages with up to ``RANGES_MAX`` ranges each; at least one message."""
     pairs = list(ranges)
     return [
         ranges_to_wire(pairs[at : at + RANGES_MAX])
@@ -304,11 +281,11 @@ def ranges_from_wire(
     message: pb.OffsetRanges, count_max: int | None = None
 ) -> list[Range]:
     """
-    Offset ranges as they were sent.
+    Return the offset ranges in *message*.
 
     Raises:
-        InvalidRequest: A base has no end or an end no base, a range is empty or ends
-            before it begins, or there are more than *count_max*.
+        InvalidRequest: The numbers of bases and ends differ, a range is empty, or
+            there are more than *count_max*.
     """
     bases, ends = message.base, message.end
     if len(bases) != len(ends):
@@ -333,7 +310,6 @@ def ranges_from_wire(
 def subscription_to_wire(
     description: SubscriptionDescription,
 ) -> pb.SubscriptionDescription:
-    """A description as it is sent."""
     counts = description.counts
     return pb.SubscriptionDescription(
         subscription=description.subscription,
@@ -369,7 +345,6 @@ def subscription_to_wire(
 def subscription_from_wire(
     message: pb.SubscriptionDescription,
 ) -> SubscriptionDescription:
-    """A description as it was sent."""
     counts = message.counts
     return SubscriptionDescription(
         subscription=message.subscription,
@@ -407,7 +382,6 @@ def subscription_from_wire(
 
 
 def topic_to_wire(description: TopicDescription) -> pb.TopicDescription:
-    """A description as it is sent."""
     own = description.own_limits
     return pb.TopicDescription(
         topic=description.topic,
@@ -439,7 +413,6 @@ def topic_to_wire(description: TopicDescription) -> pb.TopicDescription:
 
 
 def topic_from_wire(message: pb.TopicDescription) -> TopicDescription:
-    """A description as it was sent."""
     return TopicDescription(
         topic=message.topic,
         topic_id=message.topic_id,
@@ -466,7 +439,7 @@ def topic_from_wire(message: pb.TopicDescription) -> TopicDescription:
             else None
         ),
         message_count=(
-            # Older brokers do not say it: there everything is kept.
+            # Older brokers do not send it; they keep all messages.
             message.message_count or message.end_offset - message.base_offset
         ),
         holds=tuple(
@@ -477,7 +450,6 @@ def topic_from_wire(message: pb.TopicDescription) -> TopicDescription:
 
 
 def namespace_to_wire(description: NamespaceDescription) -> pb.NamespaceDescription:
-    """A description as it is sent."""
     return pb.NamespaceDescription(
         namespace=description.namespace,
         policy=limits_to_wire(description.policy),
@@ -486,7 +458,6 @@ def namespace_to_wire(description: NamespaceDescription) -> pb.NamespaceDescript
 
 
 def namespace_from_wire(message: pb.NamespaceDescription) -> NamespaceDescription:
-    """A description as it was sent."""
     return NamespaceDescription(
         namespace=message.namespace,
         policy=limits_from_wire(message.policy),
@@ -495,7 +466,6 @@ def namespace_from_wire(message: pb.NamespaceDescription) -> NamespaceDescriptio
 
 
 def segments_to_wire(segments: Segments) -> pb.Segments:
-    """A topic's segments as they are sent."""
     return pb.Segments(
         topic_id=segments.topic_id,
         base_offset=segments.base_offset,
@@ -523,7 +493,6 @@ def segments_to_wire(segments: Segments) -> pb.Segments:
 
 
 def segments_from_wire(message: pb.Segments) -> Segments:
-    """A topic's segments as they were sent."""
     return Segments(
         topic_id=message.topic_id,
         base_offset=message.base_offset,
@@ -556,10 +525,10 @@ def segments_from_wire(message: pb.Segments) -> Segments:
 
 def seconds_from_wire(what: str, seconds: float) -> float | None:
     """
-    A duration as it was sent; 0 stands for none.
+    Return a duration, or None for 0.
 
     Raises:
-        InvalidRequest: It is negative, infinite, or not a number.
+        InvalidRequest: The duration is negative, infinite, or not a number.
     """
     if not 0 <= seconds < float("inf"):
         raise InvalidRequest(f"{what} must be a number of seconds, not {seconds}")

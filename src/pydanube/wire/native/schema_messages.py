@@ -1,4 +1,8 @@
-"""Control messages about schemas ↔ the words of the model; both sides."""
+"""
+Conversions between control messages about schemas and types of the model.
+
+A ``…_from_wire`` function raises InvalidRequest if the peer sent an unknown value.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,6 @@ from pydanube.wire.pb import stream_pb2 as pb
 
 
 def schema_version_to_wire(version: SchemaVersion) -> pb.SchemaVersion:
-    """One version of a subject as it is sent."""
     return pb.SchemaVersion(
         subject=version.subject,
         schema_id=version.schema_id,
@@ -33,12 +36,6 @@ def schema_version_to_wire(version: SchemaVersion) -> pb.SchemaVersion:
 
 
 def schema_version_from_wire(message: pb.SchemaVersion) -> SchemaVersion:
-    """
-    One version of a subject as it was sent.
-
-    Raises:
-        InvalidRequest: Its type is none that we know; so for all of these functions.
-    """
     return SchemaVersion(
         subject=message.subject,
         schema_id=message.schema_id,
@@ -55,7 +52,6 @@ def schema_version_from_wire(message: pb.SchemaVersion) -> SchemaVersion:
 
 
 def subject_to_wire(description: SubjectDescription) -> pb.SubjectDescription:
-    """A subject's description as it is sent."""
     return pb.SubjectDescription(
         subject=description.subject,
         schema_id=description.schema_id,
@@ -67,7 +63,6 @@ def subject_to_wire(description: SubjectDescription) -> pb.SubjectDescription:
 
 
 def subject_from_wire(message: pb.SubjectDescription) -> SubjectDescription:
-    """A subject's description as it was sent."""
     return SubjectDescription(
         subject=message.subject,
         schema_id=message.schema_id,
@@ -79,7 +74,6 @@ def subject_from_wire(message: pb.SubjectDescription) -> SubjectDescription:
 
 
 def topic_schema_to_wire(schema: TopicSchema) -> pb.TopicSchema:
-    """What a topic's messages keep to, as it is sent."""
     return pb.TopicSchema(
         subject=schema.subject,
         policy=schema.policy.value,
@@ -90,14 +84,8 @@ def topic_schema_to_wire(schema: TopicSchema) -> pb.TopicSchema:
 
 
 def topic_schema_from_wire(message: pb.TopicSchema) -> TopicSchema:
-    """
-    What a topic's messages keep to, as it was sent.
-
-    Raises:
-        InvalidRequest: It names no subject, or a policy that we do not know.
-    """
     if not message.subject:
-        raise InvalidRequest("a topic is bound to a subject, and none is named")
+        raise InvalidRequest("to bind a topic to a schema, name the subject")
     return TopicSchema(
         subject=message.subject,
         policy=SchemaPolicy.parse(message.policy or SchemaPolicy.WARN.value),
@@ -108,7 +96,6 @@ def topic_schema_from_wire(message: pb.TopicSchema) -> TopicSchema:
 
 
 def reference_to_wire(reference: SchemaReference) -> pb.SchemaReference:
-    """What a producer means to write, as it is sent."""
     return pb.SchemaReference(
         subject=reference.subject,
         version=reference.version or 0,
@@ -117,7 +104,6 @@ def reference_to_wire(reference: SchemaReference) -> pb.SchemaReference:
 
 
 def reference_from_wire(message: pb.SchemaReference) -> SchemaReference:
-    """What a producer means to write, as it was sent."""
     return SchemaReference(
         subject=message.subject,
         version=message.version or None,

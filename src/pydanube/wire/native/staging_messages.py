@@ -1,4 +1,4 @@
-"""Control messages about staged batches ↔ the words of the model; both sides."""
+"""Conversions between control messages about staging and types of the model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OfPart = TypeVar("OfPart", pb.OpenStage, pb.FinishPart, pb.DropPart)
 
 
 def part_key_to_wire(key: PartKey, message: OfPart) -> OfPart:
-    """*message*, about the part that *key* names."""
+    """Set the fields of *message* that name the part *key*; return *message*."""
     message.query = key.query
     message.version = key.version
     message.part = key.name
@@ -22,10 +22,10 @@ def part_key_to_wire(key: PartKey, message: OfPart) -> OfPart:
 
 def part_key_from_wire(message: Any) -> PartKey:
     """
-    Which part a message is about.
+    Return the key of the part that *message* names.
 
     Raises:
-        InvalidName: A name is malformed; so for all of these functions.
+        InvalidName: A name is malformed.
     """
     return PartKey(
         query=parse_client_name("query", message.query),
@@ -36,7 +36,7 @@ def part_key_from_wire(message: Any) -> PartKey:
 
 
 def part_from_wire(message: pb.StagedPart) -> StagedPart:
-    """A part that is to be committed; how long it is, the broker knows itself."""
+    """Return a part to commit; its length, which the broker knows, is 0."""
     return StagedPart(
         name=parse_client_name("part", message.name),
         part_id=parse_client_name("part id", message.part_id),
@@ -47,7 +47,6 @@ def part_from_wire(message: pb.StagedPart) -> StagedPart:
 
 
 def staging_to_wire(description: StagingDescription) -> pb.StagingDescription:
-    """How far a query is, as it is sent."""
     return pb.StagingDescription(
         committed_version=description.committed_version,
         is_finished=description.is_finished,
@@ -57,7 +56,6 @@ def staging_to_wire(description: StagingDescription) -> pb.StagingDescription:
 
 
 def staging_from_wire(query: str, message: pb.StagingDescription) -> StagingDescription:
-    """How far *query* is, as it was sent."""
     committed = message.HasField("committed_version")
     return StagingDescription(
         query=query,

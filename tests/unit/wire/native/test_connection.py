@@ -44,14 +44,14 @@ def test_long_frames_are_refused_until_the_client_is_known():
     assert broker.reader.frame_bytes_max == FRAME_BYTES_MAX
 
     newcomer = StreamConnection(Side.BROKER)
-    with pytest.raises(ProtocolViolation, match="allowed are"):
+    with pytest.raises(ProtocolViolation, match="allowed"):
         newcomer.feed(header(Kind.HELLO, 0, 1, HANDSHAKE_BYTES_MAX))
 
 
 def test_a_second_greeting_is_refused():
     client, broker = greeted()
 
-    with pytest.raises(ProtocolViolation, match="comes once"):
+    with pytest.raises(ProtocolViolation, match="after the handshake"):
         broker.feed(client.request(Kind.HELLO, hello())[1])
 
 
@@ -178,7 +178,7 @@ def test_a_closed_channel_is_free_again():
 def test_an_answer_that_nobody_asked_for_is_refused():
     client, broker = greeted()
 
-    with pytest.raises(ProtocolViolation, match="nobody asked"):
+    with pytest.raises(ProtocolViolation, match="no such request"):
         client.feed(broker.send(Kind.OK, pb.Ok(), 0, 77))
 
 
@@ -222,7 +222,7 @@ def test_a_body_that_is_no_message_is_refused():
 def test_a_side_cannot_send_what_is_the_others():
     _, broker = greeted()
 
-    with pytest.raises(ProtocolViolation, match="not the peer's"):
+    with pytest.raises(ProtocolViolation, match="may not be sent"):
         broker.feed(header(Kind.RECEIPT, 1, 0, 0))
 
 

@@ -97,5 +97,5 @@ def test_words_of_a_newer_peer_are_refused_and_not_guessed():
         )
     with pytest.raises(InvalidRequest, match="Invalid validation policy"):
         messages.topic_schema_from_wire(pb.TopicSchema(subject="s", policy="perhaps"))
-    with pytest.raises(InvalidRequest, match="none is named"):
+    with pytest.raises(InvalidRequest, match="name the subject"):
         messages.topic_schema_from_wire(pb.TopicSchema())
