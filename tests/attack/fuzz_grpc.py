@@ -15,7 +15,7 @@ import grpc
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from pydanube.wire.grpc.http2 import FrameType
+from pydanube.wire.grpc.http2_frames import FrameType
 from pydanube.wire.pb import (
     danube_admin_pb2,
     danube_api_pb2,

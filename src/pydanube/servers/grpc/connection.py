@@ -29,7 +29,7 @@ from pydanube.wire.grpc.connection import (
     StatusCode,
     WriteCompleted,
 )
-from pydanube.wire.grpc.http2 import ErrorCode, Http2Error
+from pydanube.wire.grpc.http2_frames import ErrorCode, Http2Error
 from pydanube.wire.turn_budget import TurnBudget
 
 if TYPE_CHECKING:

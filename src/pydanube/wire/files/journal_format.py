@@ -1,11 +1,10 @@
 """
-The journal as bytes: a file header, then entries.  Pure.
+The format of a journal file: a header, then entries.
 
 A journal is a sequence of numbered files.  Each begins with a header and a
-*snapshot* (entries that say the whole small state: topics, cursors, producers),
-so that any suffix of the files is a complete journal.  All numbers are
-little-endian; every entry begins at a multiple of 8.  ``docs/format/journal.md``
-is the normative description.
+*snapshot*: entries for the state of all topics, cursors and producers.  So any suffix
+of the files is a complete journal.  All numbers are little-endian; every entry begins
+at a multiple of 8.  ``docs/format/journal.md`` is the normative description.
 
 File header, 48 bytes:
 
@@ -27,7 +26,7 @@ offset type  field
 ====== ===== ========================================================
      0 4 B   magic, ``DjE1``
      4 u32   CRC-32C, begun with the file's seed, from byte 8 to the end of the
-             body; of a batch entry, to byte 60 (the frame's byte 20)
+             body; in a batch entry, to byte 60 (the frame's byte 20)
      8 u32   length of the body
     12 u8    kind
     13 3 B   zero
@@ -37,15 +36,15 @@ offset type  field
     32       body, padded with zeros to a multiple of 8
 ====== ===== ========================================================
 
-A batch entry's own checksum stops where the checksum of the frame begins, so
-that the bytes of a batch are summed once in their life: by whoever made it.
+A batch entry's checksum stops where the checksum of the frame begins, so that the
+journal need not checksum the bytes of a batch again.
 
-Why an entry carries two positions.  The first one makes it impossible to take
-for an entry what only looks like one, say a payload that is a journal itself.
-The second tells damage from a crash: a crash may take or tear whatever was
-written after the last sync, in any order, so a bad entry alone says nothing.
-But where a whole entry *behind* it says that the bad place was on disk already,
-no crash can be the reason.
+An entry carries two positions.  With the first, nothing that only looks like an entry
+is taken for one, for example a payload that is a journal itself.  The second
+distinguishes damage from a crash: a crash may lose or tear anything that was written
+after the last sync, in any order, so a bad entry alone proves nothing.  But if a
+complete entry *after* it says that the bad position was on disk already, a crash cannot
+be the reason.
 """
 
 from __future__ import annotations
@@ -55,13 +54,19 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from crc32c import crc32c
-
 from pydanube.model.errors import CorruptBatch, CorruptJournal, NewerJournal
 from pydanube.model.ids import Epoch, Offset, ProducerId, Sequence, TopicId
 from pydanube.model.range_blocks import ranges_of
 from pydanube.model.ranges import RangeSet
 from pydanube.wire import batches
+from pydanube.wire.files.entries import (
+    FRAME_CHECKED,
+    checksums_of,
+    complete_batch_entry,
+    complete_entry,
+    padded_size,
+    seed_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,19 +80,16 @@ VERSION = 1
 FILE_HEADER_BYTES = 48
 ENTRY_HEADER_BYTES = 32
 BODY_BYTES_MAX = batches.BODY_BYTES_MAX + 1024 * 1024
-"""A batch, its header and the longest name fit; nothing else is nearly so long."""
+"""The longest body: a batch with its header and the longest name fits."""
 RUNS_MAX = 512
-"""How many of a producer's last runs are remembered."""
+"""How many runs of each producer are kept."""
 
 _FILE_MAGIC = b"DANUBEJ\x00"
 _FILE_HEADER = struct.Struct("<8sIIQ16s8s")
 _ENTRY_MAGIC = b"DjE1"
 _ENTRY = struct.Struct("<4sIIB3xQQ")
 _BATCH_ENTRY = struct.Struct("<4sIIB3xQQQ")
-_CHECKED_FROM = 8
 _FRAME_AT = 8
-_FRAME_CHECKED = 20
-_CRC = struct.Struct("<I")
 assert _FILE_HEADER.size == FILE_HEADER_BYTES
 assert _ENTRY.size == ENTRY_HEADER_BYTES
 
@@ -96,7 +98,7 @@ Run = tuple[int, int, int]
 
 
 class EntryKind(IntEnum):
-    """What an entry says; a number is never used twice."""
+    """The kind of an entry; numbers are never reused."""
 
     TOPIC_OPENED = 1
     BATCH = 2
@@ -114,16 +116,16 @@ class EntryKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CursorState:
-    """How far a subscription is: all below *offset* is done, and what is in *done*."""
+    """A subscription's progress: all below *offset* is acknowledged, and *done*."""
 
     offset: int
     done: RangeSet = field(default_factory=RangeSet)
-    """Not to be changed any more."""
+    """Must not be changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicOpened:
-    """The broker serves the topic from here on; its log stands as it says."""
+    """The broker opened the topic, whose log is as described."""
 
     topic_id: TopicId
     name: str
@@ -134,7 +136,7 @@ class TopicOpened:
 
 @dataclass(slots=True)
 class Batch:
-    """A batch became part of the topic's log.  (Not frozen: made on the hot path.)"""
+    """A batch was appended to the topic.  (Not frozen: this is on the hot path.)"""
 
     topic_id: TopicId
     frame: BatchFrame
@@ -142,7 +144,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class CursorSaved:
-    """A subscription of the topic is so far."""
+    """The cursor of a subscription was saved."""
 
     topic_id: TopicId
     subscription: str
@@ -151,7 +153,7 @@ class CursorSaved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOpened:
-    """A producer of that name came; what it has sent so far stays known."""
+    """A producer was opened; its sequence numbers and runs are kept."""
 
     topic_id: TopicId
     name: str
@@ -161,7 +163,7 @@ class ProducerOpened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSaved:
-    """Everything that is known about a producer; only snapshots say this."""
+    """The complete state of a producer; only in snapshots."""
 
     topic_id: TopicId
     name: str
@@ -173,7 +175,7 @@ class ProducerSaved:
 
 @dataclass(frozen=True, slots=True)
 class TopicSealed:
-    """What is below *sealed_offset* stands in segments; the journal may forget it."""
+    """Messages below *sealed_offset* are in segments; the journal may drop them."""
 
     topic_id: TopicId
     sealed_offset: Offset
@@ -181,14 +183,14 @@ class TopicSealed:
 
 @dataclass(frozen=True, slots=True)
 class TopicDeleted:
-    """The topic and all that belongs to it is gone."""
+    """The topic and its subscriptions and producers were deleted."""
 
     topic_id: TopicId
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionDeleted:
-    """The subscription's cursor is gone."""
+    """The subscription's cursor was deleted."""
 
     topic_id: TopicId
     subscription: str
@@ -196,7 +198,7 @@ class SubscriptionDeleted:
 
 @dataclass(frozen=True, slots=True)
 class ProducerDeleted:
-    """The producer is forgotten; one of its name begins anew."""
+    """The state of a producer was deleted."""
 
     topic_id: TopicId
     name: str
@@ -204,14 +206,14 @@ class ProducerDeleted:
 
 @dataclass(frozen=True, slots=True)
 class MetadataRevision:
-    """The metadata store has this revision or a later one on disk."""
+    """The metadata store has this revision, or a later one, on disk."""
 
     revision: int
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEnd:
-    """The snapshot at the head of a file is whole and had so many entries."""
+    """The end of the snapshot at the head of a file, with its number of entries."""
 
     count: int
 
@@ -233,21 +235,20 @@ Entry = (
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
-    """Which file of which journal this is."""
+    """The header of a journal file."""
 
     number: int
     journal_id: bytes
     version: int = VERSION
 
     def encode(self) -> bytes:
-        """The header's bytes."""
+        """Return the header's bytes."""
         return self._pack(self.seed)
 
     @property
     def seed(self) -> int:
-        """What the checksums of the file's entries begin with."""
-        packed = self._pack(0)
-        return int(crc32c(packed[16:], crc32c(packed[:12])))
+        """The initial value of the checksums of the file's entries."""
+        return seed_of(self._pack(0))
 
     def _pack(self, crc: int) -> bytes:
         return _FILE_HEADER.pack(
@@ -257,11 +258,11 @@ class FileHeader:
 
 def decode_file_header(buffer: Buffer) -> FileHeader:
     """
-    The header at the beginning of a file.
+    Return the header at the beginning of a file.
 
     Raises:
-        NewerJournal: It is of a newer version than this program reads.
-        CorruptJournal: It is cut short or damaged.
+        NewerJournal: The file has a newer format version than this program reads.
+        CorruptJournal: The header is truncated or damaged.
     """
     if len(buffer) < FILE_HEADER_BYTES:
         raise CorruptJournal(
@@ -272,7 +273,7 @@ def decode_file_header(buffer: Buffer) -> FileHeader:
     if magic != _FILE_MAGIC:
         raise CorruptJournal("expected a file header with the magic DANUBEJ")
     header = FileHeader(number, journal_id, version)
-    # A newer format may sum differently: the version is looked at first.
+    # A newer format may use another checksum, so check the version first.
     if version > VERSION:
         raise NewerJournal(
             f"the file has format version {version}, this program reads {VERSION}"
@@ -286,27 +287,25 @@ def decode_file_header(buffer: Buffer) -> FileHeader:
 
 
 def size_of(body_length: int) -> int:
-    """How many bytes an entry with a body of that length takes in the file."""
-    return ENTRY_HEADER_BYTES + ((body_length + 7) & ~7)
+    """Return the length in the file of an entry with a body of *body_length*."""
+    return ENTRY_HEADER_BYTES + padded_size(body_length)
 
 
 def encode_entry(
     entry: Entry, *, position: int, synced: int, seed: int
 ) -> tuple[list[Buffer], int]:
     """
-    The buffers to write at *position* for *entry*, and how long they are together.
+    Return the buffers to write at *position* for *entry*, and their total length.
 
-    A batch's bytes are not copied: its frame's own buffer is among them.
+    The bytes of a batch are not copied.
     """
     assert synced <= position
     if isinstance(entry, Batch):
         return _encode_batch(entry, position, synced, seed)
     kind, body = _ENCODE[type(entry)](entry)
-    size = size_of(len(body))
     head = _ENTRY.pack(_ENTRY_MAGIC, 0, len(body), kind, position, synced)
-    crc = crc32c(body, crc32c(head[_CHECKED_FROM:], seed))
-    padding = bytes(size - ENTRY_HEADER_BYTES - len(body))
-    return [b"".join((head[:4], _CRC.pack(crc), head[8:], body, padding))], size
+    data = complete_entry(head, body, seed)
+    return [data], len(data)
 
 
 def _encode_batch(
@@ -319,18 +318,11 @@ def _encode_batch(
             _ENTRY_MAGIC, 0, length, EntryKind.BATCH, position, synced, entry.topic_id
         )
     )
-    crc = crc32c(frame[:_FRAME_CHECKED], crc32c(memoryview(head)[8:], seed))
-    _CRC.pack_into(head, 4, crc)
-    size = size_of(length)
-    padding = size - ENTRY_HEADER_BYTES - length
-    buffers: list[Buffer] = [head, frame]
-    if padding:
-        buffers.append(bytes(padding))
-    return buffers, size
+    return complete_batch_entry(head, frame, seed)
 
 
 class DecodedEntry(NamedTuple):
-    """An entry and where it stood in its file: ``position … end``."""
+    """An entry, with its range ``position … end`` in the file."""
 
     entry: Entry
     position: int
@@ -340,13 +332,13 @@ class DecodedEntry(NamedTuple):
 
 def decode_entry(buffer: memoryview, position: int, seed: int) -> DecodedEntry:
     """
-    The entry at *position*, which is inside *buffer*; both checksums are verified.
+    Return the entry at *position*, which is inside *buffer*; verify both checksums.
 
-    A batch's frame is a view of *buffer*.
+    The frame of a batch is a view of *buffer*.
 
     Raises:
-        CorruptJournal: There is no whole entry.  Whether a crash explains that
-            is for the caller to judge.
+        CorruptJournal: There is no complete entry.  The caller decides whether a crash
+            is the reason.
     """
     length, kind, synced = _decode_entry_header(buffer, position)
     body_at = position + ENTRY_HEADER_BYTES
@@ -358,9 +350,8 @@ def decode_entry(buffer: memoryview, position: int, seed: int) -> DecodedEntry:
         )
     checked_to = body_at + length
     if kind == EntryKind.BATCH:
-        checked_to = min(checked_to, body_at + _FRAME_AT + _FRAME_CHECKED)
-    (expected,) = _CRC.unpack_from(buffer, position + 4)
-    found = crc32c(buffer[position + _CHECKED_FROM : checked_to], seed)
+        checked_to = min(checked_to, body_at + _FRAME_AT + FRAME_CHECKED)
+    found, expected = checksums_of(buffer, position, checked_to, seed)
     if found != expected:
         raise CorruptJournal(
             f"expected an entry with checksum {expected:#010x}, it is {found:#010x}"
@@ -401,12 +392,11 @@ def find_entries(
     buffer: memoryview, position: int, seed: int
 ) -> Iterator[tuple[int, int]]:
     """
-    Search for whole entries from *position* on; yield (position, synced) of each.
+    Search for complete entries from *position* on; yield (position, synced) of each.
 
-    For looking behind a damaged place.  It reads the rest of the file, and takes
-    nothing for an entry that was not written as one.
+    This finds the entries after a damaged one; it reads the rest of the file.
     """
-    # Only a file that is damaged is searched, so the copy does not matter.
+    # Only damaged files are searched, so the time for the copy does not matter.
     rest = bytes(buffer[position:])
     at = rest.find(_ENTRY_MAGIC)
     while at >= 0:
@@ -421,11 +411,11 @@ def find_entries(
 
 
 def is_reserved(buffer: memoryview, position: int) -> bool:
-    """Whether there are only zeros from *position* on: room that nobody has used."""
+    """Return whether all bytes from *position* on are zero: unused reserved space."""
     return not bytes(buffer[position:]).strip(b"\0")
 
 
-# The bodies.  Each has its two directions side by side.
+# The bodies of entries.
 
 _OPENED = struct.Struct("<QIQQ")
 _TOPIC = struct.Struct("<Q")
@@ -608,7 +598,7 @@ def _text(body: memoryview) -> str:
 
 def _part(body: memoryview, base: int, end: int) -> memoryview:
     if end > len(body):
-        raise ValueError(f"{end} bytes are announced, there are {len(body)}")
+        raise ValueError(f"the body has {len(body)} bytes, its counts need {end}")
     return body[base:end]
 
 

@@ -1,13 +1,12 @@
 """
-Checksums of the parts of a segment, and reading that verifies them.
+Checksums of the parts of a segment, and a reader that verifies them.
 
-A segment's footer and each of its column chunks have a CRC-32C of their own.  They
-are not in the file but in the manifest entry of the segment.  A reader
-verifies the footer when it opens the file, and each column chunk when it reads it, so
-every byte that Arrow parses has been compared, and nothing else is read.
+The segment's manifest entry has a CRC-32C of the footer and of each column chunk.  A
+reader verifies the footer when it opens the file, and each column chunk when it reads
+it, so Arrow parses only verified bytes, and nothing else is read.
 
-Parquet's own page checksums do not suffice: they cover neither the footer nor the
-headers of the pages.  ``docs/format/segment.md`` is the normative description.
+Parquet's page checksums do not suffice: they cover neither the footer nor the headers
+of the pages.  ``docs/format/segment.md`` is the normative description.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ UNREADABLE = (
     IndexError,
     OverflowError,
 )
-"""What reading a damaged file may raise."""
+"""The errors that reading a damaged file may raise."""
 
 
 def is_refused_by_system(error: Exception) -> bool:
-    """Whether the operating system did not let a file be read."""
-    # For bytes that it cannot parse, Arrow raises OSError itself, without a number.
+    """Return whether the operating system refused to read a file."""
+    # Arrow also raises OSError, without a number, for bytes that it cannot parse.
     return isinstance(error, OSError) and (
         type(error) is not OSError or error.errno is not None
     )
@@ -55,7 +54,7 @@ class SegmentDamaged(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFacts:
-    """What the manifest says of a segment's file; None: nothing."""
+    """What the manifest says of a segment's file; None if it does not say it."""
 
     byte_count: int | None = None
     checksum: int | None = None
@@ -81,14 +80,13 @@ class SegmentIndex:
 
     def __init__(self, file: Any, facts: SegmentFacts) -> None:
         """
-        Read the footer of *file*, which is open for reading at random.
+        Read the footer of *file*, which is open for random access.
 
-        If the manifest has no checksums of parts but one of the whole file, the whole
-        file is read.
+        If the manifest has only a checksum of the whole file, read the whole file.
 
         Raises:
             SegmentDamaged: The file does not match its checksums.
-            pyarrow.ArrowException, OSError, ValueError: It cannot be read.
+            pyarrow.ArrowException, OSError, ValueError: The file cannot be read.
         """
         byte_count = file.size()
         if facts.byte_count is not None and byte_count != facts.byte_count:
@@ -113,12 +111,12 @@ class SegmentIndex:
 
     @property
     def is_verified(self) -> bool:
-        """Whether there are checksums to compare with."""
+        """Whether the manifest has checksums."""
         return self._chunks is not None
 
     def open(self, file: Any) -> pq.ParquetFile:
         """
-        *file*, of which this is the index, for reading messages; it stays open.
+        Return a reader of *file*, whose index this is; *file* stays open.
 
         Reading raises SegmentDamaged if the bytes do not match their checksum.
         """
@@ -135,9 +133,9 @@ class SegmentIndex:
 
     def open_row_group(self, file: Any, index: int) -> pq.ParquetFile:
         """
-        One row group of *file*, verified, for reading; *file* is not used afterwards.
+        Read and verify one row group of *file*; return a reader of it.
 
-        It is read at once, so that Arrow decodes it without calling Python, which
+        All of it is read now, so that Arrow decodes it without calling Python, which
         would wait for the interpreter lock at each column.
 
         Raises:
@@ -148,7 +146,7 @@ class SegmentIndex:
         group = self.metadata.row_group(index)
         begins = [_begin_of(group.column(at)) for at in range(group.num_columns)]
         end = max(begin + self._chunks[begin].byte_count for begin in begins)
-        # Positions are those of the file; pages that are not written take no memory.
+        # Positions are those in the file; pages that are not written take no memory.
         memory = mmap.mmap(-1, self._byte_count)
         view = memoryview(memory)
         file.seek(min(begins))
@@ -161,7 +159,7 @@ class SegmentIndex:
 
 
 class _VerifiedFile:
-    """A file that is read by whole column chunks, which match their checksums."""
+    """A file that verifies each column chunk; only whole chunks can be read."""
 
     def __init__(self, file: Any, chunks: dict[int, _Chunk]) -> None:
         self._file = file
@@ -183,7 +181,7 @@ class _VerifiedFile:
         return data
 
     def seek(self, position: int, whence: int = io.SEEK_SET) -> int:
-        # Arrow goes to the end to find out how long the file is.
+        # Arrow seeks to the end to find the length of the file.
         begin = self._file.size() if whence == io.SEEK_END else 0
         self._position = begin + position
         return self._position
@@ -194,13 +192,13 @@ class _VerifiedFile:
 
 def part_checksums_of(file: Any) -> bytes:
     """
-    The checksums of the parts of *file*, as the manifest keeps them.
+    Return the checksums of the parts of *file*, as the manifest keeps them.
 
-    The CRC-32C of the footer with the eight bytes behind it, then of each column
+    The CRC-32C of the footer with the eight bytes after it, then of each column
     chunk, by row group and column; four bytes each, little-endian.
 
     Raises:
-        pyarrow.ArrowException, OSError, ValueError: It is not a Parquet file.
+        pyarrow.ArrowException, OSError, ValueError: The file is not a Parquet file.
     """
     footer = _read_footer(file, file.size())
     metadata = pq.read_metadata(pa.BufferReader(footer))
@@ -212,7 +210,7 @@ def part_checksums_of(file: Any) -> bytes:
 
 
 def file_checksum(file: Any) -> tuple[int, int]:
-    """The CRC-32C of *file*, an Arrow file that is open, and its length in bytes."""
+    """Return the CRC-32C of *file*, an open Arrow file, and its length in bytes."""
     file.seek(0)
     checksum = byte_count = 0
     while (data := file.read_buffer(_READ_BYTES)).size:
@@ -222,7 +220,7 @@ def file_checksum(file: Any) -> tuple[int, int]:
 
 
 def _read_footer(file: Any, byte_count: int) -> pa.Buffer:
-    """The end of *file*, from where its footer begins."""
+    """Return the footer of *file* with all that follows it."""
     if byte_count < len(_MAGIC) + _TRAILER.size:
         raise SegmentDamaged(f"{byte_count} bytes are too few for a Parquet file")
     file.seek(byte_count - _TRAILER.size)
@@ -244,7 +242,7 @@ def _unpack(part_checksums: bytes) -> tuple[int, ...]:
 
 
 def _chunks_of(metadata: pq.FileMetaData) -> Iterator[tuple[str, int, int]]:
-    """For each column chunk its column, the position where it begins, its length."""
+    """Yield the column, position and length of each column chunk."""
     for at in range(metadata.num_row_groups):
         group = metadata.row_group(at)
         for column in range(group.num_columns):
@@ -253,7 +251,7 @@ def _chunks_of(metadata: pq.FileMetaData) -> Iterator[tuple[str, int, int]]:
 
 
 def _begin_of(chunk: pq.ColumnChunkMetaData) -> int:
-    """The position where a column chunk begins."""
+    """Return the position of a column chunk."""
     begin: int = chunk.data_page_offset
     if chunk.has_dictionary_page:
         begin = min(begin, chunk.dictionary_page_offset)
@@ -261,7 +259,7 @@ def _begin_of(chunk: pq.ColumnChunkMetaData) -> int:
 
 
 def _index(metadata: pq.FileMetaData, part_checksums: bytes) -> dict[int, _Chunk]:
-    """The column chunks by the position where they begin."""
+    """Return the column chunks by position."""
     checksums = _unpack(part_checksums)[1:]
     chunks = list(_chunks_of(metadata))
     if len(checksums) != len(chunks):

@@ -1,9 +1,8 @@
 """
-What a segment is: its columns, its names, how its file is written.
+The format of a segment: its columns, its metadata, its object name.
 
-Storage writes segments when it seals, tasks of maintenance when they put others
-together; both are the same files.  ``docs/format/segment.md`` is the normative
-description.
+Storage writes segments when it seals, maintenance when it merges others; both write
+the same files.  ``docs/format/segment.md`` is the normative description.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ SUFFIX = ".parquet"
 COMPRESSION_LEVEL = 1
 
 PARTS = ".parts"
-"""Below the root: what is not an object yet, or no part of any topic."""
+"""The directory below the root for objects that are not complete yet."""
 
 SCHEMA = pa.schema(
     [
@@ -44,13 +43,13 @@ SCHEMA = pa.schema(
         pa.field("expires_at", TIME_TYPE),
     ]
 )
-"""The columns of a segment, all of them always."""
+"""The columns of a segment; every segment has all of them."""
 
 FIRST_SCHEMA = pa.schema(list(SCHEMA)[:-2])
-"""What segments had before there were times of delivery and expiry."""
+"""The columns of segments written before there were delivery and expiry times."""
 
-# Payloads rarely repeat: a dictionary of them costs time and is given up late,
-# and their smallest and largest say nothing.
+# Payloads rarely repeat: a dictionary of them costs time, and their minimum and maximum
+# are useless.
 _DICTIONARIES = [
     "key",
     "attributes.key_value.key",
@@ -74,10 +73,10 @@ _NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)(?:-([0-9a-f]{1,16})\.(\d+))?\.parqu
 
 def writer_arguments(first: pa.Table | None = None) -> dict[str, Any]:
     """
-    How ``pyarrow.parquet.ParquetWriter`` is to write a segment.
+    Return the arguments of ``pyarrow.parquet.ParquetWriter`` for a segment.
 
-    *first* is what will be written first of it, if that is known: where keys hardly
-    ever repeat, a dictionary of them takes a third of the time, and more room.
+    *first* is the first row group, if it is known.  If its keys rarely repeat, there is
+    no dictionary of keys, which would take a third of the time, and space.
     """
     dictionaries = [
         name for name in _DICTIONARIES if name != "key" or _repeats_keys(first)
@@ -101,7 +100,7 @@ def _repeats_keys(table: pa.Table | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentIdentity:
-    """What a segment's file says about itself, besides its messages."""
+    """The topic and the epoch that a segment's metadata names."""
 
     topic: str
     topic_id: TopicId | int
@@ -110,7 +109,7 @@ class SegmentIdentity:
     def metadata(
         self, base: int, end: int, count: int, oldest_tombstone: int | None
     ) -> dict[str, str]:
-        """The key-value metadata of a file with *count* messages of ``base … end``."""
+        """Return the metadata of a file with *count* messages of ``base … end``."""
         return {
             "danube.format": FORMAT,
             "danube.topic": self.topic,
@@ -127,23 +126,23 @@ class SegmentIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFooter:
-    """What a segment's file says about itself, read back."""
+    """The decoded key-value metadata of a segment."""
 
     topic_id: int
     base: int
     end: int
     count: int
-    """How many messages it has; less than ``end - base`` where offsets are missing."""
+    """The number of messages; less than ``end - base`` if offsets are missing."""
     oldest_tombstone: int | None
-    """Its publish time; None if there is no tombstone, or nobody has counted them."""
+    """The publish time of the oldest tombstone; None if there is none or if unknown."""
     knows_tombstones: bool
-    """Whether somebody has."""
+    """Whether the writer searched for tombstones."""
 
 
 def read_footer(metadata: Mapping[bytes, bytes] | None) -> SegmentFooter | None:
-    """What the key-value *metadata* of a file says; None if it is no segment."""
+    """Decode the key-value *metadata* of a file; None if it is not a segment."""
     found = metadata or {}
-    # Older files do not say the last two: they have no gaps.
+    # Older files lack the last two fields; they have no gaps.
     tombstone = found.get(b"danube.oldest_tombstone")
     try:
         base = int(found[b"danube.base_offset"])
@@ -164,9 +163,9 @@ def read_footer(metadata: Mapping[bytes, bytes] | None) -> SegmentFooter | None:
 
 def tombstones_of(table: pa.Table) -> pa.ChunkedArray | None:
     """
-    Which messages of *table*, a segment's columns, are tombstones; None: none is.
+    Return which messages of *table*, a segment's columns, are tombstones.
 
-    A tombstone has a key and an empty payload.
+    A tombstone has a key and an empty payload.  Returns None if there is none.
     """
     keys = table.column("key")
     if keys.null_count == table.num_rows:
@@ -178,7 +177,7 @@ def tombstones_of(table: pa.Table) -> pa.ChunkedArray | None:
 
 
 def oldest_tombstone_of(table: pa.Table) -> int | None:
-    """The publish time of the oldest tombstone in *table*, if there is one."""
+    """Return the publish time of the oldest tombstone in *table*, if there is one."""
     tombstones = tombstones_of(table)
     if tombstones is None:
         return None
@@ -188,41 +187,41 @@ def oldest_tombstone_of(table: pa.Table) -> int | None:
 
 
 def object_prefix(root: str, topic: str) -> str:
-    """What the names of all segments of *topic* begin with."""
+    """Return the prefix of the names of all segments of *topic*."""
     return "/".join(part for part in (root.strip("/"), topic.strip("/")) if part) + "/"
 
 
 def object_name(root: str, topic: str, base: int, end: int, epoch: int) -> str:
-    """The name of the object with the messages ``base … end`` of *topic*."""
+    """Return the name of the object with the messages ``base … end`` of *topic*."""
     return f"{object_prefix(root, topic)}{base:020d}-{end:020d}-{epoch}{SUFFIX}"
 
 
 def part_name(object_name: str) -> str:
     """
-    The name of the file below ``PARTS`` that becomes the object called *object_name*.
+    Return the name of the file below ``PARTS`` that becomes the object *object_name*.
 
-    It is short, however long the names of the namespace and the topic are.
+    It is short even if the names of the namespace and the topic are long.
     """
     return blake2b(object_name.encode(), digest_size=16).hexdigest()
 
 
 def rewritten_name(prefix: str, base: int, end: int, epoch: int, run: Run) -> str:
     """
-    The name of an object that a run of maintenance has made of others.
+    Return the name of an object that a maintenance run has written.
 
-    No other run gives the same name, and sealing gives none of this form.
+    No other run and no sealing gives the same name.
     """
     return f"{prefix}{base:020d}-{end:020d}-{epoch}-{run}{SUFFIX}"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of maintenance, as it stands in names of objects."""
+    """A maintenance run, as named in the names of its objects."""
 
     nonce: int
-    """By chance, so that no two runs write the same objects."""
+    """A random number, so that no two runs write the same objects."""
     started_at: int
-    """In seconds since 1970, UTC."""
+    """Seconds since 1970, UTC."""
 
     def __str__(self) -> str:
         return f"{self.nonce:x}.{self.started_at}"
@@ -230,17 +229,17 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class ObjectName:
-    """What the name of a segment's object says."""
+    """The parsed name of a segment's object."""
 
     base: int
     end: int
     epoch: int
     run: Run | None
-    """Which run of maintenance has written it; None: sealing has."""
+    """The maintenance run that wrote the object; None if sealing wrote it."""
 
 
 def parse_object_name(name: str) -> ObjectName | None:
-    """What *name* says; None if it is not the name of a segment."""
+    """Parse the name of a segment's object; return None if *name* is not one."""
     found = _NAME.search(name)
     if found is None:
         return None

@@ -1,9 +1,9 @@
 """
-A staged part as bytes: a file header, then entries.  Pure.
+The format of the file of a staged part: a header, then entries.
 
-One file is one part.  It begins with whose part it is; then come topics, each named
-before its first batch, and batches; the last entry of a part that is complete says
-so.  All numbers are little-endian; every entry begins at a multiple of 8.
+One file is one part.  The header names the part.  A topic entry comes before the first
+batch of each topic, and the last entry of a complete part marks its end.  All numbers
+are little-endian; every entry begins at a multiple of 8.
 ``docs/format/staging.md`` is the normative description.
 
 File header, 48 bytes and a description:
@@ -17,12 +17,12 @@ offset type  field
              the *seed* of the file's entries
     16 u64   file number
     24 u64   version of the query's output
-    32 i64   when the part was begun, microseconds since 1970 UTC
+    32 i64   creation time of the part, microseconds since 1970 UTC
     40 u16   length of the query's name
     42 u16   length of the part's name
     44 u16   length of the part's id
     46 u16   zero
-    48       the three of them in UTF-8, padded with zeros to a multiple of 8
+    48       query, name and id in UTF-8, padded with zeros to a multiple of 8
 ====== ===== ========================================================
 
 Entry, 24 bytes and a body:
@@ -32,7 +32,7 @@ offset type  field
 ====== ===== ========================================================
      0 4 B   magic, ``DsE1``
      4 u32   CRC-32C, begun with the file's seed, from byte 8 to the end of the
-             body; of a batch entry, to byte 52 (the frame's byte 20)
+             body; in a batch entry, to byte 52 (the frame's byte 20)
      8 u32   length of the body
     12 u8    kind
     13 3 B   zero
@@ -40,8 +40,7 @@ offset type  field
     24       body, padded with zeros to a multiple of 8
 ====== ===== ========================================================
 
-As in the journal, an entry's own checksum stops where that of the frame begins, so
-that the bytes of a batch are not summed once more when they are written.
+As in the journal, a batch entry's checksum stops where that of the frame begins.
 """
 
 from __future__ import annotations
@@ -51,12 +50,18 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from crc32c import crc32c
-
 from pydanube.model.errors import CorruptBatch, CorruptStage
 from pydanube.model.ids import TopicId
 from pydanube.model.staging import PartKey
 from pydanube.wire import batches
+from pydanube.wire.files.entries import (
+    FRAME_CHECKED,
+    checksums_of,
+    complete_batch_entry,
+    complete_entry,
+    padded_size,
+    seed_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,25 +73,23 @@ VERSION = 1
 HEADER_BYTES = 48
 ENTRY_HEADER_BYTES = 24
 BODY_BYTES_MAX = batches.BODY_BYTES_MAX + 1024 * 1024
-"""A batch, its header and the longest name fit; nothing else is nearly so long."""
+"""The longest body: a batch with its header and the longest name fits."""
 
 _MAGIC = b"DANUBES\x00"
 _HEADER = struct.Struct("<8sIIQQqHHHH")
 _ENTRY_MAGIC = b"DsE1"
 _ENTRY = struct.Struct("<4sIIB3xQ")
-_CHECKED_FROM = 8
+_BATCH_ENTRY = struct.Struct("<4sIIB3xQII")
 _TOPIC = struct.Struct("<IIQ")
 _BATCH = struct.Struct("<II")
 _PART_END = struct.Struct("<QQ")
 _FRAME_AT = _BATCH.size
-_FRAME_CHECKED = 20
-_CRC = struct.Struct("<I")
 assert _HEADER.size == HEADER_BYTES
 assert _ENTRY.size == ENTRY_HEADER_BYTES
 
 
 class EntryKind(IntEnum):
-    """What an entry says; a number is never used twice."""
+    """The kind of an entry; numbers are never reused."""
 
     TOPIC = 1
     BATCH = 2
@@ -95,21 +98,20 @@ class EntryKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
-    """Whose part a file is."""
+    """The header of a part's file."""
 
     number: int
     key: PartKey
     begun_at: int
 
     def encode(self) -> bytes:
-        """The header's bytes, description included."""
+        """Return the header's bytes, description included."""
         return self._pack(self.seed)
 
     @property
     def seed(self) -> int:
-        """What the checksums of the file's entries begin with."""
-        packed = self._pack(0)
-        return int(crc32c(packed[16:], crc32c(packed[:12])))
+        """The initial value of the checksums of the file's entries."""
+        return seed_of(self._pack(0))
 
     def _pack(self, crc: int) -> bytes:
         key = self.key
@@ -124,11 +126,12 @@ class FileHeader:
             *map(len, texts),
             0,
         )
-        return _padded(fixed + b"".join(texts))
+        packed = fixed + b"".join(texts)
+        return packed + bytes(-len(packed) % 8)
 
 
 class Topic(NamedTuple):
-    """Batches with this number are for this topic."""
+    """A topic of the part; batch entries refer to it by number."""
 
     number: int
     topic_id: TopicId
@@ -143,7 +146,7 @@ class Batch(NamedTuple):
 
 
 class PartEnd(NamedTuple):
-    """The part is complete, and has so much."""
+    """The end of a complete part, with the size of its content."""
 
     batch_count: int
     message_count: int
@@ -154,10 +157,10 @@ Entry = Topic | Batch | PartEnd
 
 def decode_file_header(buffer: Buffer) -> tuple[FileHeader, int]:
     """
-    The header at the beginning of a file, and where it ends.
+    Return the header at the beginning of a file, and its length.
 
     Raises:
-        CorruptStage: It is cut short, damaged, or of another version.
+        CorruptStage: The header is truncated, damaged, or of another version.
     """
     if len(buffer) < HEADER_BYTES:
         raise CorruptStage(
@@ -179,7 +182,7 @@ def decode_file_header(buffer: Buffer) -> tuple[FileHeader, int]:
     try:
         query, name, part_id = (text.decode() for text in texts)
     except UnicodeDecodeError as error:
-        raise CorruptStage("the file header names no part") from error
+        raise CorruptStage("the file header's names are not UTF-8") from error
     key = PartKey(query=query, version=of_query, name=name, part_id=part_id)
     header = FileHeader(number, key, begun_at)
     encoded = header.encode()
@@ -189,13 +192,13 @@ def decode_file_header(buffer: Buffer) -> tuple[FileHeader, int]:
 
 
 def encode_topic(topic: Topic, position: int, seed: int) -> bytes:
-    """The entry that names *topic*, to be written at *position*."""
+    """Return the entry for *topic*, to be written at *position*."""
     fixed = _TOPIC.pack(topic.number, 0, topic.topic_id)
     return _encode(EntryKind.TOPIC, fixed + topic.name.encode(), position, seed)
 
 
 def encode_part_end(end: PartEnd, position: int, seed: int) -> bytes:
-    """The last entry of a complete part, to be written at *position*."""
+    """Return the last entry of a complete part, to be written at *position*."""
     return _encode(EntryKind.PART_END, _PART_END.pack(*end), position, seed)
 
 
@@ -203,39 +206,32 @@ def encode_batch(
     topic: int, frame: BatchFrame, position: int, seed: int
 ) -> tuple[list[Buffer], int]:
     """
-    The buffers to write at *position* for a batch, and how long they are together.
+    Return the buffers to write at *position* for a batch, and their total length.
 
-    The batch's bytes are not copied: its frame's own buffer is among them.
+    The bytes of the batch are not copied.
     """
-    buffer = frame.buffer
-    length = _FRAME_AT + len(buffer)
-    head = _ENTRY.pack(_ENTRY_MAGIC, 0, length, EntryKind.BATCH, position)
-    fixed = _BATCH.pack(topic, 0)
-    crc = crc32c(fixed, crc32c(head[_CHECKED_FROM:], seed))
-    crc = crc32c(bytes(buffer[:_FRAME_CHECKED]), crc)
-    size = size_of_batch(frame)
-    buffers: list[Buffer] = [head[:4] + _CRC.pack(crc) + head[8:] + fixed, buffer]
-    padding = size - ENTRY_HEADER_BYTES - length
-    if padding:
-        buffers.append(bytes(padding))
-    return buffers, size
+    length = _FRAME_AT + frame.byte_count
+    head = _BATCH_ENTRY.pack(
+        _ENTRY_MAGIC, 0, length, EntryKind.BATCH, position, topic, 0
+    )
+    return complete_batch_entry(bytearray(head), frame.buffer, seed)
 
 
 def size_of_batch(frame: BatchFrame) -> int:
-    """How many bytes the entry of a batch takes."""
-    return ENTRY_HEADER_BYTES + ((_FRAME_AT + frame.byte_count + 7) & ~7)
+    """Return the length of the entry of a batch."""
+    return ENTRY_HEADER_BYTES + padded_size(_FRAME_AT + frame.byte_count)
 
 
 def read_entries(
     buffer: memoryview, position: int, seed: int
 ) -> Iterator[tuple[Entry, int]]:
     """
-    The entries from *position* on, each with where it ends.
+    Yield the entries from *position* on, each with its end.
 
-    The frames are views of *buffer*, and have not been compared with their checksums.
+    The frames are views of *buffer*, and their own checksums are not verified.
 
     Raises:
-        CorruptStage: What follows is no entry; so at the end of a file that is torn.
+        CorruptStage: No complete entry follows, for example at a torn end.
     """
     while position < len(buffer):
         kind, body, end = _read_entry(buffer, position, seed)
@@ -248,23 +244,24 @@ def _read_entry(
 ) -> tuple[int, memoryview, int]:
     at = position + ENTRY_HEADER_BYTES
     if at > len(buffer):
-        raise CorruptStage(f"the entry at {position} is cut short")
-    magic, crc, length, kind, stated = _ENTRY.unpack_from(buffer, position)
+        raise CorruptStage(f"the entry at {position} is truncated")
+    magic, _, length, kind, stated = _ENTRY.unpack_from(buffer, position)
     if magic != _ENTRY_MAGIC or stated != position:
         raise CorruptStage(f"there is no entry at {position}")
-    end = at + ((length + 7) & ~7)
+    end = at + padded_size(length)
     if length > BODY_BYTES_MAX or end > len(buffer):
-        raise CorruptStage(f"the entry at {position} is cut short")
-    body = buffer[at : at + length]
-    summed = body if kind != EntryKind.BATCH else body[: _FRAME_AT + _FRAME_CHECKED]
-    head = buffer[position + _CHECKED_FROM : at]
-    if crc32c(summed, crc32c(head, seed)) != crc:
+        raise CorruptStage(f"the entry at {position} is truncated")
+    checked_to = at + length
+    if kind == EntryKind.BATCH:
+        checked_to = min(checked_to, at + _FRAME_AT + FRAME_CHECKED)
+    found, expected = checksums_of(buffer, position, checked_to, seed)
+    if found != expected:
         raise CorruptStage(f"the entry at {position} does not match its checksum")
-    return kind, body, end
+    return kind, buffer[at : at + length], end
 
 
 def _decode(kind: int, body: memoryview, position: int) -> Entry:
-    # It matches its checksum, so only another program can have written nonsense.
+    # The checksum matches, so this is invalid only if another program wrote it.
     try:
         if kind == EntryKind.BATCH:
             topic, _ = _BATCH.unpack_from(body)
@@ -276,39 +273,39 @@ def _decode(kind: int, body: memoryview, position: int) -> Entry:
             return PartEnd(*_PART_END.unpack_from(body))
     except (struct.error, UnicodeDecodeError, CorruptBatch) as error:
         raise CorruptStage(f"the entry at {position} is damaged: {error}") from error
-    raise CorruptStage(f"the entry at {position} is of the unknown kind {kind}")
+    raise CorruptStage(f"the entry at {position} has the unknown kind {kind}")
 
 
 @dataclass(slots=True)
 class PartContent:
-    """What the entries of a part come to."""
+    """The content of a part, summed up over its entries."""
 
     header: FileHeader
     end: int
-    """Where the last whole entry ends."""
+    """The end of the last complete entry."""
     topics: list[Topic] = field(default_factory=list)
     """By number."""
     message_counts: list[int] = field(default_factory=list)
-    """Of each topic, by number."""
+    """The number of messages of each topic, by topic number."""
     batch_count: int = 0
     is_finished: bool = False
     damage: str | None = None
-    """What is wrong behind ``end``, if anything is."""
+    """What is wrong after ``end``, if anything is."""
 
     @property
     def message_count(self) -> int:
-        """How many messages the part has."""
+        """The number of messages in the part."""
         return sum(self.message_counts)
 
     def add(self, entry: Entry, end: int) -> None:
         """
-        Take note of the next entry.
+        Add the next entry.
 
         Raises:
-            CorruptStage: It does not follow from those before it.
+            CorruptStage: The entry is not allowed after those before it.
         """
         if self.is_finished:
-            raise CorruptStage("something follows the end of the part")
+            raise CorruptStage("an entry follows the end of the part")
         match entry:
             case Topic():
                 if entry.number != len(self.topics):
@@ -327,19 +324,21 @@ class PartContent:
                     self.batch_count,
                     self.message_count,
                 ):
-                    raise CorruptStage("the part does not have what its end says")
+                    raise CorruptStage(
+                        "the part does not have the content that its end describes"
+                    )
                 self.is_finished = True
         self.end = end
 
 
 def read_part(buffer: memoryview, *, verifies: bool) -> PartContent:
     """
-    What the file *buffer* holds, as far as it is whole.
+    Return the content of the file *buffer*, up to its last complete entry.
 
-    With *verifies*, batches are compared with their checksums, too.
+    With *verifies*, the checksums of the batches are verified, too.
 
     Raises:
-        CorruptStage: Not even the header is whole.
+        CorruptStage: The header is damaged.
     """
     header, at = decode_file_header(buffer)
     content = PartContent(header, at)
@@ -355,9 +354,4 @@ def read_part(buffer: memoryview, *, verifies: bool) -> PartContent:
 
 def _encode(kind: EntryKind, body: bytes, position: int, seed: int) -> bytes:
     head = _ENTRY.pack(_ENTRY_MAGIC, 0, len(body), kind, position)
-    crc = crc32c(body, crc32c(head[_CHECKED_FROM:], seed))
-    return _padded(head[:4] + _CRC.pack(crc) + head[8:] + body)
-
-
-def _padded(data: bytes) -> bytes:
-    return data + bytes(-len(data) % 8)
+    return complete_entry(head, body, seed)

@@ -1,9 +1,9 @@
 """
-gRPC over HTTP/2 as a server speaks it, as a machine without I/O.
+The server side of gRPC over HTTP/2 as a state machine without I/O.
 
-A call is a stream: a path that names the method, messages with their lengths before
-them, and in the end a status.  Messages are not compressed here, which clients only
-do when they are told to.
+A call is a stream: a path that names the method, messages prefixed with their lengths,
+and a status at the end.  Compressed messages are not supported; clients compress only
+if they are configured to.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pydanube.wire.grpc.http2 import (
     VALID_BYTES_MAX,
     WORK_UNBOUNDED,
     DataReceived,
-    ErrorCode,
     Http2Connection,
     RequestReceived,
     SendCompleted,
     StreamReset,
 )
+from pydanube.wire.grpc.http2_frames import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 PREFIX_BYTES = 5
 STATUS_TEXT_MAX = 4096
-"""Characters of what a caller is told; longer texts are cut."""
+"""The most characters of a status message; longer ones are truncated."""
 
 PARSED_REQUESTS_MAX = 64
-"""So many different headers of a connection are remembered with what they say."""
+"""How many different header lists of a connection are cached in parsed form."""
 UNREAD_RESPONSE_BYTES_MAX = 64 * 1024 * 1024
-"""If so many bytes of answers wait for the peer's windows, no more are kept: further
-calls end with RESOURCE_EXHAUSTED."""
+"""If so many bytes of responses wait for the peer's windows, further calls end with
+RESOURCE_EXHAUSTED."""
 
 _PREFIX = struct.Struct(">BI")
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
@@ -58,7 +58,7 @@ _TIMEOUT_UNITS_S = {
 
 
 class StatusCode(IntEnum):
-    """How a call ended."""
+    """The status of a call."""
 
     OK = 0
     CANCELLED = 1
@@ -95,7 +95,7 @@ _NOT_GRPC_BLOCK = encode_headers(
 )
 
 
-# What has happened.
+# Events.
 
 
 @dataclass(slots=True)
@@ -106,9 +106,9 @@ class CallStarted:
     method: str
     """``/package.Service/Method``"""
     metadata: Mapping[str, str]
-    """The request's headers that are text, by name in lower case."""
+    """The text headers of the request, by name in lower case."""
     timeout_s: float | None
-    """After so long the caller waits no more."""
+    """The caller's deadline, from now."""
 
 
 @dataclass(slots=True)
@@ -128,14 +128,14 @@ class HalfClosed:
 
 @dataclass(slots=True)
 class CallCancelled:
-    """The call is gone, and needs no answer."""
+    """The call is over; a response would be ignored."""
 
     call: int
 
 
 @dataclass(slots=True)
 class WriteCompleted:
-    """All messages of an answer have been handed over."""
+    """All messages of a call that waited for the peer's windows were sent."""
 
     call: int
 
@@ -148,42 +148,41 @@ class _Call:
 
     def __init__(self) -> None:
         self.received = bytearray()
-        """What has come of a message that is not complete."""
+        """The received part of an incomplete message."""
         self.missing = 0
-        """How much of that has still to come; 0 if it is not known yet."""
+        """How many bytes of it are missing; 0 if this is not known yet."""
         self.held_bytes = 0
-        """Received bytes that were not dealt with."""
+        """Received bytes of messages that are not consumed yet."""
         self.has_headers = False
-        """Whether the answer has begun."""
+        """Whether the response headers were sent."""
 
 
 class GrpcConnection:
-    """One connection of a client."""
+    """The server side of one connection."""
 
     def __init__(self, message_bytes_max: int) -> None:
-        """Take messages of up to *message_bytes_max*."""
+        """Accept messages of up to *message_bytes_max*."""
         assert message_bytes_max + PREFIX_BYTES <= EXTRA_WINDOW_BYTES_MAX
         self.http2 = Http2Connection()
         self._message_bytes_max = message_bytes_max
         self._calls: dict[int, _Call] = {}
         self.held_bytes = 0
-        """Received bytes of calls that are not answered."""
+        """Received bytes of all calls that are not consumed yet."""
         self._events: list[Event] = []
-        # What headers said: a client sends the same ones again and again.
+        # A client sends the same headers again and again.
         self._parsed_requests: dict[Headers, _Request | None] = {}
 
-    # What is received.
+    # Receiving.
 
     def receive(self, data: bytes, *, work_max: int = WORK_UNBOUNDED) -> list[Event]:
         """
-        Process bytes from the peer, as far as *work_max* allows; what has happened.
+        Process bytes from the peer and return the events.
 
-        Raises:
-            Http2Error: See ``Http2Connection.receive``.
+        See ``Http2Connection.receive`` about *work_max* and the error.
         """
         self._events = events = list[Event]()
         for event in self.http2.receive(data, work_max=work_max):
-            # Not by match, which takes several times as long.
+            # A match statement would take several times as long.
             if type(event) is DataReceived:
                 self._take_data(event.stream, event.data, is_last=event.is_last)
             elif type(event) is RequestReceived:
@@ -232,7 +231,7 @@ class GrpcConnection:
         if rest is not None and is_last:
             if rest:
                 self._refuse(
-                    number, StatusCode.INVALID_ARGUMENT, "a message is cut short"
+                    number, StatusCode.INVALID_ARGUMENT, "a message is truncated"
                 )
             else:
                 self._events.append(HalfClosed(number))
@@ -245,7 +244,7 @@ class GrpcConnection:
         *,
         is_last: bool,
     ) -> int | None:
-        """Take the complete messages; how many bytes are left, or None if refused."""
+        """Take the complete messages; return the bytes left, or None if refused."""
         call.missing = 0
         at, count = 0, len(received)
         while count - at >= PREFIX_BYTES:
@@ -253,7 +252,7 @@ class GrpcConnection:
             if is_compressed:
                 self._refuse(
                     *(number, StatusCode.UNIMPLEMENTED),
-                    "compressed messages are not taken here",
+                    "compressed messages are not supported",
                 )
                 return None
             if size > self._message_bytes_max:
@@ -283,7 +282,7 @@ class GrpcConnection:
         self._events.append(CallCancelled(number))
 
     def consumed(self, number: int, message: bytes) -> None:
-        """A message was dealt with, and the caller may send as much again."""
+        """Let the caller send more, because *message* was processed."""
         call = self._calls.get(number)
         if call is not None:
             byte_count = PREFIX_BYTES + len(message)
@@ -291,15 +290,15 @@ class GrpcConnection:
             self.held_bytes -= byte_count
             self.http2.acknowledge_data(number, byte_count)
 
-    # What is sent.
+    # Sending.
 
     def answer(self, number: int, message: bytes) -> None:
-        """Answer a call with one message, and end it well."""
+        """Answer a call with one message and the status OK."""
         http2 = self.http2
         if http2.pending_bytes + len(message) > UNREAD_RESPONSE_BYTES_MAX:
             self.finish(
                 *(number, StatusCode.RESOURCE_EXHAUSTED),
-                f"{UNREAD_RESPONSE_BYTES_MAX} bytes of answers wait to be read",
+                f"{UNREAD_RESPONSE_BYTES_MAX} bytes of responses wait to be read",
             )
             return
         if self._end(number) is None:
@@ -308,7 +307,7 @@ class GrpcConnection:
         http2.send_response(number, _HEADERS_BLOCK, data, _OK_BLOCK)
 
     def begin(self, number: int) -> None:
-        """Let the caller know that its call has been taken."""
+        """Send the response headers, so that the caller knows its call is accepted."""
         call = self._calls.get(number)
         if call is not None and not call.has_headers:
             call.has_headers = True
@@ -316,15 +315,15 @@ class GrpcConnection:
 
     def write(self, number: int, message: bytes) -> bool:
         """
-        Send one of several messages; whether it could be handed over.
+        Send one of several messages; return whether the peer's windows allow it.
 
-        If not, a ``WriteCompleted`` will tell when it has been.
+        If not, a ``WriteCompleted`` follows when they do.
         """
         self.begin(number)
         return self.http2.send_data(number, _PREFIX.pack(0, len(message)) + message)
 
     def finish(self, number: int, status: StatusCode, text: str = "") -> None:
-        """End a call, behind everything that was written."""
+        """End a call with a status, after all messages that were written."""
         call = self._end(number)
         if call is None:
             return
@@ -342,26 +341,24 @@ class GrpcConnection:
         self.http2.send_trailers(number, encode_headers(trailers))
 
     def cancel(self, number: int) -> None:
-        """End a call without an answer."""
+        """End a call without a status."""
         if self._end(number) is not None:
             self.http2.reset(number, ErrorCode.CANCEL)
 
     def forget_calls(self) -> None:
-        """The connection is being closed: nothing is answered any more."""
+        """Drop all calls, because the connection is being closed."""
         self._calls.clear()
         self.held_bytes = 0
 
-    # What is known.
+    # State.
 
     @property
     def call_count(self) -> int:
-        """How many calls wait for an answer."""
+        """The number of calls that have not ended."""
         return len(self._calls)
 
-    # What follows.
-
     def _end(self, number: int) -> _Call | None:
-        """Take a call out; None if it has ended."""
+        """Remove and return a call; None if it has already ended."""
         call = self._calls.pop(number, None)
         if call is not None:
             self.held_bytes -= call.held_bytes
@@ -369,7 +366,7 @@ class GrpcConnection:
 
 
 def _request_of(headers: Headers) -> _Request | None:
-    """What the headers of a call say; None if they are not those of a call."""
+    """Return the method, metadata and timeout; None if this is not a gRPC call."""
     method = kind = timeout = b""
     metadata = {}
     for name, value in headers:
@@ -387,7 +384,7 @@ def _request_of(headers: Headers) -> _Request | None:
 
 
 def _encode_text(text: str) -> bytes:
-    """*text* as a header may hold it: as in a URL, but with spaces."""
+    """Percent-encode *text* for a header; spaces stay as they are."""
     return b"".join(
         bytes((byte,)) if 0x20 <= byte < 0x7F and byte != 0x25 else b"%%%02X" % byte
         for byte in text.encode(errors="replace")

@@ -1,10 +1,10 @@
 """
-HPACK, the compression of headers in HTTP/2 (RFC 7541); both tables, Huffman codes.
+HPACK, the compression of headers in HTTP/2 (RFC 7541).
 
-The decoder follows the peer's dynamic table.  A client repeats itself: after its
-first requests a block of headers is a few indexes, and the same few each time, so
-what they stand for is remembered until the table changes.  The encoder keeps no
-table, because what we answer is nearly always one of a few blocks made in advance.
+After a client's first requests, its header blocks are a few indexes into its dynamic
+table, the same each time.  The decoder therefore caches decoded blocks until the table
+changes.  The encoder keeps no table, because nearly all our responses use one of a few
+blocks encoded in advance.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ Header = tuple[bytes, bytes]
 Headers = tuple[Header, ...]
 
 TABLE_BYTES_MAX = 4096
-"""Of the dynamic table; what a peer may use unless it is told otherwise."""
+"""The size of the dynamic table, which is the default of the RFC."""
 LIST_BYTES_MAX = 32 * 1024
-"""Of the headers of one request, as RFC 9113 counts them."""
-REMEMBERED_MAX = 64
-REMEMBERED_BYTES_MAX = 128
-"""So many blocks, each no longer than that, are remembered with what they mean."""
-REMEMBERED_LIST_BYTES_MAX = 4096
-"""What a remembered block stands for is no longer than this."""
+"""The largest header list of one request, as RFC 9113 counts it."""
+CACHED_BLOCKS_MAX = 64
+CACHED_BLOCK_BYTES_MAX = 128
+CACHED_LIST_BYTES_MAX = 4096
+"""The most cached blocks, the longest of them, and its largest header list."""
 TABLE_UPDATES_MAX = 2
-"""How often one block may change the table's size (RFC 7541, section 4.2)."""
+"""How often one block may resize the table (RFC 7541, section 4.2)."""
 ENTRY_OVERHEAD_BYTES = 32
 
 _TABLE: tuple[Header, ...] = (
@@ -145,48 +144,48 @@ _LENGTHS = (
     ),
     (30, "\n\r\x16"),
 )
-"""How many bits the code of a character has.  The codes are canonical: in order of
-length and then of the character, each is the last one's successor."""
+"""The code length in bits of each character.  The codes are canonical: sorted by length
+and then by character, each is the successor of the one before."""
 
 
 class HeaderDecoder:
-    """What one peer's header blocks mean."""
+    """Decodes the header blocks of one peer."""
 
     def __init__(self, *, list_bytes_max: int = LIST_BYTES_MAX) -> None:
         self._list_bytes_max = list_bytes_max
-        # The newest entry first, as they are counted.
+        # The newest entry first, in the order of their indexes.
         self._table: deque[Header] = deque()
         self._table_bytes = 0
         self._table_bytes_max = TABLE_BYTES_MAX
-        self._remembered: dict[bytes, Headers] = {}
+        self._cache: dict[bytes, Headers] = {}
 
     def decode(self, block: bytes) -> Headers:
         """
-        The headers that *block*, all of it, stands for.
+        Return the headers in *block*.
 
         Raises:
-            ProtocolViolation: It is malformed, or stands for too much; the peer's
-                table and ours may differ from here on.
+            ProtocolViolation: The block is malformed or its header list too large; the
+                peer's table and ours may differ now.
         """
-        known = self._remembered.get(block)
+        known = self._cache.get(block)
         if known is not None:
             return known
         try:
-            headers, is_settled = self._decode(block)
+            headers, is_cacheable = self._decode(block)
         except IndexError as error:
-            raise ProtocolViolation("a header block ends in the middle") from error
+            raise ProtocolViolation("a header block is truncated") from error
         if (
-            is_settled
-            and len(block) <= REMEMBERED_BYTES_MAX
-            and len(self._remembered) < REMEMBERED_MAX
+            is_cacheable
+            and len(block) <= CACHED_BLOCK_BYTES_MAX
+            and len(self._cache) < CACHED_BLOCKS_MAX
         ):
-            self._remembered[block] = headers
+            self._cache[block] = headers
         return headers
 
     def _decode(self, block: bytes) -> tuple[Headers, bool]:
-        """The headers, and whether they may be remembered for an equal block."""
+        """Return the headers, and whether they may be cached for an equal block."""
         headers: list[Header] = []
-        is_settled = True
+        is_cacheable = True
         size = at = updates = 0
         while at < len(block):
             first = block[at]
@@ -195,13 +194,13 @@ class HeaderDecoder:
                 header = self._entry(index)
             elif first & 0xE0 == 0x20:
                 if headers:
-                    raise ProtocolViolation("a table's size changes behind a header")
+                    raise ProtocolViolation("the table is resized after a header")
                 updates += 1
                 if updates > TABLE_UPDATES_MAX:
-                    raise ProtocolViolation("a table's size changes too often")
+                    raise ProtocolViolation("the table is resized too often")
                 table_bytes, at = _integer(block, at, 5)
                 self._resize(table_bytes)
-                is_settled = False
+                is_cacheable = False
                 continue
             else:
                 is_added = bool(first & 0x40)
@@ -214,14 +213,14 @@ class HeaderDecoder:
                 header = (name, value)
                 if is_added:
                     self._add(header)
-                    is_settled = False
+                    is_cacheable = False
             size += len(header[0]) + len(header[1]) + ENTRY_OVERHEAD_BYTES
             if size > self._list_bytes_max:
                 raise ProtocolViolation(
                     f"the headers of a request are longer than {self._list_bytes_max}"
                 )
             headers.append(header)
-        return tuple(headers), is_settled and size <= REMEMBERED_LIST_BYTES_MAX
+        return tuple(headers), is_cacheable and size <= CACHED_LIST_BYTES_MAX
 
     def _entry(self, index: int) -> Header:
         if 0 < index <= len(_TABLE):
@@ -232,10 +231,10 @@ class HeaderDecoder:
         return self._table[at]
 
     def _add(self, header: Header) -> None:
-        self._remembered.clear()
+        self._cache.clear()
         byte_count = len(header[0]) + len(header[1]) + ENTRY_OVERHEAD_BYTES
         self._shrink_to(self._table_bytes_max - byte_count)
-        # One that is too long for the table only empties it.
+        # An entry that is too long for the table only empties it.
         if byte_count <= self._table_bytes_max:
             self._table.appendleft(header)
             self._table_bytes += byte_count
@@ -246,7 +245,7 @@ class HeaderDecoder:
                 f"a header table of {table_bytes_max} bytes; {TABLE_BYTES_MAX} are "
                 "allowed"
             )
-        self._remembered.clear()
+        self._cache.clear()
         self._table_bytes_max = table_bytes_max
         self._shrink_to(table_bytes_max)
 
@@ -262,7 +261,7 @@ def byte_count_of(headers: Headers) -> int:
 
 
 def encode_headers(headers: Iterable[Header]) -> bytes:
-    """A block that means *headers* to any decoder, whatever is in its table."""
+    """Encode *headers* without the dynamic table."""
     block = bytearray()
     for header in headers:
         index = _INDEX_OF.get(header)
@@ -279,7 +278,7 @@ def encode_headers(headers: Iterable[Header]) -> bytes:
 
 
 def _integer(block: bytes, at: int, bits: int) -> tuple[int, int]:
-    """The number that begins in the last *bits* of a byte, and where it ends."""
+    """Return the number that begins in the last *bits* of a byte, and its end."""
     most = (1 << bits) - 1
     value = block[at] & most
     at += 1
@@ -294,7 +293,7 @@ def _integer(block: bytes, at: int, bits: int) -> tuple[int, int]:
             return value, at
         shift += 7
         if shift > 28:
-            raise ProtocolViolation("a number in a header block has no end")
+            raise ProtocolViolation("a number in a header block is too long")
 
 
 def _encode_integer(value: int, bits: int, flags: int) -> bytes:
@@ -315,17 +314,17 @@ def _string(block: bytes, at: int) -> tuple[bytes, int]:
     length, at = _integer(block, at, 7)
     end = at + length
     if end > len(block):
-        raise ProtocolViolation("a header block ends in the middle of a text")
+        raise ProtocolViolation("a header block is truncated within a string")
     text = block[at:end]
     return (_huffman.decode(text) if is_huffman else text), end
 
 
 class _Huffman:
     """
-    Decodes half a byte at a time.
+    Decodes Huffman codes, half a byte at a time.
 
     A state is an inner node of the tree of codes.  No code is shorter than five
-    bits, so half a byte completes one character at most.
+    bits, so half a byte completes at most one character.
     """
 
     def __init__(self) -> None:
@@ -334,10 +333,10 @@ class _Huffman:
 
     def decode(self, text: bytes) -> bytes:
         """
-        What *text* stands for.
+        Return the decoded *text*.
 
         Raises:
-            ProtocolViolation: It is no sequence of codes.
+            ProtocolViolation: *text* is not a sequence of codes.
         """
         if not self._steps:
             self._build()
@@ -350,9 +349,9 @@ class _Huffman:
                 if character >= 0:
                     decoded.append(character)
                 elif state < 0:
-                    raise ProtocolViolation("a header holds no valid Huffman code")
+                    raise ProtocolViolation("a header has an invalid Huffman code")
         if not self._may_end[state]:
-            raise ProtocolViolation("a Huffman code in a header has no end")
+            raise ProtocolViolation("a Huffman code in a header is truncated")
         return bytes(decoded)
 
     def _build(self) -> None:
@@ -371,7 +370,7 @@ class _Huffman:
             for node in range(len(nodes))
             for half in range(16)
         ]
-        # A text is filled up with ones to a whole byte.
+        # A text is padded with ones to a whole byte.
         self._may_end = [False] * len(nodes)
         node: int | None = 0
         for _ in range(8):
@@ -395,7 +394,7 @@ class _Huffman:
 
     @staticmethod
     def _step(nodes: list[list[int | None]], node: int, half: int) -> tuple[int, int]:
-        """Where half a byte leads from *node*, and the character on the way or -1."""
+        """Return the node after half a byte, and the character on the way or -1."""
         found = -1
         for bit in (8, 4, 2, 1):
             following = nodes[node][1 if half & bit else 0]

@@ -253,7 +253,7 @@ class StreamConnection:
         correlation: int = 0,
         attempt: int = 1,
     ) -> tuple[bytes, Buffer]:
-        """Return the bytes of one data frame in two parts, without copying the batch."""
+        """Return the bytes of one data frame in two parts; the batch is not copied."""
         length = len(batch.buffer)
         if kind is Kind.DELIVERY:
             prefix = attempt.to_bytes(DELIVERY_PREFIX_BYTES, "little")
@@ -290,7 +290,8 @@ class StreamConnection:
             and batch.count > BATCH_MESSAGES_MAX
         ):
             raise ProtocolViolation(
-                f"a batch of {batch.count} messages; at most {BATCH_MESSAGES_MAX} are allowed"
+                f"a batch of {batch.count} messages; at most {BATCH_MESSAGES_MAX} "
+                "are allowed"
             )
         if frame.kind is Kind.WELCOME:
             welcome: Any = received.message

@@ -20,7 +20,7 @@ from pydanube.servers.grpc.connection import (
     GrpcServer,
 )
 from pydanube.servers.grpc.services import Service
-from pydanube.wire.grpc.http2 import FrameType
+from pydanube.wire.grpc.http2_frames import FrameType
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube.wire.pb import reflection_v1_pb2
 from support.grpc_calls import Caller

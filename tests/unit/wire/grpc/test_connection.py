@@ -18,7 +18,8 @@ from pydanube.wire.grpc.connection import (
     StatusCode,
     WriteCompleted,
 )
-from pydanube.wire.grpc.http2 import STREAM_WINDOW, FrameType, Http2Error
+from pydanube.wire.grpc.http2 import STREAM_WINDOW
+from pydanube.wire.grpc.http2_frames import FrameType, Http2Error
 from support.http2_frames import (
     REQUEST,
     data,
@@ -98,7 +99,7 @@ def test_memory_of_a_message_is_proportional_to_its_bytes():
     assert held < 2 * 18_000
 
 
-def test_long_headers_are_not_remembered():
+def test_long_headers_are_not_cached():
     grpc = connection()
     for number in range(10):
         headers = (*REQUEST, (b"x-long", b"%d" % number * 3000))

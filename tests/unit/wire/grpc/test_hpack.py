@@ -9,8 +9,8 @@ import pytest
 from pydanube.model.errors import ProtocolViolation
 from pydanube.wire.grpc import hpack
 from pydanube.wire.grpc.hpack import (
+    CACHED_BLOCKS_MAX,
     LIST_BYTES_MAX,
-    REMEMBERED_MAX,
     TABLE_BYTES_MAX,
     HeaderDecoder,
     encode_headers,
@@ -161,7 +161,7 @@ def test_a_table_may_be_made_smaller_and_as_large_as_allowed():
     assert decoder.decode(b"\xbe") == ((b"a", b"1"),)
     with pytest.raises(ProtocolViolation, match="4097"):
         decoder.decode(b"\x3f\xe2\x1f")
-    with pytest.raises(ProtocolViolation, match="behind a header"):
+    with pytest.raises(ProtocolViolation, match="after a header"):
         decoder.decode(b"\x82\x20")
 
 
@@ -191,11 +191,11 @@ def test_a_short_block_cannot_stand_for_very_long_headers():
         decoder.decode(b"\xbe" * (LIST_BYTES_MAX // 4000 + 1))
 
 
-def test_only_so_many_blocks_are_remembered():
+def test_only_so_many_blocks_are_cached():
     decoder = HeaderDecoder()
-    for number in range(2 * REMEMBERED_MAX):
+    for number in range(2 * CACHED_BLOCKS_MAX):
         decoder.decode(literal(b"a", b"%03d" % number))
-    assert len(decoder._remembered) == REMEMBERED_MAX
+    assert len(decoder._cache) == CACHED_BLOCKS_MAX
     assert decoder.decode(literal(b"a", b"999")) == ((b"a", b"999"),)
 
 
@@ -222,7 +222,7 @@ def test_block_may_change_the_size_of_the_table_twice_only():
         HeaderDecoder().decode(b"\x20\x30\x20\x82")
 
 
-def test_short_block_of_long_headers_is_not_remembered():
+def test_short_block_of_long_headers_is_not_cached():
     decoder = HeaderDecoder()
     value = b"x" * 3000
     decoder.decode(b"\x40\x01a\x7f" + bytes((0x80 | (3000 - 127) & 0x7F, 22)) + value)

@@ -12,19 +12,21 @@ from pydanube.wire.grpc.http2 import (
     ALLOWANCE_MAX,
     CONNECTION_WINDOW,
     EXTRA_WINDOW_BYTES_MAX,
-    FRAME_BYTES_MAX,
     PENDING_BYTES_MAX,
-    PREFACE,
     STREAM_WINDOW,
     STREAMS_MAX,
     DataReceived,
-    ErrorCode,
-    FrameType,
     Http2Connection,
-    Http2Error,
     RequestReceived,
     SendCompleted,
     StreamReset,
+)
+from pydanube.wire.grpc.http2_frames import (
+    FRAME_BYTES_MAX,
+    PREFACE,
+    ErrorCode,
+    FrameType,
+    Http2Error,
 )
 from support.http2_frames import (
     ACK,

@@ -24,7 +24,7 @@ def test_a_greeting_opens_both_sides():
 def test_before_the_greeting_a_broker_takes_nothing_else():
     broker = StreamConnection(Side.BROKER)
 
-    with pytest.raises(ProtocolViolation, match="before the greeting"):
+    with pytest.raises(ProtocolViolation, match="before the handshake"):
         broker.feed(header(Kind.PING, 0, 1, 0))
 
     assert broker.state is ConnectionState.CLOSED
@@ -35,7 +35,7 @@ def test_a_client_must_wait_for_the_welcome():
     _, data = client.request(Kind.HELLO, hello())
     broker.feed(data)
 
-    with pytest.raises(ProtocolViolation, match="before the greeting"):
+    with pytest.raises(ProtocolViolation, match="before the handshake"):
         broker.feed(client.request(Kind.PING, pb.Ping())[1])
 
 
