@@ -68,7 +68,7 @@ def published(broker, topic, *payloads):
 # danube admin brokers, namespaces
 
 
-def test_the_broker_says_who_it_is(broker, topic):
+def test_broker_is_listed_and_described(broker, topic):
     [listed] = told(broker, "admin", "brokers", "list")
     assert listed["url"] == broker.url
     assert listed["version"].startswith("pydanube ")
@@ -80,11 +80,11 @@ def test_the_broker_says_who_it_is(broker, topic):
     assert listed["broker_id"] in said(broker, "admin", "brokers", "describe")
 
 
-def test_namespaces_come_are_limited_and_go(broker):
+def test_namespace_is_created_limited_and_deleted(broker):
     create = ("admin", "namespaces", "create", "lab", "--set", "max_message_size=9")
-    assert said(broker, *create) == "lab is there.\n"
+    assert said(broker, *create) == "Namespace lab exists.\n"
     assert "already exists" in refused(broker, 5, *create)
-    assert said(broker, *create, "--if-not-exists") == "lab is there.\n"
+    assert said(broker, *create, "--if-not-exists") == "Namespace lab exists.\n"
     listed = told(broker, "admin", "namespaces", "list")
     assert [each["topic_count"] for each in listed if each["namespace"] == "lab"] == [0]
     assert "lab" in said(broker, "admin", "namespaces", "list")
@@ -96,11 +96,11 @@ def test_namespaces_come_are_limited_and_go(broker):
     assert "--set" in refused(broker, 2, *change)
     assert "max_rate" in refused(broker, 2, *change, "--set", "max_rate=5")
     delete = ("admin", "namespaces", "delete", "lab", "--yes")
-    assert said(broker, *delete) == "lab is deleted.\n"
+    assert said(broker, *delete) == "Namespace lab is deleted.\n"
     assert "lab" in refused(broker, 3, *delete)
 
 
-def test_a_namespace_with_topics_stays(broker, topic):
+def test_namespace_with_topics_is_not_deleted(broker, topic):
     error = refused(broker, 4, "admin", "namespaces", "delete", "shop", "--yes")
     assert "delete them first" in error
 
@@ -117,7 +117,7 @@ def test_the_same_topics_are_found_with_and_without_admin(broker, topic):
     assert "find the topic" in refused(broker, 3, "topics", "describe", topic)
 
 
-def test_partitions_come_grow_and_go_together(broker, shop):
+def test_partitions_are_created_added_and_deleted(broker, shop):
     name = "/shop/clicks"
     said(broker, "admin", "topics", "create", name, "--partitions", "2")
     names = [f"{name}-part-{number}" for number in range(3)]
@@ -149,7 +149,7 @@ def test_a_topic_has_limits_of_its_own_or_those_of_its_namespace(broker, topic):
 # danube admin subscriptions
 
 
-def test_a_failure_policy_is_decided_before_there_is_a_subscription(broker, topic):
+def test_failure_policy_can_be_set_before_the_subscription_exists(broker, topic):
     policy = ("admin", "subscriptions", "policy", topic, "-s", "billing")
     decide = ("admin", "subscriptions", "set-policy", topic, "-s", "billing")
     assert told(broker, *policy) == {
@@ -193,11 +193,11 @@ def test_a_failure_policy_is_decided_before_there_is_a_subscription(broker, topi
     reset = told(broker, *decide, "--reset", "--unacked-each", "2")
     assert reset["failure_policy"] is None
     assert reset["limits"]["unacked_messages_max_per_consumer"] == 2
-    assert "say what to decide" in refused(broker, 2, *decide)
+    assert "nothing to set" in refused(broker, 2, *decide)
     assert "poison" in refused(broker, 2, *decide, "--poison", "arsenic")
 
 
-def test_a_subscription_pauses_and_goes_on(broker, topic):
+def test_subscription_pauses_and_resumes(broker, topic):
     which = (topic, "-s", "billing")
     said(broker, "admin", "subscriptions", "create", *which, "--from", "earliest")
     published(broker, topic, "one")
@@ -211,28 +211,29 @@ def test_a_subscription_pauses_and_goes_on(broker, topic):
     assert consumed.stdout == "one\n"
 
 
-def test_a_subscription_goes_where_it_is_told(broker, topic):
+def test_subscription_seeks_and_skips(broker, topic):
     which = (topic, "-s", "billing")
     published(broker, topic, "one", "two", "three")
     said(broker, "admin", "subscriptions", "create", *which, "--from", "earliest")
     seek = ("admin", "subscriptions", "seek", *which, "--to")
-    assert said(broker, *seek, "2") == f"billing of {topic} goes on at offset 2.\n"
+    assert said(broker, *seek, "2") == f"billing of {topic} continues at offset 2.\n"
     for place, cursor in (("earliest", 0), ("latest", 3), ("1h", 0)):
         assert told(broker, *seek, place) == [
             {"topic": topic, "subscription": "billing", "cursor": cursor}
         ]
     skip = ("admin", "subscriptions", "skip", *which, "--count")
     assert (
-        said(broker, *skip, "2") == f"billing of {topic} has done everything below 2.\n"
+        said(broker, *skip, "2")
+        == f"billing of {topic} has acknowledged everything before offset 2.\n"
     )
     assert told(broker, *skip, "1")["cursor"] == 3
-    assert "no place" in refused(broker, 2, *seek, "newest")
+    assert "not a position" in refused(broker, 2, *seek, "newest")
     assert "beyond" in refused(broker, 2, *seek, "99")
     error = refused(broker, 3, "admin", "subscriptions", "pause", "/shop/no", "-s", "x")
     assert "danube topics list" in error
 
 
-def test_a_partitioned_topic_is_decided_about_as_a_whole(broker, shop):
+def test_settings_apply_to_all_partitions(broker, shop):
     name = "/shop/hits"
     said(broker, "admin", "topics", "create", name, "--partitions", "2")
     which = (name, "-s", "billing")

@@ -48,7 +48,7 @@ def test_throughput_and_latency_are_measured_on_a_broker_of_its_own(tmp_path):
 def test_an_unknown_workload_is_refused():
     done = danube("bench", "--workload", "nothing")
     assert done.returncode == 2
-    assert "choose from" in done.stderr
+    assert "use one of" in done.stderr
 
 
 @pytest.mark.spark

@@ -58,7 +58,7 @@ def published(url, topic, *lines):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_broker_says_where_it_is_and_stops_in_good_order(tmp_path, number):
+def test_broker_prints_its_addresses_and_stops_cleanly(tmp_path, number):
     broker = start_danube(
         *("broker", "--data-dir", str(tmp_path), "--stream-port", "0"),
         *("--grpc-port", "0", "--admin-port", "0"),
@@ -97,7 +97,7 @@ def test_a_second_broker_on_the_same_directory_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("flag", FREE_PORTS[::2])
-def test_a_port_that_is_taken_is_named(tmp_path, url, flag):
+def test_error_names_the_port_that_is_in_use(tmp_path, url, flag):
     port = url.rpartition(":")[2]
     done = danube("broker", "--data-dir", str(tmp_path), *FREE_PORTS, flag, port)
     assert done.returncode == 2
@@ -114,7 +114,7 @@ def test_a_port_that_is_taken_is_named(tmp_path, url, flag):
         ("[]", "must hold settings by name"),
     ],
 )
-def test_a_bad_configuration_is_refused_with_the_place(tmp_path, yaml, said):
+def test_invalid_configuration_is_refused_with_its_place(tmp_path, yaml, said):
     path = tmp_path / "broker.yaml"
     path.write_text(yaml, encoding="utf-8")
     done = danube("broker", "--config", str(path), "--data-dir", str(tmp_path / "d"))
@@ -124,7 +124,7 @@ def test_a_bad_configuration_is_refused_with_the_place(tmp_path, yaml, said):
     assert not (tmp_path / "d").exists()
 
 
-def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path):
+def test_flags_override_the_environment_and_it_overrides_the_file(tmp_path):
     path = tmp_path / "broker.yaml"
     path.write_text("data_dir: from-file\nlisten: {host: 256.0.0.1}\n", "utf-8")
     broker = start_danube(
@@ -142,7 +142,7 @@ def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path):
 # Producing and consuming.
 
 
-def test_what_is_produced_is_consumed(url, topic):
+def test_published_messages_are_consumed(url, topic):
     done = danube("produce", topic, "-m", "one", "-m", "two", "-n", "2", url=url)
     assert done.stdout.startswith(f"Published 4 messages to {topic}")
     done = danube("consume", topic, "-s", "me", "--from", "earliest", "-n4", url=url)
@@ -150,7 +150,7 @@ def test_what_is_produced_is_consumed(url, topic):
     assert done.stderr == ""
 
 
-def test_a_message_comes_with_everything_that_was_said_about_it(url, topic):
+def test_consumed_message_has_its_key_and_attributes(url, topic):
     summary = answer_of(
         *("produce", topic, "-m", "x", "-k", "user-7", "-a", "source=web"),
         *("-a", "kind=test", "--name", "web-1", "--compression", "zstd"),
@@ -246,13 +246,13 @@ def test_a_message_that_is_too_large_is_refused_and_the_rest_counted(url, topic)
         ("-m", "x", "--rate", "fast"),
     ],
 )
-def test_what_makes_no_sense_is_a_usage_error(url, arguments):
+def test_contradicting_options_are_a_usage_error(url, arguments):
     done = danube("produce", TOPIC, *arguments, url=url)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
 
 
-def test_what_was_not_acknowledged_comes_again(url, topic):
+def test_unacknowledged_messages_are_redelivered(url, topic):
     published(url, topic, "one", "two")
     consume = ("consume", topic, "-s", "me", "--from", "earliest", "-n", "2")
     for options in (("--no-ack",), ()):
@@ -260,17 +260,17 @@ def test_what_was_not_acknowledged_comes_again(url, topic):
     assert cursor_of(topic, "me", url) == 2
 
 
-def test_a_consumer_that_waits_in_vain_says_so(url, topic):
+def test_consumer_times_out_with_a_message(url, topic):
     published(url, topic, "one")
     consume = ("consume", topic, "-s", "me", "--from", "earliest", "--timeout", "0.2")
     done = danube(*consume, "-n", "2", url=url)
     assert (done.returncode, done.stdout) == (9, "one\n")
-    assert done.stderr.startswith("error: 1 message of 2 came")
+    assert done.stderr.startswith("error: received 1 message of 2")
     # Without a count there is nothing that is missing.
     assert danube(*consume, url=url).returncode == 0
 
 
-def test_consumers_of_a_shared_subscription_share(url, topic):
+def test_shared_subscription_divides_messages(url, topic):
     consume = ("consume", topic, "-s", "workers", "-t", "shared", "--from", "earliest")
     workers = [start_danube(*consume, "-n", "3", url=url) for _ in range(2)]
     published(url, topic, *"abcdef")
@@ -332,7 +332,7 @@ def test_an_interrupted_producer_says_how_much_is_published(url, topic):
     assert said.startswith("Published 2 messages")
 
 
-def test_without_its_broker_a_consumer_can_still_be_ended(tmp_path):
+def test_consumer_can_be_interrupted_after_its_broker_has_stopped(tmp_path):
     with BrokerProcess(tmp_path) as broker:
         published(broker.url, TOPIC, "one")
         consumer = start_danube(
@@ -346,7 +346,7 @@ def test_without_its_broker_a_consumer_can_still_be_ended(tmp_path):
         broker.start()
 
 
-def test_a_consumer_of_a_broker_that_hangs_can_still_be_ended(tmp_path):
+def test_consumer_can_be_interrupted_while_its_broker_hangs(tmp_path):
     with BrokerProcess(tmp_path) as broker:
         published(broker.url, TOPIC, "one")
         consumer = start_danube(
@@ -363,7 +363,7 @@ def test_a_consumer_of_a_broker_that_hangs_can_still_be_ended(tmp_path):
         assert code == 130 or said.startswith("error: the broker cannot be reached")
 
 
-def test_whoever_reads_only_the_beginning_breaks_nothing(url, topic):
+def test_consumer_ends_when_its_reader_closes_the_pipe(url, topic):
     published(url, topic, *range(100_000))
     consumer = start_danube("consume", topic, "-s", "me", "--from", "earliest", url=url)
     assert consumer.stdout.readline() == b"0\n"
@@ -377,7 +377,7 @@ def test_whoever_reads_only_the_beginning_breaks_nothing(url, topic):
 # Looking.
 
 
-def test_a_topic_from_its_creation_to_its_end(url):
+def test_topic_is_created_described_and_deleted(url):
     topic = "/default/life"
     create = ("topics", "create", topic, "--retention-age", "7d")
     created = answer_of(*create, "--retention-bytes", "1GiB", url=url)
@@ -403,7 +403,7 @@ def test_a_topic_from_its_creation_to_its_end(url):
     assert danube("topics", "describe", topic, url=url).returncode == 3
 
 
-def test_a_subscription_from_its_creation_to_its_end(url, topic):
+def test_subscription_is_created_described_and_deleted(url, topic):
     published(url, topic, "one", "two")
     named = (topic, "-s", "billing")
     created = answer_of(
@@ -454,20 +454,20 @@ def test_an_unknown_topic_is_an_error_with_a_hint(url):
     assert "danube topics list" in hint
 
 
-def test_a_name_that_is_none_is_explained(url):
+def test_invalid_topic_name_is_explained(url):
     done = danube("topics", "create", "orders", url=url)
     assert done.returncode == 2
     assert "/default/orders" in done.stderr
 
 
-def test_without_a_broker_the_command_says_how_to_start_one():
+def test_missing_broker_is_an_error_with_a_hint():
     done = danube("topics", "list", "--url", "danube://127.0.0.1:1")
     assert done.returncode == 8
     assert "danube broker" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_debugging_shows_where_an_error_arose(url):
+def test_debug_shows_a_traceback(url):
     done = danube("--debug", "topics", "describe", "/default/nothing", url=url)
     assert done.returncode == 3
     assert "Traceback" in done.stderr

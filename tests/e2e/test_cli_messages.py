@@ -90,7 +90,7 @@ def test_messages_may_be_delayed_and_may_expire(url, topic):
     assert "expire before" in refused.stderr
 
 
-def test_key_sharing_consumers_may_choose_their_keys(url, topic):
+def test_key_filters_select_messages(url, topic):
     for key in ("eu-1", "us-1", "eu-2", "us-2"):
         run("produce", topic, "-m", key, "--key", key, url=url)
     shared = ("--type", "key-shared", "--key-filter", "eu-*", "--priority", "-1")
@@ -116,7 +116,7 @@ def test_a_subscription_may_begin_at_an_offset_or_a_time(url, topic):
     assert danube(*consume, "-s", "d", "--from", "7", url=url).returncode == 2
 
 
-def test_one_producer_keeps_others_out(url, topic):
+def test_exclusive_producer_refuses_others(url, topic):
     first = start_danube("produce", topic, "--access", "exclusive", url=url)
     assert first.stdin is not None
     first.stdin.write(b"first\n")
@@ -202,7 +202,7 @@ def test_dead_letters_are_replayed_and_dropped(url, dead):
     assert left == {"replayed": 0}
 
 
-def test_a_subscription_without_dead_letters_says_where_to_look(url, topic):
+def test_missing_dead_letter_topic_is_explained(url, topic):
     run("topics", "create", topic, url=url)
     asked = danube("dead-letters", "list", topic, "-s", "s", url=url)
     assert asked.returncode == 2

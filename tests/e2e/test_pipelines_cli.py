@@ -50,9 +50,7 @@ def close(process):
 
 
 @pytest.mark.smoke
-def test_a_run_that_was_killed_goes_on_and_writes_nothing_twice(
-    client, broker_url, tmp_path
-):
+def test_killed_run_continues_without_duplicates(client, broker_url, tmp_path):
     topic, out = unique_topic(client), unique_topic(client)
     file = tmp_path / "copy.yaml"
     file.write_text(COPY)

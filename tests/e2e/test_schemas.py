@@ -111,7 +111,7 @@ def test_values_and_their_schemas_survive_a_restart(tmp_path):
             assert read[0] == {"sensor": "roof", "celsius": 0.0}
 
 
-def test_the_registry_without_await(broker):
+def test_sync_client_uses_the_registry(broker):
     with sync.connect(broker.url) as client:
         schemas = client.schemas
         first = schemas.register("plain", Reading, tags=["t"])
@@ -134,7 +134,7 @@ def test_a_subject_is_registered_listed_and_deleted(broker, files):
     one, two, bad = (str(files / f"{name}.json") for name in ("one", "two", "bad"))
     register = ("schemas", "register", "orders", "-f")
     assert "has version 1 " in said(broker, *register, one, "--description", "first")
-    assert "already: it is version 1 " in said(broker, *register, one)
+    assert "already has this schema as version 1 " in said(broker, *register, one)
     assert told(broker, *register, two, "--tag", "x")["is_new"]
     error = refused(broker, 4, *register, bad)
     assert "$.properties.a" in error
@@ -162,12 +162,12 @@ def test_a_subject_is_registered_listed_and_deleted(broker, files):
     assert "schemas list" in refused(broker, 3, *delete)
 
 
-def test_a_change_is_judged_before_it_is_made(broker, files):
+def test_new_version_is_checked_before_it_is_registered(broker, files):
     one, two, bad = (str(files / f"{name}.json") for name in ("one", "two", "bad"))
     for path in (one, two):
         said(broker, "schemas", "register", "judged", "-f", path)
     check = ("schemas", "check", "judged", "-f")
-    assert "next version of judged (backward)" in said(broker, *check, one)
+    assert "compatible with judged (backward)" in said(broker, *check, one)
     assert told(broker, *check, two, "--mode", "full")["is_compatible"]
     result = run(broker, *check, bad)
     assert result.exit_code == 4
@@ -185,7 +185,9 @@ def test_a_change_is_judged_before_it_is_made(broker, files):
     }
     assert "type_changed" in said(broker, "schemas", "diff", "judged", "-f", bad)
     assert told(broker, "schemas", "diff", "judged", "1", "1")["differences"] == []
-    assert "Nothing differs." in said(broker, "schemas", "diff", "judged", "2", "2")
+    assert "There are no differences." in said(
+        broker, "schemas", "diff", "judged", "2", "2"
+    )
     said(broker, "schemas", "register", "single", "-t", "string")
     assert "no version before 1" in refused(broker, 2, "schemas", "diff", "single")
 
@@ -194,7 +196,7 @@ def test_a_topic_is_bound_from_the_command_line(broker, files):
     topic = "/default/bound"
     said(broker, "topics", "create", topic)
     said(broker, "schemas", "register", "bound", "-f", str(files / "one.json"))
-    assert said(broker, "schemas", "bind", topic) == f"{topic} keeps to no schema.\n"
+    assert said(broker, "schemas", "bind", topic) == f"{topic} is bound to no schema.\n"
     assert "schemas list" in refused(broker, 3, "schemas", "bind", topic, "nothing")
     bind = ("schemas", "bind", topic, "bound", "--policy", "enforce")
     assert "bound (enforce)" in said(broker, *bind)
@@ -207,7 +209,7 @@ def test_a_topic_is_bound_from_the_command_line(broker, files):
     produce = ("produce", topic, "--schema", "bound", "-k", "k", "-a", "x=y", "-m")
     assert "1 message" in said(broker, *produce, '{"a": 1}')
     assert "is not of type" in refused(broker, 2, *produce, '{"a": "one"}')
-    assert "is JSON" in refused(broker, 2, *produce, "{")
+    assert "takes messages in JSON" in refused(broker, 2, *produce, "{")
     assert told(broker, "schemas", "bind", topic, "--none")["schema"] is None
 
 

@@ -1,4 +1,4 @@
-"""The command line: `danube`, one module for each command."""
+"""The command line, `danube`."""
 
 from pydanube.model.extras import require
 

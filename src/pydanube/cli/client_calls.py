@@ -1,4 +1,4 @@
-"""A command's conversation with the broker: connect, run_with_client, answer."""
+"""Calls of a command to the broker, and questions to the user."""
 
 from __future__ import annotations
 
@@ -21,29 +21,32 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def run_with_client(
-    url: str, question: Callable[[Client], Coroutine[Any, Any, T]]
-) -> T:
-    """What the broker at *url* answers to *question*; waiting may be interrupted."""
+def run_with_client(url: str, call: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+    """
+    Connect to the broker at *url*, await *call*, and return its result; Ctrl-C cancels
+    it.
+    """
 
-    async def conversation(_: Interruption) -> T:
+    async def work(_: Interruption) -> T:
         async with connect(url) as client:
-            return await question(client)
+            return await call(client)
 
-    return interruption.run(conversation)
+    return interruption.run(work)
 
 
 def confirm(question: str, *, is_sure: bool) -> None:
     """
-    Go on only if the user says so, or has said so with ``--yes``.
+    Return if the user confirms on the terminal, or has passed ``--yes``.
 
     Raises:
-        InvalidRequest: There is nobody to ask.
-        typer.Exit: The user does not want it.
+        InvalidRequest: Standard input is not a terminal.
+        typer.Exit: The user declined.
     """
     if is_sure:
         return
     if not sys.stdin.isatty():
-        raise InvalidRequest(f"{question} There is no terminal to ask on; say --yes")
+        raise InvalidRequest(
+            f"{question} Standard input is not a terminal; confirm with --yes"
+        )
     if not typer.confirm(question, err=True):
         raise typer.Exit(1)

@@ -1,8 +1,8 @@
 """
 How a command fails: one line on standard error, and an exit code.
 
-The exit codes of errors stand in ``servers/errors.py``.  Whatever ended by a
-signal ends with 128 and the signal's number, as it is usual in shells.
+``servers/errors.py`` defines the exit codes of errors.  A command that a signal ends
+exits with 128 plus the signal's number, as is usual in shells.
 """
 
 from __future__ import annotations
@@ -46,42 +46,44 @@ SIGNAL_EXIT_CODE = 128
 """Added to the number of the signal that ended a command."""
 
 HINTS: dict[type[BrokerError], str] = {
-    ConnectionLost: "--url or the variable DANUBE_URL names a broker elsewhere",
-    ConsumerBusy: "'danube subscriptions describe' shows who it is; consumers of a "
-    "subscription of type shared or failover do not exclude each other",
-    IncompatibleSchema: "'danube schemas diff SUBJECT --file FILE' shows what differs, "
-    "and by which rules it may follow",
-    InvalidName: "a topic is called /NAMESPACE/TOPIC, as in /default/orders",
-    JournalFailed: "its log says why; only a restart can tell what was kept",
-    NamespaceNotFound: "'danube admin namespaces list' shows what there is, 'danube "
-    "admin namespaces create' makes one",
-    OffsetDropped: "retention removes old messages; consume again to go on with "
-    "what is there",
-    QuotaExceeded: "'danube admin topics limits' shows the limits of a topic, and "
-    "changes them",
-    SchemaInUse: "'danube schemas bind' says what a topic keeps to; --force deletes it "
-    "all the same",
-    SchemaMismatch: "'danube produce --schema SUBJECT' writes messages as a subject of "
-    "the schema registry says",
-    SchemaNotFound: "'danube schemas list' shows what there is, 'danube schemas "
-    "register' adds to it",
-    SubscriptionInUse: "--force does it all the same",
-    SubscriptionNotFound: "'danube subscriptions list TOPIC' shows what there is",
-    TopicNotFound: "'danube topics list' shows what there is, 'danube topics create' "
-    "makes one",
+    ConnectionLost: "--url or the variable DANUBE_URL sets the address of the broker",
+    ConsumerBusy: "'danube subscriptions describe' shows the connected consumer; "
+    "subscriptions of type shared or failover accept several consumers",
+    IncompatibleSchema: "'danube schemas diff SUBJECT --file FILE' shows the "
+    "differences, and the rules that a new version must follow",
+    InvalidName: "the name of a topic has the form /NAMESPACE/TOPIC, as in "
+    "/default/orders",
+    JournalFailed: "the broker's log has the cause; restart the broker to find out "
+    "what was stored",
+    NamespaceNotFound: "'danube admin namespaces list' lists the namespaces, 'danube "
+    "admin namespaces create' creates one",
+    OffsetDropped: "retention removes old messages; consume again to continue with "
+    "the oldest message that is left",
+    QuotaExceeded: "'danube admin topics limits' shows and changes the limits of a "
+    "topic",
+    SchemaInUse: "'danube schemas bind' binds a topic to another subject or version; "
+    "--force deletes the schema although it is in use",
+    SchemaMismatch: "'danube produce --schema SUBJECT' encodes messages with a "
+    "subject of the schema registry",
+    SchemaNotFound: "'danube schemas list' lists the subjects, 'danube schemas "
+    "register' registers a schema",
+    SubscriptionInUse: "--force does it although the subscription is in use",
+    SubscriptionNotFound: "'danube subscriptions list TOPIC' lists the subscriptions",
+    TopicNotFound: "'danube topics list' lists the topics, 'danube topics create' "
+    "creates one",
 }
-"""What may help, where the error itself does not say so."""
+"""What the user can do next, for errors whose message does not say so."""
 
 
 @contextmanager
 def exit_on_error(*, is_debugging: bool = False) -> Iterator[None]:
     """
-    Run a command; what may go wrong with it becomes a line and an exit code.
+    Run a command; turn the errors that it raises into a message and an exit code.
 
-    What is not foreseen here is a bug and keeps its traceback.
+    Unexpected exceptions are bugs; they pass through with their traceback.
 
     Raises:
-        typer.Exit: The command has failed, and that has been said.
+        typer.Exit: The command failed, and the error has been printed.
     """
     try:
         yield
@@ -104,7 +106,9 @@ def exit_on_error(*, is_debugging: bool = False) -> Iterator[None]:
 
 
 def format_error(error: BrokerError) -> str:
-    """What is said about *error*: a line, and one that helps, if there is one."""
+    """
+    Return the line that describes *error*, and a line with a hint if there is one.
+    """
     said = " ".join(str(error).split()) or type(error).__name__
     hint = next((HINTS[kind] for kind in type(error).__mro__ if kind in HINTS), None)
     return f"error: {said}\n" + (f"hint: {hint}\n" if hint else "")
@@ -120,8 +124,7 @@ def _as_broker_error(error: BrokerError | OSError) -> BrokerError:
 
 
 def _discard_output() -> None:
-    # Python flushes standard output once more when it ends, and would complain
-    # about the broken pipe then.
+    # Python flushes standard output at exit, and would report the broken pipe then.
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())
     os.close(nothing)

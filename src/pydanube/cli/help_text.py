@@ -1,4 +1,4 @@
-"""The text of a command's help, written in lines and shown in paragraphs."""
+"""Help texts: joins the lines of each paragraph, so that the terminal wraps them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 
 def unwrap(command: Any) -> None:
-    """Put each paragraph of *command* and its commands on a line, to be wrapped."""
+    """
+    Join the lines of each paragraph in the help of *command* and of its subcommands.
+    """
     command.help = _unwrapped(command.help or "")
     for each in getattr(command, "commands", {}).values():
         unwrap(each)

@@ -1,8 +1,8 @@
 """
-Ctrl-C and SIGTERM: the first one asks a command to end, the second one insists.
+Ctrl-C and SIGTERM: the first signal asks a command to stop, the second forces it.
 
-A command says where it may be cut off.  While it waits for something to do, it
-ends at once; what it has begun, it finishes first; everywhere else it is cancelled.
+A command decides where it may be interrupted.  Code under ``until_requested`` stops
+at once, code under ``shielded`` finishes first, and all other code is cancelled.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(Exception):
-    """A command was ended by a signal."""
+    """A signal ended the command."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"ended by {signal.Signals(number).name}")
@@ -29,11 +29,11 @@ class Interrupted(Exception):
 
 
 class Interruption:
-    """What a running command knows of the signals it got; see ``run``."""
+    """The state of the interruption of a running command; see ``run``."""
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
         self.number: int | None = None
-        """The first signal that came, if one did."""
+        """The first signal that arrived, if any."""
         self._task = task
         self._waiting: asyncio.Timeout | None = None
         self._is_finishing = False
@@ -42,12 +42,12 @@ class Interruption:
 
     @property
     def is_requested(self) -> bool:
-        """Whether the command should end."""
+        """Whether a signal has arrived, so that the command should stop."""
         return self.number is not None
 
     @asynccontextmanager
     async def until_requested(self) -> AsyncIterator[None]:
-        """Run the body, but only until a signal comes; go on behind it then."""
+        """Run the body until a signal arrives, then continue after it."""
         deadline = asyncio.get_running_loop().time() if self.is_requested else None
         try:
             async with asyncio.timeout_at(deadline) as self._waiting:
@@ -61,9 +61,9 @@ class Interruption:
     @contextmanager
     def shielded(self, grace_s: float | None = None) -> Iterator[None]:
         """
-        Run the body; the first signal does not cut it off.
+        Run the body without interruption by the first signal.
 
-        With *grace_s*, the body is cancelled if it has not ended so long after it.
+        With *grace_s*, the body is cancelled that long after the signal.
         """
         self._is_finishing, self._grace_s = True, grace_s
         try:
@@ -74,7 +74,7 @@ class Interruption:
                 self._grace.cancel()
 
     def on_signal(self, number: int) -> None:
-        """A signal came."""
+        """Record a signal, and interrupt or cancel the command."""
         is_first, self.number = not self.is_requested, self.number or number
         if is_first and self._waiting is not None:
             self._waiting.reschedule(asyncio.get_running_loop().time())
@@ -87,10 +87,10 @@ class Interruption:
 
 def run(work: Callable[[Interruption], Coroutine[Any, Any, T]]) -> T:
     """
-    Run *work* on an event loop of its own and return what it returns.
+    Run *work* on a new event loop and return its result.
 
     Raises:
-        Interrupted: A signal came; *work* has ended, by itself or cancelled.
+        Interrupted: A signal arrived; *work* has finished or was cancelled.
     """
 
     async def watched() -> T:
@@ -113,6 +113,6 @@ def run(work: Callable[[Interruption], Coroutine[Any, Any, T]]) -> T:
             raise Interrupted(interruption.number)
         return result
 
-    # The standard loop: it starts faster than others, and leaves standard input
-    # and output, which belong to the terminal as well, in their blocking mode.
+    # The standard loop starts faster than others, and leaves standard input and output,
+    # which are shared with the terminal, in blocking mode.
     return asyncio.run(watched())

@@ -1,9 +1,9 @@
 """
-`danube`: finds the command, runs it, and turns what it raises into an exit code.
+`danube`: finds the command, runs it, and turns its errors into an exit code.
 
-A command's module, and with it the client or the broker, is imported when the
-command is run.  What the list of commands shows of it stands here, so that
-``danube --help`` comes at once.
+The module of a command, and with it the client or the broker, is imported when the
+command is run.  This file has the summaries of all commands, so that
+``danube --help`` imports none of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pydanube.model.version import __version__
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """What the list of commands shows of a command."""
+    """The summary of a command in ``danube --help``."""
 
     name: str
     help: str
@@ -35,12 +35,12 @@ class CommandEntry:
 
     @property
     def module(self) -> str:
-        """Where the command is; its ``app`` is a Typer."""
+        """The module of the command; its ``app`` is a Typer."""
         return module_of(self.name)
 
 
 def module_of(name: str) -> str:
-    """The module of the command called *name*."""
+    """Return the module of the command *name*."""
     return f"pydanube.cli.commands.{name.replace('-', '_')}"
 
 
@@ -48,38 +48,38 @@ _BROKER, _MESSAGES, _TOPICS, _INSIDE = "Broker", "Messages", "Topics", "Inside"
 _SPARK = "Spark"
 
 COMMANDS = (
-    CommandEntry(
-        "broker", "Start a broker: everything it needs, in one process.", _BROKER
-    ),
+    CommandEntry("broker", "Start a broker.", _BROKER),
     CommandEntry(
         "recover",
-        "Make a data directory whole again that has lost a part.",
+        "Repair a data directory that is damaged or incomplete.",
         _BROKER,
     ),
-    CommandEntry("demo", "See the whole system work on real data.", _BROKER),
+    CommandEntry(
+        "demo", "Run a demonstration of the whole system on real data.", _BROKER
+    ),
     CommandEntry("bench", "Measure throughput and latency on this machine.", _BROKER),
     CommandEntry("produce", "Publish messages to a topic.", _MESSAGES),
-    CommandEntry("consume", "Print the messages of a topic as they come.", _MESSAGES),
+    CommandEntry("consume", "Print the messages of a topic as they arrive.", _MESSAGES),
     CommandEntry("topics", "Create, list, describe and delete topics.", _TOPICS),
     CommandEntry(
         "subscriptions", "Create, list, describe and delete subscriptions.", _TOPICS
     ),
     CommandEntry(
         "schemas",
-        "Register schemas, see how they change, and bind topics to them.",
+        "Manage schemas, and bind topics to them.",
         _TOPICS,
     ),
     CommandEntry(
-        "admin", "Decide about brokers, namespaces, topics and subscriptions.", _TOPICS
+        "admin", "Manage brokers, namespaces, topics and subscriptions.", _TOPICS
     ),
     CommandEntry(
         "maintenance",
-        "Merge, compact and verify the sealed history of topics.",
+        "Merge, compact and verify the segments of topics.",
         _TOPICS,
     ),
     CommandEntry(
         "dead-letters",
-        "List, show, replay and drop what a subscription has given up on.",
+        "List, show, replay and drop dead letters.",
         _TOPICS,
     ),
     CommandEntry(
@@ -87,34 +87,34 @@ COMMANDS = (
     ),
     CommandEntry(
         "lakehouse",
-        "Keep tables of Delta Lake and Iceberg up to date with topics.",
+        "Export topics to tables of Delta Lake and Iceberg.",
         _SPARK,
     ),
-    CommandEntry("inspect", "Look into the files that a broker writes.", _INSIDE),
-    CommandEntry("version", "Say which version this is.", _INSIDE),
+    CommandEntry("inspect", "Inspect the files that a broker writes.", _INSIDE),
+    CommandEntry("version", "Print the version.", _INSIDE),
 )
 
 
 WITH_PANDAS = frozenset({"demo", "bench", "pipeline", "lakehouse", "maintenance"})
-"""The commands that run Spark, which cannot do without pandas."""
+"""The commands that run Spark, which needs pandas."""
 
 
 class Commands(TyperGroup):
-    """The commands, each of which is imported when it is run."""
+    """A group of commands, each of which is imported when it is run."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that *args* begin with, instead of its entry in the list."""
+        """Return the command that *args* begin with, imported."""
         name, entry, rest = super().resolve_command(ctx, args)
         return name, entry and load(name), rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; it ends with an answer or with an exit code."""
+        """Run the command; if it fails, exit with a code."""
         with exit_on_error(is_debugging=ctx.params["debug"]):
             return super().invoke(ctx)
 
 
 def load(name: str | None) -> Any:
-    """The command called *name*, with all that it imports."""
+    """Import and return the command *name*."""
     command = typer.main.get_command(import_module(module_of(name or "")).app)
     command.name = name
     unwrap(command)
@@ -146,7 +146,7 @@ def _print_version(is_asked: bool) -> None:
 def danube(
     *,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show where in the program an error arose.")
+        bool, typer.Option("--debug", help="Show a traceback if the command fails.")
     ] = False,
     version: Annotated[
         bool,
@@ -154,7 +154,7 @@ def danube(
             "--version",
             callback=_print_version,
             is_eager=True,
-            help="Say which version this is, and end.",
+            help="Print the version and exit.",
         ),
     ] = False,
 ) -> None:
@@ -170,7 +170,7 @@ def _is_there(entry: CommandEntry) -> bool:
 
 
 def _entry_without_module() -> None:
-    """Stands for a command in the list; ``Commands`` runs the real one."""
+    """Stand in for a command in the list; ``Commands`` runs the real one."""
 
 
 for _entry in filter(_is_there, COMMANDS):
@@ -181,15 +181,15 @@ for _entry in filter(_is_there, COMMANDS):
 
 class _NoPandas(MetaPathFinder):
     """
-    Lets nobody import pandas.
+    An import hook that refuses pandas.
 
-    Arrow does with its first array, wherever pandas is installed: that would be a
-    third of the time in which a broker starts.
+    Arrow imports pandas with its first array if it is installed, which would be a third
+    of the start-up time of a broker.
     """
 
     def find_spec(self, fullname: str, *_: object) -> None:
         if fullname == "pandas":
-            raise ModuleNotFoundError("this command does without pandas")
+            raise ModuleNotFoundError("this command does not import pandas")
 
 
 def main() -> None:

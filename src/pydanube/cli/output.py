@@ -1,8 +1,8 @@
 """
-What a command answers: a table for people, JSON for machines.
+The output of commands: tables for people, JSON for programs.
 
-A table is as wide as it must be where nobody looks at it, so that ``grep`` and
-``less -S`` find whole lines.
+Tables that do not go to a terminal are as wide as they need to be, so that ``grep``
+and ``less -S`` see whole lines.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"[\d,]+(\.\d+)?")
 
 
 class OutputFormat(Enum):
-    """For whom the answer is."""
+    """How a command prints its result."""
 
     TABLE = "table"
     JSON = "json"
@@ -40,12 +40,12 @@ def print_json(value: object) -> None:
 
 
 def print_json_line(value: object) -> None:
-    """Print *value* as one of many, on a line of its own."""
+    """Print *value* as JSON on one line."""
     print_line(json.dumps(to_json_value(value), ensure_ascii=False))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print *rows* under the names of *columns*; numbers stand at the right."""
+    """Print *rows* under the headings *columns*, with numbers aligned right."""
     cells = [[_cell(value) for value in row] for row in rows]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for index, column in enumerate(columns):
@@ -59,7 +59,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def print_fields(facts: Iterable[tuple[str, object]]) -> None:
-    """Print a value after its name, one fact a line."""
+    """Print pairs of a name and a value, one per line."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -69,19 +69,21 @@ def print_fields(facts: Iterable[tuple[str, object]]) -> None:
 
 
 def print_line(text: str = "") -> None:
-    """Print a sentence."""
+    """Print a line on standard output, and flush."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def print_note(text: str) -> None:
-    """Tell something that is not the answer, on standard error."""
+    """Print a line on standard error, such as progress or a warning."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
 
 def to_json_value(value: Any) -> Any:
-    """*value* in the words of JSON: fields by name, tuples as lists."""
+    """
+    Return *value* with dataclasses as objects, tuples as lists and enums as values.
+    """
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
@@ -97,7 +99,9 @@ def to_json_value(value: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    """*text* with every character escaped that could do something to a terminal."""
+    """
+    Return *text* with control characters escaped, so that it cannot affect a terminal.
+    """
     if text.isprintable():
         return text
     return "".join(
@@ -109,7 +113,7 @@ def printable(text: str) -> str:
 
 
 def _cell(value: object) -> tuple[str, bool]:
-    """How *value* is shown, and whether it is a number."""
+    """Return the text for *value*, and whether it is a number."""
     match value:
         case None | "" | ():
             return "\u2013", False
@@ -118,7 +122,8 @@ def _cell(value: object) -> tuple[str, bool]:
         case int():
             return f"{value:,}", True
         case str() if _NUMBER.fullmatch(value):
-            # Such as an offset, which is to be copied, not to be estimated.
+            # A number as text, such as an offset: no thousands separators, so it can be
+            # copied.
             return value, True
         case Enum():
             return str(value.value), False

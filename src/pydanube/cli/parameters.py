@@ -1,4 +1,4 @@
-"""Options and arguments that several commands have."""
+"""Options and arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Topic = Annotated[
     str,
     typer.Argument(
         metavar="TOPIC",
-        help="The topic as /NAMESPACE/TOPIC, for example /default/orders.",
+        help="The topic, as /NAMESPACE/TOPIC, for example /default/orders.",
         show_default=False,
     ),
 ]
@@ -35,9 +35,10 @@ Type = Annotated[
         "--type",
         "-t",
         metavar="exclusive|failover|shared|key-shared",
-        help="How consumers share a new subscription: only one is let in; one works "
-        "and others stand by; each message goes to one of them; all messages of a key "
-        "go to the same one, in order.",
+        help="The type of a new subscription: exclusive admits one consumer; failover "
+        "delivers to one while others stand by; shared delivers each message to one "
+        "of them; key-shared delivers all messages of a key to the same one, in "
+        "order.",
     ),
 ]
 
@@ -46,7 +47,7 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar=METAVAR,
-        help=f"Where a new subscription begins: {POSITION_HELP}.",
+        help=f"Where a new subscription starts: {POSITION_HELP}.",
     ),
 ]
 
@@ -56,7 +57,7 @@ Url = Annotated[
         "--url",
         metavar="URL",
         envvar="DANUBE_URL",
-        help="Where the broker listens.",
+        help="The address of the broker.",
     ),
 ]
 
@@ -65,13 +66,13 @@ FormatOption = Annotated[
     typer.Option(
         "--format",
         metavar="table|json",
-        help="A table for people, or JSON for machines.",
+        help="The output format.",
     ),
 ]
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def examples(*lines: str) -> str:
-    """The end of a command's help: what one may type, line by line."""
+    """Return the end of a command's help: examples, one per line."""
     return "\n".join(["Examples:", *(f"$ {line}" for line in lines)])

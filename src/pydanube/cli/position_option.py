@@ -1,4 +1,4 @@
-"""A place in a topic, as people write it."""
+"""A position in a topic, as an option."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _AGO = re.compile(r"\d+(\.\d+)?\s*[a-zA-Z]+")
 
 def parse_position(text: str, now: datetime) -> PositionLike:
     """
-    The place that *text* means; *now* has a time zone.
+    Return the position that *text* names; *now* has a time zone.
 
     Raises:
-        InvalidRequest: It is none.
+        InvalidRequest: *text* is not a position.
     """
     word = text.strip()
     if word.isdecimal():
@@ -40,5 +40,5 @@ def parse_position(text: str, now: datetime) -> PositionLike:
         return datetime.fromisoformat(word)
     except ValueError:
         raise InvalidRequest(
-            f"{text!r} is no place in a topic; say {POSITION_HELP}"
+            f"{text!r} is not a position in a topic; use {POSITION_HELP}"
         ) from None

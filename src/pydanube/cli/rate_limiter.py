@@ -1,17 +1,17 @@
-"""Not faster than so many messages a second; pure."""
+"""Rate limiting; pure."""
 
 from __future__ import annotations
 
 from math import floor
 
 TICK_S = 0.02
-"""At high rates messages leave together, so often."""
+"""At high rates messages are released in groups, at this interval."""
 CATCH_UP_S = 0.5
-"""Whoever falls further behind than this does not make up for it."""
+"""A sender that falls further behind than this does not catch up."""
 
 
 class RateLimiter:
-    """Says how many messages may leave, so that on average *rate* a second do."""
+    """A limiter that releases *rate* messages per second on average."""
 
     def __init__(self, rate: float, now: float) -> None:
         self._rate = rate
@@ -19,17 +19,17 @@ class RateLimiter:
         self._sent = 0
 
     def available(self, now: float) -> int:
-        """How many messages may leave now."""
+        """Return how many messages may be sent now."""
         behind = (now - self._start) - self._sent / self._rate
         if behind > CATCH_UP_S:
             self._start += behind - CATCH_UP_S
-        # The first one leaves at once.
+        # The first message is released at once.
         return max(0, floor((now - self._start) * self._rate + 1e-6) + 1 - self._sent)
 
     def take(self, count: int) -> None:
-        """So many left."""
+        """Record that *count* messages were sent."""
         self._sent += count
 
     def next_time(self, now: float) -> float:
-        """When to ask again."""
+        """Return when to call ``available`` again."""
         return max(self._start + self._sent / self._rate, now + TICK_S)

@@ -1,9 +1,9 @@
 """
-Standard input and output, and files, without holding up the event loop.
+Standard input and output, and files, without blocking the event loop.
 
-A pipe may be empty or full for hours.  The descriptors stay in blocking mode,
-because they are shared with other processes; what is done instead is never to
-read or write more than is possible without waiting.
+A pipe may be empty or full for hours.  The descriptors are shared with other
+processes and therefore stay in blocking mode; instead, reads and writes wait until
+the descriptor is ready, and are never larger than it can take.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ LINE_BYTES_MAX = 64 * 1024 * 1024
 
 
 class InputStream:
-    """A descriptor that is read from."""
+    """A file descriptor to read from."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     async def read(self) -> bytes:
-        """What is there, waiting for at least a byte; nothing at the end."""
+        """Return the available bytes, at least one; b"" at the end."""
         if not select.select([self._descriptor], [], [], 0)[0]:
             loop = asyncio.get_running_loop()
             await _ready(self._descriptor, loop.add_reader, loop.remove_reader)
@@ -39,14 +39,16 @@ class InputStream:
 
 
 class OutputStream:
-    """A descriptor that is written to."""
+    """A file descriptor to write to."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self.byte_count = 0
-        """How much was written, of a write that was cut off too."""
+        """
+        The number of bytes written, including those of writes that were cancelled.
+        """
         is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        # What a pipe takes without waiting, when it says that it takes anything.
+        # A pipe that is ready takes this many bytes without blocking.
         self._step_bytes = READ_BYTES if is_file else select.PIPE_BUF
 
     async def write(self, data: bytes) -> None:
@@ -56,7 +58,7 @@ class OutputStream:
         Cancellation: ``byte_count`` says how much of it was written.
 
         Raises:
-            BrokenPipeError: Nobody reads any more.
+            BrokenPipeError: The reader has closed the pipe.
         """
         rest = memoryview(data)
         while rest:
@@ -69,7 +71,7 @@ class OutputStream:
 
 
 async def read_lines(source: InputStream) -> AsyncIterator[list[bytes]]:
-    """The lines of *source*, as many at a time as came together."""
+    """Yield the lines of *source*, in groups that arrived together."""
     splitter = LineSplitter()
     while data := await source.read():
         if lines := splitter.feed(data):
@@ -80,30 +82,30 @@ async def read_lines(source: InputStream) -> AsyncIterator[list[bytes]]:
 
 class LineSplitter:
     """
-    Cuts bytes into lines, whatever pieces they come in.
+    A splitter of a byte stream into lines.
 
-    Only ``\\n`` ends a line, so that every other byte arrives as it was.
+    Only ``\\n`` ends a line; all other bytes are kept as they are.
     """
 
     def __init__(self) -> None:
-        # The beginning of a line whose end has not come.
+        # The beginning of an incomplete line.
         self._pieces: list[bytes] = []
         self._byte_count = 0
 
     def feed(self, data: bytes) -> list[bytes]:
         """
-        The lines that *data* completes.
+        Return the lines that *data* completes.
 
         Raises:
-            MessageTooLarge: A line is longer than any message may be.
+            MessageTooLarge: A line exceeds ``LINE_BYTES_MAX``.
         """
         head, *lines = data.split(b"\n")
         self._pieces.append(head)
         self._byte_count += len(head)
         if self._byte_count > LINE_BYTES_MAX:
             raise MessageTooLarge(
-                f"a line of more than {LINE_BYTES_MAX} bytes; --whole-file publishes "
-                "a file as one message"
+                f"a line is longer than {LINE_BYTES_MAX} bytes; --whole-file "
+                "publishes a file as one message"
             )
         if not lines:
             return []
@@ -113,7 +115,7 @@ class LineSplitter:
         return whole
 
     def end(self) -> list[bytes]:
-        """The last line, if it was not ended."""
+        """Return the last line if it has no newline."""
         last = b"".join(self._pieces)
         self._pieces, self._byte_count = [], 0
         return [last] if last else []

@@ -39,19 +39,19 @@ def test_an_error_ends_a_command_with_its_exit_code(error, code):
     assert fail_with(error) == code
 
 
-def test_what_went_wrong_is_one_line(capsys):
+def test_error_is_one_line(capsys):
     fail_with(DirectoryLocked("the data directory\nis in use"))
     assert capsys.readouterr().err == "error: the data directory is in use\n"
 
 
-def test_a_hint_follows_where_there_is_one(capsys):
+def test_hint_follows_the_error(capsys):
     fail_with(TopicNotFound("there is no topic /default/orders"))
     error, hint = capsys.readouterr().err.splitlines()
     assert error == "error: there is no topic /default/orders"
     assert hint.startswith("hint: ")
 
 
-def test_a_file_is_named(capsys):
+def test_error_names_the_file(capsys):
     fail_with(FileNotFoundError(2, "No such file or directory", "orders.jsonl"))
     assert capsys.readouterr().err == "error: orders.jsonl: No such file or directory\n"
 

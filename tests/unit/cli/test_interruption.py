@@ -21,7 +21,7 @@ async def noticed(interruption):
         await asyncio.sleep(0)
 
 
-def test_without_a_signal_the_result_comes_back():
+def test_run_returns_the_result():
     async def work(interruption):
         async with interruption.until_requested():
             return "done"
@@ -30,7 +30,7 @@ def test_without_a_signal_the_result_comes_back():
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_waiting_ends_at_once_and_what_follows_still_runs(number):
+def test_signal_ends_until_requested_and_the_code_after_it_runs(number):
     steps = []
 
     async def work(interruption):
@@ -47,7 +47,7 @@ def test_waiting_ends_at_once_and_what_follows_still_runs(number):
     assert raised.value.number == number
 
 
-def test_what_is_begun_is_cut_off_when_its_grace_is_over():
+def test_shielded_code_is_cancelled_after_its_grace_period():
     steps = []
 
     async def work(interruption):
@@ -61,7 +61,7 @@ def test_what_is_begun_is_cut_off_when_its_grace_is_over():
     assert steps == ["noticed"]
 
 
-def test_what_is_begun_is_finished_first():
+def test_shielded_code_finishes():
     steps = []
 
     async def work(interruption):
@@ -74,7 +74,7 @@ def test_what_is_begun_is_finished_first():
     assert steps == ["finished"]
 
 
-def test_the_second_signal_does_not_wait():
+def test_second_signal_cancels():
     async def work(interruption):
         with interruption.shielded():
             await noticed(interruption)
@@ -85,7 +85,7 @@ def test_the_second_signal_does_not_wait():
         run(work)
 
 
-def test_elsewhere_the_first_signal_cancels():
+def test_first_signal_cancels_other_code():
     async def work(_):
         send()
         await asyncio.Event().wait()
@@ -94,7 +94,7 @@ def test_elsewhere_the_first_signal_cancels():
         run(work)
 
 
-def test_after_a_signal_nothing_is_waited_for_any_more():
+def test_until_requested_does_not_wait_after_a_signal():
     async def work(interruption):
         for _ in range(2):
             async with interruption.until_requested():
@@ -106,7 +106,7 @@ def test_after_a_signal_nothing_is_waited_for_any_more():
         run(work)
 
 
-def test_a_timeout_of_the_body_stays_one():
+def test_timeout_error_of_the_body_passes():
     async def work(interruption):
         async with interruption.until_requested():
             raise TimeoutError("its own")

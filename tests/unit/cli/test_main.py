@@ -55,7 +55,7 @@ def run(*arguments):
     return CliRunner().invoke(app, list(arguments))
 
 
-def test_the_list_shows_every_command_and_how_to_begin():
+def test_command_list_shows_all_commands_and_an_example():
     result = run("--help")
     assert result.exit_code == 0
     for name in NAMES:
@@ -64,13 +64,13 @@ def test_the_list_shows_every_command_and_how_to_begin():
 
 
 @pytest.mark.parametrize("entry", [e for e in COMMANDS if e.name in NAMES])
-def test_what_the_list_says_is_what_the_command_says(entry):
+def test_summary_in_the_list_is_the_first_sentence_of_the_help(entry):
     first, *_ = load(entry.name).help.split("\n\n")
     assert first == entry.help
 
 
 @each_command
-def test_every_command_explains_itself(words, command):
+def test_every_command_has_help_and_examples(words, command):
     result = run(*words, "--help")
     assert result.exit_code == 0
     assert command.help.split("\n\n")[0].endswith(".")
@@ -81,14 +81,14 @@ def test_every_command_explains_itself(words, command):
 
 
 @each_command
-def test_every_example_can_be_typed(words, command):
+def test_every_example_parses(words, command):
     _, *lines = command.epilog.splitlines()
     for line in lines:
         check_line(line.removeprefix("$ "))
 
 
 @each_command
-def test_every_option_says_what_it_does(words, command):
+def test_every_option_has_help(words, command):
     for parameter in command.params:
         assert parameter.help, f"{parameter.name} has no help"
         assert parameter.help.endswith("."), parameter.name
@@ -101,19 +101,19 @@ def test_an_unknown_option_is_a_usage_error(words, command):
     assert "Traceback" not in result.stderr
 
 
-def test_a_misspelt_command_is_answered_with_the_right_one():
+def test_misspelt_command_is_corrected():
     result = run("prodce")
     assert result.exit_code == 2
     assert "produce" in result.stderr
 
 
-def test_the_version_is_an_option_too():
+def test_version_is_also_an_option():
     assert run("--version").stdout == f"danube {__version__}\n"
     assert __version__ in run("version").stdout
 
 
 @pytest.mark.slow
-def test_help_does_not_wait_for_what_it_does_not_need():
+def test_help_imports_neither_client_nor_broker():
     done = subprocess.run(
         [sys.executable, "-c", HEAVY], check=True, capture_output=True, text=True
     )
@@ -121,7 +121,7 @@ def test_help_does_not_wait_for_what_it_does_not_need():
 
 
 @pytest.mark.slow
-def test_a_command_that_needs_no_spark_does_without_pandas():
+def test_commands_without_spark_do_not_import_pandas():
     pytest.importorskip("pandas")
     done = subprocess.run(
         [sys.executable, "-c", BATCH], check=True, capture_output=True, text=True
@@ -129,7 +129,7 @@ def test_a_command_that_needs_no_spark_does_without_pandas():
     assert done.stdout.splitlines()[-1] == "LOADED"
 
 
-def test_a_command_is_found_under_the_name_in_the_list():
+def test_command_is_loaded_by_its_name():
     for entry in COMMANDS:
         if entry.name in NAMES:
             assert load(entry.name).name == entry.name

@@ -37,23 +37,23 @@ def test_a_description_in_json_has_its_fields(capsys):
     assert said["settings"]["failure_policy"] is None
 
 
-def test_a_value_inside_a_mapping_becomes_plain_too():
+def test_dataclass_in_a_mapping_becomes_json():
     assert to_json_value({1: SubscriptionType.SHARED}) == {"1": "shared"}
 
 
-def test_json_keeps_what_people_write(capsys):
+def test_json_keeps_non_ascii_text(capsys):
     print_json({"name": "Bestellungen für Łódź"})
     assert "für Łódź" in capsys.readouterr().out
 
 
-def test_a_table_is_not_cut_where_nobody_looks(capsys):
+def test_table_is_not_cut_without_a_terminal(capsys):
     print_table(("Topic", "Messages"), [("/default/" + "x" * 250, 1_000_000)])
     head, _, row = capsys.readouterr().out.splitlines()
     assert head.split() == ["Topic", "Messages"]
     assert row.split() == ["/default/" + "x" * 250, "1,000,000"]
 
 
-def test_numbers_stand_at_the_right_and_words_at_the_left(capsys):
+def test_numbers_are_right_aligned_and_text_left_aligned(capsys):
     print_table(("Name", "Count"), [("a", 1), ("bcdef", 1000)])
     *_, one, other = capsys.readouterr().out.splitlines()
     assert len(one) == len(other)
@@ -68,12 +68,12 @@ def test_an_offset_is_a_number_without_commas(capsys):
     assert other.startswith(" ")
 
 
-def test_a_table_without_rows_has_its_head(capsys):
+def test_table_without_rows_has_headings(capsys):
     print_table(("Topic", "Messages"), [])
     assert "Topic" in capsys.readouterr().out
 
 
-def test_facts_are_one_a_line(capsys):
+def test_fields_are_printed_one_per_line(capsys):
     print_fields([("Topic", "/default/a"), ("Producers", ""), ("Sealed", True)])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split() for line in lines] == [
@@ -99,7 +99,7 @@ def test_markup_in_a_name_is_text(capsys):
         ("\u202e", r"\u202e"),
     ],
 )
-def test_nothing_that_is_shown_can_do_things_to_a_terminal(text, shown):
+def test_control_characters_are_escaped(text, shown):
     assert printable(text) == shown
 
 

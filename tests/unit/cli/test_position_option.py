@@ -24,11 +24,11 @@ NOW = datetime(2025, 3, 1, 12, 0, tzinfo=UTC)
         ("2025-03-01T09:30:00Z", datetime(2025, 3, 1, 9, 30, tzinfo=UTC)),
     ],
 )
-def test_a_place_is_an_offset_an_end_a_time_or_how_long_ago(text, where):
+def test_position_is_an_offset_an_end_a_time_or_an_age(text, where):
     assert parse_position(text, NOW) == where
 
 
 @pytest.mark.parametrize("text", ["", "newest", "-1", "15 parsecs", "2025-13-01"])
-def test_what_is_no_place_is_refused(text):
+def test_invalid_position_is_refused(text):
     with pytest.raises(InvalidRequest):
         parse_position(text, NOW)

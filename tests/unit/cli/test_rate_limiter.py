@@ -17,12 +17,12 @@ def sent_at(limiter, times):
     return counts
 
 
-def test_the_first_message_leaves_at_once_and_the_next_in_its_time():
+def test_first_message_is_released_at_once_and_the_next_on_time():
     limiter = RateLimiter(2, now=100.0)
     assert sent_at(limiter, [100.0, 100.4, 100.5, 100.9, 101.0]) == [1, 1, 2, 2, 3]
 
 
-def test_it_says_when_the_next_message_is_due():
+def test_next_time_is_when_a_message_is_available():
     limiter = RateLimiter(2, now=0.0)
     limiter.take(limiter.available(0.0))
     assert limiter.next_time(0.0) == 0.5
@@ -33,7 +33,7 @@ def test_it_says_when_the_next_message_is_due():
     st.floats(0.1, 1e6),
     st.lists(st.floats(0, CATCH_UP_S), min_size=1, max_size=50),
 )
-def test_never_more_than_the_rate_leave(rate, waits):
+def test_rate_is_never_exceeded(rate, waits):
     limiter, now, sent = RateLimiter(rate, 0.0), 0.0, 0
     for wait in waits:
         now += wait
@@ -44,6 +44,6 @@ def test_never_more_than_the_rate_leave(rate, waits):
         assert sent <= now * rate * (1 + 1e-6) + 1 + 1e-3
 
 
-def test_what_was_missed_in_a_long_pause_is_not_made_up_for():
+def test_limiter_does_not_catch_up_after_a_long_pause():
     limiter = RateLimiter(10, now=0.0)
     assert limiter.available(1000.0) <= 10 * CATCH_UP_S + 1

@@ -34,7 +34,7 @@ def split(pieces):
 
 
 @given(st.lists(st.binary(max_size=20).map(lambda b: b.replace(b"a", b"\n"))))
-def test_lines_do_not_depend_on_the_pieces_they_come_in(pieces):
+def test_lines_do_not_depend_on_how_the_input_is_split(pieces):
     whole = b"".join(pieces)
     lines = whole.split(b"\n")
     assert split(pieces) == (lines[:-1] if not lines[-1] else lines)
@@ -48,7 +48,7 @@ def test_empty_lines_are_lines():
     assert split([b"\n\na\n"]) == [b"", b"", b"a"]
 
 
-def test_a_line_that_never_ends_is_refused(monkeypatch):
+def test_endless_line_is_refused(monkeypatch):
     monkeypatch.setattr(standard_streams, "LINE_BYTES_MAX", 10)
     splitter = LineSplitter()
     splitter.feed(b"12345")
@@ -69,7 +69,7 @@ def test_lines_are_read_from_a_file_to_its_end(tmp_path):
         assert asyncio.run(read(file.fileno())) == [b"one", b"two", b"last"]
 
 
-def test_reading_an_empty_pipe_lets_others_work(pipe):
+def test_reading_an_empty_pipe_does_not_block_the_loop(pipe):
     read, write = pipe
 
     async def both():
@@ -92,7 +92,7 @@ def test_reading_an_empty_pipe_can_be_cancelled(pipe):
         asyncio.run(read())
 
 
-def test_a_full_pipe_is_written_to_as_it_is_emptied(pipe):
+def test_write_to_a_full_pipe_waits_for_the_reader(pipe):
     read, write = pipe
     data = os.urandom(1_000_000)
     output = OutputStream(write)
@@ -109,7 +109,7 @@ def test_a_full_pipe_is_written_to_as_it_is_emptied(pipe):
     assert output.byte_count == len(data)
 
 
-def test_a_write_that_is_cut_off_knows_how_far_it_came(pipe):
+def test_cancelled_write_counts_the_written_bytes(pipe):
     read, write = pipe
     data = os.urandom(1_000_000)
     output = OutputStream(write)
@@ -125,7 +125,7 @@ def test_a_write_that_is_cut_off_knows_how_far_it_came(pipe):
         assert rest.read() == data[: output.byte_count]
 
 
-def test_whoever_reads_no_more_is_noticed(pipe):
+def test_closed_pipe_raises_broken_pipe_error(pipe):
     read, write = pipe
     os.close(read)
     with pytest.raises(BrokenPipeError):

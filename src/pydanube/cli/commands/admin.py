@@ -1,4 +1,4 @@
-"""`danube admin`: everything that is decided about a broker, in one place."""
+"""`danube admin`: the administrative commands."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
     help="""
-    Decide about brokers, namespaces, topics and subscriptions.
+    Manage brokers, namespaces, topics and subscriptions.
 
-    "danube topics" and "danube subscriptions" are the same commands as
-    "danube admin topics" and "danube admin subscriptions".
+    "danube topics" and "danube subscriptions" are short for "danube admin topics" and
+    "danube admin subscriptions".
     """,
     epilog=examples(
         "danube admin brokers list",

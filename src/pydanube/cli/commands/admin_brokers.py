@@ -1,4 +1,4 @@
-"""`danube admin brokers`: which brokers there are."""
+"""`danube admin brokers`: list and describe brokers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
-    help="Show which brokers there are.",
+    help="List and describe brokers.",
     epilog=examples("danube admin brokers list", "danube admin brokers describe"),
 )
 
@@ -37,7 +37,7 @@ def list_(
     url: parameters.Url = DEFAULT_URL,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
-    """List the brokers. A broker runs alone, so there is one."""
+    """List the brokers. A broker runs alone, so the list has one entry."""
 
     async def call(client: Client) -> BrokerDescription:
         return await client.describe_broker()
@@ -58,7 +58,7 @@ def describe(
     url: parameters.Url = DEFAULT_URL,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
-    """Describe the broker: who it is, and how much is on it."""
+    """Describe the broker: its version, addresses and contents."""
 
     async def call(client: Client) -> tuple[BrokerDescription, int, int]:
         namespaces = await client.namespaces()

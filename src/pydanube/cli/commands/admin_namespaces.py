@@ -1,4 +1,4 @@
-"""`danube admin namespaces`: create, list and delete namespaces, and limit topics."""
+"""`danube admin namespaces`: create, list, delete and limit namespaces."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Namespace = Annotated[
     str,
     typer.Argument(
-        metavar="NAMESPACE", help="Its name, for example shop.", show_default=False
+        metavar="NAMESPACE", help="The namespace, for example shop.", show_default=False
     ),
 ]
 
@@ -36,7 +36,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
-    help="Create, list and delete namespaces, and limit what their topics may take.",
+    help="Create, list and delete namespaces, and set limits for their topics.",
     epilog=examples(
         "danube admin namespaces create shop --set max_producers_per_topic=10",
         "danube admin namespaces list",
@@ -60,13 +60,13 @@ def create(
         bool,
         typer.Option(
             "--if-not-exists",
-            help="It is no error if it exists; then its limits stay as they are.",
+            help="Succeed if the namespace exists; its limits do not change.",
         ),
     ] = False,
     url: parameters.Url = DEFAULT_URL,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
-    """Create a namespace, which topics are created in."""
+    """Create a namespace for topics."""
     policy = limits.with_settings(NamespacePolicy(), settings or [])
 
     async def call(client: Client) -> NamespaceDescription:
@@ -77,7 +77,7 @@ def create(
     if output_format is OutputFormat.JSON:
         print_json(described)
     else:
-        print_line(f"{described.namespace} is there.")
+        print_line(f"Namespace {described.namespace} exists.")
 
 
 @app.command("list", epilog=examples("danube admin namespaces list"))
@@ -86,7 +86,7 @@ def list_(
     url: parameters.Url = DEFAULT_URL,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
-    """List the namespaces, with how many topics they have."""
+    """List the namespaces and their numbers of topics."""
 
     async def call(client: Client) -> list[NamespaceDescription]:
         names = await client.namespaces()
@@ -120,7 +120,7 @@ def delete(
     if output_format is OutputFormat.JSON:
         print_json({"namespace": namespace, "deleted": True})
     else:
-        print_line(f"{namespace} is deleted.")
+        print_line(f"Namespace {namespace} is deleted.")
 
 
 @app.command(epilog=examples("danube admin namespaces policies shop --format json"))
@@ -130,7 +130,7 @@ def policies(
     url: parameters.Url = DEFAULT_URL,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
-    """Show what the topics of a namespace may take at most."""
+    """Show the limits of the topics of a namespace."""
 
     async def call(client: Client) -> NamespaceDescription:
         return await client.describe_namespace(namespace)
@@ -152,13 +152,14 @@ def set_policies(
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    Change what the topics of a namespace may take at most.
+    Change the limits of the topics of a namespace.
 
-    What is not named stays as it is. It holds at once; whoever is connected beyond a
-    new limit stays. Topics with limits of their own keep them.
+    Limits that are not named do not change. Changes take effect at once; clients that
+    are connected beyond a new limit stay connected. Topics with limits of their own
+    keep them.
     """
     if not settings:
-        raise InvalidRequest("say which limit: --set NAME=NUMBER")
+        raise InvalidRequest("no limit given; use --set NAME=NUMBER")
 
     async def call(client: Client) -> NamespacePolicy:
         known = (await client.describe_namespace(namespace)).policy

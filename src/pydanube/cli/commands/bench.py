@@ -43,43 +43,46 @@ def bench(
         str | None,
         typer.Option(
             metavar="|".join([*WORKLOADS, GRPC, *ON_REQUEST]),
-            help="Only this one; by default all but those with Spark.",
+            help="The workload to run; by default all except those with Spark.",
         ),
     ] = None,
     messages: Annotated[
         int,
         typer.Option(
-            "--messages", "-n", min=1000, help="Messages of each throughput workload."
+            "--messages",
+            "-n",
+            min=1000,
+            help="The number of messages of each throughput workload.",
         ),
     ] = 3_000_000,
     message_bytes: Annotated[
-        int, typer.Option(min=0, help="Payload bytes of each message.")
+        int, typer.Option(min=0, help="The payload size of each message.")
     ] = 100,
     batch_messages: Annotated[
-        int, typer.Option(min=1, help="Messages of each batch.")
+        int, typer.Option(min=1, help="The number of messages in a batch.")
     ] = 1000,
     url: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="The broker to measure. By default one is started, with its data in "
-            "a temporary directory.",
+            help="The broker to measure. By default a broker is started with a "
+            "temporary data directory.",
         ),
     ] = None,
     grpc_url: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Where that broker takes clients of the original Danube, as "
-            "http://HOST:PORT; without it that is not measured.",
+            help="The address of the gRPC listener of the broker given with --url, as "
+            "http://HOST:PORT; without it the workload grpc is skipped.",
         ),
     ] = None,
     data_dir: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where the data of the broker that is started goes: choose the disk "
-            "that you want to measure.",
+            help="Where the broker that is started stores its data; this chooses the "
+            "disk that is measured.",
         ),
     ] = None,
     output_format: FormatOption = OutputFormat.TABLE,
@@ -87,25 +90,26 @@ def bench(
     """
     Measure throughput and latency on this machine.
 
-    Producer, broker and consumer are processes of their own. Every figure says what
-    an acknowledgement meant, and every consumer checks that each message came once
-    and in order. Topics under /default/bench-… are made for it and deleted.
+    Producer, broker and consumer are separate processes. Every result says what an
+    acknowledgement meant, and every consumer checks that each message arrived once and
+    in order. The topics, named /default/bench-…, are deleted afterwards.
 
-    The workloads: publish in batches; end-to-end, publishing and consuming at once;
-    sharing, the same with subscriptions of each type; backlog, consuming what is
-    there; one-by-one, message by message instead of in batches; latency, one message
-    at a time; grpc, what clients of the original Danube get; and those with Spark.
+    The workloads: publish publishes in batches; end-to-end publishes and consumes at
+    the same time; sharing does the same with subscriptions of each type; backlog
+    consumes stored messages; one-by-one sends single messages instead of batches;
+    latency sends one message at a time; grpc uses the protocol of the original Danube;
+    the others use Spark.
 
-    A figure is for this machine, disk and batch size. To compare with other systems,
-    run `make bench` in a checkout: it measures them side by side.
+    Results depend on the machine, the disk and the batch size. `make bench` in a
+    checkout compares pydanube with other systems.
     """
     known = [*WORKLOADS, GRPC, *ON_REQUEST]
     if workload is not None and workload not in known:
         raise InvalidRequest(
-            f"there is no workload {workload!r}; choose from {', '.join(known)}"
+            f"unknown workload {workload!r}; use one of {', '.join(known)}"
         )
     if workload == GRPC and url is not None and grpc_url is None:
-        raise InvalidRequest("the workload grpc needs --grpc-url beside --url")
+        raise InvalidRequest("the workload grpc needs --grpc-url together with --url")
     scale = Scale(
         messages=messages, message_bytes=message_bytes, batch_messages=batch_messages
     )
@@ -132,7 +136,9 @@ def bench(
 def _broker(
     url: str | None, grpc_url: str | None, data_dir: Path | None
 ) -> Iterator[tuple[str, str | None, Path]]:
-    """A broker's URLs, and a directory on the disk that it writes to."""
+    """
+    Yield the URLs of the broker to measure, and a directory on the disk it writes to.
+    """
     with tempfile.TemporaryDirectory(dir=data_dir, prefix="danube-bench-") as name:
         directory = Path(name)
         if url is not None:
@@ -145,7 +151,7 @@ def _broker(
 
 _COLUMNS = (
     "workload",
-    "an ack means",
+    "ack means",
     "bytes",
     "batch",
     "messages/s",

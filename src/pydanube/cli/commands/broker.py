@@ -1,4 +1,4 @@
-"""`danube broker`: a complete broker of one machine."""
+"""`danube broker`: runs a broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 
 class LogLevel(Enum):
-    """The least important lines that are logged."""
+    """The minimum level of log lines."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -26,7 +26,7 @@ class LogLevel(Enum):
 
 
 class LogFormat(Enum):
-    """What a line of the log looks like."""
+    """The format of log lines."""
 
     TEXT = "text"
     JSON = "json"
@@ -47,92 +47,97 @@ def broker(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where the broker keeps everything; created if it is missing. "
-            "By default danube-data, here.",
+            help="The data directory, created if it does not exist; by default "
+            "danube-data in the current directory.",
         ),
     ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A YAML file with settings; the variable DANUBE_CONFIG may name it.",
+            help="A YAML file with settings; also set by the variable DANUBE_CONFIG.",
         ),
     ] = None,
     host: Annotated[
         str | None,
         typer.Option(
             metavar="HOST",
-            help="The address to listen on. By default 127.0.0.1, this machine only; "
-            "0.0.0.0 is every address.",
+            help="The address to listen on. By default 127.0.0.1, which accepts "
+            "connections from this machine only; 0.0.0.0 listens on all addresses.",
         ),
     ] = None,
     stream_port: Annotated[
         int | None,
         typer.Option(
             metavar="PORT",
-            help="The port for clients, by default 6651; 0 takes any free one.",
+            help="The port of the native protocol, by default 6651; 0 chooses a free "
+            "port.",
         ),
     ] = None,
     grpc_port: Annotated[
         int | None,
         typer.Option(
             metavar="PORT",
-            help="The port for clients of the original Danube, by default 6650; 0 "
-            "takes any free one.",
+            help="The gRPC port for clients of the original Danube, by default 6650; "
+            "0 chooses a free port.",
         ),
     ] = None,
     admin_port: Annotated[
         int | None,
         typer.Option(
             metavar="PORT",
-            help="The port for its administration tools, by default 50051; 0 takes any "
-            "free one.",
+            help="The gRPC port for the administration tools of the original Danube, "
+            "by default 50051; 0 chooses a free port.",
         ),
     ] = None,
     http_port: Annotated[
         int | None,
         typer.Option(
             metavar="PORT",
-            help="The port for health, metrics and the JSON API, by default 8080; 0 "
-            "takes any free one.",
+            help="The port for health checks, metrics and the JSON API, by default "
+            "8080; 0 chooses a free port.",
         ),
     ] = None,
     advertised_url: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Where clients of the original Danube are told that the broker is, as "
-            "http://HOST:PORT; by default where it listens.",
+            help="The address that clients of the original Danube are told is the "
+            "broker's, as http://HOST:PORT; by default the address that it listens "
+            "on.",
         ),
     ] = None,
     connect_url: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Where they are told to connect, if there is a proxy in between.",
+            help="The address that clients of the original Danube are told to connect "
+            "to, if there is a proxy in front of the broker.",
         ),
     ] = None,
     log_level: Annotated[
         LogLevel | None,
         typer.Option(
             metavar="debug|info|warning|error",
-            help="The least important lines to log, by default info.",
+            help="The minimum level to log, by default info.",
         ),
     ] = None,
     log_format: Annotated[
         LogFormat | None,
         typer.Option(
             metavar="text|json",
-            help="Log for people, by default, or for collectors.",
+            help="The format of log lines: text for people, the default, or JSON for "
+            "log collectors.",
         ),
     ] = None,
 ) -> None:
     """
-    Start a broker: everything it needs, in one process.
+    Start a broker.
 
-    It prints where it listens and runs until Ctrl-C or SIGTERM; then it commits what it
-    has taken, saves cursors, and ends with exit code 0. Flags go before environment
-    variables, and these before the file; docs/reference/settings.md has all settings.
+    It prints its addresses and runs until Ctrl-C or SIGTERM; then it commits the
+    messages that it has received, saves the cursors of subscriptions, and exits with
+    code 0. Flags override environment variables, and these override the file;
+    docs/reference/settings.md lists all settings.
     """
     flags = {
         "data_dir": data_dir,

@@ -1,8 +1,8 @@
 """
-`danube consume`: the messages of a subscription on standard output.
+`danube consume`: prints the messages of a subscription on standard output.
 
-What was printed is acknowledged, nothing else: a message counts as printed when
-whoever reads our output could have all of it.
+Only printed messages are acknowledged: those that were written to standard output
+completely.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ if TYPE_CHECKING:
 BATCH_MESSAGES = 1000
 STANDARD_OUTPUT = 1
 CLOSE_TIMEOUT_S = 3.0
-"""Whoever ends the command waits so long for a broker that has gone."""
+"""The time to wait for an unreachable broker when the command is ended."""
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 
 class Output(Enum):
-    """How messages are printed."""
+    """The format in which messages are printed."""
 
     TEXT = "text"
     JSON = "json"
@@ -81,8 +81,8 @@ def consume(
             "--subscription",
             "-s",
             metavar="NAME",
-            help="The subscription, which remembers what is done. It is created if it "
-            "does not exist.",
+            help="The subscription, which remembers what is acknowledged. It is "
+            "created if it does not exist.",
             show_default=False,
         ),
     ],
@@ -93,8 +93,8 @@ def consume(
         typer.Option(
             "--key-filter",
             metavar="PATTERN",
-            help="Where keys are shared: take only keys that match, with * for any "
-            "text and ? for one character; may be given several times.",
+            help="With a key-shared subscription: receive only messages whose key "
+            "matches, with * for any text and ? for one character; may be repeated.",
         ),
     ] = None,
     priority: Annotated[
@@ -102,7 +102,8 @@ def consume(
         typer.Option(
             "--priority",
             metavar="NUMBER",
-            help="Where consumers share: those with a lower number are served first.",
+            help="The consumer's priority on a shared subscription; consumers with a "
+            "lower number receive messages first.",
         ),
     ] = 0,
     count: Annotated[
@@ -112,7 +113,7 @@ def consume(
             "-n",
             min=1,
             metavar="COUNT",
-            help="End after so many messages; by default never.",
+            help="Stop after this number of messages; by default never.",
         ),
     ] = None,
     timeout: Annotated[
@@ -121,16 +122,16 @@ def consume(
             "--timeout",
             metavar="SECONDS",
             min=0.001,
-            help="End when no message has come for so long; by default never. It is an "
-            "error if fewer came than -n asks for.",
+            help="Stop when no message has arrived for this time; by default never. "
+            "It is an error if fewer messages arrived than -n asks for.",
         ),
     ] = None,
     ack: Annotated[
         bool,
         typer.Option(
             "--ack/--no-ack",
-            help="Acknowledge what was printed, or leave everything as it was: the "
-            "messages come again.",
+            help="Acknowledge the messages that were printed, or leave them "
+            "unacknowledged, so that they are delivered again.",
         ),
     ] = True,
     nack: Annotated[
@@ -138,8 +139,9 @@ def consume(
         typer.Option(
             "--nack",
             metavar="REASON",
-            help="Give back what was printed, as failed for this reason: it comes "
-            "again, until the subscription's failure policy says otherwise.",
+            help="Negatively acknowledge the messages that were printed, with this "
+            "reason; they are delivered again as the subscription's failure policy "
+            "says.",
         ),
     ] = None,
     nack_delay: Annotated[
@@ -147,7 +149,7 @@ def consume(
         typer.Option(
             "--nack-delay",
             metavar="DURATION",
-            help="With --nack: not sooner than this.",
+            help="With --nack: the minimum time until a message is delivered again.",
         ),
     ] = "0s",
     output: Annotated[
@@ -157,17 +159,18 @@ def consume(
             "-o",
             "--format",
             metavar="text|json",
-            help="The payload of each message and a newline; or a JSON object a line "
-            "with topic, offset, publish_time, key, attributes, producer, attempt and "
-            "payload, where payload_base64 takes its place if it is not UTF-8.",
+            help="text prints each payload and a newline; json prints one JSON object "
+            "per line, with topic, offset, publish_time, key, attributes, producer, "
+            "attempt and payload, or payload_base64 if the payload is not UTF-8.",
         ),
     ] = Output.TEXT,
     decode: Annotated[
         bool,
         typer.Option(
             "--decode",
-            help="Print values in JSON, by the schemas that messages were written "
-            "with; a message that has none is printed as it is.",
+            help="Decode payloads with the schemas that they were written with, and "
+            "print the values as JSON; messages without a schema are printed "
+            "unchanged.",
         ),
     ] = False,
     name: Annotated[
@@ -175,20 +178,21 @@ def consume(
         typer.Option(
             "--name",
             metavar="NAME",
-            help="The consumer's name, by default made up. One that comes again under "
-            "its name takes its place.",
+            help="The consumer's name, by default generated. A new consumer replaces "
+            "a connected one of the same name.",
         ),
     ] = None,
     url: parameters.Url = DEFAULT_URL,
 ) -> None:
     """
-    Print the messages of a topic as they come.
+    Print the messages of a topic as they arrive.
 
-    What was printed is acknowledged, and that is on disk when the command ends; Ctrl-C
-    ends it. Start it again, and it goes on where it ended.
+    Messages are acknowledged when they have been printed. Ctrl-C ends the command after
+    the acknowledgements are on the broker's disk; run it again to continue with the
+    next message.
     """
     if nack is not None and not ack:
-        raise InvalidRequest("either --nack or --no-ack")
+        raise InvalidRequest("--nack and --no-ack exclude each other")
     options = ConsumeOptions(
         topic=topic,
         subscription=subscription,
@@ -230,13 +234,13 @@ class ConsumeOptions:
 
 async def print_messages(options: ConsumeOptions, interruption: Interruption) -> None:
     """
-    Print messages until there are enough, none comes any more, or a signal does.
+    Print messages up to the wanted number, the timeout, or a signal.
 
-    Durability: On return, and after an error, the broker has on disk that what was
-        printed is done, unless it cannot be reached.
+    Durability: On return, and after an error, the broker has the acknowledgements of
+        all printed messages on disk, unless it cannot be reached.
 
     Raises:
-        TimedOut: Too few came.
+        TimedOut: Fewer messages arrived than wanted.
     """
     output = OutputStream(STANDARD_OUTPUT)
     async with (
@@ -252,7 +256,9 @@ async def print_messages(options: ConsumeOptions, interruption: Interruption) ->
         ) as consumer,
     ):
         if sys.stdout.isatty() and sys.stderr.isatty():
-            print_note(f"Waiting for messages of {options.topic}; Ctrl-C ends it.")
+            print_note(
+                f"Waiting for messages of {options.topic}; press Ctrl-C to stop."
+            )
         printed = 0
         with _progress() as show:
             async with interruption.until_requested():
@@ -273,7 +279,7 @@ async def print_messages(options: ConsumeOptions, interruption: Interruption) ->
     is_short = options.count is not None and printed < options.count
     if is_short and not interruption.is_requested:
         raise TimedOut(
-            f"{format_messages(printed)} of {options.count} came, then none for "
+            f"received {format_messages(printed)} of {options.count}, then none for "
             f"{options.timeout_s:g} s"
         )
 
@@ -284,7 +290,7 @@ async def _print(
     batch: MessageBatch,
     options: ConsumeOptions,
 ) -> None:
-    """Print *batch* and answer it, or the part of it that was printed."""
+    """Print *batch*; ack or nack its messages, or those that were printed."""
     lines = options.render(batch)
     before = output.byte_count
     count = 0
@@ -310,12 +316,13 @@ async def _flush(client: Client, consumer: Consumer | PartitionedConsumer) -> No
             await consumer.flush()
     except TimeoutError:
         raise TimedOut(
-            "the broker cannot be reached, so what was printed last may come again"
+            "the broker cannot be reached, so messages that were printed last may be "
+            "delivered again"
         ) from None
 
 
 def whole_lines(lines: Sequence[bytes], byte_count: int) -> int:
-    """How many of *lines* are whole in the first *byte_count* bytes of them."""
+    """Return how many of *lines* are complete in their first *byte_count* bytes."""
     for index, line in enumerate(lines):
         byte_count -= len(line)
         if byte_count < 0:
@@ -325,7 +332,7 @@ def whole_lines(lines: Sequence[bytes], byte_count: int) -> int:
 
 def _as_text(batch: MessageBatch) -> list[bytes]:
     if sys.stdout.isatty():
-        # Nothing that a message contains may do things to the terminal.
+        # Escape control characters, so that a message cannot affect the terminal.
         return [_shown(payload) for payload in batch.payloads]
     return [payload + b"\n" for payload in batch.payloads]
 
@@ -349,10 +356,10 @@ def _value_line(message: Message) -> bytes:
 
 def value_in_json(value: Any) -> bytes:
     """
-    A decoded value as JSON; bytes are base64, times and UUIDs text.
+    Return a decoded value as JSON, with bytes in base64, and times and UUIDs as text.
 
     Raises:
-        InvalidPayload: JSON cannot represent the value, or it nests too deep.
+        InvalidPayload: JSON cannot represent the value, or it is nested too deeply.
     """
     try:
         return msgspec.json.encode(value, enc_hook=str)
@@ -369,7 +376,7 @@ def _as_json_with_values(batch: MessageBatch) -> list[bytes]:
 
 
 def _json_line_with_value(message: Message) -> bytes:
-    """As ``json_line``, with the value, or why there is none."""
+    """Like ``json_line``, with the value, or the reason why there is none."""
     fields = fields_of(message)
     fields["schema_id"] = message.schema_id
     fields["schema_version"] = message.schema_version
@@ -388,16 +395,16 @@ RENDERERS = {
     (Output.JSON, False): _as_json,
     (Output.JSON, True): _as_json_with_values,
 }
-"""By the format, and whether values are wanted."""
+"""By output format, and whether to decode payloads."""
 
 
 def json_line(message: Message) -> bytes:
-    """A JSON object with everything about *message*, and a newline."""
+    """Return *message* as a line with a JSON object."""
     return json.dumps(fields_of(message), ensure_ascii=False).encode() + b"\n"
 
 
 def fields_of(message: Message) -> dict[str, Any]:
-    """Everything about *message* in the words of JSON."""
+    """Return the fields of *message* for JSON."""
     return {
         "topic": message.topic,
         "offset": message.offset,
@@ -421,7 +428,7 @@ def _text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int], None]]:
-    """Shows how far it is, where messages go to a file and somebody looks."""
+    """Show progress on a terminal, if messages are written to a file."""
     is_file = stat.S_ISREG(os.fstat(STANDARD_OUTPUT).st_mode)
     if not is_file or not sys.stderr.isatty():
         yield lambda _: None

@@ -1,4 +1,4 @@
-"""`danube dead-letters`: what subscriptions have given up on, and what to do then."""
+"""`danube dead-letters`: list, show, replay and drop dead letters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
-    help="List, show, replay and drop what a subscription has given up on.",
+    help="List, show, replay and drop dead letters.",
     epilog=examples(
         "danube dead-letters list /default/orders -s billing",
         "danube dead-letters replay /default/orders -s billing --reason timeout",
@@ -51,14 +51,16 @@ DeadLetterTopic = Annotated[
     typer.Option(
         "--dead-letter-topic",
         metavar="TOPIC",
-        help="Where the dead letters are; by default where the subscription's failure "
-        "policy says.",
+        help="The dead-letter topic; by default the one of the subscription's failure "
+        "policy.",
     ),
 ]
 Reason = Annotated[
     str | None,
     typer.Option(
-        "--reason", metavar="TEXT", help="Only those whose reason contains this."
+        "--reason",
+        metavar="TEXT",
+        help="Only dead letters whose reason contains this text.",
     ),
 ]
 Offsets = Annotated[
@@ -66,29 +68,35 @@ Offsets = Annotated[
     typer.Option(
         "--offset",
         metavar="OFFSET",
-        help="Only this one, by its offset in the dead-letter topic; may be given "
-        "several times.",
+        help="Only the dead letter at this offset of the dead-letter topic; may be "
+        "repeated.",
     ),
 ]
 Limit = Annotated[
     int | None,
     typer.Option(
-        "--limit", "-n", min=1, metavar="COUNT", help="At most so many, oldest first."
+        "--limit",
+        "-n",
+        min=1,
+        metavar="COUNT",
+        help="At most this number of dead letters, oldest first.",
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only show what would be done.")
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which dead letters are meant."""
+    """A selection of dead letters."""
 
     reason: str | None = None
     offsets: frozenset[int] | None = None
     limit: int | None = None
 
     async def of(self, dead_letters: DeadLetters) -> AsyncIterator[DeadLetter]:
-        """Those of *dead_letters* that are meant."""
+        """Yield the selected ones of *dead_letters*."""
         count = 0
         async for letter in dead_letters.letters():
             if self.means(letter):
@@ -98,7 +106,7 @@ class Choice:
                     return
 
     def means(self, letter: DeadLetter) -> bool:
-        """Whether *letter* is one of those."""
+        """Return whether *letter* is selected."""
         return (self.reason is None or self.reason in letter.reason) and (
             self.offsets is None or letter.id.offset in self.offsets
         )
@@ -121,7 +129,7 @@ def list_(
     url: parameters.Url = DEFAULT_URL,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
-    """List dead letters that nobody has replayed or dropped yet, oldest first."""
+    """List dead letters that were neither replayed nor dropped, oldest first."""
     choice = Choice(reason=reason, limit=limit)
     is_json = output_format is OutputFormat.JSON
 
@@ -141,7 +149,8 @@ def show(
         int,
         typer.Argument(
             metavar="OFFSET",
-            help="Its offset in the dead-letter topic, as the list shows it.",
+            help="The offset of the dead letter in its topic, as 'danube dead-letters "
+            "list' shows it.",
             show_default=False,
         ),
     ],
@@ -151,7 +160,7 @@ def show(
     url: parameters.Url = DEFAULT_URL,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
-    """Show one dead letter: what it says, and every failure of it."""
+    """Show one dead letter with its payload and all its failures."""
     choice = Choice(offsets=frozenset([offset]), limit=1)
 
     async def call(client: Client) -> list[DeadLetter]:
@@ -163,7 +172,8 @@ def show(
     letters = run_with_client(url, call)
     if not letters:
         raise NotFound(
-            f"subscription {subscription} of {topic} has no dead letter at {offset}"
+            f"subscription {subscription} of {topic} has no dead letter at offset "
+            f"{offset}"
         )
     if output_format is OutputFormat.JSON:
         print_json(_fields(letters[0]))
@@ -193,9 +203,9 @@ def replay(
     """
     Publish dead letters again to the topic where they failed.
 
-    They keep key, payload and attributes, also those that tell of their failures, and
-    are no dead letters any more. All subscriptions of the topic get them, so consumers
-    of others must be prepared to see a message twice.
+    Each keeps its key, payload and attributes, including those that describe its
+    failures, and is no longer listed. All subscriptions of the topic receive it, so
+    other subscriptions may receive the message twice.
     """
     if not dry_run:
         confirm(f"Publish dead letters again to {topic}?", is_sure=yes)
@@ -233,10 +243,10 @@ def drop(
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    Mark dead letters as dealt with, without doing anything about them.
+    Mark dead letters as handled without replaying them.
 
-    They are not listed any more. Their messages stay in the dead-letter topic, as long
-    as its retention keeps them.
+    They are no longer listed. Their messages stay in the dead-letter topic until its
+    retention removes them.
     """
     if not dry_run:
         confirm(f"Drop dead letters of {subscription} of {topic}?", is_sure=yes)
@@ -263,7 +273,9 @@ def _choice(reason: str | None, offsets: list[int] | None, limit: int | None) ->
 async def _listed(
     dead_letters: DeadLetters, choice: Choice, *, is_json: bool
 ) -> list[Any]:
-    """What a list shows of each; letters themselves would keep whole batches alive."""
+    """
+    Return the fields to list; the dead letters would keep whole batches in memory.
+    """
     describe = _fields if is_json else _row
     return [describe(letter) async for letter in choice.of(dead_letters)]
 
@@ -274,7 +286,7 @@ async def _handled(
     choice: Choice,
     handle: Callable[[list[DeadLetter]], Awaitable[int]],
 ) -> int:
-    """How many were handled, a portion at a time."""
+    """Handle the selected dead letters in groups, and return how many there were."""
     count = 0
     with _progress(doing) as show:
         portion: list[DeadLetter] = []
@@ -378,7 +390,7 @@ def _beginning(payload: bytes) -> str:
 
 @contextmanager
 def _progress(doing: str) -> Iterator[Callable[[int], None]]:
-    """Shows how many are done, where somebody looks."""
+    """Show the number of handled dead letters on a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -1,4 +1,4 @@
-"""`danube demo`: the main job on real data, with proof; see ``pydanube.demo``."""
+"""`danube demo`: the whole system on real data; see ``pydanube.demo``."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def demo(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where broker, checkpoints and tables are kept, new or empty. By "
-            "default a temporary one, which is removed at the end.",
+            help="A new or empty directory for the broker's data, checkpoints and "
+            "tables. By default a temporary directory that is removed at the end.",
         ),
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where the chart and the logs go; by default demo-output, here.",
+            help="The directory for the chart and the logs; by default demo-output.",
         ),
     ] = None,
     seconds: Annotated[
@@ -38,7 +38,7 @@ def demo(
         typer.Option(
             metavar="SECONDS",
             min=1,
-            help="How long the live query runs on telemetry that is being published.",
+            help="How long the streaming query runs while telemetry is published.",
         ),
     ] = 20.0,
     small: Annotated[
@@ -47,11 +47,11 @@ def demo(
     ] = False,
 ) -> None:
     """
-    See the whole system work on real data.
+    Run a demonstration of the whole system on real data.
 
     It starts a broker, publishes telemetry of this machine and the source of Python's
-    standard library, lets Spark turn them into Delta tables, and proves that nothing
-    was lost or duplicated. It needs the extra "demo" and takes a few minutes.
+    standard library, writes both to Delta tables with Spark, and verifies that no
+    message was lost or duplicated. It needs the extra "demo" and takes a few minutes.
     """
     raise typer.Exit(
         demonstration.run(

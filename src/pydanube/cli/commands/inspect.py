@@ -1,7 +1,7 @@
 """
-`danube inspect`: what stands in the files of a broker, without the broker.
+`danube inspect`: shows the contents of a broker's files.
 
-Files are only read.  A running broker does not mind.
+Files are only read, so the broker may be running.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
-    help="Look into the files that a broker writes.",
+    help="Inspect the files that a broker writes.",
     epilog=examples(
         "danube inspect journal danube-data/journal",
         "danube inspect segment segment.parquet --format json",
@@ -46,7 +46,7 @@ JournalPath = Annotated[
     typer.Argument(
         metavar="PATH",
         exists=True,
-        help="A journal file, or the directory of all of them.",
+        help="A journal file, or the directory with all of them.",
         show_default=False,
     ),
 ]
@@ -57,7 +57,7 @@ File = Annotated[
         metavar="FILE",
         exists=True,
         dir_okay=False,
-        help="The file.",
+        help="The segment file.",
         show_default=False,
     ),
 ]
@@ -76,14 +76,14 @@ def journal(
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    List the entries of a journal file, or of all files of a journal, and judge them.
+    List the entries of a journal file, or of all files of a journal, and verify them.
 
-    The end of a journal's last file may be torn: a crash cut a write short, and nobody
-    was told that it had succeeded. Damage in any other place ends with exit code 11.
+    A crash may leave an incomplete write at the end of the last file, which was not
+    acknowledged. Damage in any other place ends the command with exit code 11.
     """
     files = sorted(path.glob("*.journal")) if path.is_dir() else [path]
     if not files:
-        raise InvalidRequest(f"there is no journal file in {path}")
+        raise InvalidRequest(f"no journal file in {path}")
     verdicts = {file: _inspect_file(file, output_format) for file in files}
     for file, verdict in verdicts.items():
         if verdict.word == "damaged" or (verdict.word == "torn" and file != files[-1]):
@@ -115,9 +115,9 @@ def segment(
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    Describe a segment: its messages, its columns, its row groups.
+    Describe a segment: its messages, columns and row groups.
 
-    Every page is read and compared with its checksum; the exit code says whether one is
+    All pages are read and their checksums verified; the exit code is 11 if one is
     damaged.
     """
     description = describe_segment(file)
@@ -131,35 +131,35 @@ def segment(
 
 class Verdict:
     """
-    What a journal file's entries say about the file as a whole.
+    The result of verifying the entries of a journal file.
 
-    A crash leaves one bad place, at the end, and nothing says that it was synced.
+    A crash leaves one invalid place, at the end, with no synced entry after it.
     """
 
     def __init__(self) -> None:
         self.word = "whole"
-        """Or ``torn``, or ``damaged``."""
+        """``whole``, ``torn`` or ``damaged``."""
         self.position: int | None = None
-        """Of the first bad place."""
+        """The position of the first invalid place."""
         self.reason: str | None = None
         self.byte_count = 0
-        """How much of the file is bad."""
+        """The number of invalid bytes."""
         self.entry_count = 0
 
     def add(self, entry: EntryDescription) -> None:
-        """This is what comes next in the file."""
+        """Add the next entry of the file."""
         is_bad = entry.kind == "damaged"
         if self.position is None and is_bad:
             self.position, self.reason = entry.position, entry.details["reason"]
             self.word = "damaged" if entry.details.get("was_synced") else "torn"
         elif self.position is not None:
-            # There is something behind the bad place.
+            # An entry follows the invalid place.
             self.word = "damaged"
         self.byte_count += entry.byte_count if is_bad else 0
         self.entry_count += not is_bad
 
     def to_json(self) -> dict[str, Any]:
-        """The verdict for machines."""
+        """Return the verdict for JSON."""
         return {
             "verdict": self.word,
             "entries": self.entry_count,
@@ -173,8 +173,9 @@ class Verdict:
         match self.word:
             case "torn":
                 return (
-                    f"Torn end {place}: {self.reason}. In a journal's last file this "
-                    "is what a crash leaves of a write that was not acknowledged."
+                    f"Torn end {place}: {self.reason}. At the end of a journal's last "
+                    "file, this is a write that a crash interrupted and that was not "
+                    "acknowledged."
                 )
             case "damaged":
                 return f"Damaged {place}: {self.reason}."
@@ -187,7 +188,7 @@ _HEADINGS = ("Position", "Kind", "Bytes", "Topic", "Offsets", "Details")
 
 
 def _row(entry: EntryDescription) -> str:
-    # Not a Table, which would have to know all entries, and there may be millions.
+    # Not a Table, which would hold all entries in memory; there may be millions.
     details = dict(entry.details)
     details.pop("synced", None)
     topic = details.pop("topic_id", "")

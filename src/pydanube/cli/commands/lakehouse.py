@@ -1,4 +1,4 @@
-"""`danube lakehouse`: topics as tables of Delta Lake and Iceberg, kept up to date."""
+"""`danube lakehouse`: exports topics to tables of Delta Lake and Iceberg."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
-    help="Keep tables of Delta Lake and Iceberg up to date with topics.\n\n"
-    "Where an export stands is in the table itself: run it again, anywhere, and it "
-    "goes on without a gap and without repeating anything.",
+    help="Export topics to tables of Delta Lake and Iceberg.\n\nThe progress of an "
+    "export is stored in the table itself. Run it again, on any machine, and it "
+    "continues without gaps or duplicates.",
     epilog=examples(
         "danube lakehouse export /default/orders --to delta --table ./orders",
         "danube lakehouse compact ./orders --kind delta",
@@ -60,7 +60,8 @@ app = typer.Typer(
 )
 
 KindOption = Annotated[
-    Kind, typer.Option("--kind", metavar="delta|iceberg", help="What the table is.")
+    Kind,
+    typer.Option("--kind", metavar="delta|iceberg", help="The format of the table."),
 ]
 
 CatalogOption = Annotated[
@@ -68,8 +69,8 @@ CatalogOption = Annotated[
     typer.Option(
         "--catalog",
         metavar="NAME=VALUE",
-        help="A property of the Iceberg catalog, such as uri=…; may be repeated. Those "
-        "of pyiceberg's configuration file hold besides; name=… says which.",
+        help="A property of the Iceberg catalog, such as uri=…; may be repeated. It "
+        "overrides pyiceberg's configuration file, in which name=… selects a catalog.",
     ),
 ]
 
@@ -78,21 +79,21 @@ StorageOption = Annotated[
     typer.Option(
         "--storage",
         metavar="NAME=VALUE",
-        help="What the object store of a Delta table needs, such as aws_region=…; may "
-        "be repeated.",
+        help="A property of the object store of a Delta table, such as aws_region=…; "
+        "may be repeated.",
     ),
 ]
 
 PlanOption = Annotated[
-    bool, typer.Option("--plan", help="Only say what would be done.")
+    bool, typer.Option("--plan", help="Only show what would be done.")
 ]
 
 TableArgument = Annotated[
     str,
     typer.Argument(
         metavar="TABLE",
-        help="The directory or URL of a Delta table; NAMESPACE.TABLE of an Iceberg "
-        "one.",
+        help="The directory or URL of a Delta table, or NAMESPACE.TABLE of an Iceberg "
+        "table.",
         show_default=False,
     ),
 ]
@@ -102,8 +103,8 @@ TableOption = Annotated[
     typer.Option(
         "--table",
         metavar="TABLE",
-        help="The directory or URL of a Delta table; NAMESPACE.TABLE of an Iceberg "
-        "one. It is created if it does not exist.",
+        help="The directory or URL of a Delta table, or NAMESPACE.TABLE of an Iceberg "
+        "table. It is created if it does not exist.",
         show_default=False,
     ),
 ]
@@ -131,7 +132,7 @@ def export(
         typer.Option(
             "--to",
             metavar="delta|iceberg",
-            help="What the table is.",
+            help="The format of the table.",
             show_default=False,
         ),
     ],
@@ -142,29 +143,30 @@ def export(
         str | None,
         typer.Option(
             metavar="DURATION",
-            help="Go on: look again after so long, such as 10s. Without it the command "
-            "ends when everything is in the table.",
+            help="Keep running, and look for new messages at this interval, such as "
+            "10s. Without it the command ends when all messages are in the table.",
         ),
     ] = None,
     raw: Annotated[
         bool,
         typer.Option(
-            "--raw", help="Payloads as they are, although the topic has a schema."
+            "--raw", help="Export payloads as bytes, although the topic has a schema."
         ),
     ] = False,
     zero_copy: Annotated[
         bool,
         typer.Option(
             "--zero-copy",
-            help="Iceberg only: make the topic's sealed segments themselves the table. "
-            "Nothing is copied; the topic is held, so that nothing is deleted.",
+            help="Iceberg only: register the topic's sealed segments as files of the "
+            "table, without copying. The topic is held, so that retention does not "
+            "delete them.",
         ),
     ] = False,
     partition_by: Annotated[
         str,
         typer.Option(
             metavar="FIELDS",
-            help="What a new table is partitioned by: columns, and for Iceberg also "
+            help="The partitioning of a new table: columns, and for Iceberg also "
             "year(c), month(c), day(c), hour(c), bucket(16, c), truncate(4, c).",
         ),
     ] = "",
@@ -172,43 +174,49 @@ def export(
         OnUndecodable | None,
         typer.Option(
             metavar="fail|null|dead-letter",
-            help="What becomes of a message that the schema cannot read: end with an "
-            "error; a row of nulls with its payload and the reason; a row of the "
-            "table --dead-letters. By default fail, or dead-letter with such a table.",
+            help="What to do with messages that the schema cannot decode: fail stops "
+            "with an error; null writes a row of nulls with the payload and the "
+            "reason; dead-letter writes a row to the table --dead-letters. The "
+            "default is dead-letter if that table is given, else fail.",
         ),
     ] = None,
     dead_letters: Annotated[
         str | None,
         typer.Option(
             metavar="TABLE",
-            help="Where messages go that cannot be read; of one kind with the table.",
+            help="A table for messages that cannot be decoded, in the same format.",
         ),
     ] = None,
     no_tail: Annotated[
         bool,
         typer.Option(
-            "--no-tail", help="Only what is sealed: fewer and larger files, later."
+            "--no-tail",
+            help="Export only sealed segments, which gives fewer and "
+            "larger files, but later.",
         ),
     ] = False,
     skip_lost: Annotated[
         bool,
         typer.Option(
             "--skip-lost",
-            help="Go on behind messages that retention has dropped.",
+            help="Continue after messages that retention has removed before they were "
+            "exported.",
         ),
     ] = False,
     round_bytes: Annotated[
         str,
         typer.Option(
-            metavar="SIZE", help="How much history becomes one transaction, about."
+            metavar="SIZE",
+            help="The approximate size of the segments that are "
+            "exported in one transaction.",
         ),
     ] = "256MiB",
     master: Annotated[
         str,
         typer.Option(
             metavar="none|MASTER",
-            help="Where the tasks run: threads of this process, or a Spark such as "
-            "local[*], spark://host:7077 or sc://host:15002.",
+            help="Where the tasks run: none uses threads of this process; otherwise a "
+            "Spark master such as local[*], spark://host:7077 or sc://host:15002.",
         ),
     ] = NO_SPARK,
     plan: PlanOption = False,
@@ -216,11 +224,11 @@ def export(
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    Bring a table up to date with a topic, once or for ever.
+    Export a topic to a table, once or continuously.
 
-    Messages whose topic has a schema become rows of typed columns, others rows with
-    payload and key. A topic with partitions becomes one table. Ctrl-C ends the export
-    after the round that it is at.
+    If the topic has a schema, values become typed columns; otherwise rows have payload
+    and key. A partitioned topic becomes one table. Ctrl-C ends the export after the
+    current round.
     """
     every_s = None if every is None else parse_duration(every)
     lake = table_of(to, table, catalog, storage)
@@ -267,23 +275,24 @@ def compact(
     catalog: CatalogOption = None,
     storage: StorageOption = None,
     file_bytes: Annotated[
-        str, typer.Option(metavar="SIZE", help="How large files should become.")
+        str, typer.Option(metavar="SIZE", help="The target size of files.")
     ] = "128MiB",
     plan: PlanOption = False,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    Join small files of a table; its rows stay the same.
+    Merge small files of a table; its rows do not change.
 
-    It may be done while others read and write. What was replaced stays for readers of
-    earlier versions, until 'danube lakehouse clean' or the expiry of snapshots.
+    Others may read and write the table meanwhile. The replaced files remain for readers
+    of earlier versions until 'danube lakehouse clean' or the expiry of snapshots
+    removes them.
     """
     lake = table_of(kind, table, catalog, storage)
     done = lake.compact(file_bytes=parse_bytes(file_bytes), plan_only=plan)
     if output_format is OutputFormat.JSON:
         print_json({"table": lake.name, "is_plan": plan, **fields(done)})
     elif not done.files_before:
-        print_line(f"{lake.name} has no small files that could be joined.")
+        print_line(f"{lake.name} has no small files to merge.")
     else:
         verb = "would become" if plan else "became"
         print_line(
@@ -309,17 +318,17 @@ def clean(
         str,
         typer.Option(
             metavar="DURATION",
-            help="Leave younger files: somebody may be about to commit them.",
+            help="Keep files younger than this, which may be about to be committed.",
         ),
     ] = "7d",
     plan: PlanOption = False,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    Delete files that a table has no use for.
+    Delete files that a table no longer needs.
 
-    Those are files of attempts that failed, as far as they were written by pydanube,
-    and in a Delta table what was replaced so long ago.
+    These are files that pydanube wrote in failed attempts, and files of a Delta table
+    that were replaced longer ago than --older-than.
     """
     lake = table_of(kind, table, catalog, storage)
     paths = lake.clean(
@@ -350,13 +359,13 @@ def release(
     url: parameters.Url = DEFAULT_URL,
 ) -> None:
     """
-    Let retention and compaction have the segments of a zero-copy table again.
+    Release the segments of a zero-copy table for retention and compaction.
 
-    Drop the table first: it loses the files that they take.
+    Drop the table first: it refers to the files that they delete.
     """
     lake = table_of(Kind.ICEBERG, table, catalog, None)
     zero_copy_of(url, topic, lake).release()
-    print_note(f"{topic} is not held for {table} any more")
+    print_note(f"{topic} is no longer held for {table}")
 
 
 class _Rounds(Protocol):
@@ -394,17 +403,19 @@ async def _follow(
     every_s: float | None,
     tell: Callable[[ExportReport], None],
 ) -> None:
-    """Round after round, until nothing is left, or for ever."""
+    """
+    Export round after round, until nothing is left or, with *every_s*, until a signal.
+    """
     while not signals.is_requested:
         is_last = True
         try:
-            # What it has begun it finishes: the next signal insists.
+            # The first signal lets the round finish, the second cancels it.
             with signals.shielded():
                 report = await asyncio.to_thread(one.export_round)
         except BrokerError as error:
             if every_s is None or error.remedy is Remedy.GIVE_UP:
                 raise
-            print_note(f"{error}; trying again in {every_s:g} s")
+            print_note(f"{error}; retrying in {every_s:g} s")
         else:
             tell(report)
             is_last = report.is_last

@@ -1,4 +1,4 @@
-"""What `danube lakehouse` answers: what a round did, what a plan would do."""
+"""The output of `danube lakehouse`: results and plans."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def fields(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass, one level deep."""
+    """Return the fields of a dataclass, one level deep."""
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
 def sentence(report: ExportReport) -> str:
-    """What one round did, for people who watch."""
+    """Return what one round did as a sentence."""
     dead = f", {report.dead_count} of them dead letters" if report.dead_count else ""
     return (
         f"{format_messages(report.message_count)}{dead} in {report.file_count} "
@@ -36,7 +36,7 @@ def sentence(report: ExportReport) -> str:
 
 
 def total(reports: Sequence[ExportReport]) -> dict[str, Any]:
-    """What all rounds did together."""
+    """Return the sums of all rounds."""
     counted = ("message_count", "dead_count", "file_count", "file_bytes")
     return {
         "topics": [
@@ -49,7 +49,7 @@ def total(reports: Sequence[ExportReport]) -> dict[str, Any]:
 
 
 def print_total(total: dict[str, Any]) -> None:
-    """Print what ``total`` says."""
+    """Print the result of ``total``."""
     print_table(
         ("topic", "exported up to"),
         [(each["topic"], each["exported"]) for each in total["topics"]],

@@ -1,4 +1,4 @@
-"""Which table a command of `danube lakehouse` means, and who carries an export out."""
+"""The tables and exporters that the options of `danube lakehouse` describe."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ NO_SPARK = "none"
 
 
 class Kind(Enum):
-    """What a table is."""
+    """The format of a table."""
 
     DELTA = "delta"
     ICEBERG = "iceberg"
 
 
 class OnUndecodable(Enum):
-    """What becomes of messages that have no value."""
+    """What to do with messages that cannot be decoded."""
 
     FAIL = "fail"
     NULL = "null"
@@ -43,14 +43,16 @@ def table_of(
     storage: Sequence[str] | None,
 ) -> LakeTable:
     """
-    The table that is meant; it need not exist.
+    Return the table that the options describe; it need not exist.
 
     Raises:
-        InvalidRequest: The options do not go with its kind.
+        InvalidRequest: The options do not fit the format.
     """
     if kind is Kind.DELTA:
         if catalog:
-            raise InvalidRequest("--catalog is for Iceberg; a Delta table has none")
+            raise InvalidRequest(
+                "--catalog is for Iceberg; use --storage for a Delta table"
+            )
         from pydanube.tables.delta_table import DeltaLakeTable  # noqa: PLC0415
         from pydanube.tables.table_options import parse_delta  # noqa: PLC0415
 
@@ -59,7 +61,8 @@ def table_of(
         return DeltaLakeTable(delta.path, delta.storage)
     if storage:
         raise InvalidRequest(
-            "--storage is for Delta; properties of an Iceberg catalog say it there"
+            "--storage is for Delta; use --catalog for the object store of an Iceberg "
+            "table"
         )
     from pydanube.tables.iceberg_table import IcebergLakeTable  # noqa: PLC0415
     from pydanube.tables.table_options import parse_iceberg  # noqa: PLC0415
@@ -85,17 +88,17 @@ def dead_letters_of(
     wanted: OnUndecodable | None,
 ) -> LakeTable | None:
     """
-    The table for dead letters, if one is wanted.
+    Return the table for dead letters, if the options name one.
 
     Raises:
-        InvalidRequest: It is named and not wanted, or the other way round.
+        InvalidRequest: The options contradict each other.
     """
     if (wanted is OnUndecodable.DEAD_LETTER) and name is None:
         raise InvalidRequest("--on-undecodable dead-letter needs --dead-letters TABLE")
     if name is None:
         return None
     if wanted not in (None, OnUndecodable.DEAD_LETTER):
-        raise InvalidRequest("--dead-letters goes with --on-undecodable dead-letter")
+        raise InvalidRequest("--dead-letters requires --on-undecodable dead-letter")
     return table_of(kind, name, catalog, storage)
 
 
@@ -108,7 +111,7 @@ def exporter_of(
     partition_by: str,
     **given: Any,
 ) -> Exporter:
-    """An export of a topic to *table*."""
+    """Return an exporter to *table*."""
     from pydanube.tables.export.exporter import (  # noqa: PLC0415
         Exporter,
         ExportOptions,
@@ -132,7 +135,7 @@ def exporter_of(
 
 
 def zero_copy_of(url: str, topic: str, table: LakeTable) -> ZeroCopyExporter:
-    """An export of a topic to *table* that copies nothing."""
+    """Return an exporter that registers segments in *table* without copying."""
     from pydanube.tables.export.zero_copy import ZeroCopyExporter  # noqa: PLC0415
     from pydanube.tables.iceberg_table import IcebergLakeTable  # noqa: PLC0415
 
@@ -142,25 +145,26 @@ def zero_copy_of(url: str, topic: str, table: LakeTable) -> ZeroCopyExporter:
 
 def refuse_with_zero_copy(kind: Kind, *others: object) -> None:
     """
-    Refuse what does not go with an export that copies nothing.
+    Check the options of a zero-copy export.
 
     Raises:
-        InvalidRequest: The table is of another *kind*, or one of *others* is wanted.
+        InvalidRequest: The table is not an Iceberg table, or one of *others* is set.
     """
     if kind is not Kind.ICEBERG:
         raise InvalidRequest(
-            "--zero-copy is for Iceberg: the files of a Delta table are its own"
+            "--zero-copy is for Iceberg; a Delta table cannot refer to files outside "
+            "of it"
         )
     if any(others):
         raise InvalidRequest(
-            "--zero-copy takes segments as they are: it does not go with --raw, "
-            "--on-undecodable, --dead-letters, --partition-by or --no-tail"
+            "--zero-copy registers segments unchanged; it excludes --raw, "
+            "--on-undecodable, --dead-letters, --partition-by and --no-tail"
         )
 
 
 @contextmanager
 def runner_of(master: str) -> Iterator[Runner]:
-    """Whoever carries the jobs out."""
+    """Yield what runs the tasks of an export: threads, or Spark."""
     from pydanube.tables.export.exporter import (  # noqa: PLC0415
         spark_runner,
         thread_runner,

@@ -1,4 +1,4 @@
-"""The limits of a namespace or topic: as options, and as lines of an answer."""
+"""The limits of a namespace or topic, as options and as output."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ LABELS = {
     "max_consumers_per_subscription": "Consumers per subscription",
     "max_publish_rate": "Published messages per second and topic",
     "max_subscription_dispatch_rate": "Delivered messages per second and subscription",
-    "max_message_size": "Bytes of a message",
+    "max_message_size": "Bytes per message",
 }
-"""What each limit is about, as people read it."""
+"""The label of each limit."""
 
 Set = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="NAME=NUMBER",
-        help="A limit; 0 is none. May be given several times. The names are "
+        help="A limit; 0 means no limit. May be repeated. The names are "
         + ", ".join(LABELS)
         + ".",
     ),
@@ -35,10 +35,10 @@ Set = Annotated[
 
 def with_settings(limits: NamespacePolicy, settings: list[str]) -> NamespacePolicy:
     """
-    *limits* with what *settings* such as ``max_publish_rate=1000`` say.
+    Return *limits* with *settings* such as ``max_publish_rate=1000`` applied.
 
     Raises:
-        InvalidRequest: One of them is no limit, or no number.
+        InvalidRequest: A setting does not name a limit, or has no number.
     """
     given: dict[str, int] = {}
     for setting in settings:
@@ -46,16 +46,16 @@ def with_settings(limits: NamespacePolicy, settings: list[str]) -> NamespacePoli
         known = name.strip().replace("-", "_")
         if known not in LABELS:
             raise InvalidRequest(
-                f"there is no limit {name!r}; there are {', '.join(LABELS)}"
+                f"unknown limit {name!r}; use one of {', '.join(LABELS)}"
             )
         if not equals or not number.strip().isdecimal():
-            raise InvalidRequest(f"{setting!r} is not of the form {known}=NUMBER")
+            raise InvalidRequest(f"{setting!r} does not have the form {known}=NUMBER")
         given[known] = int(number)
     return replace(limits, **given)
 
 
 def limit_fields(limits: NamespacePolicy) -> list[tuple[str, object]]:
-    """Each limit by its meaning."""
+    """Return the limits with their labels."""
     return [
         (LABELS[field.name], getattr(limits, field.name) or "no limit")
         for field in fields(limits)

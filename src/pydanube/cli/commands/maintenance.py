@@ -1,4 +1,4 @@
-"""`danube maintenance`: merge, compact and verify the sealed history of topics."""
+"""`danube maintenance`: merges, compacts and verifies the segments of topics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
-    help="Merge, compact and verify the sealed history of topics.",
+    help="Merge, compact and verify the segments of topics.",
     epilog=examples(
         "danube maintenance status --all",
         "danube maintenance run /default/orders --merge --verify",
@@ -49,12 +49,12 @@ Topics = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[TOPIC]...",
-        help="Topics, partitions, or names of partitioned topics.",
+        help="Topics, partitions, or partitioned topics.",
         show_default=False,
     ),
 ]
 
-All = Annotated[bool, typer.Option("--all", help="Every topic that stores messages.")]
+All = Annotated[bool, typer.Option("--all", help="All reliable topics.")]
 
 
 @app.command(
@@ -71,58 +71,55 @@ def run(
     is_all: All = False,
     merge: Annotated[
         bool,
-        typer.Option(
-            "--merge", help="Make large segments of neighbours that are small."
-        ),
+        typer.Option("--merge", help="Merge adjacent small segments into large ones."),
     ] = False,
     compact_keys: Annotated[
         bool,
         typer.Option(
             "--compact-keys",
-            help="Keep only the last message of each key, and those without one.",
+            help="Keep only the newest message of each key; messages without a key "
+            "stay.",
         ),
     ] = False,
     verify: Annotated[
         bool,
-        typer.Option(
-            "--verify", help="First read every segment and compare its checksum."
-        ),
+        typer.Option("--verify", help="First verify the checksums of all segments."),
     ] = False,
     grace: Annotated[
         str,
         typer.Option(
             metavar="DURATION",
-            help="How long a tombstone, a message with a key and an empty payload, is "
-            "kept by --compact-keys.",
+            help="How long --compact-keys keeps tombstones: messages with a key and "
+            "an empty payload.",
         ),
     ] = "24h",
     target_bytes: Annotated[
         str,
-        typer.Option(metavar="SIZE", help="How long merged segments should be."),
+        typer.Option(metavar="SIZE", help="The target size of merged segments."),
     ] = "128MiB",
     master: Annotated[
         str,
         typer.Option(
             metavar="none|MASTER",
-            help="Where the tasks run: threads of this process, or a Spark such as "
-            "local[*], spark://host:7077 or sc://host:15002.",
+            help="Where the tasks run: none uses threads of this process; otherwise a "
+            "Spark master such as local[*], spark://host:7077 or sc://host:15002.",
         ),
     ] = NO_SPARK,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Only say what would be done.")
+        bool, typer.Option("--plan", help="Only show what would be done.")
     ] = False,
     url: parameters.Url = DEFAULT_URL,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    Merge, compact or verify topics, while they are in use.
+    Merge, compact or verify topics while they are in use.
 
-    Cut off anywhere, it leaves every topic correct; run it again to go on.
+    If it is interrupted, every topic stays correct; run it again to continue.
     """
     from pydanube.tables.maintenance.run import MaintenanceOptions, maintain  # noqa: PLC0415
 
     if not (merge or compact_keys or verify):
-        raise InvalidRequest("nothing to do: say --merge, --compact-keys or --verify")
+        raise InvalidRequest("nothing to do; use --merge, --compact-keys or --verify")
     work = MaintenanceOptions(
         is_merging=merge,
         is_compacting=compact_keys,
@@ -159,13 +156,13 @@ def status(
     target_bytes: Annotated[
         str,
         typer.Option(
-            metavar="SIZE", help="Segments of less than half of this are small."
+            metavar="SIZE", help="Segments smaller than half of this count as small."
         ),
     ] = "128MiB",
     url: parameters.Url = DEFAULT_URL,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
-    """Show what maintenance could do for topics; nothing is read of their segments."""
+    """Show how many segments maintenance could merge; segments are not read."""
     small_bytes = parse_bytes(target_bytes) / 2
     with _connected(url) as client:
         found = [
@@ -213,7 +210,7 @@ def _connected(url: str) -> Iterator[Client]:
 
 @contextmanager
 def _runner(master: str) -> Iterator[Runner]:
-    """Whoever carries the jobs out."""
+    """Yield what runs the tasks: threads, or Spark."""
     from pydanube.tables.maintenance.run import SparkRunner, ThreadRunner  # noqa: PLC0415
 
     if master == NO_SPARK:
@@ -224,7 +221,7 @@ def _runner(master: str) -> Iterator[Runner]:
     remote = master if master.startswith("sc://") else None
     with NamedTemporaryFile(prefix="danube-spark-", suffix=".log", delete=False) as log:
         path = Path(log.name)
-    print_note(f"Starting Spark on {master}; what it says is in {path}.")
+    print_note(f"Starting Spark on {master}; its log is {path}.")
     with ExitStack() as stack:
         spark = session(
             "danube maintenance", master=master, remote=remote, log_file=path
@@ -235,14 +232,14 @@ def _runner(master: str) -> Iterator[Runner]:
 
 def _names(client: Client, topics: Sequence[str], *, is_all: bool) -> list[str]:
     """
-    The topics and partitions that are meant.
+    Return the topics and partitions that the arguments name.
 
     Raises:
-        InvalidRequest: None is named, or one does not store its messages.
-        TopicNotFound: There is no such topic.
+        InvalidRequest: No topic is named, or one is not reliable.
+        TopicNotFound: A topic does not exist.
     """
     if is_all == bool(topics):
-        raise InvalidRequest("name topics, or say --all")
+        raise InvalidRequest("name topics, or use --all")
     if is_all:
         names = sorted(client.topics())
         return [n for n in names if client.describe_topic(n).policy.is_reliable]
@@ -250,7 +247,9 @@ def _names(client: Client, topics: Sequence[str], *, is_all: bool) -> list[str]:
     for topic in topics:
         for name in client.partitions(topic) or [topic]:
             if not client.describe_topic(name).policy.is_reliable:
-                raise InvalidRequest(f"{name} does not store its messages")
+                raise InvalidRequest(
+                    f"{name} is a non-reliable topic, which has no segments"
+                )
             names.append(name)
     return list(dict.fromkeys(names))
 
@@ -315,7 +314,7 @@ def _facts(report: TopicReport) -> dict[str, Any]:
 
 def _print_reports(reports: Sequence[TopicReport], work: MaintenanceOptions) -> None:
     if not reports:
-        print_line("There are no topics to look after.")
+        print_line("There are no reliable topics.")
         return
     print_table(
         (

@@ -1,4 +1,4 @@
-"""`danube pipeline`: run what a file says on Spark."""
+"""`danube pipeline`: runs pipelines on Spark."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
-    help="Run a pipeline of topics, files and tables on Spark.\n\n"
-    "A file says what is read, what becomes of it, and where it goes; "
-    "'danube pipeline init' writes one to begin with.",
+    help="Run a pipeline of topics, files and tables on Spark.\n\nA pipeline is a "
+    "file that describes sources, steps and sinks; 'danube pipeline init' writes an "
+    "example.",
     epilog=examples(
         "danube pipeline init",
         "danube pipeline validate orders.yaml",
@@ -50,8 +50,8 @@ Master = Annotated[
     typer.Option(
         "--master",
         metavar="URL",
-        help="Where Spark runs, such as 'local[4]' or spark://host:7077, instead of "
-        "what the file says. By default on all cores of this machine.",
+        help="The Spark master, such as 'local[4]' or spark://host:7077; overrides "
+        "the file. By default all cores of this machine.",
     ),
 ]
 
@@ -60,7 +60,7 @@ Remote = Annotated[
     typer.Option(
         "--remote",
         metavar="URL",
-        help="A Spark Connect server, such as sc://host:15002, instead of a master.",
+        help="A Spark Connect server, such as sc://host:15002; instead of --master.",
     ),
 ]
 
@@ -77,25 +77,23 @@ def init(
         Path,
         typer.Argument(
             metavar="DIR",
-            help="Where the files go; by default here.",
+            help="The directory for the files; by default the current directory.",
             show_default=False,
         ),
     ] = Path(),
     *,
     template: Annotated[
         str,
-        typer.Option(
-            "--template", "-t", metavar="NAME", help="Which example to begin with."
-        ),
+        typer.Option("--template", "-t", metavar="NAME", help="The example to write."),
     ] = DEFAULT,
     is_list: Annotated[
-        bool, typer.Option("--list", help="Show the names of all templates, and end.")
+        bool, typer.Option("--list", help="Print the names of all templates and exit.")
     ] = False,
 ) -> None:
     """
-    Write a pipeline to begin with, with comments.
+    Write an example of a pipeline, with comments.
 
-    A file that is there already is never replaced.
+    Existing files are never replaced.
     """
     if is_list:
         for name in templates():
@@ -122,18 +120,18 @@ def validate(
         bool,
         typer.Option(
             "--spark/--no-spark",
-            help="Ask Spark, brokers and servers too; or look at the file alone, which "
-            "takes no time.",
+            help="Also validate with Spark, brokers and servers; --no-spark checks "
+            "only the file, which is fast.",
         ),
     ] = True,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    Find what is wrong with a pipeline; nothing is started or written.
+    Validate a pipeline without starting or writing anything.
 
-    First the file itself is looked at, then with Spark what its sources have, whether
-    the steps fit them, and whether the sinks take what comes out. Every problem is
-    named with its place. The exit code is 2 if there is one.
+    The file is checked first; then, with Spark, the schemas of its sources, whether the
+    steps fit them, and whether the sinks accept the result. All problems are reported
+    with their place in the file. The exit code is 2 if there are any.
     """
     with problems_reported(output_format):
         pipeline = load_pipeline(file, settings, master, remote)
@@ -155,8 +153,8 @@ def validate(
         return
     if columns:
         print_table(("Sink", "Writes to", "Columns"), columns)
-    asked = "" if spark else "; Spark and the servers were not asked"
-    print_line(f"{pipeline.file}: nothing is wrong with it{asked}")
+    asked = "" if spark else "; not checked with Spark and the servers"
+    print_line(f"{pipeline.file}: valid{asked}")
 
 
 @app.command(
@@ -177,7 +175,7 @@ def run(
         typer.Option(
             "--trigger",
             metavar="available-now|continuous|DURATION",
-            help="When queries run a micro-batch, instead of what the file says.",
+            help="When queries run a micro-batch; overrides the file.",
         ),
     ] = None,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
@@ -185,10 +183,10 @@ def run(
     """
     Run a pipeline, from where it stopped the last time.
 
-    It is validated first. Ctrl-C, SIGTERM and 'danube pipeline stop' end it when the
-    micro-batches that are running are done; Ctrl-C again ends it at once, which does no
-    harm. The exit code is 0 if all there was is written or it was stopped, 1 if a query
-    failed for good, 2 if something is wrong with the file, 4 if it is running already,
+    It is validated first. Ctrl-C, SIGTERM and 'danube pipeline stop' end it after the
+    running micro-batches; a second Ctrl-C ends it at once, which is safe. The exit code
+    is 0 if everything was written or 'danube pipeline stop' ended it, 1 if a query
+    failed permanently, 2 if the file is invalid, 4 if the pipeline is already running,
     130 or 143 if a signal ended it.
     """
     with problems_reported(OutputFormat.TABLE):
@@ -211,15 +209,15 @@ def status(
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    Show how a run is getting on, or how the last one ended.
+    Show the progress of a run, or how the last run ended.
 
-    The exit code is 3 if there was none.
+    The exit code is 3 if the pipeline was never run.
     """
     with problems_reported(OutputFormat.TABLE):
         name, state = find_state(file, settings)
     found = state.read_status()
     if found is None:
-        raise NotFound(f"{name} was never run: there is nothing in {state.path}")
+        raise NotFound(f"{name} was never run: {state.path} is empty")
     is_there = state.is_locked()
     is_dead = not found.state.is_over and not is_there
     shown = "died" if is_dead else found.state.value
@@ -239,7 +237,10 @@ def status(
         ]
     )
     if is_dead:
-        print_line("Its process is gone; 'danube pipeline run' goes on where it was.")
+        print_line(
+            "Its process no longer exists; 'danube pipeline run' continues "
+            "where it stopped."
+        )
     if found.queries:
         print_line()
         from pydanube.pipelines.display import COLUMNS, cells_of  # noqa: PLC0415
@@ -255,14 +256,15 @@ def stop(
     timeout: Annotated[
         str,
         typer.Option(
-            metavar="DURATION", help="How long to wait for its end; 0s does not wait."
+            metavar="DURATION",
+            help="How long to wait until the run has ended; 0s does not wait.",
         ),
     ] = "10m",
 ) -> None:
     """
-    End a run when its micro-batches are done, and wait until it has ended.
+    End a run after its current micro-batches, and wait until it has ended.
 
-    The exit code is 3 if it is not running, and 9 if it takes too long.
+    The exit code is 3 if the pipeline is not running, and 9 if the wait times out.
     """
     timeout_s = 0.0 if timeout.strip("0") in ("", "s") else duration_of(timeout)
     with problems_reported(OutputFormat.TABLE):
@@ -273,6 +275,8 @@ def stop(
     give_up_at = time.monotonic() + timeout_s
     while timeout_s and state.is_locked():
         if time.monotonic() >= give_up_at:
-            raise TimedOut(f"{name} is still running; it ends when it can")
+            raise TimedOut(
+                f"{name} is still running; it stops after its current micro-batches"
+            )
         time.sleep(0.1)
     print_line(f"{name} has stopped" if timeout_s else "asked to stop")

@@ -1,4 +1,4 @@
-"""The file that the commands of pipelines are about, and what is wrong with it."""
+"""The pipeline file of a command, and the problems in it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXIT_INVALID = 2
 
 File = Annotated[
     Path,
-    typer.Argument(metavar="FILE", help="The pipeline's file.", show_default=False),
+    typer.Argument(metavar="FILE", help="The pipeline file.", show_default=False),
 ]
 
 Set = Annotated[
@@ -33,7 +33,7 @@ Set = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="Give a parameter of the file another value; may be repeated.",
+        help="Set a parameter of the file; may be repeated.",
     ),
 ]
 
@@ -44,9 +44,9 @@ def load_pipeline(
     master: str | None = None,
     remote: str | None = None,
 ) -> Pipeline:
-    """The pipeline in *file*, on the Spark that the command names."""
+    """Return the pipeline in *file*, with the Spark that the options name."""
     if master is not None and remote is not None:
-        raise InvalidRequest("either --master or --remote")
+        raise InvalidRequest("--master and --remote exclude each other")
     pipeline = load(file, parameters=_given(settings), environment=os.environ)
     if master is None and remote is None:
         return pipeline
@@ -54,7 +54,7 @@ def load_pipeline(
 
 
 def find_state(file: Path, settings: list[str] | None) -> tuple[str, StateDirectory]:
-    """The name of the pipeline in *file*, and its state."""
+    """Return the name of the pipeline in *file*, and its state."""
     name, directory = locate(file, _given(settings), os.environ)
     return name, StateDirectory(directory)
 
@@ -67,12 +67,12 @@ def _given(settings: list[str] | None) -> dict[str, str]:
 
 
 def state_of(pipeline: Pipeline) -> StateDirectory:
-    """Where *pipeline* keeps what it needs to go on."""
+    """Return the state directory of *pipeline*."""
     return StateDirectory(pipeline.state_directory)
 
 
 def trigger_of(text: str) -> Trigger:
-    """What --trigger means."""
+    """Return the trigger that --trigger names."""
     for kind in (TriggerKind.AVAILABLE_NOW, TriggerKind.CONTINUOUS):
         if text == kind.value:
             return Trigger(kind)
@@ -80,7 +80,7 @@ def trigger_of(text: str) -> Trigger:
 
 
 def duration_of(text: str) -> float:
-    """Seconds, from an option."""
+    """Return the seconds of a duration option."""
     try:
         return parse_duration(text)
     except ValueError as error:
@@ -89,7 +89,7 @@ def duration_of(text: str) -> float:
 
 @contextmanager
 def problems_reported(output_format: OutputFormat) -> Iterator[None]:
-    """Say what is wrong with a file, one problem a line, and end with 2."""
+    """Print the problems of a pipeline file, one per line, and exit with code 2."""
     try:
         yield
     except InvalidPipeline as invalid:

@@ -1,4 +1,4 @@
-"""A run as a command: Spark for it, its signals, its end."""
+"""A run of a pipeline as a command: its Spark, its signals, its end."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ EXIT_FAILED = 1
 
 def run_pipeline(pipeline: Pipeline, output_format: OutputFormat) -> None:
     """
-    Run *pipeline* to its end, or until it is told to end.
+    Run *pipeline* until it ends or is stopped.
 
     Raises:
-        InvalidPipeline: Something is wrong with it; nothing was started.
-        Conflict: It is running already.
-        Interrupted: A signal ended it.
-        typer.Exit: It failed, and that has been said.
+        InvalidPipeline: The pipeline is invalid; nothing was started.
+        Conflict: The pipeline is already running.
+        Interrupted: A signal ended the run.
+        typer.Exit: The run failed, and the error has been printed.
     """
-    # What a run needs takes a second to import.
+    # Importing what a run needs takes a second.
     from pydanube.pipelines.display import display_for  # noqa: PLC0415
     from pydanube.pipelines.running import (  # noqa: PLC0415
         PipelineRun,
@@ -67,7 +67,7 @@ def run_pipeline(pipeline: Pipeline, output_format: OutputFormat) -> None:
     if outcome.state is RunState.FAILED:
         found = state.read_status()
         print_note(f"error: {found.error if found else 'a query has failed'}")
-        print_note(f"hint: {state.log_file} has what Spark says")
+        print_note(f"hint: the log of Spark is {state.log_file}")
         raise typer.Exit(EXIT_FAILED)
     if outcome.signal is not None:
         raise Interrupted(outcome.signal)
@@ -76,23 +76,23 @@ def run_pipeline(pipeline: Pipeline, output_format: OutputFormat) -> None:
 
 @contextmanager
 def _noted(state: StateDirectory, beginning: RunStatus) -> Iterator[None]:
-    """See to it that a run which ends before it has begun is not taken for running."""
+    """Record the failure of a run that ends before it has started."""
     try:
         yield
     finally:
         found = state.read_status() or beginning
         if not found.state.is_over:
-            found.state, found.error = RunState.FAILED, "it ended before it had begun"
+            found.state, found.error = RunState.FAILED, "it ended before it started"
             state.write_status(found)
 
 
 @contextmanager
 def spark_for(pipeline: Pipeline, log_file: Path) -> Iterator[SparkSession]:
     """
-    The Spark that *pipeline* asks for, while the body runs.
+    Yield the Spark session that *pipeline* asks for.
 
     Raises:
-        typer.Exit: It cannot be had, or is gone, and that has been said.
+        typer.Exit: Spark cannot be started, or was lost; the error has been printed.
     """
     try:
         from pydanube.pipelines.spark_errors import (  # noqa: PLC0415
@@ -108,7 +108,8 @@ def spark_for(pipeline: Pipeline, log_file: Path) -> Iterator[SparkSession]:
     words = pipeline.spec.spark
     log_file.parent.mkdir(parents=True, exist_ok=True)
     config = {
-        # What is shown is taken from these; a hundred of them are slow to read.
+        # The progress of queries comes from these events; more than a hundred would be
+        # slow to read.
         "spark.sql.streaming.numRecentProgressUpdates": "30",
         **{name: option_text(value) for name, value in words.settings.items()},
     }
@@ -126,5 +127,5 @@ def spark_for(pipeline: Pipeline, log_file: Path) -> Iterator[SparkSession]:
             spark.stop()
     except (JavaNotFound, *SPARK_ERRORS) as error:
         print_note(f"error: {pipeline.secrets.redact(error_message(error))}")
-        print_note(f"hint: {log_file} has what Spark says")
+        print_note(f"hint: the log of Spark is {log_file}")
         raise typer.Exit(EXIT_FAILED) from None

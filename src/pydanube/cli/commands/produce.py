@@ -1,8 +1,8 @@
 """
-`danube produce`: messages from options, a file or standard input to a topic.
+`danube produce`: publishes messages from options, a file or standard input.
 
-What is read together is published together and acknowledged before more is read,
-so memory is bounded by one reading, and the counts are true whenever it ends.
+The messages of one read are published together, and acknowledged before the next
+read.  This bounds memory, and keeps the counts true whenever the command ends.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 
 class Compression(Enum):
-    """How batches are compressed."""
+    """The compression of batches."""
 
     NONE = "none"
     LZ4 = "lz4"
@@ -89,7 +89,7 @@ def produce(
             "--message",
             "-m",
             metavar="TEXT",
-            help="A message; may be given several times.",
+            help="A message; may be repeated.",
         ),
     ] = None,
     file: Annotated[
@@ -98,8 +98,8 @@ def produce(
             "--file",
             "-f",
             metavar="FILE",
-            help="Publish every line of FILE as a message; - is standard input, which "
-            "is also read if there is neither -m nor -f.",
+            help="Publish each line of FILE as a message; - means standard input, "
+            "which is the default without -m.",
         ),
     ] = None,
     whole_file: Annotated[
@@ -113,7 +113,7 @@ def produce(
             "-n",
             min=1,
             metavar="COUNT",
-            help="Publish the messages of -m so many times over.",
+            help="How often to publish the messages of -m.",
         ),
     ] = 1,
     key: Annotated[
@@ -126,7 +126,7 @@ def produce(
             "--attribute",
             "-a",
             metavar="NAME=VALUE",
-            help="An attribute of every message; may be given several times.",
+            help="An attribute of every message; may be repeated.",
         ),
     ] = None,
     delay: Annotated[
@@ -134,7 +134,7 @@ def produce(
         typer.Option(
             "--delay",
             metavar="DURATION",
-            help="Consumers get the messages so much later, for example 30s or 2h.",
+            help="Deliver the messages after this delay, for example 30s or 2h.",
         ),
     ] = None,
     ttl: Annotated[
@@ -142,7 +142,7 @@ def produce(
         typer.Option(
             "--ttl",
             metavar="DURATION",
-            help="Who has not got a message after so long does not get it any more.",
+            help="Messages that were not delivered expire after this time.",
         ),
     ] = None,
     rate: Annotated[
@@ -150,16 +150,16 @@ def produce(
         typer.Option(
             "--rate",
             metavar="N/s",
-            help="Publish at most so many messages a second, on average.",
+            help="The maximum number of messages per second, on average.",
         ),
     ] = None,
     reliable: Annotated[
         bool | None,
         typer.Option(
             "--reliable/--non-reliable",
-            help="Create the topic, if it does not exist, on disk or in memory only; "
-            "and refuse one of the other kind. Without either, any is taken and a "
-            "reliable one created.",
+            help="Create a reliable (on disk) or non-reliable (in memory) topic if it "
+            "does not exist, and fail if it exists with the other kind. By default "
+            "existing topics of both kinds are accepted, and new ones are reliable.",
             show_default=False,
         ),
     ] = None,
@@ -169,7 +169,8 @@ def produce(
             "--partitions",
             min=1,
             metavar="COUNT",
-            help="Create the topic, if it does not exist, with so many partitions.",
+            help="The number of partitions with which to create the topic, if it does "
+            "not exist.",
         ),
     ] = None,
     access: Annotated[
@@ -177,8 +178,9 @@ def produce(
         typer.Option(
             "--access",
             metavar="shared|exclusive|exclusive-wait|exclusive-fence",
-            help="Whether others may produce to the topic at the same time; if not: be "
-            "refused while there are others, wait until they are gone, or end them.",
+            help="The access mode: shared admits other producers; exclusive fails if "
+            "there are others; exclusive-wait waits until there are none; "
+            "exclusive-fence disconnects them.",
         ),
     ] = "shared",
     name: Annotated[
@@ -186,7 +188,7 @@ def produce(
         typer.Option(
             "--name",
             metavar="NAME",
-            help="The producer's name, which consumers see; by default made up.",
+            help="The producer's name, which consumers see; by default generated.",
         ),
     ] = None,
     compression: Annotated[
@@ -194,7 +196,7 @@ def produce(
         typer.Option(
             "--compression",
             metavar="none|lz4|zstd",
-            help="How messages are compressed on their way and in the journal.",
+            help="The compression of batches on the network and in the journal.",
         ),
     ] = Compression.NONE,
     schema: Annotated[
@@ -202,8 +204,8 @@ def produce(
         typer.Option(
             "--schema",
             metavar="SUBJECT",
-            help="Write each message as this subject of the schema registry says. A "
-            "message is then a value in JSON, or text if the schema is of type string.",
+            help="Encode each message with this subject of the schema registry. "
+            "Messages are given as JSON, or as text if the schema is of type string.",
             show_default=False,
         ),
     ] = None,
@@ -213,7 +215,7 @@ def produce(
             "--schema-version",
             min=1,
             metavar="NUMBER",
-            help="With --schema: this version of the subject, rather than the latest.",
+            help="With --schema: the version of the subject; by default the latest.",
             show_default=False,
         ),
     ] = None,
@@ -223,12 +225,13 @@ def produce(
     """
     Publish messages to a topic.
 
-    Each is acknowledged by the broker, and on disk if the topic is reliable, before the
-    command ends. Ctrl-C stops reading, waits for what is on its way, and says how much
-    was published; a second Ctrl-C does not wait.
+    The command ends when the broker has acknowledged all messages; those of a reliable
+    topic are on disk then. Ctrl-C stops reading, waits for outstanding
+    acknowledgements, and prints the number of published messages; a second Ctrl-C does
+    not wait.
     """
     if schema_version is not None and schema is None:
-        raise InvalidRequest("--schema-version is of a --schema, and there is none")
+        raise InvalidRequest("--schema-version requires --schema")
     options = ProduceOptions(
         topic=topic,
         key=key,
@@ -262,7 +265,7 @@ def produce(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceOptions:
-    """How to publish."""
+    """What to publish, and how."""
 
     topic: str
     key: str | None
@@ -281,13 +284,13 @@ class ProduceOptions:
 
     @property
     def schema_options(self) -> dict[str, Any]:
-        """What a producer is told of schemas."""
+        """The schema options for the producer."""
         if self.schema is None:
             return {}
         return {"subject": self.schema, "schema_version": self.schema_version or LATEST}
 
     def batch(self, payloads: Sequence[bytes]) -> Sequence[bytes] | pa.RecordBatch:
-        """*payloads* with what every message has."""
+        """Return *payloads* with the key and attributes that all messages have."""
         if self.key is None and not self.attributes:
             return payloads
         count = len(payloads)
@@ -301,7 +304,7 @@ class ProduceOptions:
 
 @dataclass(slots=True)
 class Published:
-    """What was acknowledged so far."""
+    """The acknowledged messages, and how long they took."""
 
     topic: str
     messages: int = 0
@@ -309,7 +312,7 @@ class Published:
     first_offset: int | None = None
     last_offset: int | None = None
     partitions: dict[str, int] = field(default_factory=dict)
-    """How many messages went to each, where there are several."""
+    """The number of messages by partition, for a partitioned topic."""
     seconds: float = 0.0
 
     @property
@@ -318,7 +321,7 @@ class Published:
         return self.messages / self.seconds if self.seconds else 0.0
 
     def add(self, payloads: Sequence[bytes], ids: MessageIds) -> None:
-        """These were acknowledged."""
+        """Add acknowledged messages."""
         self.messages += len(payloads)
         self.byte_count += sum(map(len, payloads))
         if isinstance(ids, PartitionedIds):
@@ -330,7 +333,7 @@ class Published:
         self.last_offset = ids.offsets[-1]
 
     def report(self, format_: OutputFormat) -> None:
-        """Say it."""
+        """Print the result."""
         if format_ is OutputFormat.JSON:
             print_json(
                 {
@@ -373,9 +376,9 @@ async def publish(
     interruption: Interruption,
 ) -> None:
     """
-    Publish what *source* yields, and count in *published* what is acknowledged.
+    Publish the messages of *source*, and count acknowledged ones in *published*.
 
-    The first signal ends it before the next reading.
+    The first signal stops it before the next read.
     """
     loop = asyncio.get_running_loop()
     async with (
@@ -436,10 +439,10 @@ async def _publish(
 
 def values_of(type_: SchemaType, payloads: Sequence[bytes]) -> list[Any]:
     """
-    What was typed or read, as values of a schema of this type.
+    Return input messages as values for a schema of type *type_*.
 
     Raises:
-        InvalidPayload: It is not JSON, or not text.
+        InvalidPayload: A message is not JSON, or not text.
     """
     values: list[Any] = []
     try:
@@ -453,8 +456,9 @@ def values_of(type_: SchemaType, payloads: Sequence[bytes]) -> list[Any]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         said = payloads[len(values)][:80].decode(errors="backslashreplace")
         raise InvalidPayload(
-            f"a message for a schema of type {type_.value} is "
-            f"{'text' if type_ is SchemaType.STRING else 'JSON'}, not {said!r}: {error}"
+            f"a schema of type {type_.value} takes messages in "
+            f"{'UTF-8' if type_ is SchemaType.STRING else 'JSON'}, not {said!r}: "
+            f"{error}"
         ) from error
     return values
 
@@ -464,7 +468,9 @@ async def _read_until_interrupted(
     limiter: RateLimiter | None,
     interruption: Interruption,
 ) -> AsyncIterator[Sequence[bytes]]:
-    """What *source* yields, at this *pace*, until a signal comes."""
+    """
+    Yield the messages of *source* at the rate of *limiter*, until a signal arrives.
+    """
     loop = asyncio.get_running_loop()
     while True:
         payloads: Sequence[bytes] | None = None
@@ -497,17 +503,17 @@ def _source(
     *,
     whole_file: bool,
 ) -> AsyncIterator[Sequence[bytes]]:
-    """What to publish, some messages at a time; files stay open as long as *held*."""
+    """Return the messages to publish, in groups; files stay open as long as *held*."""
     if messages is not None:
         if file is not None or whole_file:
-            raise InvalidRequest("messages come from -m or from a file, not from both")
+            raise InvalidRequest("-m cannot be combined with --file or --whole-file")
         payloads = [each.encode(errors="surrogateescape") for each in messages]
         return repeated(payloads, count)
     if count != 1:
-        raise InvalidRequest("-n says how often -m is repeated, and there is no -m")
+        raise InvalidRequest("-n repeats the messages of -m, which is missing")
     if file is None or file == STANDARD_INPUT:
         if sys.stdin.isatty():
-            print_note("Each line is a message; Ctrl-D ends the input.")
+            print_note("Each line is a message; press Ctrl-D to end the input.")
         descriptor = sys.stdin.fileno()
     else:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
@@ -519,7 +525,7 @@ def _source(
 async def repeated(
     payloads: Sequence[bytes], count: int
 ) -> AsyncIterator[Sequence[bytes]]:
-    """*payloads*, *count* times over, as many at a time as make a good batch."""
+    """Yield *payloads* *count* times, in groups of a good batch size."""
     byte_count = sum(map(len, payloads))
     times = min(GROUP_MESSAGES // len(payloads), GROUP_BYTES // max(byte_count, 1))
     times = max(times, 1)
@@ -536,13 +542,13 @@ async def _read_whole(source: InputStream) -> AsyncIterator[Sequence[bytes]]:
         pieces.append(data)
         byte_count += len(data)
         if byte_count > LINE_BYTES_MAX:
-            raise MessageTooLarge(f"the file has more than {LINE_BYTES_MAX} bytes")
+            raise MessageTooLarge(f"the file is longer than {LINE_BYTES_MAX} bytes")
     yield [b"".join(pieces)]
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[Published], None]]:
-    """Shows how far it is, where somebody looks and nobody types."""
+    """Show progress if standard error is a terminal and standard input is not."""
     if not sys.stderr.isatty() or sys.stdin.isatty():
         yield lambda _: None
         return

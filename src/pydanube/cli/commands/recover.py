@@ -1,4 +1,4 @@
-"""`danube recover`: make a data directory whole again that has lost a part."""
+"""`danube recover`: repairs a data directory that is damaged or incomplete."""
 
 from __future__ import annotations
 
@@ -43,52 +43,53 @@ def recover(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="The data directory of a broker that does not run. By default "
-            "danube-data, here.",
+            help="The data directory; its broker must not be running. By default "
+            "danube-data in the current directory.",
         ),
     ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The broker's settings; the variable DANUBE_CONFIG may name them.",
+            help="The broker's settings file; also set by the variable DANUBE_CONFIG.",
         ),
     ] = None,
     from_segments: Annotated[
         bool,
         typer.Option(
             "--from-segments",
-            help="Rebuild the records of topics from the object store and the journal.",
+            help="Rebuild the metadata of topics from the object store and the "
+            "journal.",
         ),
     ] = False,
     accept_loss: Annotated[
         bool,
         typer.Option(
             "--accept-loss",
-            help="Give up what a missing or damaged journal or object store held. "
-            "Each topic goes on at an offset that was never given out; readers of the "
-            "offsets in between are told that they are gone.",
+            help="Give up the messages that a missing or damaged journal or object "
+            "store held. Each topic continues at an offset that was never used; "
+            "readers of the offsets in between get an error.",
         ),
     ] = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Only show what was found; change nothing."),
+        typer.Option("--dry-run", help="Only show what was found."),
     ] = False,
     yes: parameters.Yes = False,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    Make a data directory whole again that has lost a part.
+    Repair a data directory that is damaged or incomplete.
 
-    It shows what it found and what it would do, and asks before it writes. Nothing is
-    deleted: what is replaced is moved to the directory "replaced" inside of DIR. A run
-    that was interrupted can be repeated.
+    It shows what it found and what it would change, and asks before it writes. Nothing
+    is deleted: files that are replaced are moved to the directory "replaced" inside of
+    DIR. An interrupted run can be repeated.
     """
     settings = load_config(config, os.environ, {"data_dir": data_dir})
     path = settings.data_dir
     parts = ("metadata.sqlite", "journal", "objects")
     if not any((path / part).exists() for part in parts):
-        raise NotFound(f"{path} is not the data directory of a broker")
+        raise NotFound(f"{path} is not a broker's data directory")
     with hold_directory(path) as directory:
 
         def run(*, write: bool) -> Findings:
@@ -131,7 +132,7 @@ def _print(findings: Findings) -> None:
     print_table(
         (
             *("Topic", "Record", "Segments", "rebuilt", "From", "To"),
-            *("Salvaged", "Goes on at"),
+            *("Salvaged", "Continues at"),
         ),
         (
             (
@@ -156,7 +157,7 @@ def _print(findings: Findings) -> None:
         print_line()
         print_table(("Topic", "Rebuilt subscription", "Cursor"), subscriptions)
     for name in findings.unreadable:
-        print_line(f"left out: {name} is no segment of a topic above")
+        print_line(f"ignored: {name} is not a segment of a topic above")
     flags = [
         flag
         for flag, is_needed in (
@@ -167,7 +168,7 @@ def _print(findings: Findings) -> None:
     ]
     print_line()
     print_line(
-        f"'danube recover {' '.join(flags)}' makes the directory whole as shown."
+        f"'danube recover {' '.join(flags)}' repairs the directory as shown."
         if flags
-        else "The parts belong together; there is nothing to recover."
+        else "The parts of the directory are consistent; there is nothing to recover."
     )

@@ -1,4 +1,6 @@
-"""`danube schemas`: register, compare and delete schemas, and bind topics to them."""
+"""
+`danube schemas`: registers, compares and deletes schemas, and binds topics to them.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +38,14 @@ TYPES = "json_schema|avro|protobuf|string|number|bytes"
 MODES = "none|backward|forward|full[_transitive]"
 PAIRWISE = (Compatibility.BACKWARD, Compatibility.FORWARD, Compatibility.FULL)
 FINGERPRINT_CHARACTERS = 19
-"""So much of a fingerprint is shown: ``sha256:`` and twelve digits."""
+"""Fingerprints are shortened to this: ``sha256:`` and twelve digits."""
 TEXT_CHARACTERS_MAX = 60
-"""So much of what is in one place is shown in a table."""
+"""Longer texts are shortened in tables."""
 
 Subject = Annotated[
     str,
     typer.Argument(
-        metavar="SUBJECT", help="Its name, for example orders.", show_default=False
+        metavar="SUBJECT", help="The subject, for example orders.", show_default=False
     ),
 ]
 File = Annotated[
@@ -52,7 +54,7 @@ File = Annotated[
         "--file",
         "-f",
         metavar="FILE",
-        help="The definition; types without one need no file.",
+        help="The file with the definition; types without a definition need none.",
         show_default=False,
     ),
 ]
@@ -62,8 +64,8 @@ Type = Annotated[
         "--type",
         "-t",
         metavar=TYPES,
-        help="What the definition is; by default by the file's name: .json is a JSON "
-        "Schema, .avsc Avro, .proto Protobuf.",
+        help="The schema language or type; by default that of the file name: .json is "
+        "JSON Schema, .avsc Avro, .proto Protobuf.",
         show_default=False,
     ),
 ]
@@ -72,7 +74,8 @@ MessageName = Annotated[
     typer.Option(
         "--message",
         metavar="NAME",
-        help="Protobuf: which message of the file a payload is; by default the first.",
+        help="Protobuf: the message of the file that payloads contain; by default the "
+        "first.",
     ),
 ]
 Version = Annotated[
@@ -82,7 +85,7 @@ Version = Annotated[
         "-v",
         min=1,
         metavar="NUMBER",
-        help="Which version; by default the latest.",
+        help="The version; by default the latest.",
         show_default=False,
     ),
 ]
@@ -92,10 +95,11 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
     help="""
-    Register schemas, see how they change, and bind topics to them.
+    Manage schemas, and bind topics to them.
 
-    A subject is a name with versions, which follow each other by the subject's rule of
-    compatibility. Messages say by which version they were written.
+    A subject is a name under which versions of a schema are registered; its
+    compatibility mode decides which new versions are accepted. Messages carry the id
+    of the version that they were written with.
     """,
     epilog=examples(
         "danube schemas register orders -f order.avsc",
@@ -120,12 +124,13 @@ def register(
     type: Type = None,  # noqa: A002  # The option's name.
     message: MessageName = None,
     description: Annotated[
-        str, typer.Option("--description", metavar="TEXT", help="For people.")
+        str,
+        typer.Option("--description", metavar="TEXT", help="A description for people."),
     ] = "",
     tag: Annotated[
         list[str] | None,
         typer.Option(
-            "--tag", metavar="TEXT", help="For people; may be given several times."
+            "--tag", metavar="TEXT", help="A tag for people; may be repeated."
         ),
     ] = None,
     url: parameters.Url = DEFAULT_URL,
@@ -134,8 +139,8 @@ def register(
     """
     Register a schema as the latest version of a subject.
 
-    The subject is created if there is none. A schema that it has already is not
-    registered twice; one that does not go with the versions that are there is refused.
+    The subject is created if it does not exist. A schema that the subject already has
+    is not registered again; an incompatible schema is refused.
     """
     schema = _schema_from(file, type, message)
 
@@ -151,8 +156,8 @@ def register(
         print_line(f"{subject} has version {version.version} (id {version.schema_id}).")
     else:
         print_line(
-            f"{subject} has this schema already: it is version {version.version} "
-            f"(id {version.schema_id})."
+            f"{subject} already has this schema as version {version.version} (id "
+            f"{version.schema_id})."
         )
 
 
@@ -169,7 +174,7 @@ def get(
     url: parameters.Url = DEFAULT_URL,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
-    """Print the definition of a schema, as it was registered."""
+    """Print the definition of a schema."""
     found = run_with_client(url, lambda client: _get(client, subject, version))
     if output_format is OutputFormat.JSON:
         print_json(found)
@@ -183,7 +188,7 @@ def list_(
     url: parameters.Url = DEFAULT_URL,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
-    """List the subjects, with their types and how many versions they have."""
+    """List the subjects, with their types and versions."""
 
     async def call(client: Client) -> list[SubjectDescription]:
         subjects = await client.schemas.subjects()
@@ -258,7 +263,7 @@ def check(
         typer.Option(
             "--mode",
             metavar=MODES,
-            help="Which rule; by default the subject's own.",
+            help="The compatibility mode; by default that of the subject.",
             show_default=False,
         ),
     ] = None,
@@ -266,9 +271,9 @@ def check(
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    Say whether a schema may become a version of a subject, without registering it.
+    Check whether a schema is compatible with a subject, without registering it.
 
-    If it may not, the reasons are listed and the exit code is 4.
+    If it is not, the reasons are listed and the exit code is 4.
     """
     schema = _schema_from(file, type, message)
     asked = None if mode is None else Compatibility.parse(mode)
@@ -290,7 +295,7 @@ def check(
     elif violations:
         _print_violations(violations)
     else:
-        print_line(f"It may become the next version of {subject} ({rule.value}).")
+        print_line(f"The schema is compatible with {subject} ({rule.value}).")
     if violations:
         raise typer.Exit(exit_code_of(IncompatibleSchema))
 
@@ -309,7 +314,7 @@ def diff(
         typer.Argument(
             metavar="[OLD]",
             min=1,
-            help="A version; by default the one before the new one.",
+            help="The older version; by default the one before the newer version.",
             show_default=False,
         ),
     ] = None,
@@ -318,7 +323,7 @@ def diff(
         typer.Argument(
             metavar="[NEW]",
             min=1,
-            help="Another version; by default the latest.",
+            help="The newer version; by default the latest.",
             show_default=False,
         ),
     ] = None,
@@ -329,7 +334,7 @@ def diff(
             "--file",
             "-f",
             metavar="FILE",
-            help="Compare with this definition instead of a new version.",
+            help="Compare with the definition in this file instead of a newer version.",
             show_default=False,
         ),
     ] = None,
@@ -339,13 +344,14 @@ def diff(
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    Show what differs between two versions, and by which rules one may follow the other.
+    Show the differences between two versions, and in which directions they are
+    compatible.
 
-    Backward: the new one reads what the old one wrote. Forward: the old one reads what
-    the new one writes. Full: both.
+    Backward: the new version reads data written with the old one. Forward: the old
+    version reads data written with the new one. Full: both.
     """
     if file is not None and new is not None:
-        raise InvalidRequest("compare with a version or with a file, not with both")
+        raise InvalidRequest("NEW and --file exclude each other")
     candidate = None if file is None else _schema_from(file, type, message)
 
     async def call(client: Client) -> tuple[SchemaVersion, SchemaVersion | None]:
@@ -413,8 +419,9 @@ def set_compatibility(
         str,
         typer.Argument(
             metavar=MODES,
-            help="What a new version must be able to do, with the latest version or "
-            "with all.",
+            help="The compatibility mode. backward, forward and full compare a new "
+            "version with the latest one; with _transitive, they compare it with all "
+            "versions.",
             show_default=False,
         ),
     ],
@@ -423,9 +430,10 @@ def set_compatibility(
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    Decide by which rule later versions of a subject follow.
+    Set the compatibility mode of a subject.
 
-    A new subject has "backward": the new version reads what the latest one wrote.
+    New subjects have the mode "backward": a new version must be able to read data
+    written with the latest one.
     """
     chosen = Compatibility.parse(mode)
 
@@ -436,7 +444,7 @@ def set_compatibility(
     if output_format is OutputFormat.JSON:
         print_json({"subject": subject, "compatibility": chosen})
     else:
-        print_line(f"Later versions of {subject} are judged by {chosen.value}.")
+        print_line(f"The compatibility mode of {subject} is {chosen.value}.")
 
 
 @app.command(
@@ -455,12 +463,12 @@ def delete(
             "-v",
             min=1,
             metavar="NUMBER",
-            help="Which version; by default the subject with all of them.",
+            help="The version; by default all versions, and the subject.",
             show_default=False,
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Even if topics are bound to it.")
+        bool, typer.Option("--force", help="Delete it even if topics are bound to it.")
     ] = False,
     yes: parameters.Yes = False,
     url: parameters.Url = DEFAULT_URL,
@@ -469,8 +477,8 @@ def delete(
     """
     Delete a version of a subject, or the subject with all its versions.
 
-    Its number is not given out again. Messages that were written by it stay, and
-    nobody can tell any more what they say.
+    The version number is not used again. Messages written with the version stay, but
+    cannot be decoded any more.
     """
     what = subject if version is None else f"{subject}, version {version},"
     confirm(f"Delete {what}?", is_sure=yes)
@@ -498,28 +506,27 @@ def bind(
         str | None,
         typer.Argument(
             metavar="[SUBJECT]",
-            help="The subject; without one, say which it is.",
+            help="The subject; without it and without --none, the current binding is "
+            "shown.",
             show_default=False,
         ),
     ] = None,
     *,
-    none: Annotated[
-        bool, typer.Option("--none", help="Let the topic's messages be anything.")
-    ] = False,
+    none: Annotated[bool, typer.Option("--none", help="Remove the binding.")] = False,
     policy: Annotated[
         str,
         typer.Option(
             "--policy",
             metavar="none|warn|enforce",
-            help="What becomes of messages that do not keep to the subject: nothing; "
-            "they are taken, and counted; they are refused.",
+            help="What to do with messages that do not match the subject: none "
+            "accepts them; warn accepts and counts them; enforce refuses them.",
         ),
     ] = SchemaPolicy.WARN.value,
     validate_payload: Annotated[
         bool,
         typer.Option(
             "--validate-payload",
-            help="Look into every payload, not only at its schema id.",
+            help="Validate every payload, not only its schema id.",
         ),
     ] = False,
     version: Annotated[
@@ -529,7 +536,7 @@ def bind(
             "-v",
             min=1,
             metavar="NUMBER",
-            help="Take only this version of the subject.",
+            help="Accept only this version of the subject.",
             show_default=False,
         ),
     ] = None,
@@ -539,7 +546,7 @@ def bind(
             "--min-version",
             min=1,
             metavar="NUMBER",
-            help="Take no older version of the subject than this.",
+            help="Accept only this version of the subject and later ones.",
             show_default=False,
         ),
     ] = None,
@@ -547,12 +554,12 @@ def bind(
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    Decide which subject the messages of a topic keep to, or say what was decided.
+    Bind a topic to a subject, or show its binding.
 
-    It holds at once, for all partitions, and for producers that are there already.
+    The binding takes effect at once, for all partitions and for connected producers.
     """
     if none and subject is not None:
-        raise InvalidRequest("either a subject or --none")
+        raise InvalidRequest("SUBJECT and --none exclude each other")
     chosen = SchemaPolicy.parse(policy)
 
     async def call(client: Client) -> TopicSchema | None:
@@ -571,11 +578,11 @@ def bind(
     if output_format is OutputFormat.JSON:
         print_json({"topic": topic, "schema": schema})
     else:
-        print_line(f"{topic} keeps to {describe_binding(schema)}.")
+        print_line(f"{topic} is bound to {describe_binding(schema)}.")
 
 
 def describe_binding(schema: TopicSchema | None) -> str:
-    """What a topic keeps to, in words."""
+    """Return the binding of a topic as text."""
     if schema is None:
         return "no schema"
     said = f"{schema.subject} ({schema.policy.value}"
@@ -596,19 +603,19 @@ async def _get(client: Client, subject: str, version: int | None) -> SchemaVersi
 
 def _schema_from(file: Path | None, type_: str | None, message: str | None) -> Any:
     """
-    The schema that the options describe.
+    Return the schema that the options describe.
 
     Raises:
-        InvalidRequest: They do not say what it is.
+        InvalidRequest: Its type or its definition is missing.
     """
     if type_ is not None:
         kind = SchemaType.parse(type_)
     elif file is not None and file.suffix in SUFFIXES:
         kind = SUFFIXES[file.suffix]
     else:
-        raise InvalidRequest(f"say what it is: --type {TYPES}")
+        raise InvalidRequest(f"the type of the schema is missing; use --type {TYPES}")
     if file is None and not kind.is_primitive:
-        raise InvalidRequest(f"a schema of type {kind.value} is in a file: --file FILE")
+        raise InvalidRequest(f"a schema of type {kind.value} requires --file FILE")
     try:
         definition = "" if file is None else file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -617,7 +624,7 @@ def _schema_from(file: Path | None, type_: str | None, message: str | None) -> A
 
 
 def _plain_version(version: SchemaVersion) -> dict[str, object]:
-    """A version without its definition, which ``get`` prints."""
+    """Return the fields of a version, without its definition, which ``get`` prints."""
     return {
         "subject": version.subject,
         "schema_id": version.schema_id,
@@ -644,7 +651,7 @@ def _plain_violation(violation: Violation) -> dict[str, object]:
 
 def _print_differences(found: list[Difference]) -> None:
     if not found:
-        print_line("Nothing differs.")
+        print_line("There are no differences.")
         return
     print_table(
         ("Path", "Old", "New"),
@@ -654,7 +661,7 @@ def _print_differences(found: list[Difference]) -> None:
 
 def _print_violations(violations: list[Violation]) -> None:
     print_table(
-        ("Version", "Direction", "Path", "Why not"),
+        ("Version", "Direction", "Path", "Reason"),
         (
             (
                 each.version,

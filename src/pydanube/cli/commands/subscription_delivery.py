@@ -1,4 +1,4 @@
-"""`danube subscriptions pause, resume, seek, skip`: what is delivered, and whether."""
+"""`danube subscriptions pause, resume, seek, skip`: control of delivery."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ def pause(
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    Deliver nothing for a while; what is published waits.
+    Pause delivery; messages that are published wait.
 
-    Consumers stay connected and may acknowledge what they have. It survives a restart
-    of the broker. The name of a partitioned topic means all of its partitions.
+    Consumers stay connected and can acknowledge messages that they have. The pause
+    lasts until "resume", also across restarts of the broker. For a partitioned topic,
+    all partitions are paused.
     """
 
     async def call(client: Client) -> None:
@@ -49,7 +50,7 @@ def resume(
     url: parameters.Url = DEFAULT_URL,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
-    """Go on delivering after a pause."""
+    """Resume delivery after a pause."""
 
     async def call(client: Client) -> None:
         await client.resume_subscription(topic, subscription)
@@ -58,7 +59,7 @@ def resume(
     if output_format is OutputFormat.JSON:
         print_json({"topic": topic, "subscription": subscription, "is_paused": False})
     else:
-        print_line(f"{subscription} of {topic} goes on.")
+        print_line(f"{subscription} of {topic} is resumed.")
 
 
 def seek(
@@ -70,7 +71,7 @@ def seek(
         typer.Option(
             "--to",
             metavar=METAVAR,
-            help=f"Where to go on: {POSITION_HELP}.",
+            help=f"The position to move to: {POSITION_HELP}.",
             show_default=False,
         ),
     ],
@@ -78,11 +79,11 @@ def seek(
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    Have a subscription go on somewhere else, backwards or forwards.
+    Move the cursor of a subscription, backwards or forwards.
 
-    What is before that place is done, what is behind it is delivered (again). It is
-    for all consumers of the subscription, and they stay connected. The name of a
-    partitioned topic means all of its partitions, unless it is about an offset.
+    Messages before the position count as acknowledged; messages after it are delivered,
+    if necessary again. Consumers stay connected. For a partitioned topic, the
+    subscription moves in all partitions; an offset requires the name of one partition.
     """
     where = parse_position(to, to_datetime(time.time_ns() // 1000))
 
@@ -103,7 +104,7 @@ def seek(
         )
         return
     for name, cursor in cursors:
-        print_line(f"{subscription} of {name} goes on at offset {cursor}.")
+        print_line(f"{subscription} of {name} continues at offset {cursor}.")
 
 
 def skip(
@@ -117,7 +118,7 @@ def skip(
             "-n",
             min=1,
             metavar="COUNT",
-            help="How many messages.",
+            help="The number of messages.",
             show_default=False,
         ),
     ],
@@ -125,10 +126,10 @@ def skip(
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    Have the next messages that are not done count as done.
+    Skip the next unacknowledged messages.
 
-    For one that blocks its subscription, or of which nobody can make anything. Of a
-    partitioned topic, name the partition.
+    They count as acknowledged. This helps if a message blocks its subscription or
+    cannot be processed. For a partitioned topic, name the partition.
     """
 
     async def call(client: Client) -> int:
@@ -140,4 +141,7 @@ def skip(
     if output_format is OutputFormat.JSON:
         print_json({"topic": topic, "subscription": subscription, "cursor": cursor})
     else:
-        print_line(f"{subscription} of {topic} has done everything below {cursor}.")
+        print_line(
+            f"{subscription} of {topic} has acknowledged everything before "
+            f"offset {cursor}."
+        )

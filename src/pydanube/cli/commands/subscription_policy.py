@@ -1,4 +1,4 @@
-"""`danube subscriptions policy, set-policy`: what becomes of messages that fail."""
+"""`danube subscriptions policy, set-policy`: the failure policy and limits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NEVER = "never"
 
 
 class Expired(Enum):
-    """What becomes of a message whose time to live is over."""
+    """What to do with expired messages."""
 
     DROP = "drop"
     DEAD_LETTER = "dead-letter"
@@ -44,9 +44,10 @@ def policy(
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    Show what becomes of messages that fail, and how many may be on their way.
+    Show the failure policy of a subscription, and its limits for unacknowledged
+    messages.
 
-    It is what "set-policy" has decided, or what holds where nothing was decided.
+    It shows what "set-policy" has set, and defaults for the rest.
     """
 
     async def call(client: Client) -> SubscriptionSettings:
@@ -64,57 +65,59 @@ def set_policy(
         typer.Option(
             min=0,
             metavar="COUNT",
-            help="How often a message comes again before its failure is final.",
+            help="The maximum number of redeliveries of a message; after that its "
+            "failure is final.",
         ),
     ] = None,
     ack_timeout: Annotated[
         str | None,
         typer.Option(
             metavar="DURATION|never",
-            help="Who has not acknowledged a message after so long has failed.",
+            help="A message that was not acknowledged within this time has failed; "
+            "never turns it off.",
         ),
     ] = None,
     delay: Annotated[
         str | None,
         typer.Option(
-            metavar="DURATION", help="How long after a failure a message comes again."
+            metavar="DURATION", help="The delay between a failure and the redelivery."
         ),
     ] = None,
     delay_max: Annotated[
         str | None,
         typer.Option(
-            metavar="DURATION", help="The longest that this delay may become."
+            metavar="DURATION", help="The maximum delay with --backoff exponential."
         ),
     ] = None,
     backoff: Annotated[
         Backoff | None,
         typer.Option(
             metavar="fixed|exponential",
-            help="Whether the delay stays, or doubles with each failure.",
+            help="Whether the delay is fixed, or doubles with each failure.",
         ),
     ] = None,
     poison: Annotated[
         str | None,
         typer.Option(
             metavar="dead-letter|block|drop",
-            help="What becomes of a message whose failure is final: it goes to the "
-            "dead-letter topic; nothing new is delivered until somebody deals with it; "
-            "or it counts as done.",
+            help="What to do with a message whose failure is final: dead-letter moves "
+            "it to the dead-letter topic; block stops delivery until it is handled; "
+            "drop counts it as acknowledged.",
         ),
     ] = None,
     dead_letter_topic: Annotated[
         str | None,
         typer.Option(
             metavar="TOPIC",
-            help="Where it goes with dead-letter, which this option implies; created "
-            "if it does not exist.",
+            help="The dead-letter topic, created if it does not exist; implies "
+            "--poison dead-letter.",
         ),
     ] = None,
     expired: Annotated[
         Expired | None,
         typer.Option(
             metavar="drop|dead-letter",
-            help="What becomes of a message whose time to live is over.",
+            help="What to do with expired messages.",
         ),
     ] = None,
     unacked_max: Annotated[
@@ -122,27 +125,33 @@ def set_policy(
         typer.Option(
             min=0,
             metavar="COUNT",
-            help="How many messages may be unacknowledged at a time, by all consumers "
-            "together; 0: as many as they take.",
+            help="The maximum number of unacknowledged messages of all consumers "
+            "together; 0 is no limit.",
         ),
     ] = None,
     unacked_each: Annotated[
         int | None,
-        typer.Option(min=0, metavar="COUNT", help="The same for each consumer."),
+        typer.Option(
+            min=0,
+            metavar="COUNT",
+            help="The maximum number of "
+            "unacknowledged messages of each consumer; 0 is no limit.",
+        ),
     ] = None,
     reset: Annotated[
         bool,
-        typer.Option("--reset", help="First forget everything that was decided."),
+        typer.Option("--reset", help="First reset everything to the defaults."),
     ] = False,
     url: parameters.Url = DEFAULT_URL,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    Decide what becomes of messages that fail, and how many may be on their way.
+    Set the failure policy of a subscription, and its limits for unacknowledged
+    messages.
 
-    What is not named stays as it is. It holds at once, also for messages that have
-    failed already, and may be decided before the subscription exists. The name of a
-    partitioned topic means all of its partitions.
+    Options that are not given do not change. Changes take effect at once, also for
+    messages that have already failed, and can be made before the subscription exists.
+    For a partitioned topic, they apply to all partitions.
     """
     if dead_letter_topic is not None and poison is None:
         poison = PoisonPolicy.DEAD_LETTER.value
@@ -163,7 +172,7 @@ def set_policy(
         unacked_messages_max_per_consumer=unacked_each,
     )
     if not (failures or limits or reset):
-        raise InvalidRequest("say what to decide, for example --redeliveries 3")
+        raise InvalidRequest("nothing to set; use an option such as --redeliveries 3")
 
     async def call(client: Client) -> SubscriptionSettings:
         known = await client.subscription_settings(topic, subscription)
@@ -175,7 +184,7 @@ def set_policy(
             )
         if limits or reset:
             start_limits = None if reset else known.limits
-            # 0 is how people write that there is none.
+            # 0 means no limit.
             numbers = {name: number or None for name, number in limits.items()}
             await client.set_dispatch_limits(
                 topic,
@@ -201,8 +210,8 @@ def _print(settings: SubscriptionSettings, output_format: OutputFormat) -> None:
     limits = settings.limits or DispatchLimits()
     print_fields(
         [
-            ("Fails if not acknowledged", _timeout(failures.ack_timeout_s)),
-            ("Comes again", _delay(failures)),
+            ("Ack timeout", _timeout(failures.ack_timeout_s)),
+            ("Redelivered", _delay(failures)),
             ("Redeliveries", str(failures.redeliveries_max)),
             ("Final failures", _poison(failures)),
             ("Unacknowledged at most", _limit(limits.unacked_messages_max)),
@@ -223,7 +232,7 @@ def _delay(policy: FailurePolicy) -> str:
             return f"{first} each time"
         case Backoff.EXPONENTIAL:
             most = format_duration(policy.redelivery_delay_s_max)
-            return f"{first}, then twice as late each time, up to {most}"
+            return f"{first}, then twice as long each time, up to {most}"
 
 
 def _poison(policy: FailurePolicy) -> str:
@@ -236,8 +245,8 @@ def _poison(policy: FailurePolicy) -> str:
         case PoisonPolicy.BLOCK:
             return "block the subscription"
         case PoisonPolicy.DROP:
-            return "count as done"
+            return "are dropped"
 
 
 def _limit(count: int | None) -> str:
-    return "what consumers take" if count is None else str(count)
+    return "no limit" if count is None else str(count)

@@ -1,4 +1,4 @@
-"""`danube subscriptions`: create, list, describe and delete subscriptions."""
+"""`danube subscriptions`: creates, lists, describes and deletes subscriptions."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def create(
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    Create a subscription that has no consumer yet.
+    Create a subscription without a consumer.
 
-    What is published from then on waits for its first consumer. Consumers create their
-    subscription by themselves, too.
+    Messages that are published from then on wait for its first consumer. Consumers also
+    create the subscription that they name.
     """
 
     where = parse_position(start, to_datetime(time.time_ns() // 1000))
@@ -76,7 +76,7 @@ def create(
         _print_json(topic, described)
         return
     for name, description in described.items():
-        print_line(f"{subscription} of {name} begins at offset {description.cursor}.")
+        print_line(f"{subscription} of {name} starts at offset {description.cursor}.")
 
 
 @app.command("list", epilog=examples("danube subscriptions list /default/orders"))
@@ -86,7 +86,7 @@ def list_(
     url: parameters.Url = DEFAULT_URL,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
-    """List the subscriptions of a topic, with how far behind they are."""
+    """List the subscriptions of a topic, with their backlogs."""
 
     async def call(client: Client) -> dict[str, TopicDescription]:
         names = await client.existing_partitions(topic)
@@ -121,7 +121,7 @@ def describe(
     url: parameters.Url = DEFAULT_URL,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
-    """Describe a subscription: where it stands, and who consumes."""
+    """Describe a subscription: its progress and its consumers."""
 
     async def call(client: Client) -> dict[str, SubscriptionDescription]:
         return await _describe(client, topic, subscription)
@@ -147,8 +147,8 @@ def _print_description(description: SubscriptionDescription) -> None:
         [
             ("Subscription", description.subscription),
             ("Type", description.type),
-            ("Done up to offset", str(description.cursor)),
-            ("Done above it", done_above),
+            ("Acked up to offset", str(description.cursor)),
+            ("Acked above it", done_above),
             ("Backlog", _backlog(description)),
             ("Oldest of it", None if oldest is None else _when(oldest)),
             ("In flight", description.in_flight),
@@ -161,8 +161,8 @@ def _print_description(description: SubscriptionDescription) -> None:
             ("Consumers", ", ".join(description.consumers)),
             ("Delivered", counts.delivered),
             ("Delivered again", counts.redelivered),
-            ("Given back", counts.nacked),
-            ("Not acknowledged in time", counts.timed_out),
+            ("Nacked", counts.nacked),
+            ("Ack timeouts", counts.timed_out),
             ("Expired", counts.expired),
             ("Dead-lettered", counts.dead_lettered),
             ("Given up", counts.given_up),
@@ -180,12 +180,12 @@ def delete(
     subscription: Subscription,
     yes: parameters.Yes = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Even if somebody consumes from it.")
+        bool, typer.Option("--force", help="Delete it even if it has consumers.")
     ] = False,
     url: parameters.Url = DEFAULT_URL,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
-    """Delete a subscription, and with it what it knows to be done."""
+    """Delete a subscription and its progress."""
     confirm(f"Delete the subscription {subscription} of {topic}?", is_sure=yes)
 
     async def call(client: Client) -> None:
@@ -237,9 +237,9 @@ app.command(
 
 
 def print_subscriptions(subscriptions: Iterable[SubscriptionDescription]) -> None:
-    """Print a table with a line for each of *subscriptions*."""
+    """Print a table of *subscriptions*."""
     print_table(
-        ("Subscription", "Type", "Done up to", "Backlog", "In flight", "Consumers"),
+        ("Subscription", "Type", "Acked up to", "Backlog", "In flight", "Consumers"),
         (
             (
                 each.subscription,
@@ -257,7 +257,7 @@ def print_subscriptions(subscriptions: Iterable[SubscriptionDescription]) -> Non
 async def _describe(
     client: Client, topic: str, subscription: str
 ) -> dict[str, SubscriptionDescription]:
-    """The subscription in each partition of *topic*, or in *topic* itself."""
+    """Return the subscription in each partition of *topic*, or in *topic* itself."""
     names = await client.existing_partitions(topic)
     return {
         name: await client.describe_subscription(name, subscription) for name in names
@@ -276,7 +276,7 @@ def _print_json(topic: str, described: dict[str, SubscriptionDescription]) -> No
 def _print_by_partition(
     rows: Iterable[tuple[str, SubscriptionDescription]],
 ) -> None:
-    columns = ("Partition", "Subscription", "Type", "Done up to", "Backlog")
+    columns = ("Partition", "Subscription", "Type", "Acked up to", "Backlog")
     print_table(
         (*columns, "In flight", "Consumers"),
         (

@@ -1,4 +1,4 @@
-"""`danube topics hold` and `release`: let a topic's segments stay as they are."""
+"""`danube topics hold` and `release`: retention holds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ Name = Annotated[
     typer.Option(
         "--name",
         metavar="NAME",
-        help="Who relies on the segments, for example a table.",
+        help="The name of the hold, for example that of the table that needs the "
+        "segments.",
         show_default=False,
     ),
 ]
@@ -30,16 +31,16 @@ def hold(
     *,
     name: Name,
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why, for people.")
+        str, typer.Option("--reason", metavar="TEXT", help="The reason, for people.")
     ] = "",
     url: parameters.Url = DEFAULT_URL,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    Keep a topic's segments as they are, because somebody relies on them.
+    Hold a topic's segments, because an external reader needs them.
 
-    Until it is released, retention and maintenance leave them, and the topic is not
-    deleted without --force.
+    Until the hold is released, retention and maintenance keep the segments as they are,
+    and deleting the topic requires --force.
     """
 
     async def call(client: Client) -> None:
@@ -59,7 +60,7 @@ def release(
     url: parameters.Url = DEFAULT_URL,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
-    """End a hold."""
+    """Release a hold."""
 
     async def call(client: Client) -> None:
         await client.release_topic(topic, name)
@@ -68,4 +69,4 @@ def release(
     if output_format is OutputFormat.JSON:
         print_json({"topic": topic, "hold": name, "held": False})
     else:
-        print_line(f"{topic} is not held by {name} any more.")
+        print_line(f"{topic} is no longer held by {name}.")

@@ -1,4 +1,4 @@
-"""`danube topics partitions, add-partitions, limits`: about all of a name's topics."""
+"""`danube topics partitions, add-partitions, limits`, for all partitions of a topic."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def list_partitions(
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    List the topics that a name stands for, one a line.
+    List the partitions of a topic, one per line.
 
-    These are its partitions by number; a topic without partitions is the only one.
+    A topic that is not partitioned is listed itself.
     """
 
     async def call(client: Client) -> list[str]:
@@ -52,7 +52,7 @@ def add_partitions(
             "--total",
             min=1,
             metavar="COUNT",
-            help="How many there are to be then, with those of before.",
+            help="The new number of partitions.",
             show_default=False,
         ),
     ],
@@ -60,11 +60,11 @@ def add_partitions(
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    Give a partitioned topic more partitions.
+    Add partitions to a partitioned topic.
 
-    What was published stays where it is. A key may be in another partition from now
-    on, so its newer messages are no longer ordered behind its older ones. Producers and
-    consumers that are running find the new partitions by themselves.
+    Stored messages stay in their partitions. Keys may move to other partitions, so
+    newer messages of a key are no longer ordered after older ones. Connected producers
+    and consumers find the new partitions automatically.
     """
 
     async def call(client: Client) -> list[str]:
@@ -80,20 +80,23 @@ def topic_limits(
     settings: limits.Set = None,
     clear: Annotated[
         bool,
-        typer.Option("--clear", help="Those of its namespace are to hold again."),
+        typer.Option(
+            "--clear",
+            help="Remove the topic's own limits, so that those of its namespace apply.",
+        ),
     ] = False,
     url: parameters.Url = DEFAULT_URL,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    Show or change what a topic may take at most.
+    Show or set the limits of a topic.
 
-    With --set, the topic gets limits of its own, which hold at once instead of all
-    those of its namespace; what is not named stays as it is. The name of a partitioned
-    topic means each of its partitions.
+    --set gives the topic limits of its own, which replace all limits of its namespace
+    at once; limits that are not named do not change. For a partitioned topic, they
+    apply to each partition.
     """
     if clear and settings:
-        raise InvalidRequest("either --clear or --set")
+        raise InvalidRequest("--clear and --set exclude each other")
 
     async def call(client: Client) -> TopicDescription:
         first = (await _partitions_of(client, topic))[0]
@@ -123,7 +126,7 @@ def set_on_corruption(
         CorruptionPolicy,
         typer.Argument(
             metavar="stop|skip",
-            help="Stop with an error, or skip the messages that cannot be read.",
+            help="stop with an error, or skip the messages that cannot be read.",
             show_default=False,
         ),
     ],
@@ -131,9 +134,10 @@ def set_on_corruption(
     url: parameters.Url = DEFAULT_URL,
 ) -> None:
     """
-    Change what subscriptions do when a segment of the topic cannot be read.
+    Set what subscriptions do at a segment of the topic that cannot be read.
 
-    It holds at once. The name of a partitioned topic means each of its partitions.
+    The change takes effect at once. For a partitioned topic, it applies to each
+    partition.
     """
     run_with_client(
         url, lambda client: client.set_on_corruption(topic, on_corruption.value)

@@ -1,4 +1,4 @@
-"""`danube topics`: create, list, describe and delete topics."""
+"""`danube topics`: creates, lists, describes and deletes topics."""
 
 from __future__ import annotations
 
@@ -69,30 +69,33 @@ def create(
         bool,
         typer.Option(
             "--reliable/--non-reliable",
-            help="On disk and replayable; or in memory only, delivered at most once.",
+            help="A reliable topic stores messages on disk, and they can be read "
+            "again; a non-reliable topic delivers them from memory, at most once.",
         ),
     ] = True,
     durability: Annotated[
         Durability,
         typer.Option(
             metavar="durable|written",
-            help="What an acknowledgement means: on disk, or with the operating "
-            "system, which is faster and does not survive the loss of power.",
+            help="What an acknowledgement means: durable is on disk; written is "
+            "passed to the operating system, which is faster, but does not survive a "
+            "power failure.",
         ),
     ] = Durability.DURABLE,
     retention_age: Annotated[
         str | None,
         typer.Option(
             metavar="DURATION",
-            help="Drop history that is older, such as 12h or 7d; by default never.",
+            help="Remove messages older than this, such as 12h or 7d; by default "
+            "never.",
         ),
     ] = None,
     retention_bytes: Annotated[
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Drop the oldest history beyond this size, such as 500MB or 10GiB; by "
-            "default never.",
+            help="Remove the oldest messages beyond this size, such as 500MB or "
+            "10GiB; by default never.",
         ),
     ] = None,
     ttl: Annotated[
@@ -100,15 +103,15 @@ def create(
         typer.Option(
             "--ttl",
             metavar="DURATION",
-            help="Do not deliver what is older, such as 10m; by default never.",
+            help="Messages expire after this time, such as 10m; by default never.",
         ),
     ] = None,
     on_corruption: Annotated[
         CorruptionPolicy,
         typer.Option(
             metavar="stop|skip",
-            help="What subscriptions do if a segment cannot be read: stop with an "
-            "error, or skip its messages.",
+            help="What subscriptions do at a segment that cannot be read: stop with "
+            "an error, or skip its messages.",
         ),
     ] = CorruptionPolicy.STOP,
     partitions: Annotated[
@@ -117,15 +120,14 @@ def create(
             "--partitions",
             min=1,
             metavar="COUNT",
-            help="Create so many partitions, over which producers and consumers of the "
-            "name spread.",
+            help="Create a partitioned topic with this number of partitions.",
         ),
     ] = None,
     if_not_exists: Annotated[
         bool,
         typer.Option(
             "--if-not-exists",
-            help="It is no error if the topic exists with the same settings.",
+            help="Succeed if the topic exists with the same settings.",
         ),
     ] = False,
     url: parameters.Url = DEFAULT_URL,
@@ -134,8 +136,8 @@ def create(
     """
     Create a topic.
 
-    Topics are created by producers as well; this is for those with settings of their
-    own, which stay as they are.
+    Producers also create topics, with default settings. The settings of a topic given
+    here are permanent.
     """
     age_s = None if retention_age is None else parse_duration(retention_age)
     ttl_s = None if ttl is None else parse_duration(ttl)
@@ -159,9 +161,9 @@ def create(
     if output_format is OutputFormat.JSON:
         _print_json(topic, described)
     elif partitions is None:
-        print_line(f"{topic} is there.")
+        print_line(f"Topic {topic} exists.")
     else:
-        print_line(f"{topic} is there, with {_partitions(len(described))}.")
+        print_line(f"Topic {topic} exists, with {_partitions(len(described))}.")
 
 
 @app.command(
@@ -178,15 +180,16 @@ def list_(
         ),
     ] = None,
     names: Annotated[
-        bool, typer.Option("--names", help="Only names, one a line.")
+        bool, typer.Option("--names", help="Print only names, one per line.")
     ] = False,
     url: parameters.Url = DEFAULT_URL,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
-    List topics, with what is in them.
+    List topics, with their sizes and backlogs.
 
-    The partitions of a topic are shown together; --names and --format json list each.
+    The partitions of a topic are summed up in one row; --names and --format json list
+    each partition.
     """
 
     async def name_all(client: Client) -> list[str]:
@@ -225,12 +228,12 @@ def describe(
     *,
     segments: Annotated[
         bool,
-        typer.Option("--segments", help="Also list the files that hold its history."),
+        typer.Option("--segments", help="Also list the topic's segments."),
     ] = False,
     url: parameters.Url = DEFAULT_URL,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
-    """Describe a topic: its settings, its messages, who uses it."""
+    """Describe a topic: its settings, contents, producers and subscriptions."""
 
     async def call(
         client: Client,
@@ -269,7 +272,7 @@ def delete(
         bool,
         typer.Option(
             "--force",
-            help="Even if somebody produces to it, consumes from it or holds it.",
+            help="Delete it even if it has producers, consumers or holds.",
         ),
     ] = False,
     url: parameters.Url = DEFAULT_URL,
@@ -329,7 +332,7 @@ app.command(
 
 
 async def _describe(client: Client, topic: str) -> list[TopicDescription]:
-    """What *topic* consists of: itself, or its partitions."""
+    """Return the descriptions of the partitions of *topic*, or of *topic* itself."""
     names = await client.existing_partitions(topic)
     return [await client.describe_topic(name) for name in names]
 
@@ -338,14 +341,14 @@ async def _find(client: Client, topic: str) -> TopicDescription | None:
     try:
         return await client.describe_topic(topic)
     except TopicNotFound:
-        # Deleted since it was listed.
+        # It was deleted after it was listed.
         return None
 
 
 def _by_base(
     described: Iterable[TopicDescription],
 ) -> Iterable[tuple[str, list[TopicDescription]]]:
-    """Topics with their names, and the partitions of one topic together."""
+    """Return topics by name, with the partitions of a partitioned topic grouped."""
     groups: dict[str, list[TopicDescription]] = {}
     for each in described:
         partition = TopicName.parse(each.topic).split_partition()
@@ -439,7 +442,7 @@ def _print_description(topic: TopicDescription) -> None:
     facts: list[tuple[str, object]] = [("Topic", topic.topic), ("Kind", _kind(topic))]
     if topic.policy.is_reliable:
         facts += [
-            ("Acknowledged when", _durability(topic.policy.durability)),
+            ("Ack means", _durability(topic.policy.durability)),
             ("Retention", _retention(topic.policy.retention)),
             ("Time to live", _ttl(topic.policy.ttl_s)),
             ("On corruption", topic.policy.on_corruption.value),
@@ -476,11 +479,11 @@ def _durability(durability: Durability) -> str:
         case Durability.DURABLE:
             return "on disk"
         case Durability.WRITTEN:
-            return "written, with the operating system"
+            return "written to the operating system"
 
 
 def _ttl(ttl_s: float | None) -> str:
-    return "for ever" if ttl_s is None else format_duration(ttl_s)
+    return "no limit" if ttl_s is None else format_duration(ttl_s)
 
 
 def _retention(retention: Retention) -> str:

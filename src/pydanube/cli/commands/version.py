@@ -1,4 +1,4 @@
-"""`danube version`: which version this is, and of what it is made."""
+"""`danube version`: prints the versions of pydanube and its main dependencies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def version(
     *,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
-    """Say which version this is."""
+    """Print the version."""
     versions = {
         "danube": __version__,
         "python": platform.python_version(),

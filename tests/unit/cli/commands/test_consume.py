@@ -26,7 +26,7 @@ def message_of(payload, **options):
     return MessageBatch("/default/orders", [(part, 0, 1)])[0]
 
 
-def test_a_json_line_says_everything_about_a_message():
+def test_json_line_has_all_fields_of_a_message():
     message = message_of(
         b'{"price": 7}', keys=[b"shop-7"], attributes=[{"source": "web"}], producer="p"
     )
@@ -50,7 +50,7 @@ def test_microseconds_are_kept():
     assert json.loads(line)["publish_time"] == "2023-11-14T22:13:20.000001Z"
 
 
-def test_what_is_not_utf8_is_base64():
+def test_binary_payload_is_base64():
     fields = json.loads(json_line(message_of(b"\xff\x00", keys=[b"\xfe"])))
     assert fields["payload_base64"] == "/wA="
     assert fields["key_base64"] == "/g=="
@@ -67,7 +67,7 @@ def test_a_message_without_a_key_has_null():
     assert json.loads(json_line(message_of(b"x")))["key"] is None
 
 
-def test_a_value_is_json_whatever_it_consists_of():
+def test_values_of_all_types_become_json():
     value = {
         "raw": b"\xff",
         "at": datetime(2020, 1, 1, tzinfo=UTC),
@@ -86,7 +86,7 @@ def test_a_value_is_json_whatever_it_consists_of():
     }
 
 
-def test_values_are_printed_where_there_are_some_and_payloads_where_not():
+def test_messages_without_a_schema_are_printed_unchanged():
     message = message_of(b"payload")
     batch = MessageBatch.of(message.topic, [message])
     assert RENDERERS[Output.TEXT, True](batch) == [b"payload\n"]
@@ -107,7 +107,7 @@ def _nested(depth):
     return value
 
 
-def test_a_value_that_nests_too_deep_for_json_does_not_end_the_output():
+def test_value_nested_too_deeply_for_json_is_reported():
     message = message_of(b"payload")
     message.location[0].decode = lambda _: [_nested(5000)]
     batch = MessageBatch.of(message.topic, [message])
@@ -119,5 +119,5 @@ def test_a_value_that_nests_too_deep_for_json_does_not_end_the_output():
 @pytest.mark.parametrize(
     ("byte_count", "count"), [(0, 0), (1, 0), (2, 1), (3, 1), (5, 2), (6, 3)]
 )
-def test_a_line_counts_as_printed_when_all_of_it_was(byte_count, count):
+def test_only_complete_lines_count_as_printed(byte_count, count):
     assert whole_lines([b"a\n", b"bc\n", b"\n"], byte_count) == count

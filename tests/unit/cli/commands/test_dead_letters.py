@@ -40,11 +40,11 @@ def letter(offset=3, reason="cannot parse", payload=b"no number", history=()):
         (Choice(reason="parse", offsets=frozenset([1])), False),
     ],
 )
-def test_a_choice_is_by_reason_and_offset(choice, is_meant):
+def test_dead_letters_are_selected_by_reason_and_offset(choice, is_meant):
     assert choice.means(letter()) is is_meant
 
 
-def test_a_list_has_a_line_for_each_and_never_all_of_a_payload(capsys):
+def test_list_has_a_row_per_dead_letter_with_a_shortened_payload(capsys):
     long = letter(payload=b"x" * 1000, reason="too\nlong")
     cli._print_list([cli._row(long)], OutputFormat.TABLE)
     said = capsys.readouterr().out
@@ -53,7 +53,7 @@ def test_a_list_has_a_line_for_each_and_never_all_of_a_payload(capsys):
     assert "too\\nlong" in said
 
 
-def test_a_letter_tells_machines_everything(capsys):
+def test_dead_letter_as_json_has_all_fields(capsys):
     history = ({"reason": "first", "offset": "1"},)
     cli._print_list([cli._fields(letter(history=history))], OutputFormat.JSON)
     [said] = json.loads(capsys.readouterr().out)
@@ -63,7 +63,7 @@ def test_a_letter_tells_machines_everything(capsys):
     assert said["message"]["attributes"] == {"a": "b"}
 
 
-def test_a_letter_tells_people_of_every_failure(capsys):
+def test_dead_letter_shows_every_failure(capsys):
     history = (
         {"topic": "/default/t", "offset": "1", "attempt": "6", "reason": "first"},
         {"topic": "/default/t", "offset": "4", "attempt": "2", "reason": "second"},
@@ -74,6 +74,6 @@ def test_a_letter_tells_people_of_every_failure(capsys):
     assert said.rstrip().endswith("no number")
 
 
-def test_what_a_broken_history_says_is_shown_all_the_same(capsys):
+def test_dead_letter_with_an_invalid_history_is_shown(capsys):
     cli._print_letter(letter(history=({},)))
     assert "None" in capsys.readouterr().out

@@ -66,7 +66,7 @@ def inspect(tmp_path, data, *options):
     return CliRunner().invoke(app, ["inspect", "journal", str(path), *options])
 
 
-def test_a_whole_journal_is_listed_and_called_whole(tmp_path):
+def test_valid_journal_is_listed(tmp_path):
     data, _ = journal_bytes(is_synced=True)
     result = inspect(tmp_path, data)
     assert result.exit_code == 0
@@ -75,14 +75,14 @@ def test_a_whole_journal_is_listed_and_called_whole(tmp_path):
     assert result.stdout.endswith("\nWhole: 6 entries.\n\n")
 
 
-def test_a_torn_end_is_no_damage(tmp_path):
+def test_torn_end_is_not_damage(tmp_path):
     data, positions = journal_bytes(is_synced=True)
     result = inspect(tmp_path, data[:-5])
     assert result.exit_code == 0
     assert f"Torn end at position {positions[-1]}" in result.stdout
 
 
-def test_a_bad_place_before_what_was_synced_is_damage(tmp_path):
+def test_invalid_place_before_a_synced_entry_is_damage(tmp_path):
     data, positions = journal_bytes(is_synced=True)
     data[positions[3] + 60] ^= 1
     result = inspect(tmp_path, data)
@@ -91,7 +91,7 @@ def test_a_bad_place_before_what_was_synced_is_damage(tmp_path):
     assert f"is damaged at position {positions[3]}" in result.stderr
 
 
-def test_all_files_of_a_journal_are_judged_together(tmp_path):
+def test_all_files_of_a_journal_are_verified(tmp_path):
     data, _ = journal_bytes(is_synced=True)
     (tmp_path / "00000000000000000002.journal").write_bytes(data)
     whole = inspect(tmp_path, data)
@@ -114,7 +114,7 @@ def test_a_directory_without_a_journal_is_refused(tmp_path):
     assert "no journal file" in result.stderr
 
 
-def test_json_is_one_object_a_line_with_the_verdict_last(tmp_path):
+def test_json_is_one_object_per_line_with_the_verdict_last(tmp_path):
     data, positions = journal_bytes(is_synced=True)
     *entries, verdict = map(
         json.loads, inspect(tmp_path, data[:-5], "--format", "json").stdout.splitlines()
@@ -133,7 +133,7 @@ def test_json_is_one_object_a_line_with_the_verdict_last(tmp_path):
     assert verdict["bad_bytes"] == len(data) - 5 - positions[-1]
 
 
-def test_what_is_no_journal_is_refused(tmp_path):
+def test_other_file_is_not_a_journal(tmp_path):
     result = inspect(tmp_path, b"something else" * 10)
     assert result.exit_code == 11
     assert result.stderr.startswith("error: ")
@@ -172,7 +172,7 @@ def test_a_damaged_segment_has_an_exit_code_of_its_own(segment):
     assert "Row group 0 is damaged: column payload" in result.stdout
 
 
-def test_a_segment_is_described_for_machines(segment):
+def test_segment_is_described_as_json(segment):
     result = CliRunner().invoke(
         app, ["inspect", "segment", segment, "--format", "json"]
     )
@@ -182,7 +182,7 @@ def test_a_segment_is_described_for_machines(segment):
     assert [(g["base"], g["end"]) for g in described["row_groups"]] == [(5, 8)]
 
 
-def test_what_is_no_segment_is_refused(tmp_path):
+def test_other_file_is_not_a_segment(tmp_path):
     path = tmp_path / "segment.parquet"
     path.write_bytes(b"PAR1 no, not really")
     result = CliRunner().invoke(app, ["inspect", "segment", str(path)])

@@ -26,14 +26,14 @@ def file(tmp_path):
     return path
 
 
-def test_what_init_writes_is_valid(tmp_path):
+def test_template_is_valid(tmp_path):
     done = run("init", tmp_path / "new")
     assert done.exit_code == 0
     path = tmp_path / "new" / "pipeline.yaml"
     assert done.stdout.splitlines() == [str(path)]
     checked = run("validate", path, "--no-spark")
     assert checked.exit_code == 0
-    assert "nothing is wrong with it; Spark and the servers" in checked.stdout
+    assert "valid; not checked with Spark and the servers" in checked.stdout
     again = run("init", tmp_path / "new")
     assert again.exit_code == 5
     assert "nothing was written" in again.stderr
@@ -43,7 +43,7 @@ def test_templates_are_listed():
     assert "topic-to-delta" in run("init", "--list").stdout.splitlines()
 
 
-def test_every_problem_is_a_line_and_the_exit_code_is_2(file):
+def test_problems_are_printed_one_per_line_with_exit_code_2(file):
     file.write_text(f"{FILE}sink: 1\ntrigger: soon\n")
     for command in ("validate", "run"):
         done = run(command, file)
@@ -54,7 +54,7 @@ def test_every_problem_is_a_line_and_the_exit_code_is_2(file):
         assert "line 5: trigger:" in third
 
 
-def test_machines_get_problems_as_json(file):
+def test_problems_are_printed_as_json(file):
     done = run("validate", file, "--format", "json", "--set", "x=1")
     assert done.exit_code == 2
     answer = json.loads(done.stdout)
@@ -65,7 +65,7 @@ def test_machines_get_problems_as_json(file):
 
 
 @pytest.mark.parametrize("text", ["soon", "10"])
-def test_a_trigger_of_the_command_line_is_understood_or_refused(file, text):
+def test_trigger_option_is_parsed(file, text):
     file.write_text(FILE.replace("${env:NO_SUCH_SECRET}", "x"))
     done = run("run", file, "--trigger", text)
     assert done.exit_code == 2
@@ -76,20 +76,20 @@ def test_a_setting_without_a_value_is_refused(file):
     assert "NAME=VALUE" in run("validate", file, "--set", "x").stderr
 
 
-def test_either_a_master_or_a_remote(file):
+def test_master_and_remote_exclude_each_other(file):
     done = run("validate", file, "--master", "local", "--remote", "sc://x")
     assert done.exit_code == 2
-    assert "either --master or --remote" in done.stderr
+    assert "--master and --remote exclude each other" in done.stderr
 
 
-def test_where_nothing_ran_there_is_no_status_and_nothing_to_stop(file):
+def test_pipeline_that_never_ran_has_no_status(file):
     for command in ("status", "stop"):
         done = run(command, file)
         assert done.exit_code == 3
         assert "p " in done.stderr
 
 
-def test_a_run_that_does_not_end_in_time_is_told(file):
+def test_stop_reports_a_run_that_does_not_end_in_time(file):
     state = StateDirectory(file.parent / ".danube/pipelines/p")
     with state.locked("a test"):
         done = run("stop", file, "--timeout", "1ms")

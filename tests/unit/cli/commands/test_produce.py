@@ -47,13 +47,13 @@ def test_messages_are_repeated_in_their_order(count):
     assert [payload for group in groups for payload in group] == [b"a", b"b"] * count
 
 
-def test_a_group_is_not_larger_than_a_good_batch():
+def test_group_is_at_most_a_batch():
     assert max(map(len, groups_of([b""], 100_000))) == GROUP_MESSAGES
     large = bytes(GROUP_BYTES // 2)
     assert [len(group) for group in groups_of([large], 5)] == [2, 2, 1]
 
 
-def test_messages_that_are_too_many_for_a_group_are_one_all_the_same():
+def test_large_input_is_one_group():
     payloads = [b"x"] * (GROUP_MESSAGES + 1)
     assert [len(group) for group in groups_of(payloads, 2)] == [len(payloads)] * 2
 
@@ -79,14 +79,14 @@ def published():
     return counted
 
 
-def test_what_was_acknowledged_adds_up():
+def test_published_counts_add_up():
     assert str(published()) == (
         "Published 3 messages to /default/a (4 B) at offsets 10 to 12 in 0.50 s, "
         "6 messages/s."
     )
 
 
-def test_the_summary_is_json_for_machines(capsys):
+def test_summary_is_printed_as_json(capsys):
     published().report(OutputFormat.JSON)
     assert json.loads(capsys.readouterr().out) == {
         "topic": "/default/a",
@@ -116,7 +116,7 @@ def spread():
     return counted
 
 
-def test_messages_of_several_partitions_are_counted_and_have_no_offsets_in_common(
+def test_messages_are_counted_by_partition(
     capsys,
 ):
     assert str(spread()) == (
@@ -129,7 +129,7 @@ def test_messages_of_several_partitions_are_counted_and_have_no_offsets_in_commo
     assert said["first_offset"] is None
 
 
-def test_nothing_published_has_none():
+def test_summary_without_messages_has_no_offsets():
     assert str(Published("/default/a")) == "Published 0 messages to /default/a."
 
 
@@ -142,14 +142,17 @@ def test_nothing_published_has_none():
         (SchemaType.AVRO, [b'{"a": [1]}'], [{"a": [1]}]),
     ],
 )
-def test_what_is_typed_becomes_values_of_the_schemas_type(type_, payloads, values):
+def test_input_is_converted_to_the_type_of_the_schema(type_, payloads, values):
     assert values_of(type_, payloads) == values
 
 
 @pytest.mark.parametrize(
     ("type_", "payload", "said"),
-    [(SchemaType.STRING, b"\xff", "is text"), (SchemaType.AVRO, b"{", "is JSON")],
+    [
+        (SchemaType.STRING, b"\xff", "takes messages in UTF-8"),
+        (SchemaType.AVRO, b"{", "takes messages in JSON"),
+    ],
 )
-def test_what_is_typed_and_is_no_value_is_shown(type_, payload, said):
+def test_input_that_does_not_fit_the_schema_is_shown(type_, payload, said):
     with pytest.raises(InvalidPayload, match=said):
         values_of(type_, [payload])

@@ -28,7 +28,7 @@ def run(data, *flags):
 
 
 @pytest.mark.slow
-def test_a_directory_is_shown_and_then_recovered(data):
+def test_directory_is_shown_and_recovered(data):
     before = contents_of(data)
     shown = run(data, "--dry-run")
     assert shown.exit_code == 0
@@ -46,8 +46,8 @@ def test_a_directory_is_shown_and_then_recovered(data):
     assert "nothing to recover" in run(data).stdout
 
 
-def test_what_is_no_data_directory_is_refused(tmp_path):
+def test_other_directory_is_not_a_data_directory(tmp_path):
     refused = run(tmp_path)
     assert refused.exit_code == 3
-    assert "is not the data directory of a broker" in refused.stderr
+    assert "is not a broker's data directory" in refused.stderr
     assert not list(tmp_path.iterdir())

@@ -23,7 +23,7 @@ def run(*arguments):
         ("order.proto", SchemaType.PROTOBUF),
     ],
 )
-def test_a_file_says_by_its_name_what_it_is(tmp_path, name, type_):
+def test_schema_type_follows_from_the_file_name(tmp_path, name, type_):
     path = tmp_path / name
     path.write_text("text")
     schema = _schema_from(path, None, None)
@@ -46,7 +46,7 @@ def test_a_type_without_a_definition_needs_no_file():
         ("order.avsc", None, "UTF-8"),
     ],
 )
-def test_what_is_not_said_is_asked_for(tmp_path, file, type_, said):
+def test_missing_type_or_file_is_refused(tmp_path, file, type_, said):
     path = None if file is None else tmp_path / file
     if path is not None:
         path.write_bytes(b"\xff")
@@ -66,7 +66,7 @@ def test_what_is_not_said_is_asked_for(tmp_path, file, type_, said):
         ("delete", "orders"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_a_broker_is_asked(arguments):
+def test_contradicting_arguments_are_refused_without_a_broker(arguments):
     result = run(*arguments)
     assert result.exit_code == 2, result.stderr
     assert result.stdout == ""
@@ -79,7 +79,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
     assert "order.avsc: No such file" in result.stderr
 
 
-def test_what_a_topic_keeps_to_is_said_in_words():
+def test_binding_is_described():
     assert describe_binding(None) == "no schema"
     assert describe_binding(TopicSchema(subject="orders")) == "orders (warn)"
     pinned = TopicSchema(

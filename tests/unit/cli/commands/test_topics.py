@@ -35,7 +35,7 @@ TOPIC = TopicDescription(
 PARTS = [replace(TOPIC, topic=f"/default/p-part-{n}") for n in range(3)]
 
 
-def test_partitions_of_a_topic_are_one_line():
+def test_partitions_of_a_topic_are_one_row():
     rows = [cli._row(group) for group in cli._by_base([PARTS[0], TOPIC, *PARTS[1:]])]
     assert rows == [
         ("/default/p", "reliable, 3 partitions", 30, "300 B", 1, 15),
@@ -43,7 +43,7 @@ def test_partitions_of_a_topic_are_one_line():
     ]
 
 
-def test_a_partitioned_topic_is_described_by_its_parts(capsys):
+def test_partitioned_topic_is_described_by_partition(capsys):
     cli._print_partitions("/default/p", PARTS)
     said = capsys.readouterr().out
     assert "Partitions  3" in said
