@@ -1,4 +1,4 @@
-"""What every table of a lakehouse must do, whichever kind it is."""
+"""The behaviour that Delta and Iceberg tables share."""
 
 import datetime as dt
 import pickle
@@ -22,7 +22,7 @@ from support.lake_tables import (
 
 pytestmark = [
     pytest.mark.slow,
-    # Of pyiceberg itself.
+    # pyiceberg raises it.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
@@ -88,10 +88,10 @@ def numbers(table):
     return sorted(read(table).column("n").to_pylist())
 
 
-def test_every_type_of_spark_comes_back_as_it_was(table):
+def test_every_spark_type_round_trips(table):
     add(table, EVERYTHING)
     wanted = EVERYTHING.sort_by("whole")
-    # pyiceberg takes a list of structs that is null for an empty one.
+    # pyiceberg reads a null list of structs as an empty one.
     flat = wanted.drop_columns("inner")
     assert read(table).sort_by("whole").select(flat.column_names).equals(flat)
     polars = read_with_polars(table).sort_by("whole")
@@ -99,19 +99,19 @@ def test_every_type_of_spark_comes_back_as_it_was(table):
     assert polars.column("inner").to_pylist() == wanted.column("inner").to_pylist()
 
 
-def test_nothing_of_what_is_written_shows_before_the_commit(table):
+def test_files_are_invisible_before_commit(table):
     stage(table, rows(1, 2))
     assert numbers(table) == []
 
 
-def test_a_table_that_is_missing_is_said_to_be_missing(table):
+def test_missing_table_has_no_schema(table):
     assert table.schema() is None
     assert table.app_versions(["app"]) == {"app": None}
     with pytest.raises(NotFound):
         table.compact(file_bytes=1)
 
 
-def test_a_commit_that_is_repeated_changes_nothing(table):
+def test_repeated_commit_changes_nothing(table):
     assert add(table, rows(1), [AppTransaction("app", 7)])
     assert table.app_versions(["app"]) == {"app": 7}
     assert not add(table, rows(1), [AppTransaction("app", 7)])
@@ -120,14 +120,14 @@ def test_a_commit_that_is_repeated_changes_nothing(table):
     assert numbers(table) == [1, 1]
 
 
-def test_a_mark_may_move_without_any_file(table):
+def test_app_version_advances_without_files(table):
     add(table, rows(1))
     assert table.commit([], [AppTransaction("app", 5, after=-1)])
     assert table.commit([], [AppTransaction("app", 9, after=5)])
     assert table.app_versions(["app"]) == {"app": 9}
 
 
-def test_a_mark_that_somebody_else_has_moved_is_a_conflict(table):
+def test_app_version_changed_by_another_writer_is_a_conflict(table):
     add(table, rows(1), [AppTransaction("app", 5, after=-1)])
     for after in (-1, 4, 6):
         with pytest.raises(Conflict, match="app is at 5"):
@@ -135,7 +135,7 @@ def test_a_mark_that_somebody_else_has_moved_is_a_conflict(table):
     assert numbers(table) == [1]
 
 
-def test_of_two_who_commit_the_same_at_once_one_has_effect(table):
+def test_one_of_two_equal_concurrent_commits_takes_effect(table):
     """The second has looked for the mark before the first moved it."""
     _, mine = stage(table, rows(1))
     _, others = stage(table, rows(1))
@@ -153,7 +153,7 @@ def test_of_two_who_commit_the_same_at_once_one_has_effect(table):
     assert numbers(table) == [1]
 
 
-def test_replacing_leaves_only_what_is_new(table):
+def test_replace_removes_old_rows(table):
     add(table, rows(1, 2))
     _, files = stage(table, rows(3))
     assert table.commit(files, [AppTransaction("app", 1)], replace=True)
@@ -165,14 +165,14 @@ def test_replacing_leaves_only_what_is_new(table):
     assert numbers(table) == []
 
 
-def test_new_columns_are_added_only_where_they_are_wanted(table):
+def test_new_columns_need_merge_schema(table):
     inner = pa.array([{"x": 1}], pa.struct([("x", pa.int32())]))
     more = pa.array(
         [{"x": 2, "y": "b"}], pa.struct([("x", pa.int32()), ("y", pa.string())])
     )
     add(table, rows(1, inner=inner))
     wider = rows(2, inner=more, text=pa.array(["new"]))
-    # What is a constant in Spark is never null there; the table need not know.
+    # Constants are never null in Spark, but the table's column is nullable.
     never_null = wider.schema.field("text").with_nullable(False)
     wider = wider.cast(wider.schema.set(2, never_null))
     with pytest.raises(InvalidRequest, match="no columns inner, text"):
@@ -188,7 +188,7 @@ def test_new_columns_are_added_only_where_they_are_wanted(table):
     ]
 
 
-def test_types_of_columns_never_change(table):
+def test_column_types_never_change(table):
     add(table, rows(1))
     other = pa.table({"n": pa.array(["1"])})
     for merge in (False, True):
@@ -198,7 +198,7 @@ def test_types_of_columns_never_change(table):
         stage(table, pa.table({"N": pa.array([1])}), merge=True)
 
 
-def test_checking_changes_nothing(table):
+def test_check_changes_nothing(table):
     table.check(rows(1).schema, options())
     assert table.schema() is None
     add(table, rows(1))
@@ -207,11 +207,11 @@ def test_checking_changes_nothing(table):
     assert table.schema().names == ["n"]
 
 
-def test_rows_are_sorted_into_the_partitions_of_their_columns(table):
+def test_rows_are_written_to_their_partitions(table):
     text = pa.array(["a", "b", None, "a"])
     add(table, rows(1, 2, 3, 4, text=text), partition_by="text")
     assert len(read(table)) == 4
-    # Whoever comes later need not say it.
+    # Later writers need not repeat it.
     add(table, rows(5, text=pa.array(["a"])))
     found = read(table).sort_by("n").to_pylist()
     assert [row["text"] for row in found] == ["a", "b", None, "a", "a"]
@@ -222,14 +222,14 @@ def test_rows_are_sorted_into_the_partitions_of_their_columns(table):
         stage(table, rows(5))
 
 
-def test_only_files_that_are_not_part_of_the_table_are_given_up(table):
+def test_unreferenced_excludes_committed_files(table):
     _, part = stage(table, rows(1))
     _, left = stage(table, rows(2))
     table.commit(part, [])
     assert table.unreferenced([*part, *left]) == left
 
 
-def test_files_that_failed_leave_nothing(table, tmp_path):
+def test_failed_write_leaves_no_file(table, tmp_path):
     place = table.prepare(rows(1).schema, options())
 
     def fails():
@@ -241,7 +241,7 @@ def test_files_that_failed_leave_nothing(table, tmp_path):
     assert data_files(tmp_path) == []
 
 
-def test_a_place_travels_to_the_tasks(table):
+def test_location_can_be_pickled(table):
     place = table.prepare(rows(1).schema, options())
     place = pickle.loads(pickle.dumps(place))
     files = write_files(place, rows(1, 2).to_batches(), "t", file_bytes_max=1 << 20)
@@ -250,7 +250,7 @@ def test_a_place_travels_to_the_tasks(table):
     assert [each.row_count for each in files] == [2]
 
 
-def test_compaction_joins_small_files_and_keeps_every_row(table):
+def test_compaction_merges_small_files_and_keeps_every_row(table):
     add(table, EVERYTHING)
     for _ in range(3):
         add(table, EVERYTHING, [AppTransaction("app", 3)] if _ == 0 else ())
@@ -280,7 +280,7 @@ def test_compaction_keeps_the_partitions_apart(table):
     ]
 
 
-def test_cleaning_removes_what_nobody_committed_and_nothing_else(table, tmp_path):
+def test_clean_deletes_only_unreferenced_files(table, tmp_path):
     import os
     import time
 

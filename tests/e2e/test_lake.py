@@ -1,4 +1,4 @@
-"""Spark writes topics and DataFrames into tables of a lakehouse."""
+"""Spark writes topics and DataFrames into lakehouse tables."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def numbers(directory, kind):
     return sorted(read(table_in(directory, kind)).column("n").to_pylist())
 
 
-def test_a_batch_is_appended_and_replaced(spark, kind, sink, tmp_path):
+def test_batch_is_appended_and_replaced(spark, kind, sink, tmp_path):
     rows = spark.range(1000, numPartitions=3).selectExpr(
         "id AS n",
         "named_struct('x', CAST(id AS INT), 'l', array(CAST(id AS STRING))) AS s",
@@ -43,7 +43,7 @@ def test_a_batch_is_appended_and_replaced(spark, kind, sink, tmp_path):
     assert found.column("s")[7].as_py() == {"x": 7, "l": ["7"]}
 
 
-def test_a_numbered_batch_is_written_once(spark, kind, sink, tmp_path):
+def test_numbered_batch_is_written_once(spark, kind, sink, tmp_path):
     write = spark.range(10).selectExpr("id AS n").write.format(f"danube-{kind}")
     for _ in range(2):
         write.options(**sink, appId="job", batchId="3").mode("append").save()
@@ -51,7 +51,7 @@ def test_a_numbered_batch_is_written_once(spark, kind, sink, tmp_path):
     assert len(data_files(tmp_path)) == len(set(data_files(tmp_path)))
 
 
-def test_a_task_that_fails_leaves_no_file(spark, kind, sink, tmp_path):
+def test_failed_task_leaves_no_file(spark, kind, sink, tmp_path):
     rows = spark.range(1000, numPartitions=1).selectExpr(
         "IF(id = 999, raise_error('broken'), id) AS n"
     )
@@ -60,7 +60,7 @@ def test_a_task_that_fails_leaves_no_file(spark, kind, sink, tmp_path):
     assert data_files(tmp_path) == []
 
 
-def test_columns_that_do_not_fit_are_named(spark, kind, sink):
+def test_incompatible_columns_are_named(spark, kind, sink):
     write = {"format": f"danube-{kind}", "mode": "append", **sink}
     spark.range(1).selectExpr("id AS n").write.save(**write)
     wider = spark.range(1).selectExpr("id AS n", "'x' AS more").write
@@ -73,7 +73,7 @@ def test_columns_that_do_not_fit_are_named(spark, kind, sink):
         spark.range(1).selectExpr("'x' AS n").write.save(**write)
 
 
-def test_a_stream_is_written_once(spark, client, broker_url, sink, tmp_path):
+def test_stream_is_written_once(spark, client, broker_url, sink, tmp_path):
     kind = "delta" if "path" in sink else "iceberg"
     topic = f"/default/lake-{kind}"
     with client.producer(topic) as producer:
@@ -99,7 +99,7 @@ def test_a_stream_is_written_once(spark, client, broker_url, sink, tmp_path):
 
     run()
     assert numbers(tmp_path, kind) == list(range(5000))
-    # As if the driver had been killed before Spark noted that the batch was done.
+    # As if the driver had been killed before Spark committed the batch.
     files = data_files(tmp_path)
     last = max(int(each.name) for each in (tmp_path / "checkpoint/commits").glob("?"))
     for name in (f"{last}", f".{last}.crc"):

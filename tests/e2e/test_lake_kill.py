@@ -1,4 +1,4 @@
-"""Whatever is killed, and when: the tables have every message once."""
+"""Tables have every message once, whichever process is killed and when."""
 
 import os
 import signal
@@ -64,7 +64,7 @@ def offsets(table):
 
 @pytest.mark.smoke
 @pytest.mark.timeout(1200)
-def test_a_stream_goes_on_after_every_death(broker, published, tmp_path):
+def test_stream_resumes_after_every_kill(broker, published, tmp_path):
     points = ["before the write", "after the write", "after the commit"]
     for batch, point in enumerate(points):
         code = run("lake_driver.py", tmp_path, broker.url, TOPIC, point, batch)
@@ -83,7 +83,7 @@ def test_a_stream_goes_on_after_every_death(broker, published, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_export_goes_on_after_every_death(broker, published, kind, tmp_path):
+def test_export_resumes_after_every_kill(broker, published, kind, tmp_path):
     points = ["before the write", "after the write", "after the commit"]
     for point in points:
         code = run("export_driver.py", kind, tmp_path, broker.url, TOPIC, point)

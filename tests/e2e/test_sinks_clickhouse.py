@@ -135,12 +135,12 @@ def test_it_is_checked_before_anything_starts(spark, clickhouse, table, options)
     assert check_sink(FORMAT, options | {"createTable": "true"}, rows) == []
     name = f"`default`.`{table}`"
     assert check_sink(FORMAT, options, rows) == [
-        f"there is no table {name}; createTable=true makes one"
+        f"there is no table {name}; createTable=true creates it"
     ]
     clickhouse.query(f"CREATE TABLE {table} (ids DateTime) ENGINE = Memory")
     assert check_sink(FORMAT, options, rows) == [
         f"{name} has no column 'id'; it has ids",
-        "the column 'ids' is Array(Nullable(Int64)) and cannot become DateTime",
+        "the column 'ids' is Array(Nullable(Int64)) and cannot be cast to DateTime",
     ]
     [problem] = check_sink(FORMAT, options | {"password": "pssst"}, rows)
     assert "Authentication failed" in problem

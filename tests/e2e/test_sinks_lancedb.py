@@ -95,7 +95,7 @@ def test_a_vector_of_another_length_fails_and_leaves_nothing(spark, options):
 def test_it_is_checked_before_anything_starts(spark, options):
     rows = spark.sql("SELECT 1L id, array(1.0F) v").schema
     assert check_sink(FORMAT, options, rows) == [
-        "there is no table 'notes'; createTable=true makes one"
+        "there is no table 'notes'; createTable=true creates it"
     ]
     options |= {"vectorColumn": "v", "dimension": "1", "createTable": "true"}
     assert check_sink(FORMAT, options, rows) == []
@@ -110,6 +110,6 @@ def test_it_is_checked_before_anything_starts(spark, options):
     other = spark.sql("SELECT map(1, 2) id, array(1.0F) v, 1 x").schema
     assert check_sink(FORMAT, options | {"dimension": "3"}, other) == [
         "the table 'notes' has no column 'x'; it has id, v, _batch",
-        "the column 'id' is map<int32, int32> and cannot become int64",
+        "the column 'id' is map<int32, int32> and cannot be cast to int64",
         "dimension: 'v' has 1 numbers in the table",
     ]

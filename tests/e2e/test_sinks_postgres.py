@@ -141,7 +141,7 @@ def test_it_is_checked_before_anything_starts(spark, postgres, table, options):
     rows = numbers(spark, 1).schema
     assert check_sink(FORMAT, options | {"createTable": "true"}, rows) == []
     assert check_sink(FORMAT, options, rows) == [
-        f'there is no table "{table}"; createTable=true makes one'
+        f'there is no table "{table}"; createTable=true creates it'
     ]
     postgres.execute(f"CREATE TABLE {table} (id uuid, other text NOT NULL)")
     found = check_sink(FORMAT, options | {"keyColumns": "id"}, rows)
@@ -149,7 +149,7 @@ def test_it_is_checked_before_anything_starts(spark, postgres, table, options):
     assert found[0] == f"{name} has no column 'key'; it has id, other"
     assert found[1].startswith(f"{name}: the column 'other' must have a value")
     assert found[2].endswith(f'; CREATE UNIQUE INDEX ON {name} ("id")')
-    assert found[3] == "the column 'id' is bigint and cannot become uuid"
+    assert found[3] == "the column 'id' is bigint and cannot be cast to uuid"
     nobody = options | {"uri": "postgresql://postgres:pssst@127.0.0.1:1/postgres"}
     [problem] = check_sink(FORMAT, nobody, rows)
     assert "Connection refused" in problem

@@ -1,8 +1,8 @@
 """
-Rows cut into chunks that fit one request, however they come.
+Division of rows into chunks that fit one request.
 
-Where each row has a size of its own, the cut depends on the rows alone and not on the
-batches that they come in: the same rows in the same order make the same chunks.
+With *sizes* the chunks depend on the rows alone and not on their batches: the same rows
+in the same order make the same chunks.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def split_rows(
     sizes: Callable[[pa.RecordBatch], Any] | None = None,
 ) -> Iterator[pa.Table]:
     """
-    The rows of *batches*, in order, in chunks of at most so many rows and bytes.
+    Yield the rows of *batches*, in order, in chunks within both limits.
 
-    *sizes* gives the bytes of each row; by default a batch's rows all count as the
-    mean.  A row that is larger than a chunk may be has one of its own.
+    *sizes* returns the size of each row; by default each row counts as its batch's
+    mean.  A row that is larger than *bytes_max* gets its own chunk.
 
-    Bounds: Holds one chunk and one batch.
+    Bounds: One chunk and one batch are in memory.
     """
     held: list[pa.RecordBatch] = []
     rows = byte_count = 0

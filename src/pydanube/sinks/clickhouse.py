@@ -1,8 +1,7 @@
 """
-The sink ``danube-clickhouse``: rows into a table of ClickHouse, over its HTTP port.
+The sink ``danube-clickhouse``: rows into a ClickHouse table, over HTTP.
 
-Rows travel as Arrow streams.  How a batch is written once, whatever fails, is told in
-``clickhouse_sql.py``.
+Rows are sent as Arrow streams.  ``clickhouse_sql.py`` describes the commit protocol.
 """
 
 from __future__ import annotations
@@ -58,39 +57,37 @@ OPTIONS = (
     SinkOption(
         "url",
         "http://127.0.0.1:8123",
-        "The HTTP port of one server; a balancer in front of several would not find "
-        "the staged rows again.",
+        "The HTTP interface of one server. Behind a load balancer the sink would not "
+        "find its staged rows again.",
     ),
     SinkOption("database", "default", "The database of the table."),
-    SinkOption(
-        "table", "", "The table, in the very case that its name has.", is_required=True
-    ),
-    SinkOption("user", "default", "Who writes."),
+    SinkOption("table", "", "The table; its name is case-sensitive.", is_required=True),
+    SinkOption("user", "default", "The user who writes."),
     SinkOption("password", "", "The user's password; it is never shown."),
     SinkOption(
-        "createTable", "false", "Create the table if it is not there, see `orderBy`."
+        "createTable", "false", "Create the table if it does not exist; see `orderBy`."
     ),
     SinkOption(
         "engine",
         "MergeTree",
-        "The engine of a table that is created, such as `ReplacingMergeTree(version)`.",
+        "The engine of a created table, such as `ReplacingMergeTree(version)`.",
     ),
     SinkOption(
         "orderBy",
         "",
-        "What a table that is created is sorted by; these columns are not nullable.",
+        "The sorting key of a created table; its columns are not nullable.",
     ),
-    SinkOption("batchRows", "100000", "How many rows are sent in one request."),
-    SinkOption("batchBytes", "33554432", "How large a request becomes at most."),
-    SinkOption("timeoutS", "300", "How long an answer may take."),
+    SinkOption("batchRows", "100000", "The maximum number of rows in a request."),
+    SinkOption("batchBytes", "33554432", "The maximum size of a request in bytes."),
+    SinkOption("timeoutS", "300", "The timeout of a request in seconds."),
     RETRIES,
     RETRY_INTERVAL,
     APP_ID,
     BATCH_ID,
 )
 
-# Codes of exceptions after which the same statement may succeed: timeouts, too much at
-# once, the network, read-only replicas, too many parts, memory, Keeper.
+# Codes of exceptions after which the same statement may succeed: timeouts, too many
+# queries, network, read-only replicas, too many parts, memory, Keeper.
 _RETRYABLE_CODES = frozenset(
     {159, 202, 209, 210, 225, 241, 242, 252, 285, 319, 425, 999}
 )
@@ -100,7 +97,7 @@ _REFUSED = frozenset({192, 193, 194, 291, 497, 516})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClickHouseOptions:
-    """A sink, as the user asked for it."""
+    """The options of a sink."""
 
     url: str
     database: str
@@ -119,7 +116,7 @@ class ClickHouseOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ClickHouseOptions:
         """
-        What *options* ask for.
+        Parse *options*.
 
         Raises:
             InvalidConfig: An option is unknown, malformed or contradicts another.
@@ -129,7 +126,7 @@ class ClickHouseOptions:
         if not url.startswith(("http://", "https://")):
             raise InvalidConfig("url: must begin with http:// or https://")
         if "@" in url:
-            raise InvalidConfig("url: give user and password as options of that name")
+            raise InvalidConfig("url: use the options user and password instead")
         create = given.boolean("createTable")
         for name in ("engine", "orderBy"):
             if name in given and not create:
@@ -152,11 +149,11 @@ class ClickHouseOptions:
 
     def plan(self, schema: pa.Schema) -> Plan:
         """
-        How rows of *schema* are written.
+        Return the plan for writing rows of *schema*.
 
         Raises:
-            InvalidConfig: A column that an option names is not there, or a type is
-                not ClickHouse's.
+            InvalidConfig: An option names a missing column, or ClickHouse does not
+                support a type.
         """
         plan = Plan(
             database=self.database,
@@ -185,7 +182,7 @@ class ClickHouseDataSource(SinkDataSource):
 
 
 def check(options: Mapping[str, str], schema: StructType) -> list[str]:
-    """What would keep rows of *schema* from being written; empty if nothing."""
+    """Return what would prevent writing rows of *schema*; empty if nothing."""
     try:
         wanted = ClickHouseOptions.parse(options)
         plan = wanted.plan(arrow_schema(schema))
@@ -203,7 +200,7 @@ def _problems(server: Server, plan: Plan, *, may_create: bool) -> list[str]:
     if not columns:
         if may_create:
             return []
-        return [f"there is no table {plan.target}; createTable=true makes one"]
+        return [f"there is no table {plan.target}; createTable=true creates it"]
     found = plan.problems_with({name: kind for name, kind, _ in columns})
     for name, _, to in columns:
         if name in plan.schema.names:
@@ -212,13 +209,13 @@ def _problems(server: Server, plan: Plan, *, may_create: bool) -> list[str]:
                 server.query(clickhouse_sql.try_cast(kind, to))
             except InvalidRequest:
                 has = clickhouse_sql.column_type(kind)
-                found.append(f"the column {name!r} is {has} and cannot become {to}")
+                found.append(f"the column {name!r} is {has} and cannot be cast to {to}")
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """What one task has written."""
+    """The staged rows of one task."""
 
     staging: str
     row_count: int
@@ -239,9 +236,9 @@ class ClickHouseSink:
 
     def write(self, key: TaskKey, batches: Iterator[pa.RecordBatch]) -> StagedRows:
         """
-        Stage *batches* in a table of their own.
+        Write *batches* into a new staging table.
 
-        Bounds: Holds one request in memory, of ``batchBytes`` at most.
+        Bounds: One request of at most ``batchBytes`` is in memory.
 
         Raises:
             Unavailable: The server cannot be reached, or is out of resources.
@@ -256,26 +253,26 @@ class ClickHouseSink:
                 for chunk in split_rows(
                     batches, rows_max=options.rows_max, bytes_max=options.bytes_max
                 ):
-                    # A chunk is known by its first row when it has to be sent again.
+                    # The number of its first row identifies a chunk that is resent.
                     body = _arrow_stream(_numbered(chunk, count))
                     settings = {"insert_deduplication_token": str(count)}
                     server.insert(plan.insert(staging), body, settings)
                     count += chunk.num_rows
             except BaseException:
                 with suppress(BrokerError):
-                    server.drop([plan.place(staging)])
+                    server.drop([plan.qualified(staging)])
                 raise
         return StagedRows(staging, count)
 
     def commit(self, key: BatchKey, outputs: Sequence[StagedRows]) -> None:
         """
-        Move what is staged into the table, unless it was before.
+        Move the staged rows into the table, unless the batch is committed.
 
-        Durability: On return ClickHouse has taken the rows and noted the batch; when
-            they reach its disk is up to its settings.
+        Durability: On return ClickHouse has accepted the rows and the commit record;
+            its settings determine when they are on disk.
 
         Raises:
-            Unavailable: The server cannot be reached; the next try goes on from here.
+            Unavailable: The server cannot be reached; a retry resumes the commit.
             Conflict: Another query has written batches of this ``appId``.
             InvalidRequest: The server refuses the rows, or staged ones are missing.
         """
@@ -289,7 +286,7 @@ class ClickHouseSink:
             )
             _check_same_query(last, key)
             if last is not None and not last.is_done:
-                # It was decided and not finished; who decided it is gone.
+                # A driver that has ended began this commit.
                 begun = replace(key, number=last.number, query=last.query)
                 self._move(server, begun, last.stagings)
             if last is None or last.number < key.number:
@@ -304,20 +301,20 @@ class ClickHouseSink:
             last = clickhouse_sql.parse_commit_record(
                 server.query(plan.select_commit(key))
             )
-            # What a batch was decided to consist of is needed until that is done.
+            # A commit that has begun needs its staging tables.
             needed = () if last is None or last.is_done else last.stagings
             server.drop(
-                [plan.place(e.staging) for e in outputs if e.staging not in needed]
+                [plan.qualified(e.staging) for e in outputs if e.staging not in needed]
             )
 
     def _decide(
         self, server: Server, key: BatchKey, outputs: Sequence[StagedRows]
     ) -> Sequence[str]:
-        """Note what the batch consists of, which nothing changes any more."""
+        """Record which staging tables make up the batch, which is final."""
         columns = server.query(self._plan.describe())
         if not columns:
             raise NotFound(
-                f"there is no table {self._plan.target}; createTable=true makes one"
+                f"there is no table {self._plan.target}; createTable=true creates it"
             )
         wrong = self._plan.problems_with({name: kind for name, kind, _ in columns})
         if wrong:
@@ -326,8 +323,8 @@ class ClickHouseSink:
             [(count,)] = server.query(self._plan.count(each.staging))
             if int(count) != each.row_count:
                 raise InvalidRequest(
-                    f"{each.staging} has {count} rows and not {each.row_count}; does "
-                    "the url lead to one server?"
+                    f"{each.staging} has {count} rows instead of {each.row_count}; "
+                    "check that the url leads to a single server"
                 )
         stagings = [each.staging for each in outputs]
         server.execute(self._plan.insert_commit(key, stagings, MOVING))
@@ -342,7 +339,7 @@ class ClickHouseSink:
 
     def _drop_stale_tables(self, server: Server, key: BatchKey) -> None:
         left = self._plan.stale_tables(key, server.query(self._plan.staging_names()))
-        server.drop([self._plan.place(name) for name in left])
+        server.drop([self._plan.qualified(name) for name in left])
 
     def _server(self) -> Server:
         return Server(self._options, self._wait)
@@ -352,21 +349,21 @@ def _check_same_query(last: CommitRecord | None, key: BatchKey) -> None:
     if last is None or last.number < key.number or last.query == key.query:
         return
     raise Conflict(
-        f"appId {key.app!r} was used by another query, up to batch {last.number}, "
-        f"and batch {key.number} would be taken for a repetition: a query with a new "
-        "checkpoint needs a new appId"
+        f"appId {key.app!r} was used by another query up to batch {last.number}, so "
+        f"batch {key.number} counts as already written: use a new appId for a query "
+        "with a new checkpoint"
     )
 
 
 class Server:
-    """A ClickHouse server, as one user sees it."""
+    """A connection to a ClickHouse server as one user."""
 
     def __init__(
         self, options: ClickHouseOptions, wait: Callable[[float], None] = time.sleep
     ) -> None:
         self._url = f"{options.url}/"
         self._settings = {
-            # The status of an answer is then that of the whole statement.
+            # The response's status is then that of the whole statement.
             "wait_end_of_query": "1",
             "async_insert": "0",
             "input_format_null_as_default": "1",
@@ -418,8 +415,8 @@ class Server:
         return text
 
 
-def translate(code: int | None, said: str) -> BrokerError:
-    """An answer that is no success, in our words."""
+def translate(code: int | None, message: str) -> BrokerError:
+    """Return the error for a failed response."""
     kind: type[BrokerError] = InvalidRequest
     if code in _UNKNOWN:
         kind = NotFound
@@ -427,11 +424,11 @@ def translate(code: int | None, said: str) -> BrokerError:
         kind = PermissionDenied
     elif code in _RETRYABLE_CODES:
         kind = Unavailable
-    return kind(f"ClickHouse: {said}")
+    return kind(f"ClickHouse: {message}")
 
 
 def _is_retryable(response: Any) -> bool:
-    # An exception of the server's has status 500 in most cases, whatever it is.
+    # Most exceptions have the status 500, whatever their cause.
     code = _code(response)
     return is_retryable_status(response) if code is None else code in _RETRYABLE_CODES
 

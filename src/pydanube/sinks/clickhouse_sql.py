@@ -1,13 +1,12 @@
 """
-What ClickHouse is told: its types for Arrow's, and the statements of a commit.
+The SQL for ClickHouse: column types, and the statements of a commit.
 
-ClickHouse has no transactions, so a batch becomes visible in steps that can be taken
-up again.  Tasks stage their rows in tables of their own.  The commit first writes down
-which of them make up the batch; then it moves one after the other, each with a
-deduplication token, so that one which was moved before is not moved again; then it
-writes down that the batch is done.  Who finds a batch that was written down and is not
-done goes on with the staging tables that were noted, not with its own: the rows of a
-batch may be spread over other tasks when it is run again.
+ClickHouse has no transactions, so a commit has steps that can be resumed.  Each task
+writes its rows into its own staging table.  The commit first records which staging
+tables make up the batch.  It then moves one after the other, each with a deduplication
+token, so that none is moved twice.  Finally it records that the batch is done.  A
+driver that finds an unfinished commit resumes it with the recorded staging tables
+instead of its own: a repeated batch may distribute its rows over other tasks.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ if TYPE_CHECKING:
 COMMITS = "danube_commits"
 RESERVED = "_danube_"
 ROW = RESERVED + "row"
-"""The column of a staging table that keeps its rows in order."""
+"""The column of a staging table that orders its rows."""
 
 DEDUPLICATION_WINDOW = 10_000
-"""How many inserts a table that is made here can tell from repetitions."""
+"""The number of recent inserts that a created table deduplicates."""
 
 MOVING, DONE = 0, 1
 
 STAGING_AGE_MAX_DAYS = 7
-"""How long what a killed job has staged may stay, if its query never goes on."""
+"""The age at which the staging tables of abandoned queries are dropped."""
 
 _SIMPLE = {
     pa.bool_(): "Bool",
@@ -56,18 +55,18 @@ _SIMPLE = {
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """The last batch of a query that was begun."""
+    """The record of the last commit that a query has begun."""
 
     number: int
     is_done: bool
     query: str
     stagings: tuple[str, ...]
-    """What the batch consists of, in this order."""
+    """The staging tables of the batch, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How the rows of a DataFrame become those of a table."""
+    """How the rows of a DataFrame are written to a table."""
 
     database: str
     table: str
@@ -76,10 +75,10 @@ class Plan:
     order: tuple[str, ...] = ()
 
     def problems(self) -> list[str]:
-        """What is wrong with the DataFrame, whatever the table is like."""
+        """Return what is wrong with the DataFrame, whatever the table."""
         found = [
-            f"the column {field.name!r} has the type {field.type}, which ClickHouse "
-            "cannot be given; cast it, to a string for example"
+            f"the column {field.name!r} has the type {field.type}, which "
+            "danube-clickhouse does not support; cast it, for example to a string"
             for field in self.schema
             if column_type(field.type) is None
         ]
@@ -92,9 +91,9 @@ class Plan:
 
     def problems_with(self, kinds: Mapping[str, str]) -> list[str]:
         """
-        What keeps such rows from being written to a table with such columns.
+        Return what prevents writing to a table with the columns *kinds*.
 
-        *kinds* has the kind of each column's default, ``MATERIALIZED`` for example.
+        *kinds* has the kind of each column's default, such as ``MATERIALIZED``.
         """
         found = []
         for name in self.schema.names:
@@ -107,23 +106,21 @@ class Plan:
 
     @property
     def target(self) -> str:
-        return self.place(self.table)
+        return self.qualified(self.table)
 
-    def place(self, name: str) -> str:
-        """A table of the same database, as it stands in a statement."""
+    def qualified(self, name: str) -> str:
+        """Return the qualified name of a table in the same database."""
         return f"{quote_identifier(self.database)}.{quote_identifier(name)}"
 
-    # What is said.
-
     def create_target(self) -> str:
-        """The table of the option ``createTable``."""
+        """Return the statement for the option ``createTable``."""
         columns = ", ".join(
             f"{quote_identifier(field.name)} "
             + str(column_type(field.type, may_be_null=field.name not in self.order))
             for field in self.schema
         )
         order = ", ".join(map(quote_identifier, self.order)) or "tuple()"
-        # The others know repetitions by themselves.
+        # Replicated engines deduplicate by default.
         is_own = not self.engine.startswith(("Replicated", "Shared"))
         return (
             f"CREATE TABLE IF NOT EXISTS {self.target} ({columns}) "
@@ -131,48 +128,48 @@ class Plan:
         )
 
     def create_staging(self, staging: str) -> str:
-        """A table for what one attempt of a task writes."""
+        """Return the statement that creates a staging table."""
         columns = ", ".join(
             f"{quote_identifier(field.name)} {column_type(field.type)}"
             for field in self.schema
         )
         return (
-            f"CREATE TABLE IF NOT EXISTS {self.place(staging)} "
+            f"CREATE TABLE IF NOT EXISTS {self.qualified(staging)} "
             f"({ROW} UInt64, {columns}) "
             f"ENGINE = MergeTree ORDER BY {ROW}{_window()}"
         )
 
     def insert(self, staging: str) -> str:
-        """What goes before an Arrow stream with the rows, ``ROW`` first."""
+        """Return the statement for an Arrow stream of rows, with ``ROW`` first."""
         names = ", ".join([ROW, *map(quote_identifier, self.schema.names)])
-        return f"INSERT INTO {self.place(staging)} ({names}) FORMAT ArrowStream"
+        return f"INSERT INTO {self.qualified(staging)} ({names}) FORMAT ArrowStream"
 
     def count(self, staging: str) -> str:
-        return f"SELECT toString(count()) FROM {self.place(staging)}"
+        return f"SELECT toString(count()) FROM {self.qualified(staging)}"
 
     def move(self, staging: str) -> str:
         """
-        Everything that one attempt has staged, into the table.
+        Return the statement that copies the staging table into the target.
 
-        With ``MOVE_SETTINGS`` the rows make the same blocks each time.
+        With ``MOVE_SETTINGS`` the rows form the same blocks each time.
         """
         names = ", ".join(map(quote_identifier, self.schema.names))
         return (
             f"INSERT INTO {self.target} ({names}) SELECT {names} FROM "
-            f"{self.place(staging)} ORDER BY {ROW}"
+            f"{self.qualified(staging)} ORDER BY {ROW}"
         )
 
     def create_commits(self) -> str:
-        """The table that remembers the last batch of each query."""
+        """Return the statement that creates the table of commit records."""
         return (
-            f"CREATE TABLE IF NOT EXISTS {self.place(COMMITS)} (app String, "
+            f"CREATE TABLE IF NOT EXISTS {self.qualified(COMMITS)} (app String, "
             "target String, step UInt64, query String, stagings Array(String), "
             "at DateTime64(3) DEFAULT now64(3)) "
             "ENGINE = ReplacingMergeTree(step) ORDER BY (app, target)"
         )
 
     def insert_commit(self, key: BatchKey, stagings: Sequence[str], state: int) -> str:
-        """Write down that the batch consists of *stagings*, or that it is done."""
+        """Return the statement that records *stagings*, or that the batch is done."""
         values = ", ".join(
             (
                 literal(key.app),
@@ -183,20 +180,20 @@ class Plan:
             )
         )
         return (
-            f"INSERT INTO {self.place(COMMITS)} (app, target, step, query, stagings) "
-            f"VALUES ({values})"
+            f"INSERT INTO {self.qualified(COMMITS)} "
+            f"(app, target, step, query, stagings) VALUES ({values})"
         )
 
     def select_commit(self, key: BatchKey) -> str:
-        """A question for what ``decision`` reads."""
+        """Return the query for the row that ``parse_commit_record`` reads."""
         return (
             "SELECT toString(step), query, arrayStringConcat(stagings, ',') FROM "
-            f"{self.place(COMMITS)} WHERE app = {literal(key.app)} AND "
+            f"{self.qualified(COMMITS)} WHERE app = {literal(key.app)} AND "
             f"target = {literal(self.table)} ORDER BY step DESC LIMIT 1"
         )
 
     def describe(self) -> str:
-        """A question for the columns of the table, and the kinds of their defaults."""
+        """Return the query for the table's columns and the kinds of their defaults."""
         return (
             "SELECT name, default_kind, type FROM system.columns WHERE "
             f"database = {literal(self.database)} AND table = {literal(self.table)} "
@@ -204,16 +201,16 @@ class Plan:
         )
 
     def staging_name(self, key: BatchKey, suffix: str) -> str:
-        """A name for what an attempt stages; *suffix* is its own."""
+        """Return the name of a staging table; *suffix* makes it unique."""
         return f"{self._prefix(key)}{key.number}_{suffix}"
 
     def staging_names(self) -> str:
         """
-        A question for all staging tables, whosever they are: name and is forgotten.
+        Return the query for all staging tables: name, and whether it is expired.
 
-        Those that a batch was decided to consist of are never forgotten.
+        A table that a commit record names never expires.
         """
-        needed = f"SELECT arrayJoin(stagings) FROM {self.place(COMMITS)} FINAL"
+        needed = f"SELECT arrayJoin(stagings) FROM {self.qualified(COMMITS)} FINAL"
         return (
             "SELECT name, toString(metadata_modification_time < now() - INTERVAL "
             f"{STAGING_AGE_MAX_DAYS} DAY AND name NOT IN ({needed})) "
@@ -222,7 +219,7 @@ class Plan:
         )
 
     def stale_tables(self, key: BatchKey, rows: Iterable[Sequence[str]]) -> list[str]:
-        """Of what ``staging_names`` gives, the tables that nobody can need any more."""
+        """Return the tables among the result of ``staging_names`` to be dropped."""
         start = self._prefix(key)
         found = []
         for name, is_expired in rows:
@@ -237,8 +234,8 @@ class Plan:
 
 
 MOVE_SETTINGS = {
-    # One thread reads in order and hands on blocks that are cut by count alone, so a
-    # repetition has the same blocks, and each is recognised by the token.
+    # One thread reads in order and divides blocks by row count alone, so a repetition
+    # has the same blocks, and the token identifies each.
     "max_threads": "1",
     "max_insert_threads": "1",
     "max_block_size": "65536",
@@ -249,12 +246,12 @@ MOVE_SETTINGS = {
 
 
 def move_token(key: BatchKey, index: int) -> str:
-    """What piece *index* of a batch is recognised by."""
+    """Return the deduplication token of staging table *index* of a batch."""
     return f"{key}:{index}"
 
 
 def parse_commit_record(rows: Sequence[Sequence[str]]) -> CommitRecord | None:
-    """What the answer to ``Plan.noted`` says."""
+    """Parse the result of ``Plan.select_commit``."""
     if not rows:
         return None
     [(step, query, stagings)] = rows
@@ -264,13 +261,13 @@ def parse_commit_record(rows: Sequence[Sequence[str]]) -> CommitRecord | None:
 
 
 def try_cast(kind: pa.DataType, to: str) -> str:
-    """A question that fails if such values cannot become *to*."""
+    """Return a query that fails if values of *kind* cannot be cast to *to*."""
     columns = literal(f"x {column_type(kind)}")
     return f"SELECT CAST(x, {literal(to)}) FROM null({columns})"
 
 
 def column_type(kind: pa.DataType, *, may_be_null: bool = True) -> str | None:
-    """The type of a column for such values; None if there is none."""
+    """Return the column type for values of *kind*; None if there is none."""
     if pa.types.is_list(kind):
         inner = column_type(kind.value_type)
         return inner and f"Array({inner})"
@@ -295,10 +292,10 @@ def column_type(kind: pa.DataType, *, may_be_null: bool = True) -> str | None:
 
 def check_engine(text: str) -> str:
     """
-    *text* as the engine of a table.
+    Return *text* if it is a table engine that can be created.
 
     Raises:
-        InvalidConfig: It is something else.
+        InvalidConfig: It is not.
     """
     if not text.split("(", maxsplit=1)[0].endswith("MergeTree") or ";" in text:
         raise InvalidConfig(
@@ -308,12 +305,12 @@ def check_engine(text: str) -> str:
 
 
 def quote_identifier(name: str) -> str:
-    """*name* as an identifier."""
+    """Return *name* as an SQL identifier."""
     return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
 def literal(text: str) -> str:
-    """*text* as a string."""
+    """Return *text* as an SQL string literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

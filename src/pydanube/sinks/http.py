@@ -1,8 +1,8 @@
 """
 The sink ``danube-http``: rows to a web server, many in one request.
 
-A server that remembers the header ``Idempotency-Key`` takes each request once,
-however often a task is tried again.
+A server that deduplicates by the header ``Idempotency-Key`` processes each request
+once, however often Spark repeats the task.
 """
 
 from __future__ import annotations
@@ -49,32 +49,32 @@ METHODS = ("POST", "PUT", "PATCH")
 FORMATS = ("json", "ndjson", "arrow")
 
 OPTIONS = (
-    SinkOption("url", "", "Where the requests go.", is_required=True),
+    SinkOption("url", "", "The URL of the requests.", is_required=True),
     SinkOption("method", "POST", "`POST`, `PUT` or `PATCH`."),
     SinkOption(
         "format",
         "json",
-        "What a request has in it: `json`, an array of objects; `ndjson`, an object in "
-        "each line; `arrow`, an Arrow stream.",
+        "The body of a request: `json`, an array of objects; `ndjson`, one object per "
+        "line; `arrow`, an Arrow stream.",
     ),
     SinkOption(
         "header.*",
         "",
         "A header, such as `header.Authorization`. Its value is never shown.",
     ),
-    SinkOption("batchRows", "1000", "How many rows a request has at most."),
+    SinkOption("batchRows", "1000", "The maximum number of rows in a request."),
     SinkOption(
         "batchBytes",
         "1048576",
-        "How large a request becomes at most; a row that is larger goes alone.",
+        "The maximum size of a request in bytes; a larger row is sent alone.",
     ),
-    SinkOption("timeoutS", "30", "How long an answer may take."),
+    SinkOption("timeoutS", "30", "The timeout of a request in seconds."),
     RETRIES,
     RETRY_INTERVAL,
     SinkOption(
         "deadLetterTopic",
         "",
-        "Where rows go that the server does not take; without it the query fails.",
+        "The topic for rows that the server rejects; without it the query fails.",
     ),
     SinkOption("deadLetterUrl", URL_DEFAULT, "The broker of that topic."),
     APP_ID,
@@ -82,12 +82,12 @@ OPTIONS = (
 )
 
 ADDRESS_STATUSES = frozenset({401, 403, 404, 405, 407})
-"""Answers that are about who asks and where: no other rows would be taken either."""
+"""Statuses that concern the credentials or the URL: all rows would be rejected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
-    """A sink, as the user asked for it."""
+    """The options of a sink."""
 
     url: str = field(repr=False)
     method: str
@@ -104,11 +104,11 @@ class HttpOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> HttpOptions:
         """
-        What *options* ask for.
+        Parse *options*.
 
         Raises:
             InvalidConfig: An option is unknown, malformed or contradicts another.
-            InvalidName: The dead-letter topic has no proper name.
+            InvalidName: The name of the dead-letter topic is invalid.
         """
         given = parse_given(options, OPTIONS)
         url = given.text("url")
@@ -117,7 +117,7 @@ class HttpOptions:
         headers = given.family("header.")
         for name, value in headers.items():
             if not (name + value).isascii() or not value.isprintable():
-                raise InvalidConfig(f"header.{name}: must be of printable ASCII")
+                raise InvalidConfig(f"header.{name}: must be printable ASCII")
         topic = given.text("deadLetterTopic")
         if "deadLetterUrl" in given and not topic:
             raise InvalidConfig("deadLetterUrl: only with deadLetterTopic")
@@ -152,14 +152,14 @@ class HttpDataSource(SinkDataSource):
 
 
 def check(options: Mapping[str, str], schema: StructType) -> list[str]:
-    """What would keep rows of *schema* from being written; empty if nothing."""
+    """Return what would prevent writing rows of *schema*; empty if nothing."""
     try:
         wanted = HttpOptions.parse(options)
         found = format_named(wanted.format).problems(arrow_schema(schema))
         with Requests(
             timeout_s=wanted.timeout_s, retries=RetryPolicy(0, 0, retries_max=0)
         ) as requests:
-            # Whether rows would be taken is only found out with rows.
+            # Only a request with rows could tell whether the server accepts rows.
             requests.send(
                 "OPTIONS",
                 wanted.url,
@@ -175,7 +175,7 @@ def check(options: Mapping[str, str], schema: StructType) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class SentRows:
-    """What one task has sent."""
+    """The result of one task."""
 
     row_count: int
     dead_letter_count: int
@@ -198,16 +198,16 @@ class HttpSink:
         """
         Send *batches*, one request after the other.
 
-        Durability: What the server has answered for is with the server; if this
-            raises, some requests have been answered and others not.
+        Durability: The server has accepted all rows on return; if this raises, it may
+            have accepted some of them.
 
-        Ordering: The rows of a partition arrive in their order.
+        Ordering: The rows of a partition arrive in order.
 
-        Bounds: Holds one request and one of Spark's batches.
+        Bounds: One request and one of Spark's batches are in memory.
 
         Raises:
-            Unavailable: The server cannot be reached, or was busy to the last try.
-            InvalidRequest: It does not take the rows.
+            Unavailable: The server cannot be reached, or was busy at every attempt.
+            InvalidRequest: The server rejects the rows.
         """
         options = self._options
         format = format_named(options.format)  # noqa: A001
@@ -236,7 +236,7 @@ class HttpSink:
 
     def abort(self, key: BatchKey, outputs: Sequence[SentRows]) -> None:
         count = sum(each.row_count for each in outputs)
-        log.warning("batch %s: %d rows of it are sent, and stay so", key, count)
+        log.warning("batch %s is aborted, but %d of its rows are sent", key, count)
 
 
 class _Task:
@@ -259,7 +259,7 @@ class _Task:
         self._connect = connect
 
     def send(self, number: int, chunk: pa.Table) -> None:
-        """Send *chunk* as request *number* of its task, in halves if need be."""
+        """Send *chunk* as request *number*, divided if the server rejects rows."""
         body = self._format.body(chunk)
         idempotency = idempotency_key(self._key, number, body)
         response = self._requests.send(
@@ -284,7 +284,7 @@ class _Task:
         if chunk.num_rows == 1:
             self._dead_letter(chunk, response, idempotency)
             return
-        # One row may be to blame for all; it is found by halving.
+        # A single row may be the cause; halving finds it.
         half = chunk.num_rows // 2
         self.send(number, chunk.slice(0, half))
         self.send(number, chunk.slice(half))
@@ -313,6 +313,6 @@ class _Task:
         self.dead_letter_count += 1
 
     def _redacted(self, text: str) -> str:
-        """*text* without the values of headers, which some servers send back."""
+        """Return *text* without the values of headers, which some servers echo."""
         values = [v for v in self._options.headers.values() if len(v) > 3]
         return secrets.redact(text, [*values, *secrets.in_url(self._options.url)])

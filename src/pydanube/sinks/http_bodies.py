@@ -1,8 +1,7 @@
 """
-Rows as the bodies of requests: as JSON or as Arrow, one by one or many at once.
+The bodies of requests: rows as JSON or as Arrow.
 
-A row has the same bytes whatever it is sent with, so that the body of a request
-follows from its rows alone.
+The body of a request depends on its rows alone.
 """
 
 from __future__ import annotations
@@ -26,26 +25,26 @@ _TEXT = "text"
 
 
 class Format(Protocol):
-    """How rows are written."""
+    """A format of request bodies."""
 
     content_type: str
 
     def problems(self, schema: pa.Schema) -> list[str]:
-        """Which columns cannot be written so."""
+        """Return the problems with columns that the format does not support."""
         ...
 
     def chunks(
         self, batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int
     ) -> Iterator[pa.Table]:
-        """Rows in what will be requests."""
+        """Divide rows into requests."""
         ...
 
     def body(self, chunk: pa.Table) -> bytes:
-        """The request for *chunk*, or for a slice of it."""
+        """Return the request body for *chunk*, or for a slice of it."""
         ...
 
     def rows(self, chunk: pa.Table) -> Any:
-        """Each row of *chunk* for itself, as an array of binary."""
+        """Return each row of *chunk* by itself, as a binary array."""
         ...
 
 
@@ -59,8 +58,8 @@ class JsonFormat:
 
     def problems(self, schema: pa.Schema) -> list[str]:
         return [
-            f"the column {field.name!r} has the type {field.type}, which JSON cannot "
-            "have; cast it, to a string for example"
+            f"the column {field.name!r} has the type {field.type}, which JSON does not "
+            "support; cast it, for example to a string"
             for field in schema
             if not json_text.is_writable(field.type)
         ]
@@ -72,7 +71,7 @@ class JsonFormat:
             pa.record_batch([json_text.row_texts(batch).cast(pa.binary())], [_TEXT])
             for batch in batches
         )
-        # Each row with what separates it from the next.
+        # The size of a row includes its separator.
         return split_rows(
             texts,
             rows_max=rows_max,
@@ -109,7 +108,7 @@ class ArrowFormat:
     def body(self, chunk: pa.Table) -> bytes:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, chunk.schema) as stream:
-            # One batch, however many the rows came in.
+            # Always one batch, so that the body depends on the rows alone.
             stream.write_table(chunk.combine_chunks())
         found: bytes = sink.getvalue().to_pybytes()
         return found
@@ -121,7 +120,7 @@ class ArrowFormat:
 
 
 def format_named(name: str) -> Format:
-    """The format ``json``, ``ndjson`` or ``arrow``."""
+    """Return the format ``json``, ``ndjson`` or ``arrow``."""
     if name == "arrow":
         return ArrowFormat()
     return JsonFormat(is_lines=name == "ndjson")
@@ -129,19 +128,19 @@ def format_named(name: str) -> Format:
 
 def idempotency_key(key: TaskKey, number: int, body: bytes) -> str:
     """
-    What a request is recognised by when it comes again.
+    Return the key that identifies repetitions of a request.
 
-    It has the place of the rows in the batch and what they are: when a batch is run
-    again its rows may be spread over other tasks, and a key of the place alone would
-    have a server take new rows for old ones.
+    It contains the position of the rows in the batch and a hash of their content: a
+    repeated batch may distribute its rows over other tasks, and with the position
+    alone a server would take new rows for repeated ones.
 
     Raises:
-        InvalidConfig: The ``appId`` cannot stand in a header.
+        InvalidConfig: The ``appId`` is not valid in a header.
     """
     app = key.batch.app
     if not app.isascii() or not app.isprintable():
         raise InvalidConfig(
-            "appId: must be of printable ASCII, since it is in a header"
+            "appId: must be printable ASCII, because it is sent in a header"
         )
     content = hashlib.sha256(body).hexdigest()[:16]
     return f"{app}:{key.batch.number}:{key.partition}:{number}:{content}"

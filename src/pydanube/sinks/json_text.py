@@ -1,9 +1,7 @@
 """
-Arrow columns as JSON texts, whole columns at a time.
+Arrow columns as JSON, with Arrow's own functions on whole columns.
 
-Every value becomes the text that stands for it, by Arrow's own functions: the text
-of a list joins those of its elements, and so on.  Only bytes, which JSON lacks, are
-touched one by one; they become Base64.
+Only bytes, which become Base64, are encoded one by one.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ _CONTROLS = "[\\x00-\\x1f]"
 
 
 def is_writable(kind: pa.DataType) -> bool:
-    """Whether values of this type have a text."""
+    """Return whether values of the type *kind* can be written as JSON."""
     if pa.types.is_struct(kind):
         return all(is_writable(field.type) for field in kind)
     if pa.types.is_map(kind):
@@ -32,22 +30,22 @@ def is_writable(kind: pa.DataType) -> bool:
 
 def row_texts(batch: pa.RecordBatch) -> Any:
     """
-    Each row of *batch* as one JSON object, with all columns in their order.
+    Return each row of *batch* as one JSON object, with all columns in order.
 
     Raises:
-        InvalidConfig: A column's type has no text.
+        InvalidConfig: A column's type has no JSON form.
     """
     return _object(batch.schema.names, batch.columns, batch.num_rows)
 
 
 def texts(column: Any) -> Any:
     """
-    The values of *column* as JSON; null stays null.
+    Return the values of *column* as JSON; null stays null.
 
-    Numbers that JSON lacks, not a number and the infinities, become null.
+    NaN and the infinities, which JSON lacks, become null.
 
     Raises:
-        InvalidConfig: The column's type has no text.
+        InvalidConfig: The column's type has no JSON form.
     """
     kind = column.type
     if pa.types.is_struct(kind):
@@ -108,7 +106,7 @@ def _sequence(column: Any, elements: Any, opening: str, closing: str) -> Any:
 
 
 def _name_texts(keys: Any) -> Any:
-    """Keys as JSON wants them: strings, whatever they were."""
+    """Return *keys*, of any type, as JSON strings."""
     if pa.types.is_string(keys.type):
         return _quoted(keys)
     return pc.if_else(

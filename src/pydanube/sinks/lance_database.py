@@ -1,5 +1,5 @@
 """
-A LanceDB database: what is asked of it, and its errors in our words.
+A LanceDB database, with its errors translated.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 READ_ROWS = 4096
 
 STAGING_AGE_MAX_S = 7 * 24 * 3600
-"""How long what a killed job has staged may stay, if its query never goes on."""
+"""The age at which the staging tables of abandoned queries are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """What one task has written."""
+    """The staged rows of one task."""
 
     staging: str
     row_count: int
@@ -62,7 +62,7 @@ class Database:
             )
 
     def names(self, start: str) -> list[str]:
-        """The tables whose names begin with *start*."""
+        """Return the names of the tables that begin with *start*."""
         found: list[str] = []
         token = None
         with self.translated_errors():
@@ -74,7 +74,7 @@ class Database:
                     return found
 
     def find(self, name: str) -> Any | None:
-        """The table, if there is one."""
+        """Return the table, or None if it does not exist."""
         with self.translated_errors():
             try:
                 return self._database.open_table(name)
@@ -100,10 +100,10 @@ class Database:
 
     def read(self, piece: StagedRows, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """
-        What is staged.
+        Yield the staged rows.
 
         Raises:
-            InvalidRequest: Some of it is missing.
+            InvalidRequest: Some of them are missing.
         """
         table, count = self.open(piece.staging), 0
         with self.translated_errors():
@@ -116,7 +116,7 @@ class Database:
             )
 
     def index(self, table: Any, column: str, kind: str, metric: str) -> None:
-        """Index *column*, unless it is indexed."""
+        """Create an index of *column*, unless there is one."""
         from lancedb import index  # noqa: PLC0415  # An extra.
 
         with self.translated_errors():
@@ -125,7 +125,7 @@ class Database:
                 table.create_index(column, config=config)
 
     def is_expired(self, name: str) -> bool:
-        """Whether nobody has come back for the staging table *name* for long."""
+        """Return whether the staging table *name* belongs to an abandoned query."""
         table = self.find(name)
         if table is None:
             return False
@@ -139,7 +139,7 @@ class Database:
 
     @contextmanager
     def dropped_on_error(self, name: str) -> Iterator[None]:
-        """Drop the table *name* if what is done inside fails."""
+        """Drop the table *name* if the body raises."""
         try:
             yield
         except BaseException:
@@ -149,10 +149,10 @@ class Database:
 
     @contextmanager
     def translated_errors(self) -> Iterator[None]:
-        """LanceDB's errors in our words, without secrets."""
+        """Translate LanceDB's errors, without secrets."""
         try:
             yield
         except (OSError, RuntimeError, ValueError) as error:
-            said = secrets.redact(" ".join(str(error).split()), self._secrets)
+            message = secrets.redact(" ".join(str(error).split()), self._secrets)
             kind = InvalidRequest if isinstance(error, ValueError) else Unavailable
-            raise kind(f"LanceDB: {said}") from None
+            raise kind(f"LanceDB: {message}") from None

@@ -1,5 +1,5 @@
 """
-What a user can say to the sink ``danube-lancedb``, and whether rows fit its table.
+The options of the sink ``danube-lancedb``, and the checks of its columns.
 """
 
 from __future__ import annotations
@@ -22,58 +22,57 @@ OPTIONS = (
     SinkOption(
         "uri",
         "",
-        "The database: a directory that all of Spark's machines see, or an object "
-        "store such as `s3://bucket/path`.",
+        "The database: a directory that all machines of the cluster share, or an "
+        "object store such as `s3://bucket/path`.",
         is_required=True,
     ),
     SinkOption("table", "", "The table.", is_required=True),
     SinkOption(
         "keyColumns",
         "",
-        "Replace the row that has the same values in these columns, or else add one. "
-        "Without it all rows are added.",
+        "Replace the row that has the same values in these columns, or insert it. "
+        "Without this option all rows are inserted.",
     ),
     SinkOption(
         "orderColumns",
         "",
-        "Which row of a batch is the last of its key: the one with the greatest values "
-        "here, then the one that comes last in the highest partition.",
+        "The latest row of a key in a batch is the one with the greatest values in "
+        "these columns, then the last one in the highest partition.",
     ),
     SinkOption(
         "batchColumn",
         "_batch",
-        "Without `keyColumns`: the column of the table that says which batch a row is "
-        "of. `none` has no such column, and a batch may be added twice.",
+        "Without `keyColumns`: the column of the table that names the batch of a row. "
+        "With `none` there is no such column, and a batch may be added twice.",
     ),
     SinkOption(
         "vectorColumn",
         "",
-        "The column that is a vector: an array of numbers, all of one length.",
+        "The vector column: arrays of numbers, all of the same length.",
     ),
     SinkOption(
         "dimension",
         "the table's",
-        "How many numbers a vector has; needed where the table is created.",
+        "The number of values in a vector; required if the table is created.",
     ),
-    SinkOption("createTable", "false", "Create the table if it is not there."),
+    SinkOption("createTable", "false", "Create the table if it does not exist."),
     SinkOption(
         "index",
         "none",
-        "Index the vectors as soon as there are enough: `IvfFlat`, `IvfPq`, `IvfSq`, "
-        "`HnswSq` or `HnswPq`.",
+        "The vector index, created as soon as there are enough rows: `IvfFlat`, "
+        "`IvfPq`, `IvfSq`, `HnswSq` or `HnswPq`.",
     ),
-    SinkOption("indexMinRows", "10000", "How many rows are enough for an index."),
-    SinkOption("metric", "l2", "How the index compares: `l2`, `cosine` or `dot`."),
+    SinkOption("indexMinRows", "10000", "The number of rows required for an index."),
+    SinkOption("metric", "l2", "The distance metric: `l2`, `cosine` or `dot`."),
     SinkOption(
         "optimizeEvery",
         "100",
-        "Join small files and index new rows after so many batches; 0 leaves it to "
-        "others.",
+        "Merge small files and index new rows after this many batches; 0: never.",
     ),
     SinkOption(
         "storage.*",
         "",
-        "What the object store wants to know, such as `storage.region`; never shown.",
+        "Options of the object store, such as `storage.region`; never shown.",
     ),
     APP_ID,
     BATCH_ID,
@@ -82,12 +81,12 @@ OPTIONS = (
 INDICES = ("none", "IvfFlat", "IvfPq", "IvfSq", "HnswSq", "HnswPq")
 METRICS = ("l2", "cosine", "dot")
 RESERVED = "_danube_"
-"""What staging tables, and the columns that only they have, begin with."""
+"""The prefix of staging tables, and of the columns that only they have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanceOptions:
-    """A sink, as the user asked for it."""
+    """The options of a sink."""
 
     uri: str
     table: str
@@ -107,7 +106,7 @@ class LanceOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> LanceOptions:
         """
-        What *options* ask for.
+        Parse *options*.
 
         Raises:
             InvalidConfig: An option is unknown, malformed or contradicts another.
@@ -142,7 +141,7 @@ class LanceOptions:
         )
 
     def column_problems(self, schema: pa.Schema) -> list[str]:
-        """What is wrong with the DataFrame, whatever the table is like."""
+        """Return what is wrong with the DataFrame, whatever the table."""
         wanted = [self.vector] if self.vector else []
         found = [
             *missing_columns("keyColumns", self.keys, schema),
@@ -156,7 +155,7 @@ class LanceOptions:
                     f"vectorColumn: {self.vector!r} is {kind}, not an array of numbers"
                 )
             elif self.create and self.dimension is None:
-                found.append("dimension: is needed where a table may be created")
+                found.append("dimension: is required with createTable=true")
         found += [
             f"the name of the column {name!r} is reserved"
             for name in schema.names
@@ -165,7 +164,7 @@ class LanceOptions:
         return found
 
     def problems_with(self, schema: pa.Schema, there: pa.Schema) -> list[str]:
-        """What keeps rows of *schema* from a table whose schema is *there*."""
+        """Return what prevents writing rows of *schema* to a table with *there*."""
         found = [
             f"the table {self.table!r} has no column {name!r}; it has "
             f"{', '.join(there.names)}"
@@ -182,7 +181,7 @@ class LanceOptions:
                         f"dimension: {name!r} has {to.list_size} numbers in the table"
                     )
             elif not _can_become(has, to):
-                found.append(f"the column {name!r} is {has} and cannot become {to}")
+                found.append(f"the column {name!r} is {has} and cannot be cast to {to}")
         return found
 
 

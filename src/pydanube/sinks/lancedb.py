@@ -1,11 +1,10 @@
 """
-The sink ``danube-lancedb``: rows with vectors into a table of LanceDB.
+The sink ``danube-lancedb``: rows with vectors into a LanceDB table.
 
-Tasks stage their rows in tables of their own, next to the table.  The commit puts all
-of them into it as one version of that table: merged by their keys, which may be done
-again without a change; or added, with a column that says which batch a row is of, so
-that a batch which is there is not added again.  Either way readers see a batch as a
-whole or not at all.
+Each task writes its rows into its own staging table.  The commit moves all of them into
+the target as one version: merged by their keys, which is idempotent; or added, with a
+column that names the batch of a row, so that no batch is added twice.  Either way
+readers see a batch as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class LanceDataSource(SinkDataSource):
 
 
 def check(options: Mapping[str, str], schema: StructType) -> list[str]:
-    """What would keep rows of *schema* from being written; empty if nothing."""
+    """Return what would prevent writing rows of *schema*; empty if nothing."""
     try:
         wanted = LanceOptions.parse(options)
         rows = arrow_schema(schema)
@@ -72,7 +71,7 @@ def check(options: Mapping[str, str], schema: StructType) -> list[str]:
             return found + wanted.problems_with(rows, table.schema)
         if not wanted.create:
             found.append(
-                f"there is no table {wanted.table!r}; createTable=true makes one"
+                f"there is no table {wanted.table!r}; createTable=true creates it"
             )
     except BrokerError as error:
         return [str(error)]
@@ -94,7 +93,7 @@ class LanceSink:
 
     def write(self, key: TaskKey, batches: Iterator[pa.RecordBatch]) -> StagedRows:
         """
-        Stage *batches* in a table of their own.
+        Write *batches* into a new staging table.
 
         Raises:
             InvalidPayload: A vector has another length, or a key is null.
@@ -110,11 +109,11 @@ class LanceSink:
 
     def commit(self, key: BatchKey, outputs: Sequence[StagedRows]) -> None:
         """
-        Put what is staged into the table, as one version of it.
+        Move the staged rows into the table, as one version of it.
 
         Durability: On return the version is in the store.
 
-        Bounds: With ``keyColumns`` it holds the keys of the batch.
+        Bounds: With ``keyColumns`` the keys of the batch are in memory.
 
         Raises:
             Unavailable: The store cannot be reached.
@@ -136,16 +135,14 @@ class LanceSink:
         try:
             self._maintain(database, table, key)
         except BrokerError as error:
-            # The rows are there, and without an index they are found too.
-            log.warning("%s is not indexed or tidied: %s", options.table, error)
+            # The rows are committed; the next batch indexes again.
+            log.warning("indexing or optimizing %s failed: %s", options.table, error)
 
     def abort(self, key: BatchKey, outputs: Sequence[StagedRows]) -> None:
         with suppress(BrokerError):
             database = self._connect(self._options)
             for each in outputs:
                 database.drop(each.staging)
-
-    # What is written.
 
     def _staged_schema(self, database: Database) -> pa.Schema:
         fields = {field.name: field.type for field in self._schema}
@@ -160,8 +157,8 @@ class LanceSink:
         table = database.find(self._options.table)
         if table is None:
             raise NotFound(
-                f"there is no table {self._options.table!r}; createTable=true, with a "
-                "dimension, makes one"
+                f"there is no table {self._options.table!r}; createTable=true with a "
+                "dimension creates it"
             )
         size: int = table.schema.field(vector).type.list_size
         return size
@@ -169,7 +166,7 @@ class LanceSink:
     def _numbered(
         self, batches: Iterable[pa.RecordBatch], staged: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        """*batches* as they are staged, each row with its number."""
+        """Yield *batches* as they are staged, with the number of each row."""
         base = 0
         for batch in batches:
             end = base + batch.num_rows
@@ -182,8 +179,8 @@ class LanceSink:
         for name in self._options.keys:
             if batch.column(name).null_count:
                 raise InvalidPayload(
-                    f"the key column {name!r} is null in a row, and null is nobody's "
-                    "key; leave such rows out, or give them a value"
+                    f"the key column {name!r} is null in a row; filter such rows out, "
+                    "or replace the null"
                 )
         columns = list(batch.columns)
         if self._options.vector is not None:
@@ -197,7 +194,7 @@ class LanceSink:
         table = database.find(options.table)
         if table is None and not options.create:
             raise NotFound(
-                f"there is no table {options.table!r}; createTable=true makes one"
+                f"there is no table {options.table!r}; createTable=true creates it"
             )
         if table is None:
             schema = self._staged_schema(database)
@@ -219,7 +216,7 @@ class LanceSink:
             database.read(each, [*dict.fromkeys([*keys, *order]), _ROW])
             for each in outputs
         ]
-        # By number, in whatever order the store gives them.
+        # The store returns rows in any order.
         sorted_keys = [pa.Table.from_batches(rows).sort_by(_ROW) for rows in found]
         masks = latest_rows(sorted_keys, keys, order)
         schema = self._row_schema(table, None)
@@ -257,7 +254,7 @@ class LanceSink:
         mark: str | None,
         schema: pa.Schema,
     ) -> Iterator[pa.RecordBatch]:
-        """What is staged, as rows of the table: those of *masks*, or else all."""
+        """Yield the staged rows as rows of the table: those of *masks*, or all."""
         names = list(self._schema.names)
         for index, output in enumerate(outputs):
             for staged in database.read(output, [*names, _ROW]):
@@ -275,10 +272,8 @@ class LanceSink:
                         f"a row does not fit the table: {error}"
                     ) from (error)
 
-    # What is left to do.
-
     def _drop_stale_tables(self, database: Database, key: BatchKey) -> None:
-        """Drop what was staged, also by attempts that were killed."""
+        """Drop the staging tables, also those of attempts that were killed."""
         start = self._prefix(key)
         for name in database.names(RESERVED):
             number = name.removeprefix(start).partition("_")[0]
@@ -301,7 +296,7 @@ class LanceSink:
 
 
 class _TrackedBatches:
-    """Batches on their way through the store, which loses what errors they raise."""
+    """Batches for LanceDB, which loses the errors that iterating them raises."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self.count = 0
@@ -313,7 +308,7 @@ class _TrackedBatches:
 
     @contextmanager
     def reraising(self) -> Iterator[None]:
-        """Have what went wrong here raised as it was."""
+        """Raise the original error instead of LanceDB's."""
         try:
             yield
         except BrokerError:

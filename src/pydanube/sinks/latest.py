@@ -1,5 +1,5 @@
 """
-Which rows of a batch are the last ones of their keys.
+The choice of the latest row of each key in a batch.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ def latest_rows(
     outputs: Sequence[pa.Table], keys: Sequence[str], order: Sequence[str]
 ) -> list[Any]:
     """
-    For each of *pieces* a mask of the rows that are the last ones of their *keys*.
+    Return, for each of *outputs*, a mask of the rows that are the latest of their keys.
 
-    The last one has the greatest values in *order*, of which null is the least; among
-    equals it is the one that comes last in the last piece.
+    The latest row has the greatest values in *order*, where null is the least; among
+    equals it is the last row of the last output.
     """
     rows = pa.concat_tables(outputs)
     places = [(f"_danube_{at}", rows.column(name)) for at, name in enumerate(order)]
-    # Sorting by the position settles what is equal otherwise.
+    # The position breaks ties.
     places.append((_RANK, pa.array(np.arange(rows.num_rows))))
     sorted_rows = pc.sort_indices(
         pa.table(dict(places)),

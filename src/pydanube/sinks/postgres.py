@@ -1,8 +1,8 @@
 """
-The sink ``danube-postgres``: rows into a table of PostgreSQL, added or by their keys.
+The sink ``danube-postgres``: rows into a PostgreSQL table, inserted or upserted.
 
-Rows travel as Arrow batches in PostgreSQL's binary COPY.  How a batch is written
-once, whatever fails, is told in ``postgres_sql.py``.
+Rows are sent as Arrow batches with PostgreSQL's binary COPY.  ``postgres_sql.py``
+describes the commit protocol.
 """
 
 from __future__ import annotations
@@ -55,38 +55,38 @@ OPTIONS = (
     SinkOption(
         "uri",
         "",
-        "Where the database is: `postgresql://user:password@host:5432/database`.",
+        "The database: `postgresql://user:password@host:5432/database`.",
         is_required=True,
     ),
     SinkOption(
         "table",
         "",
-        "The table, as `table` or `schema.table`, in the very case it has; names with "
-        "dots or blanks in double quotes.",
+        "The table, as `table` or `schema.table`. Names are case-sensitive; those with "
+        "dots or blanks are in double quotes.",
         is_required=True,
     ),
     SinkOption(
         "keyColumns",
         "",
-        "Update the row that has the same values in these columns, or else add one; "
-        "they need a unique index. Without it all rows are added.",
+        "Update the row that has the same values in these columns, or insert it; they "
+        "need a unique index. Without this option all rows are inserted.",
     ),
     SinkOption(
         "orderColumns",
         "",
-        "Which row of a batch is the last of its key: the one with the greatest values "
-        "here, then the one that comes last in the highest partition.",
+        "The latest row of a key in a batch is the one with the greatest values in "
+        "these columns, then the last one in the highest partition.",
     ),
     SinkOption(
         "deleteColumn",
         "",
-        "A boolean column that is not written: where it is true, the row of that key "
-        "is deleted. Only with `keyColumns`.",
+        "A boolean column that is not written: if it is true, the row with that key is "
+        "deleted. Only with `keyColumns`.",
     ),
     SinkOption(
         "createTable",
         "false",
-        "Create the table if it is not there, with `keyColumns` as its primary key.",
+        "Create the table if it does not exist, with `keyColumns` as its primary key.",
     ),
     RETRIES,
     RETRY_INTERVAL,
@@ -97,7 +97,7 @@ OPTIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresOptions:
-    """A sink, as the user asked for it."""
+    """The options of a sink."""
 
     uri: str = field(repr=False)
     table: TableName
@@ -111,7 +111,7 @@ class PostgresOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> PostgresOptions:
         """
-        What *options* ask for.
+        Parse *options*.
 
         Raises:
             InvalidConfig: An option is unknown, malformed or contradicts another.
@@ -137,11 +137,11 @@ class PostgresOptions:
 
     def plan(self, schema: pa.Schema) -> Plan:
         """
-        How rows of *schema* are written.
+        Return the plan for writing rows of *schema*.
 
         Raises:
-            InvalidConfig: A column that an option names is not there, or a type is
-                not PostgreSQL's.
+            InvalidConfig: An option names a missing column, or PostgreSQL does not
+                support a type.
         """
         wrong = [
             *missing_columns("keyColumns", self.keys, schema),
@@ -180,7 +180,7 @@ class PostgresDataSource(SinkDataSource):
 
 
 def check(options: Mapping[str, str], schema: StructType) -> list[str]:
-    """What would keep rows of *schema* from being written; empty if nothing."""
+    """Return what would prevent writing rows of *schema*; empty if nothing."""
     try:
         wanted = PostgresOptions.parse(options)
         plan = wanted.plan(arrow_schema(schema))
@@ -195,7 +195,7 @@ def _problems(database: Database, plan: Plan, *, may_create: bool) -> list[str]:
     if target is None:
         if may_create:
             return []
-        return [f"there is no table {plan.table}; createTable=true makes one"]
+        return [f"there is no table {plan.table}; createTable=true creates it"]
     found = plan.problems_with(target)
     if not found and database.query(postgres_sql.describe_privileges(plan.table)) != [
         (True,)
@@ -209,12 +209,12 @@ def _problems(database: Database, plan: Plan, *, may_create: bool) -> list[str]:
 
 
 class _StagedRowsLost(Exception):
-    """What was staged is gone; trying the commit again does not help."""
+    """The staged rows are lost, so that retrying the commit cannot succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """What one task has written."""
+    """The staged rows of one task."""
 
     staging: str
     row_count: int
@@ -234,15 +234,15 @@ class PostgresSink:
         self._wait = wait
 
     def overwriting(self) -> PostgresSink:
-        """One whose batches each replace all rows of the table."""
+        """Return the same sink for batches that each replace all rows."""
         plan = replace(self._plan, is_overwrite=True)
         return PostgresSink(self._options, plan, self._wait)
 
     def write(self, key: TaskKey, batches: Iterator[pa.RecordBatch]) -> StagedRows:
         """
-        Stage *batches* in a table of their own.
+        Write *batches* into a new staging table.
 
-        Durability: None yet; the staged rows live until the server crashes.
+        Durability: None yet; staged rows are lost if the server crashes.
 
         Raises:
             Unavailable: The server cannot be reached, or the connection broke.
@@ -250,7 +250,7 @@ class PostgresSink:
             InvalidRequest: The server refuses the rows.
         """
         count = 0
-        # One transaction: where it fails, there is no table either.
+        # One transaction: if it fails, the staging table does not exist either.
         with self._connected() as database, database.transaction():
             [(hour,)] = database.query(postgres_sql.HOUR)
             staging = self._plan.staging_name(key.batch, hour, uuid.uuid4().hex[:8])
@@ -262,13 +262,13 @@ class PostgresSink:
 
     def commit(self, key: BatchKey, outputs: Sequence[StagedRows]) -> None:
         """
-        Move what is staged into the table, in one transaction, unless it was before.
+        Move the staged rows into the table, unless the batch is committed.
 
-        Durability: On return the rows are committed, together with the note that
-            this batch is.
+        Durability: On return the rows and the commit record are committed in one
+            transaction.
 
         Raises:
-            Unavailable: The server cannot be reached, or has lost what was staged.
+            Unavailable: The server cannot be reached, or has lost the staged rows.
             Conflict: Another query has written batches of this ``appId``.
             InvalidRequest: The server refuses the rows.
         """
@@ -280,9 +280,8 @@ class PostgresSink:
             )
         except _StagedRowsLost as lost:
             raise Unavailable(
-                f"{lost}: the server has lost the rows that were staged there, as it "
-                "does when it crashes; nothing is written, and the batch can be "
-                "written again"
+                f"{lost}: the server has lost the staged rows, probably in a crash; "
+                "nothing is written, and the batch can be repeated"
             ) from None
         with suppress(BrokerError), open_connection(self._options.uri) as database:
             self._drop_stale_tables(database, key)
@@ -328,7 +327,7 @@ class PostgresSink:
         target = database.describe(self._plan.table)
         if target is None:
             raise NotFound(
-                f"there is no table {self._plan.table}; createTable=true makes one"
+                f"there is no table {self._plan.table}; createTable=true creates it"
             )
         wrong = self._plan.problems_with(target)
         if wrong:
@@ -350,18 +349,18 @@ class PostgresSink:
         [(number, query)] = database.query(self._plan.select_commit(key))
         if query != key.query:
             raise Conflict(
-                f"appId {key.app!r} was used by another query, up to batch {number}, "
-                f"and batch {key.number} would be taken for a repetition: a query with "
-                "a new checkpoint needs a new appId"
+                f"appId {key.app!r} was used by another query up to batch {number}, so "
+                f"batch {key.number} counts as already written: use a new appId for a "
+                "query with a new checkpoint"
             )
         log.info("batch %s is in %s already", key, self._plan.table)
 
     def _drop_stale_tables(self, database: Database, key: BatchKey) -> None:
-        """Drop what attempts that were killed have left."""
+        """Drop the staging tables of attempts that were killed."""
         plan = self._plan
         names = [name for (name,) in database.query(plan.staging_names())]
         [(hour,)] = database.query(postgres_sql.HOUR)
-        # What others have left may not be ours to drop.
+        # Separately: the user may lack the right to drop tables of other queries.
         for left in (plan.stale_tables(key, names), plan.expired(names, hour)):
             if left:
                 database.drop([plan.table.sibling(name) for name in left])
@@ -370,8 +369,8 @@ class PostgresSink:
         for name in self._plan.keys:
             if batch.column(name).null_count:
                 raise InvalidPayload(
-                    f"the key column {name!r} is null in a row, and null is nobody's "
-                    "key; leave such rows out, or give them a value"
+                    f"the key column {name!r} is null in a row; filter such rows out, "
+                    "or replace the null"
                 )
         columns = [
             json_text.texts(column) if postgres_sql.is_json(column.type) else column

@@ -1,5 +1,5 @@
 """
-A connection to PostgreSQL: what is asked of it, and its errors in our words.
+A connection to PostgreSQL, with its errors translated.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 10
 LOCK_TIMEOUT = "1s"
-"""How long tidying up waits for an attempt that has not noticed its end yet."""
+"""How long dropping staging tables waits for an attempt that has not ended yet."""
 
-# Classes of SQLSTATE after which the same work may succeed: lost connections, no
-# resources, the server is stopping, deadlocks and the like.
+# Classes of SQLSTATE after which a retry may succeed: lost connections, insufficient
+# resources, shutdown, and transaction rollbacks such as deadlocks.
 _RETRYABLE_STATES = ("08", "53", "57P", "40")
 _BUSY = ("starting up", "shutting down", "in recovery", "too many clients", "slots are")
 _IO = 10
@@ -36,11 +36,11 @@ _IO = 10
 
 def connect(uri: str) -> Database:
     """
-    A connection to the database at *uri*.
+    Connect to the database at *uri*.
 
     Raises:
-        Unavailable: Nobody answers there.
-        InvalidRequest: The server does not let us in.
+        Unavailable: The server does not answer.
+        InvalidRequest: The server refuses the connection.
         InvalidConfig: The driver is not installed.
     """
     try:
@@ -55,7 +55,7 @@ def connect(uri: str) -> Database:
 
 @contextmanager
 def open_connection(uri: str) -> Iterator[Database]:
-    """A connection that is closed at the end."""
+    """Connect, and close the connection at the end."""
     database = connect(uri)
     try:
         yield database
@@ -64,7 +64,7 @@ def open_connection(uri: str) -> Iterator[Database]:
 
 
 class Database:
-    """One connection; what is done outside of ``transaction`` is rolled back."""
+    """One connection; changes outside of ``transaction`` are rolled back."""
 
     def __init__(self, connection: Any, uri: str) -> None:
         self._connection = connection
@@ -72,7 +72,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit what is done inside, or nothing of it."""
+        """Commit the statements of the body, or roll all of them back."""
         try:
             yield
             with _translated_errors(self._uri):
@@ -94,10 +94,9 @@ class Database:
 
     def create_table(self, statement: str, creates: TableName) -> None:
         """
-        Run a statement that *creates* a table, unless the table is there.
+        Run a statement that *creates* a table, unless the table exists.
 
-        Two that create the same one at once would get in each other's way, even with
-        IF NOT EXISTS.
+        A lock serializes concurrent creations, which fail even with IF NOT EXISTS.
         """
         name = postgres_sql.literal(str(creates))
         if self.query(f"SELECT to_regclass({name}) IS NULL") == [(True,)]:
@@ -105,14 +104,14 @@ class Database:
             self.execute(statement)
 
     def copy(self, table: TableName, batch: pa.RecordBatch) -> None:
-        """Add the rows of *batch* to *table*, which has their very types."""
+        """Insert the rows of *batch* into *table*, which has exactly their types."""
         with _translated_errors(self._uri), self._connection.cursor() as cursor:
             cursor.adbc_ingest(
                 table.name, batch, mode="append", db_schema_name=table.schema
             )
 
     def describe(self, table: TableName) -> Target | None:
-        """What *table* is like, if it is there."""
+        """Return the columns and unique indexes of *table*; None if it is missing."""
         columns = self.query(postgres_sql.describe_columns(table))
         if not columns:
             return None
@@ -123,18 +122,18 @@ class Database:
         )
 
     def cast_problems(self, plan: Plan, name: str, to: str) -> list[str]:
-        """Why values of the column *name* cannot become *to*, if so."""
+        """Return the problem if the column *name* cannot be cast to *to*."""
         kind = plan.schema.field(name).type
         try:
             self.query(postgres_sql.try_cast(kind, to))
         except InvalidRequest:
             self._roll_back()
             has = postgres_sql.column_type(kind)
-            return [f"the column {name!r} is {has} and cannot become {to}"]
+            return [f"the column {name!r} is {has} and cannot be cast to {to}"]
         return []
 
     def drop(self, tables: Sequence[TableName]) -> None:
-        """Drop *tables*, unless somebody is still at one of them."""
+        """Drop *tables*, unless one of them is in use."""
         with self.transaction():
             self.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
             for table in tables:
@@ -160,20 +159,20 @@ def _translated_errors(uri: str) -> Iterator[None]:
 
 
 def translate(error: Any, uri: str) -> BrokerError:
-    """The driver's *error* in our words, without the secrets of *uri*."""
+    """Return the driver's *error* as one of ours, without the secrets of *uri*."""
     text, _, _ = str(error).partition("\n\nQuery was:")
-    said = secrets.redact(" ".join(text.split()), secrets.in_url(uri))
+    message = secrets.redact(" ".join(text.split()), secrets.in_url(uri))
     state = error.sqlstate or ""
-    # What goes wrong while connecting has no SQLSTATE.
-    is_broken = int(error.status_code) == _IO and not state and "FATAL" not in said
-    is_busy = any(reason in said for reason in _BUSY)
+    # Errors while connecting have no SQLSTATE.
+    is_broken = int(error.status_code) == _IO and not state and "FATAL" not in message
+    is_busy = any(reason in message for reason in _BUSY)
     if is_broken or is_busy or state.startswith(_RETRYABLE_STATES):
-        return Unavailable(f"PostgreSQL: {said}")
-    return InvalidRequest(f"PostgreSQL: {said}")
+        return Unavailable(f"PostgreSQL: {message}")
+    return InvalidRequest(f"PostgreSQL: {message}")
 
 
 def _with_connect_timeout(uri: str) -> str:
-    """*uri* with a bound on how long connecting takes, unless it has one."""
+    """Return *uri* with a connect timeout, unless it has one."""
     if "connect_timeout" in uri:
         return uri
     if "://" not in uri:

@@ -1,10 +1,10 @@
 """
-What PostgreSQL is told: its types for Arrow's, and the statements of a commit.
+The SQL for PostgreSQL: column types, and the statements of a commit.
 
-The tasks of a batch copy their rows into staging tables, one for each attempt.  One
-transaction then remembers the batch in ``danube_commits``, moves the rows and drops
-those tables; a batch that is remembered already moves nothing.  Staged rows have the
-types of the DataFrame and are cast as they move, to whatever the target's columns are.
+Each task attempt copies its rows into its own staging table.  One transaction then
+records the batch in ``danube_commits``, moves the rows and drops the staging tables; it
+moves nothing if the batch is already recorded.  Staged rows have the types of the
+DataFrame and are cast to those of the target's columns when they move.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 COMMITS = "danube_commits"
 RESERVED = "_danube_"
-"""What staging tables, and the columns that only they have, begin with."""
+"""The prefix of staging tables, and of the columns that only they have."""
 
 _ROW = RESERVED + "row"
 _PIECE = RESERVED + "piece"
 _GONE = RESERVED + "gone"
 
 STAGING_AGE_MAX_HOURS = 7 * 24
-"""How long what a killed job has staged may stay, if its query never goes on."""
+"""The age at which the staging tables of abandoned queries are dropped."""
 
 HOUR = "SELECT floor(extract(epoch FROM now()) / 3600)::bigint"
-"""A question for the hour, by the server's clock."""
+"""The query for the current hour by the server's clock."""
 
 _STAGING = re.compile(
     rf"{RESERVED}[0-9a-f]+_(?P<number>[0-9]+)_(?P<hour>[0-9]+)_[0-9a-f]+"
@@ -62,7 +62,7 @@ _SIMPLE = {
 
 @dataclass(frozen=True, slots=True)
 class TableName:
-    """A table, with its schema unless that is the connection's own."""
+    """The name of a table; without a schema, it is in the connection's default one."""
 
     schema: str | None
     name: str
@@ -70,10 +70,10 @@ class TableName:
     @classmethod
     def parse(cls, text: str) -> TableName:
         """
-        A name as ``table`` or ``schema.table``, in double quotes if need be.
+        Parse ``table`` or ``schema.table``; either may be in double quotes.
 
         Raises:
-            InvalidConfig: It is malformed.
+            InvalidConfig: *text* is malformed.
         """
         found = _TABLE.match(text)
         if found is None:
@@ -86,7 +86,7 @@ class TableName:
         return cls(schema, name)
 
     def sibling(self, name: str) -> TableName:
-        """Another table of the same schema."""
+        """Return the table *name* in the same schema."""
         return TableName(self.schema, name)
 
     def __str__(self) -> str:
@@ -96,48 +96,48 @@ class TableName:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the target, as far as writing goes."""
+    """A column of the target."""
 
     name: str
     type: str
     is_required: bool = False
-    """It must have a value and has none by itself."""
+    """Whether it is not nullable and has no default."""
     is_computed: bool = False
-    """Nobody can write it."""
+    """Whether it is generated, so that it cannot be written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The table that rows go to, as it is."""
+    """The columns and unique indexes of the target table."""
 
     columns: tuple[Column, ...]
     unique: tuple[frozenset[str], ...] = ()
-    """Which columns together are unique."""
+    """The column sets of unique indexes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How the rows of a DataFrame become those of a table."""
+    """How the rows of a DataFrame are written to a table."""
 
     table: TableName
     schema: pa.Schema
-    """Of the DataFrame."""
+    """The schema of the DataFrame."""
     keys: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
     delete: str | None = None
     is_overwrite: bool = False
-    """Whether a batch is all that the table has afterwards."""
+    """Whether a batch replaces all rows of the table."""
 
     @property
     def written(self) -> list[str]:
-        """The columns that reach the table."""
+        """Return the columns that are written to the table."""
         return [name for name in self.schema.names if name != self.delete]
 
     def problems(self) -> list[str]:
-        """What is wrong with the DataFrame, whatever the table is like."""
+        """Return what is wrong with the DataFrame, whatever the table."""
         found = [
-            f"the column {field.name!r} has the type {field.type}, which PostgreSQL "
-            "cannot be given; cast it, to a string for example"
+            f"the column {field.name!r} has the type {field.type}, which "
+            "danube-postgres does not support; cast it, for example to a string"
             for field in self.schema
             if column_type(field.type) is None
         ]
@@ -153,7 +153,7 @@ class Plan:
         return found
 
     def problems_with(self, target: Target) -> list[str]:
-        """What keeps such rows from being written to *target*."""
+        """Return what prevents writing such rows to *target*."""
         by_name = {column.name: column for column in target.columns}
         found = []
         for name in self.written:
@@ -176,10 +176,8 @@ class Plan:
             )
         return found
 
-    # What is said.
-
     def create_target(self) -> str:
-        """The table of the option ``createTable``."""
+        """Return the statement for the option ``createTable``."""
         columns = [
             f"{quote_identifier(name)} {column_type(self.schema.field(name).type)}"
             for name in self.written
@@ -190,10 +188,10 @@ class Plan:
 
     def create_staging(self, staging: str) -> str:
         """
-        A table for what one attempt of a task writes.
+        Return the statement that creates a staging table.
 
-        It is not logged: after a crash of the server it is empty, and the commit,
-        which counts the rows, has the batch written again.
+        The table is unlogged, so it is empty after a crash of the server; the commit
+        counts the rows and fails, and Spark repeats the batch.
         """
         columns = [
             f"{quote_identifier(field.name)} {staged_type(field.type)}"
@@ -205,23 +203,23 @@ class Plan:
         )
 
     def find_staged(self, stagings: Sequence[str]) -> str:
-        """The number of each staging table, null if it is not there, in one row."""
+        """Return the query for one row with each staging table's OID, or null."""
         found = (f"{_oid(self.table.sibling(name))}::bigint" for name in stagings)
         return f"SELECT {', '.join(found)}"
 
     def count_staged(self, stagings: Sequence[str]) -> str:
-        """How many rows there are in each staging table, in one row."""
+        """Return the query for one row with the row count of each staging table."""
         counts = (
             f"(SELECT count(*) FROM {self.table.sibling(name)})" for name in stagings
         )
         return f"SELECT {', '.join(counts)}"
 
     def delete_all(self) -> str:
-        """Nothing any more; others go on reading what was there until the commit."""
+        """Return the statement that deletes all rows; readers see it at the commit."""
         return f"DELETE FROM {self.table}"
 
     def move(self, stagings: Sequence[str], target: Target) -> str:
-        """Everything that is staged, into the table."""
+        """Return the statement that moves all staged rows into the table."""
         rows = " UNION ALL ".join(
             f"SELECT {index} AS {_PIECE}, * FROM {self.table.sibling(name)}"
             for index, name in enumerate(stagings)
@@ -284,7 +282,7 @@ class Plan:
         return f"WITH {latest}, {gone} {upsert}"
 
     def create_commits(self) -> str:
-        """The table that remembers the last batch of each query."""
+        """Return the statement that creates the table of commit records."""
         return (
             f"CREATE TABLE IF NOT EXISTS {self.table.sibling(COMMITS)} (app text, "
             "target text, batch bigint NOT NULL, query text NOT NULL, committed_at "
@@ -292,7 +290,7 @@ class Plan:
         )
 
     def insert_commit(self, key: BatchKey) -> str:
-        """Note the batch; gives a row unless it, or a later one, is noted already."""
+        """Return the statement that records the batch; no row if it was recorded."""
         values = ", ".join(
             (
                 literal(key.app),
@@ -309,7 +307,7 @@ class Plan:
         )
 
     def select_commit(self, key: BatchKey) -> str:
-        """The last batch that is noted, and which query wrote it."""
+        """Return the query for the last recorded batch and the query that wrote it."""
         return (
             f"SELECT batch, query FROM {self.table.sibling(COMMITS)} WHERE app = "
             f"{literal(key.app)} AND target = {literal(self.target)}"
@@ -317,15 +315,15 @@ class Plan:
 
     @property
     def target(self) -> str:
-        """The table, as batches are remembered for it."""
+        """Return the name of the table in commit records."""
         return self.table.name
 
     def staging_name(self, key: BatchKey, hour: int, suffix: str) -> str:
-        """A name for what an attempt stages from *hour* on; *suffix* is its own."""
+        """Return the name of a staging table; *suffix* makes it unique."""
         return f"{self._staging_prefix(key)}{key.number}_{hour}_{suffix}"
 
     def stale_tables(self, key: BatchKey, names: Iterable[str]) -> list[str]:
-        """Of *names*, the staging tables that no batch after this one can need."""
+        """Return those of *names* that are this query's, up to this batch."""
         start = self._staging_prefix(key)
         return [
             name
@@ -336,7 +334,7 @@ class Plan:
         ]
 
     def expired(self, names: Iterable[str], hour: int) -> list[str]:
-        """Of *names*, the staging tables of any query that nobody came back for."""
+        """Return those of *names* that belong to abandoned queries."""
         return [
             name
             for name in names
@@ -345,7 +343,7 @@ class Plan:
         ]
 
     def staging_names(self) -> str:
-        """A question for the names of all staging tables, whosever they are."""
+        """Return the query for the names of all staging tables of all queries."""
         schema = self.table.schema
         place = "current_schema()" if schema is None else literal(schema)
         return (
@@ -359,7 +357,7 @@ class Plan:
 
 
 def column_type(kind: pa.DataType) -> str | None:
-    """The type of a column for such values; None if there is none."""
+    """Return the column type for values of *kind*; None if there is none."""
     if kind in _SIMPLE:
         return _SIMPLE[kind]
     if pa.types.is_decimal(kind):
@@ -372,17 +370,17 @@ def column_type(kind: pa.DataType) -> str | None:
 
 
 def staged_type(kind: pa.DataType) -> str:
-    """The type in which such values are staged: JSON is still text there."""
+    """Return the type of staged values of *kind*: JSON is staged as text."""
     return "text" if is_json(kind) else str(column_type(kind))
 
 
 def is_json(kind: pa.DataType) -> bool:
-    """Whether such values are written as JSON."""
+    """Return whether values of *kind* are written as JSON."""
     return column_type(kind) == "jsonb"
 
 
 def describe_columns(table: TableName) -> str:
-    """Name, type, is required, is computed: the columns of *table*, if it is there."""
+    """Return the query for name, type, is_required and is_computed of each column."""
     return (
         "SELECT a.attname::text, format_type(a.atttypid, a.atttypmod), a.attnotnull "
         "AND NOT a.atthasdef AND a.attidentity = '', a.attgenerated <> '' OR "
@@ -392,7 +390,7 @@ def describe_columns(table: TableName) -> str:
 
 
 def describe_unique(table: TableName) -> str:
-    """Index and column, for each column of a unique index that covers all rows."""
+    """Return the query for index and column, for each column of full unique indexes."""
     return (
         "SELECT i.indexrelid::bigint, a.attname::text FROM pg_index i CROSS JOIN "
         "LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place) JOIN "
@@ -403,17 +401,17 @@ def describe_unique(table: TableName) -> str:
 
 
 def describe_privileges(table: TableName) -> str:
-    """Whether rows may be written to *table*, null if it is not there."""
+    """Return the query for the right to write to *table*; null if it does not exist."""
     return f"SELECT has_table_privilege({_oid(table)}, 'INSERT, UPDATE, DELETE')"
 
 
 def try_cast(kind: pa.DataType, to: str) -> str:
-    """A question that fails if such values cannot become *to*."""
+    """Return a query that fails if values of *kind* cannot be cast to *to*."""
     return f"SELECT NULL::{staged_type(kind)}::{to}"
 
 
 def unique_columns(rows: Iterable[tuple[int, str]]) -> tuple[frozenset[str], ...]:
-    """What ``describe_unique`` has found, by index."""
+    """Group the result of ``describe_unique`` by index."""
     by_index: dict[int, set[str]] = {}
     for index, name in rows:
         by_index.setdefault(index, set()).add(name)
@@ -421,7 +419,7 @@ def unique_columns(rows: Iterable[tuple[int, str]]) -> tuple[frozenset[str], ...
 
 
 def lost_rows(expected: Mapping[str, int], found: Sequence[int]) -> list[str]:
-    """The staging tables that do not have the rows which were written there."""
+    """Return the staging tables that have lost rows."""
     return [
         name
         for (name, count), there in zip(expected.items(), found, strict=True)
@@ -430,12 +428,12 @@ def lost_rows(expected: Mapping[str, int], found: Sequence[int]) -> list[str]:
 
 
 def quote_identifier(name: str) -> str:
-    """*name* as an identifier."""
+    """Return *name* as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """*text* as a string."""
+    """Return *text* as an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -1,8 +1,7 @@
 """
-HTTP requests that are repeated until they are answered for good.
+HTTP requests with retries.
 
-Whatever is shown of a request is the server that it goes to; headers, and all the rest
-of its address, are never shown.
+Messages contain only the origin of a request's URL, never its path or headers.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
     from pydanube.model.retry import RetryPolicy
 
 RETRYABLE_STATUSES = frozenset({408, 425, 429})
-"""Answers after which the same request may succeed, besides those from 500 up."""
+"""Statuses below 500 after which the same request may succeed."""
 
 SHOWN_CHARACTERS_MAX = 500
 
 
 class Requests:
-    """Requests to one server, over connections that are kept."""
+    """An HTTP client for one server, with persistent connections."""
 
     def __init__(
         self,
@@ -38,16 +37,16 @@ class Requests:
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
         """
-        Prepare; nobody is called yet.
+        Create the client; it does not connect yet.
 
         Raises:
-            InvalidConfig: What speaks HTTP is not installed.
+            InvalidConfig: The HTTP client library is not installed.
         """
         try:
             import httpx  # noqa: PLC0415  # An extra.
         except ImportError as error:
             raise InvalidConfig(
-                "sinks over HTTP need its client: pip install 'pydanube[http]'"
+                "sinks over HTTP need httpx: pip install 'pydanube[http]'"
             ) from error
         self._errors = httpx.TransportError
         self._wrong_address = (httpx.UnsupportedProtocol, httpx.InvalidURL)
@@ -72,14 +71,14 @@ class Requests:
         is_retryable: Callable[[httpx.Response], bool] | None = None,
     ) -> httpx.Response:
         """
-        The final response: one for which repeating makes no difference.
+        Send the request, with retries, and return its final response.
 
-        *is_retryable* tells which answers are worth another try; by default those that
-        HTTP says so of.
+        *is_retryable* tells which responses to retry; by default the statuses that HTTP
+        declares temporary.
 
         Raises:
-            Unavailable: There was none, as often as it was tried.
-            InvalidConfig: The address is malformed.
+            Unavailable: Every attempt failed.
+            InvalidConfig: *url* is malformed.
         """
         shown = f"{method} {secrets.url_origin(url)}"
         is_retryable = is_retryable or is_retryable_status
@@ -106,15 +105,13 @@ class Requests:
 
 
 def is_retryable_status(response: httpx.Response) -> bool:
-    """Whether the same request may be answered otherwise a little later."""
+    """Return whether the same request may succeed a little later."""
     return response.status_code >= 500 or response.status_code in RETRYABLE_STATUSES
 
 
 def summarize(response: Any) -> str:
-    """The status of *answer*, and how its body begins."""
+    """Return the status of *response* and the beginning of its body."""
     text = " ".join(response.text.split())
     if len(text) > SHOWN_CHARACTERS_MAX:
         text = text[:SHOWN_CHARACTERS_MAX] + " …"
-    return (
-        f"{response.status_code} {response.reason_phrase}: {text or 'without a body'}"
-    )
+    return f"{response.status_code} {response.reason_phrase}: {text or 'no body'}"

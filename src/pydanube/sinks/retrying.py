@@ -73,10 +73,10 @@ def persist(
 
 def parse_retry_after(text: str | None, date: str | None) -> float | None:
     """
-    The seconds that an HTTP header ``Retry-After`` asks for, if it can be read.
+    Return the seconds in the HTTP header ``Retry-After``; None if it is malformed.
 
-    It may name a time, which is compared with the header ``Date`` of the same answer:
-    the clock of the server need not be ours.
+    A date is compared with the header ``Date`` of the same response, because the clock
+    of the server may differ.
     """
     if text is None:
         return None

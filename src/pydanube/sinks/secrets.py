@@ -1,5 +1,5 @@
 """
-Secrets in options: how they stay out of messages, logs and representations.
+The redaction of secrets in messages and logs.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ MASK = "***"
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """*text* without *secrets*, and without what looks like a password in it."""
+    """Return *text* without *secrets* and without anything like ``password=…``."""
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         text = text.replace(secret, MASK)
     return _PASSWORD.sub(rf"\1{MASK}", text)
 
 
 def in_url(url: str) -> list[str]:
-    """What is secret in *url*: all of it if it has a password, and that itself."""
+    """Return the secrets in *url*: its password, and with one the URL itself."""
     try:
         password = urlsplit(url).password
     except ValueError:
@@ -36,9 +36,9 @@ def in_url(url: str) -> list[str]:
 
 def url_origin(url: str) -> str:
     """
-    *url* as it may be shown: scheme, host and port.
+    Return the scheme, host and port of *url*.
 
-    Paths are left out too: those of many webhooks are secrets.
+    The path is left out because the paths of many webhooks are secret.
     """
     try:
         parts = urlsplit(url)

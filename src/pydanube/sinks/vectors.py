@@ -1,8 +1,7 @@
 """
-Columns of numbers as vectors: lists that all have the same length.
+Vector columns: lists of 32-bit floats that all have the same length.
 
-Spark knows arrays only, and an array may have any length; a vector column of LanceDB
-has one length and 32-bit floats.
+Spark only has arrays, whose lengths may differ; LanceDB has vectors.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pydanube.model.errors import InvalidPayload
 
 
 def is_numbers(kind: pa.DataType) -> bool:
-    """Whether values of this type can be vectors."""
+    """Return whether values of the type *kind* can be vectors."""
     if not pa.types.is_list(kind):
         return False
     of = kind.value_type
@@ -24,30 +23,30 @@ def is_numbers(kind: pa.DataType) -> bool:
 
 
 def vector_type(dimension: int) -> pa.DataType:
-    """The type of vectors of *dimension* numbers."""
+    """Return the type of vectors with *dimension* numbers."""
     return pa.list_(pa.float32(), dimension)
 
 
 def to_vectors(column: Any, dimension: int, name: str) -> Any:
     """
-    The lists of *column* as vectors; null stays null.
+    Return the lists of *column* as vectors; null stays null.
 
     Raises:
-        InvalidPayload: One has another length, or something that is no number.
+        InvalidPayload: A list has another length, or a null, NaN or infinity in it.
     """
     lengths = pc.list_value_length(column)
     wrong = pc.indices_nonzero(pc.fill_null(pc.not_equal(lengths, dimension), False))
     if len(wrong):
         found = lengths[wrong[0].as_py()]
         raise InvalidPayload(
-            f"{name}: a vector has {found} numbers instead of {dimension}; is it of "
-            "another model? The option dimension says how many are wanted"
+            f"{name}: a vector has {found} numbers instead of {dimension}; check the "
+            "option dimension and the model that made the vector"
         )
     numbers = pc.list_flatten(column).cast(pa.float32())
     if not pc.all(pc.fill_null(pc.is_finite(numbers), False), min_count=0).as_py():
-        raise InvalidPayload(f"{name}: a vector has a null or not-a-number in it")
+        raise InvalidPayload(f"{name}: a vector has a null, NaN or infinity in it")
     if column.null_count:
-        # Vectors that are null have numbers too, which nobody looks at.
+        # Null vectors need placeholder numbers.
         places = pc.if_else(
             column.is_valid(), pc.cumulative_sum(column.is_valid().cast(pa.int32())), 1
         )

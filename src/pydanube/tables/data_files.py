@@ -1,8 +1,8 @@
 """
-Rows to Parquet files in a table's storage, in a task.
+Parquet files in a table's storage, written by tasks.
 
-The files have names that nothing else has, and nobody knows of them until the driver
-adds them to the table: a task that fails leaves nothing that counts.
+File names are unique, and no reader sees a file until the driver commits it.  A failed
+task therefore changes nothing in the table.
 """
 
 from __future__ import annotations
@@ -23,55 +23,55 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 PREFIX = "danube-"
-"""What the names of all files begin with that are written here."""
+"""The prefix of the names of all files that are written here."""
 
 COMPRESSION = "zstd"
 COMPRESSION_LEVEL = 1
 ROW_GROUP_BYTES = 16 * 1024 * 1024
-"""About how much, before compression, makes a row group."""
+"""The approximate size of a row group before compression."""
 WAITING_BYTES_MAX = 64 * 1024 * 1024
-"""How much may wait for its row group to fill, in all files of a task together."""
+"""The size of the buffered row groups of all open files of a task."""
 OPEN_FILES_MAX = 64
-"""How many partitions of a table a task writes to at a time."""
+"""The number of partitions that a task writes to at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """A Parquet file that is complete; travels from a task to the driver."""
+    """A complete Parquet file; a task sends it to the driver."""
 
     path: str
-    """As the table's log names it."""
+    """The path in the table's log."""
     byte_count: int
     row_count: int
     partition: PartitionValues = ()
     details: Any = None
-    """What the table's commit wants to know besides."""
+    """Further data for the table's commit."""
 
 
 class TableLocation(Protocol):
-    """Where the files of one table are, as a task sees it; travels by pickle."""
+    """The storage of one table's files, as tasks use it; can be pickled."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of a file."""
+        """Return the columns of a file."""
         ...
 
     def keys(self, batch: pa.RecordBatch) -> list[Any]:
-        """What the rows are partitioned by: an array for each field."""
+        """Return the rows' partition values: one array for each partition field."""
         ...
 
     def create(self, name: str) -> tuple[str, Any]:
-        """The path of a new file called *name*, and where its bytes go."""
+        """Return the path of a new file *name*, and a stream to write it to."""
         ...
 
     def describe(
         self, path: str, partition: PartitionValues, metadata: Any
     ) -> DataFile:
-        """The file at *path*, now that it is complete."""
+        """Return the complete file at *path* with its statistics."""
         ...
 
     def delete(self, path: str) -> None:
-        """Remove a file, if it is there."""
+        """Delete the file if it exists."""
         ...
 
 
@@ -83,12 +83,12 @@ def write_files(
     file_bytes_max: int,
 ) -> list[DataFile]:
     """
-    *batches* as files whose names begin with *name*, after the prefix of all.
+    Write *batches* into files whose names contain *name*, and return the files.
 
-    Durability: As the storage has it: an object store has the files when this
-        returns, a local file system when it comes to it.
-    Bounds: WAITING_BYTES_MAX wait in memory; a file ends near *file_bytes_max*.
-    Cancellation: If anything is raised, no file is left behind.
+    Durability: That of the storage: an object store has the files on return, a local
+        file system may still have them in its cache.
+    Bounds: WAITING_BYTES_MAX are buffered; a file ends near *file_bytes_max*.
+    Cancellation: If anything is raised, all files are deleted.
     """
     writer = FileWriter(location, name, file_bytes_max=file_bytes_max)
     try:
@@ -101,7 +101,7 @@ def write_files(
 
 
 class FileWriter:
-    """Writes rows to one file after the other for each partition of a table."""
+    """Writes rows to a sequence of files for each partition of a table."""
 
     def __init__(
         self,
@@ -127,10 +127,10 @@ class FileWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """
-        Take *batch*, whose columns are those of the files in any order.
+        Write *batch*, whose columns may come in any order.
 
         Raises:
-            InvalidRequest: A column that may not be null is, or cannot be cast.
+            InvalidRequest: A required column has nulls, or a column cannot be cast.
         """
         batch = conform(batch, self._location.schema)
         for values, piece in split(batch, self._location.keys(batch)):
@@ -150,13 +150,13 @@ class FileWriter:
         return sum(each.waiting_bytes for each in self._open.values())
 
     def finish(self) -> list[DataFile]:
-        """Complete all files, and say which there are."""
+        """Complete and return all files."""
         for values in list(self._open):
             self._close(values)
         return self._done
 
     def abort(self) -> None:
-        """Remove whatever was written."""
+        """Delete all files."""
         for file in self._open.values():
             file.abandon()
         self._open.clear()
@@ -199,7 +199,7 @@ class _OpenFile:
 
     @property
     def byte_count(self) -> int:
-        """About how large the file is; what waits shrinks when it is written."""
+        """Return the size of the file so far, without buffered rows."""
         return int(self.sink.tell())
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -227,10 +227,10 @@ class _OpenFile:
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """
-    *batch* with exactly the columns of *schema*, by name; what it lacks is null.
+    Return *batch* with exactly the columns of *schema*; missing ones are null.
 
     Raises:
-        InvalidRequest: A column that may not be null is, or cannot be cast.
+        InvalidRequest: A required column has nulls, or a column cannot be cast.
     """
     columns = []
     for wanted in schema:
@@ -243,15 +243,15 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
                 column = _cast(column, wanted)
         if not wanted.nullable and column.null_count:
             raise InvalidRequest(
-                f"the column {wanted.name} has {column.null_count} nulls, and the "
-                "table takes none"
+                f"the column {wanted.name} has {column.null_count} nulls, but the "
+                "table requires a value"
             )
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _cast(column: Any, wanted: Any) -> Any:
-    """*column* as the type of *wanted*, which may have more fields inside."""
+    """Return *column* cast to the type of *wanted*, which may have more fields."""
     try:
         if not types.is_nested(wanted.type):
             return column.cast(wanted.type)

@@ -1,5 +1,5 @@
 """
-``df.write.format("danube-delta")``: rows into a Delta table, without any jar.
+The format ``danube-delta``: rows into a Delta table, without a jar.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class DeltaDataSource(LakeDataSource):
-    """A Delta table to be written to."""
+    """A Delta table as a data source to write to."""
 
     readers: ClassVar[str] = (
         "the package deltalake, with Polars, or with Delta's own connector for Spark"

@@ -1,7 +1,7 @@
 """
-What a Delta table's log says of a file: how many rows, nulls, and which extremes.
+Column statistics of a file for a Delta table's log: rows, nulls, minima and maxima.
 
-Readers leave out files by it, so what is not exactly known is not said.  Pure.
+Readers skip files by them, so only exact values are included.  Pure.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import datetime
 from typing import Any
 
 TEXT_MAX = 64
-"""Longer texts have no extremes in the log."""
+"""The longest text whose minimum and maximum are in the log."""
 
 
 def collect(metadata: Any) -> dict[str, Any]:
-    """The statistics of a Parquet file, from its *metadata*; of flat columns only."""
+    """Return the statistics of the flat columns in a Parquet file's *metadata*."""
     rows = metadata.num_rows
     found: dict[str, Any] = {"nullCount": {}, "minValues": {}, "maxValues": {}}
     for index in range(metadata.num_columns):
@@ -47,7 +47,7 @@ def _add_extremes(found: dict[str, Any], name: str, chunks: list[Any]) -> None:
 
 
 def _log_value(value: Any) -> Any:
-    """*value* in the words of the log; None if it has no exact ones there."""
+    """Return *value* as JSON in the log; None if it has no exact form there."""
     match value:
         case datetime.datetime() if value.tzinfo is not None:
             return value.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

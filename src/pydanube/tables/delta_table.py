@@ -1,9 +1,8 @@
 """
-A Delta table: its log is read and written here, by the package ``deltalake``.
+A Delta table, accessed with the package ``deltalake``.
 
-What an application has written is an application transaction of Delta's protocol, in
-the very commit that adds the files; two commits of the same application that meet are
-a conflict to Delta itself.
+The version of an application is an application transaction of Delta's protocol, in the
+commit that adds the files.  Delta itself detects concurrent commits of an application.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
-from pydanube.model.errors import Conflict, InvalidRequest, NotFound
+from pydanube.model.errors import InvalidRequest, NotFound
 from pydanube.tables import delta_statistics
 from pydanube.tables.data_files import PREFIX, DataFile
 from pydanube.tables.partitioning import check_transform, delta_text
@@ -31,6 +30,7 @@ from pydanube.tables.table import (
     NO_COMPACTION,
     RETRY_WAIT_S,
     CompactionResult,
+    commit_conflict,
 )
 
 if TYPE_CHECKING:
@@ -54,15 +54,19 @@ WRITER_FEATURES = {
     "v2Checkpoint",
     "vacuumProtocolCheck",
 }
-"""Features that ask nothing of who only adds files, while the table makes no use."""
+"""Features that, if unused, require nothing of a writer that only adds files."""
 
-_DEMANDS = ("delta.invariants", "delta.generationExpression", "delta.identity.start")
-"""What the metadata of a column may ask of its values."""
+_CONSTRAINTS = (
+    "delta.invariants",
+    "delta.generationExpression",
+    "delta.identity.start",
+)
+"""Constraints in the metadata of a column, which writers must enforce."""
 
 
 @dataclass(frozen=True)
 class DeltaLocation:
-    """The files of a Delta table, in its directory."""
+    """The storage of a Delta table's files: its directory."""
 
     uri: str
     storage: Mapping[str, str]
@@ -105,7 +109,7 @@ class DeltaLocation:
 
 @dataclass(frozen=True)
 class DeltaLakeTable:
-    """A Delta table by its URI."""
+    """A Delta table, by its URI."""
 
     uri: str
     storage: Mapping[str, str]
@@ -195,7 +199,7 @@ class DeltaLakeTable:
                 last = error
                 continue
             return True
-        raise Conflict(f"{self.uri}: others were always faster: {last}")
+        raise commit_conflict(self.uri, last)
 
     def unreferenced(self, files: Sequence[DataFile]) -> list[DataFile]:
         table = self._load()
@@ -228,12 +232,12 @@ class DeltaLakeTable:
                 bytes_before=sum(sizes[each] for each in gone),
                 bytes_after=sum(now[each] for each in come),
             )
-        raise Conflict(f"{self.uri}: others were always faster: {last}")
+        raise commit_conflict(self.uri, last)
 
     def clean(
         self, *, older_than_s: float, now: float, plan_only: bool = False
     ) -> list[str]:
-        del now  # Delta looks at the clock by itself.
+        del now  # Delta reads the clock itself.
         table = self._require()
         hours = -int(-older_than_s // HOUR_S)
 
@@ -246,7 +250,7 @@ class DeltaLakeTable:
             )
             return found
 
-        # Whatever else somebody keeps in the directory is not ours to judge.
+        # Files of others in the directory stay.
         replaced = set(vacuum(is_dry=True, is_full=False))
         left = [
             path
@@ -278,7 +282,7 @@ class DeltaLakeTable:
         options: WriteOptions,
         properties: Mapping[str, str] | None,
     ) -> DeltaTable:
-        # Whoever was faster has created the same, or the caller finds the difference.
+        # A concurrent writer may have created it; the caller finds any difference.
         DeltaTable.create(
             self.uri,
             _delta_schema(schema),
@@ -301,7 +305,9 @@ def _delta_schema(schema: pa.Schema) -> Schema:
     try:
         return Schema.from_arrow(schema)
     except Exception as error:
-        raise InvalidRequest(f"Delta tables have no such column: {error}") from error
+        raise InvalidRequest(
+            f"a Delta table cannot have this column: {error}"
+        ) from error
 
 
 def _check(table: DeltaTable | None, schema: pa.Schema, options: WriteOptions) -> None:
@@ -309,48 +315,50 @@ def _check(table: DeltaTable | None, schema: pa.Schema, options: WriteOptions) -
     if table is None:
         _delta_schema(schema)
         return
-    _check_writer_features(table)
+    _check_writer_requirements(table)
     added_columns(_schema_of(table), schema, merge=options.merge_schema)
 
 
 def _partition_by(
     table: DeltaTable | None, schema: pa.Schema, options: WriteOptions
 ) -> list[str]:
-    """The columns that the table is partitioned by, or will be."""
-    asked = [part.column for part in options.partition_by]
+    """Return the columns that the table is partitioned by, or will be."""
+    wanted = [part.column for part in options.partition_by]
     if table is not None:
         has: list[str] = table.metadata().partition_columns
-        if asked and asked != has:
+        if wanted and wanted != has:
             raise InvalidRequest(
                 "partitionBy: the table is partitioned by "
-                f"{', '.join(has) or 'nothing'}, not by {', '.join(asked)}; leave the "
-                "option out"
+                f"{', '.join(has) or 'nothing'}, not by {', '.join(wanted)}; omit the "
+                "option"
             )
-        asked = has
-    for name in asked:
+        wanted = has
+    for name in wanted:
         if name not in schema.names:
             raise InvalidRequest(f"partitionBy: the rows have no column {name!r}")
         check_transform(plain_schema(schema).field(name).type, "identity", name)
-    return asked
+    return wanted
 
 
-def _check_writer_features(table: DeltaTable) -> None:
-    """A table may ask writers for more than adding files; then this one is not fit."""
+def _check_writer_requirements(table: DeltaTable) -> None:
+    """Raise InvalidRequest if the table requires more of writers than adding files."""
     protocol, configuration = table.protocol(), table.metadata().configuration
-    demands = sorted(set(protocol.writer_features or ()) - WRITER_FEATURES)
-    demands += [name for name in configuration if name.startswith("delta.constraints.")]
+    required = sorted(set(protocol.writer_features or ()) - WRITER_FEATURES)
+    required += [
+        name for name in configuration if name.startswith("delta.constraints.")
+    ]
     if configuration.get("delta.columnMapping.mode", "none") != "none":
-        demands.append("columnMapping")
+        required.append("columnMapping")
     for column in json.loads(table.schema().to_json())["fields"]:
-        demands += [
+        required += [
             f"{name} of {column['name']}"
-            for name in _DEMANDS
+            for name in _CONSTRAINTS
             if name in column["metadata"]
         ]
-    if demands:
+    if required:
         raise InvalidRequest(
-            f"the table asks its writers for {', '.join(demands)}, which files of "
-            "Spark tasks cannot give; write it with Delta's own connector"
+            f"the table requires {', '.join(required)} of its writers, which "
+            "danube-delta does not support; write it with Delta's own connector"
         )
 
 
@@ -374,7 +382,7 @@ def _sizes(table: DeltaTable) -> dict[str, int]:
 
 
 def _plan_compaction(table: DeltaTable, file_bytes: int) -> CompactionResult:
-    """What compaction would do: in each partition, files that two of fit into one."""
+    """Return what compaction would do: it merges the small files of each partition."""
     by_partition: dict[str, list[int]] = {}
     for row in pa.table(table.get_add_actions()).to_pylist():
         key = json.dumps(row.get("partition"), default=str, sort_keys=True)

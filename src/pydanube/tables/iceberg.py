@@ -1,5 +1,5 @@
 """
-``df.write.format("danube-iceberg")``: rows into an Iceberg table, without any jar.
+The format ``danube-iceberg``: rows into an Iceberg table, without a jar.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class IcebergDataSource(LakeDataSource):
-    """An Iceberg table to be written to."""
+    """An Iceberg table as a data source to write to."""
 
     readers: ClassVar[str] = (
         "the package pyiceberg, with Polars, or with Iceberg's own connector for Spark"

@@ -1,10 +1,12 @@
 """
-The files of an Iceberg table: their columns by id, small ones and lost ones.
+The files of an Iceberg table: writing, compaction, and orphans.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,33 +14,120 @@ import pyarrow.parquet as pq
 import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the name.
 from pyarrow import fs
 from pyiceberg.exceptions import CommitFailedException, ValidationException
-from pyiceberg.io.pyarrow import PyArrowFileIO, schema_to_pyarrow
+from pyiceberg.io.pyarrow import (
+    PyArrowFileIO,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.manifest import DataFile as IcebergDataFile
+from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.partitioning import partition_record_value
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.typedef import Record
 from pyiceberg.types import ListType, MapType, StructType
 
 from pydanube.model.errors import InvalidRequest
-from pydanube.tables.data_files import PREFIX, write_files
+from pydanube.tables.data_files import PREFIX, DataFile, write_files
+from pydanube.tables.partitioning import apply_transform
 from pydanube.tables.schema_evolution import same_type
 from pydanube.tables.table import NO_COMPACTION, CompactionResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyiceberg.io import FileIO
+    from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
     from pyiceberg.table import FileScanTask, Table
 
-    from pydanube.tables.data_files import DataFile
-    from pydanube.tables.iceberg_table import IcebergLocation
+    from pydanube.tables.partitioning import PartitionValues
 
 FIELD_ID = b"PARQUET:field_id"
 NANOSECONDS = 1_000_000_000
 
 COMPACTION = "danube.compaction"
-"""What the snapshots say that only join files."""
+"""The property of snapshots that compaction has made."""
+
+
+@dataclass(frozen=True)
+class IcebergLocation:
+    """The storage of an Iceberg table's files, with paths of its location provider."""
+
+    schema: pa.Schema
+    io: FileIO
+    columns: Schema
+    spec: PartitionSpec
+    location: str
+    properties: Mapping[str, str]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    def keys(self, batch: pa.RecordBatch) -> list[Any]:
+        found = []
+        for part in self.spec.fields:
+            source = self.columns.find_field(part.source_id)
+            apply = part.transform.transform(source.field_type)
+            column = batch.column(source.name)
+            found.append(apply_transform(column, str(part.transform), apply))
+        return found
+
+    def create(self, name: str) -> tuple[str, Any]:
+        path = self._locations.new_data_location(name)
+        return path, self.io.new_output(path).create()
+
+    def describe(
+        self, path: str, partition: PartitionValues, metadata: Any
+    ) -> DataFile:
+        file = iceberg_data_file(self, path, partition, metadata)
+        return DataFile(
+            path=path,
+            byte_count=file.file_size_in_bytes,
+            row_count=metadata.num_rows,
+            partition=partition,
+            details=file,
+        )
+
+    def delete(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            self.io.delete(path)
+
+    @cached_property
+    def _locations(self) -> Any:
+        return load_location_provider(self.location, dict(self.properties))
+
+
+def iceberg_data_file(
+    location: IcebergLocation, path: str, partition: PartitionValues, metadata: Any
+) -> IcebergDataFile:
+    """Return the manifest entry of the Parquet file at *path*."""
+    statistics = data_file_statistics_from_parquet_metadata(
+        metadata,
+        compute_statistics_plan(location.columns, dict(location.properties)),
+        parquet_path_to_id_mapping(location.columns),
+    )
+    values = [
+        partition_record_value(part, value, location.columns)
+        for part, value in zip(location.spec.fields, partition, strict=True)
+    ]
+    return IcebergDataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(*values),
+        file_size_in_bytes=len(location.io.new_input(path)),
+        sort_order_id=None,
+        spec_id=location.spec.spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics.to_serialized_dict(),
+    )
 
 
 def with_field_ids(schema: pa.Schema, columns: Schema) -> pa.Schema:
-    """*schema* with the ids that its fields have in *columns*, by name."""
+    """Return *schema* with the field ids of *columns*, matched by name."""
     return pa.schema([_with_id(field, columns.as_struct()) for field in schema])
 
 
@@ -53,7 +142,7 @@ def _with_id(field: Any, columns: StructType) -> Any:
 
 
 def _inside(has: Any, column: Any) -> Any:
-    """The type *has* with ids on what is inside of it."""
+    """Return the type *has* with field ids on its nested fields."""
     if isinstance(column, StructType):
         return pa.struct([_with_id(each, column) for each in has])
     if isinstance(column, ListType):
@@ -84,22 +173,22 @@ def _inside(has: Any, column: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SmallFiles:
-    """Files of one partition that would be better as fewer."""
+    """Small files of one partition, to be merged."""
 
     tasks: tuple[FileScanTask, ...]
 
     @property
     def byte_count(self) -> int:
-        """Of all together."""
+        """Return the size of all files together."""
         return sum(each.file.file_size_in_bytes for each in self.tasks)
 
 
 def small_files(table: Table, file_bytes: int) -> list[SmallFiles]:
     """
-    Groups of files in *table* that are smaller than *file_bytes* and can be joined.
+    Return the files in *table* that are smaller than *file_bytes* and can be merged.
 
-    Files outside of the table's location are somebody else's and stay; so do those of
-    which rows are deleted, and those from before a column was renamed or changed.
+    Files outside of the table's location belong to others and stay; so do files with
+    deleted rows, and files from before a column was renamed or changed.
     """
     own = (table.location(), table.location_provider().data_path)
     by_partition: dict[Any, list[FileScanTask]] = {}
@@ -118,7 +207,7 @@ def small_files(table: Table, file_bytes: int) -> list[SmallFiles]:
 
 
 def _is_copyable(table: Table, task: FileScanTask) -> bool:
-    """Whether the columns in the file are, by id and name, columns of the table."""
+    """Return whether the file's columns are, by id and name, columns of the table."""
     if task.delete_files:
         return False
     with table.io.new_input(task.file.file_path).open() as source:
@@ -127,7 +216,7 @@ def _is_copyable(table: Table, task: FileScanTask) -> bool:
 
 
 def _is_same(field: Any, columns: StructType) -> bool:
-    """Whether *field* of a file is the one of its name in *columns*."""
+    """Return whether *field* of a file is the field of its name in *columns*."""
     found = [each for each in columns.fields if each.name == field.name]
     return (
         bool(found)
@@ -162,19 +251,19 @@ def _id(field: Any) -> int | None:
 
 
 def _rows(table: Table, task: FileScanTask) -> Iterator[pa.RecordBatch]:
-    # Read here, and not by pyiceberg, which takes a list that is null for an empty one.
+    # Not with pyiceberg, which reads a null list as an empty one.
     with table.io.new_input(task.file.file_path).open() as source:
         yield from pq.ParquetFile(source).iter_batches(use_threads=False)
 
 
 def footer(io: FileIO, path: str) -> Any:
-    """What the Parquet file at *path* says about itself."""
+    """Return the footer of the Parquet file at *path*."""
     with io.new_input(path).open() as source:
         return pq.read_metadata(source)
 
 
 def planned(groups: Sequence[SmallFiles], file_bytes: int) -> CompactionResult:
-    """What ``rewrite`` would do."""
+    """Return the result that ``rewrite`` would have."""
     byte_count = sum(each.byte_count for each in groups)
     return CompactionResult(
         files_before=sum(len(each.tasks) for each in groups),
@@ -191,13 +280,13 @@ def rewrite(
     file_bytes: int,
 ) -> CompactionResult:
     """
-    Write each of *groups* as few files, and exchange them in one transaction.
+    Merge the files of each of *groups*, and replace them in one transaction.
 
-    Bounds: One group's batches are in memory one after the other.
+    Bounds: One batch is in memory at a time.
 
     Raises:
         CommitFailedException, ValidationException: The table has changed meanwhile;
-            what was written is removed.
+            the new files are deleted.
     """
     if not groups:
         return NO_COMPACTION
@@ -214,7 +303,7 @@ def rewrite(
     try:
         _exchange(table, groups, written)
     except (CommitFailedException, ValidationException):
-        # After any other error nobody knows whether they are part of the table.
+        # After any other error the new files may be part of the table.
         _delete(location, written)
         raise
     return CompactionResult(
@@ -246,8 +335,7 @@ def _delete(location: IcebergLocation, files: Sequence[DataFile]) -> None:
 
 def orphans(table: Table, *, older_than_s: float, now: float) -> list[str]:
     """
-    The paths of files that were written here for *table* and are in none of its
-    snapshots.
+    Return the paths of this library's files that no snapshot of *table* references.
     """
     io = table.io
     if not isinstance(io, PyArrowFileIO):
@@ -270,7 +358,7 @@ def orphans(table: Table, *, older_than_s: float, now: float) -> list[str]:
 
 
 def referenced(table: Table) -> set[str]:
-    """The paths of the files that any snapshot of *table* has."""
+    """Return the paths of the files that any snapshot of *table* references."""
     return {
         entry.data_file.file_path
         for snapshot in table.snapshots()

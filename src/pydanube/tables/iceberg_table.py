@@ -1,18 +1,16 @@
 """
-An Iceberg table: found through its catalog, read and written here by ``pyiceberg``.
+An Iceberg table, found through its catalog and accessed with ``pyiceberg``.
 
-What an application has written is a property of the table that changes in the very
-commit that adds the files, so it outlives the snapshots, which expire; the snapshots
-say it too, for who looks at them.
+The version of an application is a property of the table, set in the commit that adds
+the files.  It therefore outlives the snapshots, which expire.
 """
 
 from __future__ import annotations
 
 import time
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
@@ -25,28 +23,19 @@ from pyiceberg.exceptions import (
     ValidationException,
 )
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import (
-    compute_statistics_plan,
-    data_file_statistics_from_parquet_metadata,
-    parquet_path_to_id_mapping,
-    schema_to_pyarrow,
-)
-from pyiceberg.manifest import DataFile as IcebergDataFile
-from pyiceberg.manifest import DataFileContent, FileFormat
-from pyiceberg.partitioning import PartitionSpec, partition_record_value
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table, TableProperties
-from pyiceberg.table.locations import load_location_provider
-from pyiceberg.typedef import Record
 
-from pydanube.model.errors import Conflict, InvalidConfig, InvalidRequest, NotFound
+from pydanube.model.errors import InvalidConfig, InvalidRequest, NotFound
 from pydanube.tables import iceberg_files
-from pydanube.tables.data_files import DataFile
-from pydanube.tables.partitioning import apply_transform, check_transform
+from pydanube.tables.iceberg_files import IcebergLocation
+from pydanube.tables.partitioning import check_transform
 from pydanube.tables.schema_evolution import added_columns, plain_schema, rows_schema
 from pydanube.tables.table import (
     COMMIT_ATTEMPTS_MAX,
     RETRY_WAIT_S,
     CompactionResult,
+    commit_conflict,
 )
 from pydanube.tables.table_options import PartitionField
 
@@ -54,101 +43,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyiceberg.catalog import Catalog
-    from pyiceberg.io import FileIO
-    from pyiceberg.schema import Schema
 
+    from pydanube.tables.data_files import DataFile
     from pydanube.tables.partitioning import PartitionValues
     from pydanube.tables.table import AppTransaction
     from pydanube.tables.table_options import WriteOptions
 
 APP_VERSION_PROPERTY = "danube.mark."
-"""What the names of properties begin with that say where an application is."""
+"""The prefix of the properties that store the versions of applications."""
 
 _NO_RETRIES = {"commit.retry.num-retries": "0"}
 
 
 @dataclass(frozen=True)
-class IcebergLocation:
-    """The files of an Iceberg table, where its location provider puts them."""
-
-    schema: pa.Schema
-    io: FileIO
-    columns: Schema
-    spec: PartitionSpec
-    location: str
-    properties: Mapping[str, str]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
-    def keys(self, batch: pa.RecordBatch) -> list[Any]:
-        found = []
-        for part in self.spec.fields:
-            source = self.columns.find_field(part.source_id)
-            apply = part.transform.transform(source.field_type)
-            column = batch.column(source.name)
-            found.append(apply_transform(column, str(part.transform), apply))
-        return found
-
-    def create(self, name: str) -> tuple[str, Any]:
-        path = self._locations.new_data_location(name)
-        return path, self.io.new_output(path).create()
-
-    def describe(
-        self, path: str, partition: PartitionValues, metadata: Any
-    ) -> DataFile:
-        file = iceberg_data_file(self, path, partition, metadata)
-        return DataFile(
-            path=path,
-            byte_count=file.file_size_in_bytes,
-            row_count=metadata.num_rows,
-            partition=partition,
-            details=file,
-        )
-
-    def delete(self, path: str) -> None:
-        with suppress(FileNotFoundError):
-            self.io.delete(path)
-
-    @cached_property
-    def _locations(self) -> Any:
-        return load_location_provider(self.location, dict(self.properties))
-
-
-def iceberg_data_file(
-    location: IcebergLocation, path: str, partition: PartitionValues, metadata: Any
-) -> IcebergDataFile:
-    """The Parquet file at *path* as the table's manifests have it."""
-    statistics = data_file_statistics_from_parquet_metadata(
-        metadata,
-        compute_statistics_plan(location.columns, dict(location.properties)),
-        parquet_path_to_id_mapping(location.columns),
-    )
-    values = [
-        partition_record_value(part, value, location.columns)
-        for part, value in zip(location.spec.fields, partition, strict=True)
-    ]
-    return IcebergDataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=path,
-        file_format=FileFormat.PARQUET,
-        partition=Record(*values),
-        file_size_in_bytes=len(location.io.new_input(path)),
-        sort_order_id=None,
-        spec_id=location.spec.spec_id,
-        equality_ids=None,
-        key_metadata=None,
-        **statistics.to_serialized_dict(),
-    )
-
-
-@dataclass(frozen=True)
 class IcebergLakeTable:
-    """An Iceberg table by its name in a catalog."""
+    """An Iceberg table, by its name in a catalog."""
 
     identifier: str
     catalog: Mapping[str, str]
-    """The catalog's properties; ``name`` is its name in pyiceberg's configuration."""
+    """Its properties; ``name`` is the catalog's name in pyiceberg's configuration."""
     wait: Callable[[float], None] = time.sleep
 
     @property
@@ -202,7 +115,7 @@ class IcebergLakeTable:
                     last = error
                     continue
                 return _location_of(catalog.load_table(self.identifier), schema)
-        raise Conflict(f"{self.identifier}: others were always faster: {last}")
+        raise commit_conflict(self.identifier, last)
 
     def commit(
         self,
@@ -216,7 +129,7 @@ class IcebergLakeTable:
         for attempt in range(COMMIT_ATTEMPTS_MAX):
             self.wait(RETRY_WAIT_S * attempt)
             with self._required() as table:
-                # All are looked at: one may have moved.
+                # Check all of them: each may raise.
                 reached = [
                     each.is_reached(app_version_in(table, each.app))
                     for each in transactions
@@ -234,8 +147,8 @@ class IcebergLakeTable:
                             )
                         if replace and table.current_snapshot() is not None:
                             transaction.delete(AlwaysTrue())
-                        # Also without files: only a snapshot makes those who move
-                        # the same mark meanwhile fail.
+                        # Also without files: only a snapshot makes concurrent
+                        # commits of the same application fail.
                         if files or transactions:
                             with transaction.update_snapshot(
                                 dict(note or {})
@@ -246,11 +159,11 @@ class IcebergLakeTable:
                     last = error
                     continue
                 except CommitStateUnknownException:
-                    # It may have arrived: only a look can tell.
+                    # The commit may have succeeded; the table tells.
                     if not self._is_committed(files, transactions):
                         raise
                 return True
-        raise Conflict(f"{self.identifier}: others were always faster: {last}")
+        raise commit_conflict(self.identifier, last)
 
     def describe_external_files(
         self,
@@ -260,9 +173,9 @@ class IcebergLakeTable:
         files: Sequence[tuple[str, PartitionValues]],
     ) -> list[DataFile]:
         """
-        Files that are somewhere else, with their partitions, as a commit takes them.
+        Return *files*, which are outside of the table's location, ready for a commit.
 
-        Their columns have no ids, so the table gets a mapping of their names.
+        Their columns have no field ids, so the table gets a name mapping.
         """
         self.prepare(schema, options, properties)
         with self._required() as table:
@@ -298,7 +211,7 @@ class IcebergLakeTable:
                     )
                 except (CommitFailedException, ValidationException) as error:
                     last = error
-        raise Conflict(f"{self.identifier}: others were always faster: {last}")
+        raise commit_conflict(self.identifier, last)
 
     def clean(
         self, *, older_than_s: float, now: float, plan_only: bool = False
@@ -335,12 +248,12 @@ class IcebergLakeTable:
             raise InvalidRequest(
                 "partitionBy: the table is partitioned by "
                 f"{', '.join(map(str, has)) or 'nothing'}, not by "
-                f"{', '.join(map(str, options.partition_by))}; leave the option out"
+                f"{', '.join(map(str, options.partition_by))}; omit the option"
             )
         lacking = [part.column for part in has if part.column not in schema.names]
         if lacking:
             raise InvalidRequest(
-                f"the table is partitioned by {', '.join(lacking)}, which the rows lack"
+                f"the rows lack the table's partition columns {', '.join(lacking)}"
             )
         added_columns(_schema_of(table), schema, merge=options.merge_schema)
 
@@ -384,7 +297,7 @@ class IcebergLakeTable:
 
 
 def app_version_in(table: Table, app: str) -> int | None:
-    """Where *app* is in *table*."""
+    """Return the version of *app* in *table*."""
     text = table.properties.get(APP_VERSION_PROPERTY + app)
     return None if text is None else int(text)
 
@@ -398,10 +311,9 @@ def _load(catalog: Catalog, identifier: str) -> Table | None:
 
 def _without_retries(table: Table) -> Table:
     """
-    *table* without pyiceberg's own retries.
+    Return *table* without pyiceberg's own retries.
 
-    They would add the files to whatever is there by then, and not look whether the
-    mark has moved.
+    They would not check again whether an application's version has changed.
     """
     metadata = table.metadata.model_copy(
         update={"properties": table.metadata.properties | _NO_RETRIES}

@@ -1,7 +1,5 @@
 """
-The rows of a batch, sorted by the partition of the table that they belong to.
-
-What a column becomes in a partition is computed on whole columns.  Pure.
+Division of batches by the partitions of a table.  Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 PartitionValues = tuple[Any, ...]
-"""One value for each field of the partitioning, as Python has it."""
+"""The Python value of each partition field."""
 
 UNITS_US = {"day": 86_400_000_000, "hour": 3_600_000_000}
 EPOCH_YEAR = 1970
@@ -29,9 +27,9 @@ def split(
     batch: pa.RecordBatch, keys: Sequence[Any]
 ) -> Iterator[tuple[PartitionValues, Any]]:
     """
-    *batch* in pieces whose rows have equal *keys*, arrays as long as it is.
+    Yield the rows of *batch* with equal *keys*, which has an array for each field.
 
-    Ordering: Within a piece rows keep their order.
+    Ordering: Rows with equal keys keep their order.
     """
     if not batch.num_rows:
         return
@@ -54,9 +52,9 @@ def apply_transform(
     column: Any, transform: str, apply: Callable[[Any], Any] | None = None
 ) -> Any:
     """
-    What *column* becomes by *transform*, as Iceberg writes it.
+    Return *column* after *transform*, which is written as in Iceberg.
 
-    *apply* does it to one value, where that is more than arithmetic.
+    *apply* transforms a single value; ``bucket`` and ``truncate`` need it.
     """
     if transform == "identity":
         return column
@@ -70,10 +68,10 @@ def apply_transform(
 
 def check_transform(column: Any, transform: str, name: str) -> None:
     """
-    Refuse to partition by what has no such partition.
+    Check that a column *name* of the type *column* supports *transform*.
 
     Raises:
-        InvalidRequest: *column*, a type, called *name* does not go with *transform*.
+        InvalidRequest: It does not.
     """
     is_time = types.is_timestamp(column) or types.is_date32(column)
     is_whole = types.is_integer(column) or types.is_decimal(column)
@@ -91,15 +89,16 @@ def check_transform(column: Any, transform: str, name: str) -> None:
             is_fine = is_whole or is_text
     if not is_fine:
         raise InvalidRequest(
-            f"partitionBy: the column {name} is {column}, which has no {transform}"
+            f"partitionBy: the column {name} is {column}, which does not support "
+            f"{transform}"
         )
 
 
 def delta_text(value: Any) -> str | None:
-    """*value* as a Delta table's log has it."""
+    """Return the partition *value* as text in a Delta table's log."""
     match value:
         case None | "":
-            # To Delta they are one.
+            # Delta does not distinguish them.
             return None
         case bool():
             return "true" if value else "false"
@@ -114,7 +113,7 @@ def _values(groups: Any, names: list[str], index: int) -> PartitionValues:
 
 
 def _units(column: Any, unit: str) -> Any:
-    """How many whole days or hours since 1970, also before it."""
+    """Return the days or hours since 1970, rounded down; negative before it."""
     if types.is_date32(column.type):
         return column.cast(pa.int32())
     ticks = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
@@ -132,7 +131,7 @@ def _months(column: Any, unit: str) -> Any:
 
 
 def _by_value(column: Any, apply: Callable[[Any], Any]) -> Any:
-    """*apply* to each different value of *column* once."""
+    """Apply *apply* to each distinct value of *column*."""
     if types.is_date32(column.type):
         column = column.cast(pa.int32())
     elif types.is_timestamp(column.type):

@@ -1,8 +1,7 @@
 """
-How the columns of rows and those of their table fit together.
+Schema evolution of tables.  Pure.
 
-A table grows by columns, and by fields inside of structs, if whoever writes says so;
-what it has keeps its type.  Pure.
+A writer may add columns, and fields inside structs; existing ones keep their type.
 """
 
 from __future__ import annotations
@@ -18,22 +17,19 @@ from pydanube.model.errors import InvalidRequest
 
 def added_columns(table: pa.Schema, rows: pa.Schema, *, merge: bool) -> pa.Schema:
     """
-    What *table* lacks to take *rows*: fields, where inside of structs with only what
-    is new of them.
+    Return the fields of *rows* that *table* lacks; structs have only their new fields.
 
     Raises:
-        InvalidRequest: A column has another type than in the table, or another case,
-            or is required there and missing here; or something is new, and not
-            *merge*.
+        InvalidRequest: A column's type, or the case of its name, differs from the
+            table's; a required column is missing; or fields are new without *merge*.
     """
     _refuse_other_case(table, rows)
     changed = [text for field in rows for text in _changes(table, field)]
     if changed:
         raise InvalidRequest(
-            "the types of columns do not change: "
+            "the table's column types differ: "
             + "; ".join(changed)
-            + ". Cast them, "
-            "or write to another table"
+            + ". Cast the columns, or write to another table"
         )
     missing = [
         field.name
@@ -42,25 +38,24 @@ def added_columns(table: pa.Schema, rows: pa.Schema, *, merge: bool) -> pa.Schem
     ]
     if missing:
         raise InvalidRequest(
-            f"the table requires the columns {', '.join(missing)}, and the rows lack "
-            "them"
+            f"the table requires the columns {', '.join(missing)}, which the rows lack"
         )
     added = pa.schema(list(_added(list(table), list(rows))))
     if len(added) and not merge:
         raise InvalidRequest(
-            f"the table has no columns {', '.join(_paths(added))}: the option "
-            "mergeSchema=true adds them"
+            f"the table has no columns {', '.join(_paths(added))}; set "
+            "mergeSchema=true to add them"
         )
     return added
 
 
 def same_type(has: Any, wanted: Any) -> bool:
-    """Whether both are one type to a table, which has no large or dictionary ones."""
+    """Return whether a table stores both types as the same one."""
     return bool(plain_type(has).equals(plain_type(wanted)))
 
 
 def plain_type(has: Any) -> Any:  # noqa: PLR0911  # One for each kind of type.
-    """*has* without what only Arrow tells apart: widths of offsets, inner names."""
+    """Return *has* without what only Arrow distinguishes, such as offset widths."""
     if types.is_dictionary(has):
         return plain_type(has.value_type)
     if types.is_large_string(has) or types.is_string_view(has):
@@ -79,32 +74,33 @@ def plain_type(has: Any) -> Any:  # noqa: PLR0911  # One for each kind of type.
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """*schema* with plain types; what may be null stays so."""
+    """Return *schema* with plain types and unchanged nullability."""
     return pa.schema(
         [pa.field(each.name, plain_type(each.type), each.nullable) for each in schema]
     )
 
 
 def rows_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns of rows that come from Spark, where hardly anything is never null."""
+    """Return *schema* with plain, nullable types, as rows from Spark have them."""
     return pa.schema([field.with_nullable(True) for field in plain_schema(schema)])
 
 
 def _refuse_other_case(table: pa.Schema, rows: pa.Schema) -> None:
-    """Names that differ in case only are one column to some, and two to others."""
+    """Raise if names differ in case only: readers do not agree on their identity."""
     known: dict[str, str] = {}
     for name in [*table.names, *rows.names]:
         other = known.setdefault(name.lower(), name)
         if other != name:
             raise InvalidRequest(
-                f"the columns {other!r} and {name!r} differ in case only; rename one"
+                f"the names of the columns {other!r} and {name!r} differ in case only; "
+                "rename one"
             )
     if len(set(rows.names)) != len(rows.names):
-        raise InvalidRequest(f"a column is there twice: {', '.join(rows.names)}")
+        raise InvalidRequest(f"a column name occurs twice: {', '.join(rows.names)}")
 
 
 def _changes(table: Any, field: Any, path: str = "") -> Iterator[str]:
-    """What *field* says that contradicts the field of its name in *table*."""
+    """Yield how *field* contradicts the field of its name in *table*."""
     where = f"{path}{field.name}"
     at = table.get_field_index(field.name)
     if at < 0:

@@ -1,8 +1,8 @@
 """
-What both kinds of tables can do, and how far an application is in one.
+The operations of a lakehouse table, and its idempotent writes.
 
-A mark is written in the transaction that adds the rows that it stands for, so both are
-there or neither.  Whoever repeats himself after a crash finds his mark.
+An application's version is committed in the same transaction as the rows that it stands
+for.  A writer that repeats a commit after a crash finds the version there.
 """
 
 from __future__ import annotations
@@ -21,43 +21,47 @@ if TYPE_CHECKING:
     from pydanube.tables.table_options import WriteOptions
 
 COMMIT_ATTEMPTS_MAX = 10
-"""So often a transaction is tried that others were faster than."""
+"""The number of attempts of a transaction that conflicts with others."""
 RETRY_WAIT_S = 0.1
-"""How long to wait before the second attempt; before each further one longer."""
+"""The wait before the second attempt; it grows linearly with each attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppTransaction:
-    """That an application is at *version* now."""
+    """
+    The record that an application has reached *version*, committed with its rows.
+
+    It is Delta's application transaction; an Iceberg table stores it as a property.
+    """
 
     app: str
     version: int
     after: int | None = None
-    """Where it must have been; -1: nowhere. None: anywhere below."""
+    """The version it must have had; -1: none. None: any lower version."""
 
     def is_reached(self, now: int | None) -> bool:
         """
-        Whether the application is there already, when it is at *now*.
+        Return whether the application, which is at *now*, has reached this version.
 
         Raises:
-            Conflict: It is not where it must have been.
+            Conflict: It is at another version than *after*.
         """
         if self.after is None:
             return now is not None and now >= self.version
         if (-1 if now is None else now) != self.after:
             raise Conflict(
-                f"{self.app} is at {now} in the table, not at {self.after}: somebody "
-                "else writes there as the same; end one of the two"
+                f"{self.app} is at {now} in the table, not at {self.after}: another "
+                "writer uses the same application id; stop one of the two"
             )
         return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult:
-    """What compaction did, or would do."""
+    """The effect of a compaction, or of a planned one."""
 
     files_before: int
-    """Small files that were joined."""
+    """The number of small files that were merged."""
     files_after: int
     bytes_before: int
     bytes_after: int
@@ -68,36 +72,44 @@ NO_COMPACTION = CompactionResult(
 )
 
 
+def commit_conflict(name: str, error: Exception | None) -> Conflict:
+    """Return the error for a commit to *name* whose attempts all failed."""
+    return Conflict(
+        f"{name}: {COMMIT_ATTEMPTS_MAX} attempts to commit conflicted with other "
+        f"writers, the last one with: {error}"
+    )
+
+
 class LakeTable(Protocol):
     """
-    One table, named and not opened; travels by pickle.
+    The name of a table, which can be pickled.
 
-    Every method opens the table anew, so it sees what others have done.
+    Every method loads the table anew, so it sees the commits of other writers.
     """
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Return the name for messages."""
         ...
 
     def schema(self) -> pa.Schema | None:
-        """The table's columns, or None if it does not exist."""
+        """Return the table's columns, or None if it does not exist."""
         ...
 
     def properties(self) -> Mapping[str, str]:
-        """What the table was created with, and what was set since."""
+        """Return the table's properties."""
         ...
 
     def app_versions(self, apps: Iterable[str]) -> dict[str, int | None]:
-        """Where each of *apps* is in the table; None if it is not known there."""
+        """Return the version of each of *apps*; None if it has not written."""
         ...
 
     def check(self, schema: pa.Schema, options: WriteOptions) -> None:
         """
-        Refuse rows of *schema* that ``prepare`` would refuse; change nothing.
+        Check that ``prepare`` would accept rows of *schema*; change nothing.
 
         Raises:
-            InvalidRequest: They do not fit; the message names the columns.
+            InvalidRequest: The rows do not fit; the message names the columns.
         """
         ...
 
@@ -108,13 +120,12 @@ class LakeTable(Protocol):
         properties: Mapping[str, str] | None = None,
     ) -> TableLocation:
         """
-        Create the table if it is missing, with *properties*; add the columns that it
-        lacks; say where files go.
+        Create the table with *properties* or add missing columns; return its location.
 
-        A repeat changes nothing.
+        The call is idempotent.
 
         Raises:
-            InvalidRequest: Rows of *schema* do not fit into the table.
+            InvalidRequest: Rows of *schema* do not fit the table.
         """
         ...
 
@@ -127,29 +138,29 @@ class LakeTable(Protocol):
         note: Mapping[str, str] | None = None,
     ) -> bool:
         """
-        Make *files* part of the table, in one transaction with *marks*.
+        Add *files* to the table and record *transactions*, in one table commit.
 
-        With *replace* they are all that it has then.  False if the marks were reached
-        before: then nothing is changed.  *note* is shown in the table's history.
+        With *replace*, the files replace all others.  *note* is metadata of the commit.
+        Return False, and change nothing, if a transaction's version was reached before.
 
-        Durability: As the table's storage has it, on return.
+        Durability: That of the table's storage, on return.
 
         Raises:
-            Conflict: A mark is not where it must have been, or others were faster,
-                again and again.
+            Conflict: An application is not at the version it must have, or every
+                attempt conflicted with other commits.
         """
         ...
 
     def unreferenced(self, files: Sequence[DataFile]) -> list[DataFile]:
-        """Those of *files* that are not part of the table."""
+        """Return those of *files* that the table does not reference."""
         ...
 
     def compact(self, *, file_bytes: int, plan_only: bool = False) -> CompactionResult:
         """
-        Join files that are much smaller than *file_bytes*; the rows stay the same.
+        Merge files that are much smaller than *file_bytes*; the rows stay the same.
 
         Raises:
-            Conflict: Others were faster, again and again.
+            Conflict: Every attempt conflicted with other commits.
         """
         ...
 
@@ -157,12 +168,11 @@ class LakeTable(Protocol):
         self, *, older_than_s: float, now: float, plan_only: bool = False
     ) -> list[str]:
         """
-        Delete files that the table has no use for, and name them.
+        Delete files that the table does not reference, and return their paths.
 
-        That is what failed attempts have left behind and, in a Delta table, what was
-        replaced so long ago.
+        Failed attempts leave such files, and in a Delta table so do replaced ones.
 
         Bounds: Only files that are older than *older_than_s*: younger ones may
-            belong to somebody who has not committed yet.
+            belong to a writer that has not committed yet.
         """
         ...

@@ -1,4 +1,4 @@
-"""What the data sources of Delta and of Iceberg tables have in common."""
+"""The common part of the data sources of Delta and of Iceberg tables."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 
 
 class LakeDataSource(SinkDataSource):
-    """A table of a lake to be written to."""
+    """A lakehouse table as a data source to write to."""
 
     readers: ClassVar[str]
-    """What reads such a table."""
+    """How such a table is read, for an error message."""
 
     @staticmethod
     def parse_options(
         options: Mapping[str, str],
     ) -> tuple[LakeTable, WriteOptions, BatchIdentity]:
         """
-        The table that *options* name, how to write to it, and whose batches these are.
+        Return the table, the write options and the batch identity in *options*.
 
         Raises:
-            InvalidConfig: An option is missing, unknown or none that can be.
+            InvalidConfig: An option is missing, unknown or invalid.
         """
         raise NotImplementedError
 
     @classmethod
     def check(cls, options: Mapping[str, str], schema: StructType) -> list[str]:
-        """What would keep rows of *schema* from being written; empty if nothing."""
+        """Return what would prevent writing rows of *schema*; empty if nothing."""
         try:
             table, write, _ = cls.parse_options(options)
             table.check(columns_of(schema), write)

@@ -1,7 +1,5 @@
 """
-What ``option(...)`` of ``danube-delta`` and ``danube-iceberg`` says, parsed once.
-
-``DELTA_OPTIONS`` and ``ICEBERG_OPTIONS`` are the one place that knows the names.
+The options of ``danube-delta`` and ``danube-iceberg``.
 """
 
 from __future__ import annotations
@@ -21,20 +19,20 @@ if TYPE_CHECKING:
 
 MIB = 1024 * 1024
 FILE_BYTES_MAX = 128 * MIB
-"""A file is closed when it has about so many bytes."""
+"""The default size at which a file is closed."""
 
 
 _COMMON = (
     SinkOption(
         "mergeSchema",
         "false",
-        "Add the columns to the table that it does not have. Without it they are an "
-        "error. Types of columns never change.",
+        "Add new columns to the table. Without this option they are an error. Column "
+        "types never change.",
     ),
     APP_ID,
     BATCH_ID,
     SinkOption(
-        "fileBytesMax", str(FILE_BYTES_MAX), "About how large a file may become."
+        "fileBytesMax", str(FILE_BYTES_MAX), "The approximate maximum size of a file."
     ),
 )
 
@@ -54,8 +52,8 @@ DELTA_OPTIONS = (
     SinkOption(
         "storage.*",
         "",
-        "What the object store needs, as in `storage.aws_region`; the names are those "
-        "of the package deltalake.",
+        "Options of the object store, such as `storage.aws_region`; the names are "
+        "those of the package deltalake.",
     ),
 )
 
@@ -69,13 +67,13 @@ ICEBERG_OPTIONS = (
     SinkOption(
         "catalog.*",
         "",
-        "The catalog's properties, as in `catalog.uri`; the names are those of the "
-        "package pyiceberg. `catalog.name` is one of its configuration file.",
+        "The catalog's properties, such as `catalog.uri`; the names are those of the "
+        "package pyiceberg. `catalog.name` names a catalog in its configuration file.",
     ),
     SinkOption(
         "partitionBy",
         "",
-        "What a new table is partitioned by, separated by commas: columns, and "
+        "The partition fields of a new table, separated by commas: columns, and "
         "`year(c)`, `month(c)`, `day(c)`, `hour(c)`, `bucket(16, c)`, "
         "`truncate(4, c)`.",
     ),
@@ -85,11 +83,11 @@ ICEBERG_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """One part of what a table is partitioned by."""
+    """One field of a table's partitioning."""
 
     column: str
     transform: str = "identity"
-    """As Iceberg writes it, such as ``bucket[16]``."""
+    """As in Iceberg, such as ``bucket[16]``."""
 
     def __str__(self) -> str:
         if self.transform == "identity":
@@ -104,17 +102,17 @@ class PartitionField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """How rows get into a table, whichever kind it is."""
+    """The options for writing to a table of either kind."""
 
     partition_by: tuple[PartitionField, ...] = ()
-    """Empty: as the table is partitioned, or not at all."""
+    """Empty: as the existing table is partitioned; a new table is not partitioned."""
     merge_schema: bool = False
     file_bytes_max: int = FILE_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaOptions:
-    """A Delta table, and how to write to it."""
+    """The options of ``danube-delta``."""
 
     path: str
     storage: Mapping[str, str] = field(default_factory=dict)
@@ -124,7 +122,7 @@ class DeltaOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IcebergOptions:
-    """An Iceberg table, and how to write to it."""
+    """The options of ``danube-iceberg``."""
 
     table: str
     catalog: Mapping[str, str] = field(default_factory=dict)
@@ -134,7 +132,7 @@ class IcebergOptions:
 
 def parse_delta(options: Mapping[str, str]) -> DeltaOptions:
     """
-    What *options*, with names in any case, ask for.
+    Parse *options*, whose names may have any case.
 
     Raises:
         InvalidConfig: An option is unknown, missing or malformed.
@@ -150,14 +148,14 @@ def parse_delta(options: Mapping[str, str]) -> DeltaOptions:
         if part.transform != "identity":
             raise InvalidConfig(
                 f"partitionBy: Delta tables are partitioned by columns, not by {part}; "
-                "add a column that has it"
+                "add a column with this value"
             )
     return found
 
 
 def parse_iceberg(options: Mapping[str, str]) -> IcebergOptions:
     """
-    What *options*, with names in any case, ask for.
+    Parse *options*, whose names may have any case.
 
     Raises:
         InvalidConfig: An option is unknown, missing or malformed.
@@ -173,15 +171,15 @@ def parse_iceberg(options: Mapping[str, str]) -> IcebergOptions:
 
 def parse_partition_by(text: str) -> tuple[PartitionField, ...]:
     """
-    The fields in *text*, such as ``day(publish_time), bucket(16, key)``.
+    Parse partition fields such as ``day(publish_time), bucket(16, key)``.
 
     Raises:
-        InvalidConfig: It is malformed.
+        InvalidConfig: *text* is malformed.
     """
     parts = [part for part in re.split(r",(?![^()]*\))", text) if part.strip()]
     fields = tuple(_partition_field(part.strip()) for part in parts)
     if len(set(fields)) != len(fields):
-        raise InvalidConfig(f"partitionBy: {text!r} says the same twice")
+        raise InvalidConfig(f"partitionBy: {text!r} has the same field twice")
     return fields
 
 
@@ -198,7 +196,7 @@ def _partition_field(text: str) -> PartitionField:
         if plain in _TIME_TRANSFORMS and second is None:
             return PartitionField(first, plain)
         if name in ("bucket", "truncate") and second is not None:
-            # Both orders are in use.
+            # Iceberg and Spark order the arguments differently.
             count, column = (first, second) if first.isdecimal() else (second, first)
             if count.isdecimal() and int(count) > 0:
                 return PartitionField(column, f"{name}[{int(count)}]")

@@ -1,8 +1,8 @@
 """
-A table of a lake as a sink, in two phases.
+A lakehouse table as a sink, in two phases.
 
-``write`` runs in the tasks and leaves files that nobody knows of; ``commit`` runs once
-in the driver and makes them rows of the table.  If either fails, the files are removed.
+``write`` runs in the tasks and writes files that no reader sees.  ``commit`` runs once
+in the driver and adds them to the table.  If either fails, the files are deleted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pydanube.tables.data_files import TableLocation
 
 JOB = "batch"
-"""What files of a batch write have in their names instead of a query."""
+"""The part of the file names of batch writes that is the query's id in streams."""
 
 
 class LakeSink:
@@ -37,9 +37,10 @@ class LakeSink:
         is_overwrite: bool = False,
     ) -> None:
         """
-        With *is_named* the user has said whose the batches are.
+        Create a sink.
 
-        With *is_overwrite* each of them takes the place of all rows.
+        With *is_named*, the user has given an ``appId``.  With *is_overwrite*, each
+        batch replaces all rows.
         """
         self._table = table
         self._location = location
@@ -48,7 +49,7 @@ class LakeSink:
         self._is_replacing = is_overwrite
 
     def overwriting(self) -> LakeSink:
-        """The same, for batches that each take the place of all rows."""
+        """Return the same sink for batches that each replace all rows."""
         return LakeSink(
             self._table,
             self._location,
@@ -58,7 +59,7 @@ class LakeSink:
         )
 
     def write(self, key: TaskKey, batches: Iterator[pa.RecordBatch]) -> list[DataFile]:
-        """Write the rows of one task into files of their own."""
+        """Write the rows of one task into new files."""
         batch = key.batch
         name = f"{batch.query or JOB}-{batch.number}-{key.partition}-{key.attempt}"
         return write_files(
@@ -67,10 +68,10 @@ class LakeSink:
 
     def commit(self, key: BatchKey, outputs: Sequence[list[DataFile]]) -> None:
         """
-        Make what the tasks have written part of the table: all of it, and once.
+        Add the files of all tasks to the table.
 
         A batch of a stream, or one that the user has numbered, is dropped if the table
-        has it already.
+        already has it.
         """
         files = [file for piece in outputs for file in piece]
         transactions: list[AppTransaction] = []
@@ -84,15 +85,14 @@ class LakeSink:
             self._discard(files)
 
     def abort(self, key: BatchKey, outputs: Sequence[list[DataFile]]) -> None:
-        """Remove what the tasks have written."""
+        """Delete the files of the tasks."""
         self._discard([file for piece in outputs for file in piece])
 
     def _discard(self, files: Sequence[DataFile]) -> None:
         """
-        Remove *files*, except those that are part of the table all the same.
+        Delete *files*, except those that are part of the table.
 
-        Spark aborts a batch when its commit fails, also when that was but an answer
-        that got lost.
+        Spark also aborts a batch if only the answer to its commit was lost.
         """
         for file in self._table.unreferenced(files) if files else ():
             self._location.delete(file.path)

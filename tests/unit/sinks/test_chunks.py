@@ -1,4 +1,4 @@
-"""Rows cut into chunks, however they come."""
+"""Tests of the division of rows into chunks."""
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +29,7 @@ limits = st.integers(1, 12), st.integers(1, 60)
 
 @settings(deadline=None)
 @given(row_sizes, places, *limits)
-def test_every_row_is_in_one_chunk_and_every_chunk_within_its_bounds(
-    sizes, cuts, rows_max, bytes_max
-):
+def test_chunks_hold_every_row_within_their_bounds(sizes, cuts, rows_max, bytes_max):
     found = list(
         split_rows(
             batches(sizes, cuts), rows_max=rows_max, bytes_max=bytes_max, sizes=sizes_of
@@ -46,9 +44,7 @@ def test_every_row_is_in_one_chunk_and_every_chunk_within_its_bounds(
 
 @settings(deadline=None)
 @given(row_sizes, places, places, *limits)
-def test_the_cut_does_not_depend_on_the_batches(
-    sizes, cuts, others, rows_max, bytes_max
-):
+def test_chunks_do_not_depend_on_the_batches(sizes, cuts, others, rows_max, bytes_max):
     limits = {"rows_max": rows_max, "bytes_max": bytes_max, "sizes": sizes_of}
     counts = [
         [chunk.num_rows for chunk in split_rows(batches(sizes, each), **limits)]
@@ -57,7 +53,7 @@ def test_the_cut_does_not_depend_on_the_batches(
     assert counts[0] == counts[1]
 
 
-def test_rows_without_a_size_of_their_own_count_as_the_mean():
+def test_rows_without_sizes_count_as_the_mean():
     rows = pa.record_batch({"x": pa.array(range(100), pa.int64())})
     found = list(split_rows([rows], rows_max=1000, bytes_max=80))
     assert [chunk.num_rows for chunk in found] == [10] * 10

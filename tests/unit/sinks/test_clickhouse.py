@@ -1,4 +1,4 @@
-"""The sink danube-clickhouse, without a server."""
+"""Tests of the sink danube-clickhouse without a server."""
 
 import pyarrow as pa
 import pytest
@@ -25,23 +25,23 @@ def options(**given):
     ("given", "message"),
     [
         ({"url": "clickhouse://h"}, "must begin with http"),
-        ({"url": "http://u:p@h:8123"}, "give user and password as options"),
+        ({"url": "http://u:p@h:8123"}, "use the options user and password"),
         ({"orderBy": "id"}, "orderBy: only with createTable"),
         ({"createTable": "true", "engine": "Log"}, "MergeTree family"),
         ({"tabel": "t"}, "did you mean 'table'"),
     ],
 )
-def test_options_that_cannot_be_meant_are_refused(given, message):
+def test_invalid_options_are_refused(given, message):
     with pytest.raises(InvalidConfig, match=message):
         options(**given)
 
 
-def test_columns_that_options_name_must_be_there():
+def test_missing_option_columns_are_refused():
     with pytest.raises(InvalidConfig, match="orderBy: the DataFrame has no column"):
         options(createTable="true", orderBy="no").plan(SCHEMA)
 
 
-def test_the_password_is_not_shown():
+def test_password_is_not_shown():
     assert "sesame" not in repr(options(password="sesame"))
 
 
@@ -49,6 +49,6 @@ def test_the_password_is_not_shown():
     ("code", "kind"),
     [(60, NotFound), (516, PermissionDenied), (252, Unavailable), (62, InvalidRequest)],
 )
-def test_errors_say_what_to_do(code, kind):
+def test_error_codes_map_to_error_types(code, kind):
     assert type(translate(code, "said")) is kind
     assert type(translate(None, "said")) is InvalidRequest

@@ -1,4 +1,4 @@
-"""What ClickHouse is told."""
+"""Tests of the SQL for ClickHouse."""
 
 import pyarrow as pa
 import pytest
@@ -39,16 +39,16 @@ def plan(**options):
         (pa.struct([]), None),
     ],
 )
-def test_each_type_has_a_column_that_may_be_null(kind, wanted):
+def test_types_map_to_nullable_columns(kind, wanted):
     assert column_type(kind) == wanted
 
 
-def test_what_has_no_type_is_told():
+def test_unsupported_type_is_reported():
     schema = pa.schema({"x": pa.duration("us"), "_danube_row": pa.int8()})
     assert len(plan(schema=schema).problems()) == 2
 
 
-def test_a_table_that_is_made_can_tell_repetitions():
+def test_created_table_deduplicates_inserts():
     said = plan(order=("id",)).create_target()
     assert "`id` Int64, `text` Nullable(String)" in said
     assert "ORDER BY (`id`) SETTINGS non_replicated_deduplication_window" in said
@@ -58,13 +58,13 @@ def test_a_table_that_is_made_can_tell_repetitions():
 
 
 @pytest.mark.parametrize("text", ["Memory", "MergeTree; DROP TABLE x", "Log()"])
-def test_only_engines_that_sort_are_taken(text):
+def test_other_engines_are_refused(text):
     with pytest.raises(InvalidConfig, match="MergeTree family"):
         check_engine(text)
     assert check_engine("ReplacingMergeTree(v)") == "ReplacingMergeTree(v)"
 
 
-def test_columns_that_are_not_there_or_cannot_be_written_are_told():
+def test_missing_and_computed_columns_are_reported():
     found = plan().problems_with({"id": "ALIAS", "other": ""})
     assert found == [
         "`shop`.`orders`: the column 'id' cannot be written",
@@ -72,7 +72,7 @@ def test_columns_that_are_not_there_or_cannot_be_written_are_told():
     ]
 
 
-def test_what_was_noted_is_read_back():
+def test_commit_record_is_parsed():
     assert parse_commit_record([]) is None
     begun = CommitRecord(7, is_done=False, query="q", stagings=("a", "b"))
     assert parse_commit_record([[str(7 * 2 + MOVING), "q", "a,b"]]) == begun
@@ -80,11 +80,11 @@ def test_what_was_noted_is_read_back():
     assert parse_commit_record([[str(7 * 2 + DONE), "q", ""]]) == done
 
 
-def test_each_piece_of_a_batch_has_a_token_of_its_own():
+def test_each_staging_table_has_its_own_token():
     assert move_token(KEY, 3) == "app:7:3"
 
 
-def test_staging_tables_are_dropped_when_nobody_can_need_them():
+def test_stale_staging_tables_are_found():
     this, other = plan(), plan(table="other")
     names = [this.staging_name(BatchKey("app", n, ""), "0123abcd") for n in (6, 7, 8)]
     strange = other.staging_name(KEY, "0123abcd")
@@ -92,6 +92,6 @@ def test_staging_tables_are_dropped_when_nobody_can_need_them():
     assert this.stale_tables(KEY, rows) == [*names[:2], "_danube_old"]
 
 
-def test_names_and_texts_cannot_break_out():
+def test_identifiers_and_literals_are_escaped():
     assert quote_identifier("a`b\\") == "`a\\`b\\\\`"
     assert literal("a'b\\") == "'a\\'b\\\\'"

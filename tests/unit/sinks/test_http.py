@@ -1,4 +1,4 @@
-"""The sink danube-http, without a server."""
+"""Tests of the sink danube-http without a server."""
 
 import pytest
 
@@ -18,16 +18,16 @@ def options(**given):
         ({"url": "ftp://host"}, "must begin with http"),
         ({"method": "GET"}, "must be POST or PUT or PATCH"),
         ({"format": "jsonl"}, "did you mean 'json'"),
-        ({"header.X": "a\r\nY: b"}, "header.x: must be of printable ASCII"),
+        ({"header.X": "a\r\nY: b"}, "header.x: must be printable ASCII"),
         ({"deadLetterUrl": "danube://host:1"}, "only with deadLetterTopic"),
     ],
 )
-def test_options_that_cannot_be_meant_are_refused(given, message):
+def test_invalid_options_are_refused(given, message):
     with pytest.raises(InvalidConfig, match=message):
         options(**given)
 
 
-def test_neither_headers_nor_the_address_are_shown():
+def test_headers_and_url_are_not_shown():
     found = options(url="https://h/hooks/sesame", **{"header.Authorization": "sesame"})
     assert "sesame" not in repr(found)
     assert found.headers == {"authorization": "sesame"}

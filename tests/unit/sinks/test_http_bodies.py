@@ -1,4 +1,4 @@
-"""Rows as the bodies of requests."""
+"""Tests of request bodies."""
 
 import json
 
@@ -31,7 +31,7 @@ def test_json_is_an_array_of_objects():
     assert json.loads(body) == WANTED
 
 
-def test_ndjson_is_an_object_in_each_line():
+def test_ndjson_has_one_object_per_line():
     [body] = bodies("ndjson")
     assert body.endswith(b"\n")
     assert [json.loads(line) for line in body.splitlines()] == WANTED
@@ -43,7 +43,7 @@ def test_arrow_is_a_stream():
 
 
 @pytest.mark.parametrize("name", ["json", "ndjson", "arrow"])
-def test_a_single_row_is_a_body_without_what_is_around(name):
+def test_single_row_has_no_enclosing_array(name):
     found = format_named(name)
     [chunk] = found.chunks([ROWS], 10, 1000)
     row = found.rows(chunk.slice(1, 1))[0].as_py()
@@ -55,7 +55,7 @@ def test_a_single_row_is_a_body_without_what_is_around(name):
 
 @settings(deadline=None)
 @given(st.lists(st.text(max_size=20), min_size=1), st.integers(1, 200))
-def test_a_body_is_as_large_as_it_may_be(texts, bytes_max):
+def test_body_fills_its_size_limit(texts, bytes_max):
     found = format_named("ndjson")
     rows = pa.record_batch({"t": pa.array(texts, pa.string())})
     sent = [found.body(chunk) for chunk in found.chunks([rows], 1000, bytes_max)]
@@ -66,13 +66,13 @@ def test_a_body_is_as_large_as_it_may_be(texts, bytes_max):
         assert len(body) <= bytes_max or body.count(b"\n") == 1
 
 
-def test_a_type_without_a_text_is_told_where_it_matters():
+def test_unsupported_type_is_reported_for_json_only():
     schema = pa.schema({"x": pa.duration("us")})
     assert len(format_named("json").problems(schema)) == 1
     assert format_named("arrow").problems(schema) == []
 
 
-def test_the_key_of_a_request_says_where_its_rows_are_and_what():
+def test_idempotency_key_depends_on_position_and_content():
     key = idempotency_key(PIECE, 5, b"rows")
     assert key.startswith("app:7:3:5:")
     assert key == idempotency_key(PIECE, 5, b"rows")

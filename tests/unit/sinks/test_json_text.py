@@ -1,4 +1,4 @@
-"""Arrow columns as JSON texts."""
+"""Tests of Arrow columns as JSON."""
 
 import json
 import math
@@ -67,7 +67,7 @@ def of_leaf(value):
 
 @settings(deadline=None)
 @given(st.data(), kinds(), st.integers(0, 3))
-def test_every_value_comes_back_from_its_text(data, kind, base):
+def test_values_round_trip_through_json(data, kind, base):
     type_, values, wanted = kind
     rows = data.draw(st.lists(values, max_size=6))
     column = pa.array([pairs_for(row, type_) for row in rows], type_).slice(base)
@@ -88,7 +88,7 @@ def pairs_for(value, kind):
     return value
 
 
-def test_times_decimals_and_numbers_have_their_usual_text():
+def test_times_decimals_and_numbers_have_standard_json_forms():
     at = datetime(2024, 2, 29, 12, 0, 0, 5, UTC)
     row = pa.record_batch(
         {
@@ -111,7 +111,7 @@ def test_times_decimals_and_numbers_have_their_usual_text():
     )
 
 
-def test_a_type_without_a_text_is_told_before_it_is_written():
+def test_unsupported_type_is_found_before_writing():
     kind = pa.list_(pa.struct([("x", pa.duration("us"))]))
     assert not is_writable(kind)
     assert not is_writable(pa.map_(pa.string(), pa.duration("us")))

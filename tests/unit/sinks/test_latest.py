@@ -1,4 +1,4 @@
-"""Which rows of a batch are the last ones of their keys."""
+"""Tests of the choice of each key's latest row."""
 
 import pyarrow as pa
 from hypothesis import given, settings
@@ -24,7 +24,7 @@ def table(rows):
 
 @settings(deadline=None)
 @given(st.lists(st.lists(rows, max_size=8), min_size=1, max_size=4), st.booleans())
-def test_each_key_has_one_last_row_and_it_is_the_right_one(outputs, is_ordered):
+def test_each_key_has_exactly_its_latest_row(outputs, is_ordered):
     order = ["at"] if is_ordered else []
     masks = latest_rows([table(each) for each in outputs], ["id", "name"], order)
     best = {}

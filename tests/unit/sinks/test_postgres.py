@@ -1,4 +1,4 @@
-"""The sink danube-postgres, without a server."""
+"""Tests of the sink danube-postgres without a server."""
 
 import pyarrow as pa
 import pytest
@@ -25,17 +25,17 @@ def options(**given):
         ({"uri": ""}, "'uri' is required"),
     ],
 )
-def test_options_that_cannot_be_meant_are_refused(given, message):
+def test_invalid_options_are_refused(given, message):
     with pytest.raises(InvalidConfig, match=message):
         options(**given)
 
 
-def test_columns_that_options_name_must_be_there():
+def test_missing_option_columns_are_refused():
     with pytest.raises(InvalidConfig, match="no column 'Id'; did you mean 'id'"):
         options(keyColumns="Id").plan(SCHEMA)
     found = options(keyColumns="id", deleteColumn="gone").plan(SCHEMA)
     assert found.written == ["id"]
 
 
-def test_the_address_is_not_shown():
+def test_uri_is_not_shown():
     assert "sesame" not in repr(options(uri="postgresql://ada:sesame@host/db"))

@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL: its errors in our words."""
+"""Tests of the translation of PostgreSQL's errors."""
 
 import pytest
 
@@ -29,7 +29,7 @@ class DriverError(Exception):
         DriverError("out of shared memory", sqlstate="53200"),
     ],
 )
-def test_what_passes_may_be_tried_again(error):
+def test_transient_errors_are_unavailable(error):
     assert type(translate(error, URI)) is Unavailable
 
 
@@ -41,10 +41,10 @@ def test_what_passes_may_be_tried_again(error):
         DriverError("permission denied", sqlstate="42501"),
     ],
 )
-def test_what_stays_wrong_is_not_tried_again(error):
+def test_permanent_errors_are_not_retried(error):
     assert type(translate(error, URI)) is InvalidRequest
 
 
-def test_neither_secrets_nor_statements_are_said():
+def test_errors_hide_secrets_and_statements():
     error = DriverError(f'invalid "{URI}"\n\nQuery was: SELECT 1')
     assert str(translate(error, URI)) == 'PostgreSQL: invalid "***"'

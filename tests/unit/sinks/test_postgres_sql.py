@@ -1,4 +1,4 @@
-"""What PostgreSQL is told."""
+"""Tests of the SQL for PostgreSQL."""
 
 import pyarrow as pa
 import pytest
@@ -38,12 +38,12 @@ def plan(**options):
         ('"a ""b"""', '"a ""b"""'),
     ],
 )
-def test_a_table_is_named_as_it_is_written(text, wanted):
+def test_table_name_is_parsed(text, wanted):
     assert str(TableName.parse(text)) == wanted
 
 
 @pytest.mark.parametrize("text", ["", "a.b.c", "a b", ".a", "a.", '"a', 'x; DROP "y'])
-def test_a_malformed_table_is_refused(text):
+def test_malformed_table_name_is_refused(text):
     with pytest.raises(InvalidConfig, match="must be table or schema"):
         TableName.parse(text)
 
@@ -60,18 +60,18 @@ def test_a_malformed_table_is_refused(text):
         (pa.struct([("x", pa.int8())]), "jsonb", "text"),
     ],
 )
-def test_each_type_has_a_column_and_json_is_staged_as_text(kind, wanted, staged):
+def test_types_map_to_columns_and_json_is_staged_as_text(kind, wanted, staged):
     assert column_type(kind) == wanted
     assert staged_type(kind) == (staged or wanted)
 
 
-def test_what_has_no_type_is_told():
+def test_unsupported_type_is_reported():
     schema = pa.schema({"x": pa.duration("us"), "_danube_x": pa.int8()})
     assert len(plan(schema=schema).problems()) == 2
     assert plan(delete="text").problems() == ["deleteColumn: 'text' must be boolean"]
 
 
-def test_rows_are_added_with_the_types_of_the_table():
+def test_rows_are_cast_to_the_table_types():
     schema = SCHEMA.remove(2)
     assert plan(schema=schema).move(["a"], TARGET) == (
         'INSERT INTO "shop"."orders" ("id", "text") SELECT s."id"::bigint AS "id", '
@@ -80,20 +80,20 @@ def test_rows_are_added_with_the_types_of_the_table():
     )
 
 
-def test_rows_that_have_keys_only_are_left_as_they_are():
+def test_rows_with_only_keys_are_not_updated():
     schema = pa.schema({"id": pa.int64()})
     said = plan(schema=schema, keys=("id",)).move(["a"], TARGET)
     assert said.endswith('ON CONFLICT ("id") DO NOTHING')
 
 
-def test_a_row_is_deleted_if_its_last_row_says_so():
+def test_delete_column_of_latest_row_deletes_the_row():
     said = plan(keys=("id",), delete="gone").move(["a", "b"], TARGET)
     assert 'DELETE FROM "shop"."orders" AS t USING latest WHERE' in said
     assert 'DO UPDATE SET "text" = EXCLUDED."text"' in said
     assert '"gone" = EXCLUDED' not in said
 
 
-def test_a_target_that_does_not_fit_is_told():
+def test_incompatible_target_is_reported():
     target = Target(
         (
             Column("id", "bigint", is_computed=True),
@@ -113,7 +113,7 @@ def test_a_target_that_does_not_fit_is_told():
     assert plan(keys=("at",)).problems_with(target)[-1].startswith('"shop"')
 
 
-def test_staging_tables_are_dropped_when_nobody_can_need_them():
+def test_stale_staging_tables_are_found():
     this, other = plan(), plan(table="other")
     names = {
         number: this.staging_name(BatchKey("app", number, ""), 1000, "0123abcd")
@@ -130,10 +130,10 @@ def test_staging_tables_are_dropped_when_nobody_can_need_them():
     assert max(map(len, everything)) <= 63
 
 
-def test_staging_tables_that_lost_rows_are_found():
+def test_staging_tables_with_lost_rows_are_found():
     assert lost_rows({"a": 3, "b": 2}, [3, 0]) == ["b"]
 
 
-def test_names_and_texts_cannot_break_out():
+def test_identifiers_and_literals_are_escaped():
     assert quote_identifier('a"b') == '"a""b"'
     assert literal("a'b") == "'a''b'"

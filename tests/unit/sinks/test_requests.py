@@ -1,4 +1,4 @@
-"""HTTP requests that are repeated until they are answered for good."""
+"""Tests of HTTP requests with retries."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def server():
         yield server
 
 
-def test_what_passes_is_tried_again_after_the_pause_that_is_asked_for(
+def test_transient_failure_is_retried_after_the_requested_wait(
     requests, server, pauses
 ):
     server.faults.extend([Answer(429, headers={"Retry-After": "7"}), Broken.AFTER])
@@ -38,13 +38,13 @@ def test_what_passes_is_tried_again_after_the_pause_that_is_asked_for(
     assert len(server.requests) == 2
 
 
-def test_an_answer_that_stays_the_same_is_given_back(requests, server, pauses):
+def test_permanent_response_is_returned(requests, server, pauses):
     server.faults.append(Answer(422, b"no"))
     assert requests.send("POST", server.url).status_code == 422
     assert pauses == []
 
 
-def test_it_gives_up_and_says_how_the_last_answer_began(requests, server):
+def test_last_response_is_summarized_after_the_last_retry(requests, server):
     server.faults.extend([Answer(503, b"x" * 10_000)] * 3)
     with pytest.raises(Unavailable, match="503") as failed:
         requests.send("PUT", f"{server.url}/hooks/sesame?token=sesame")
@@ -54,7 +54,7 @@ def test_it_gives_up_and_says_how_the_last_answer_began(requests, server):
     assert "sesame" not in said
 
 
-def test_a_malformed_address_is_not_tried_again(requests, pauses):
+def test_malformed_url_is_not_retried(requests, pauses):
     with pytest.raises(InvalidConfig, match="url"):
         requests.send("POST", "http://[::1")
     assert pauses == []

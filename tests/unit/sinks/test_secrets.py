@@ -1,4 +1,4 @@
-"""How secrets stay out of what is shown."""
+"""Tests of the redaction of secrets."""
 
 import pytest
 
@@ -15,17 +15,17 @@ from pydanube.sinks.secrets import in_url, redact, url_origin
         "host=h password='sesame' dbname=db",
     ],
 )
-def test_the_password_of_a_url_is_hidden_wherever_it_stands(url):
+def test_password_of_url_is_redacted_everywhere(url):
     said = f"cannot connect to {url}: sesame refused"
     assert "sesame" not in redact(said, in_url(url))
 
 
-def test_a_url_without_a_password_may_be_said():
+def test_url_without_password_has_no_secrets():
     url = "postgresql://ada@host/db"
     assert redact(f"no {url}", in_url(url)) == f"no {url}"
 
 
-def test_only_the_server_is_shown():
+def test_url_origin_has_scheme_host_and_port():
     url = "https://ada:sesame@host:8443/hooks/sesame?token=sesame#sesame"
     assert url_origin(url) == "https://host:8443"
     assert url_origin("http://[::1]:80/x") == "http://[::1]:80"

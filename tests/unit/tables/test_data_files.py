@@ -1,4 +1,4 @@
-"""Rows to files, in a task."""
+"""Tests of the data files that tasks write."""
 
 import io
 
@@ -73,13 +73,13 @@ def test_rows_keep_their_order_in_one_file():
     assert (file.row_count, file.partition) == (3, ())
 
 
-def test_no_rows_are_no_file():
+def test_no_rows_make_no_file():
     place = MemoryPlace(SCHEMA)
     assert write(place, [batch()]) == []
     assert place.files == {}
 
 
-def test_each_partition_has_its_file():
+def test_each_partition_has_its_own_file():
     place = MemoryPlace(SCHEMA, ["text"])
     found = write(place, [batch(0, 1, 2, 3), batch(4)])
     assert {
@@ -87,7 +87,7 @@ def test_each_partition_has_its_file():
     } == {("0",): [0, 3], ("1",): [1, 4], ("2",): [2]}
 
 
-def test_a_file_ends_when_it_is_large_enough():
+def test_file_is_closed_at_its_size_limit():
     place = MemoryPlace(SCHEMA)
     batches = [batch(1), batch(2), batch(3)]
     found = write_with(place, batches, file_bytes_max=1, row_group_bytes=1)
@@ -95,21 +95,21 @@ def test_a_file_ends_when_it_is_large_enough():
     assert len({each.path for each in found}) == 3
 
 
-def test_little_waits_in_memory():
+def test_buffered_bytes_are_bounded():
     place = MemoryPlace(SCHEMA)
     [file] = write_with(place, [batch(1), batch(2)], waiting_bytes_max=1)
     content = pa.BufferReader(place.files[file.path].content)
     assert pq.read_metadata(content).num_row_groups == 2
 
 
-def test_more_partitions_than_files_may_be_open_are_several_files():
+def test_open_files_are_bounded():
     place = MemoryPlace(SCHEMA, ["text"])
     found = write_with(place, [batch(0, 1, 2), batch(3, 4, 5)], open_files_max=2)
     assert sum(each.row_count for each in found) == 6
     assert len(found) > 3
 
 
-def test_what_was_written_goes_away_with_a_failure():
+def test_failed_write_deletes_its_files():
     place = MemoryPlace(SCHEMA, ["text"])
     writer = FileWriter(place, "x", file_bytes_max=1)
     writer.write(batch(1, 2))
@@ -125,7 +125,7 @@ def test_what_was_written_goes_away_with_a_failure():
     assert place.files == {}
 
 
-def test_columns_are_found_by_name_and_widened_inside():
+def test_columns_are_matched_by_name_and_structs_widened():
     x, y = ("x", pa.int32()), ("y", pa.string())
     schema = pa.schema([("s", pa.struct([x, y])), ("n", pa.int64()), ("m", pa.int8())])
     rows = pa.record_batch(
@@ -136,7 +136,7 @@ def test_columns_are_found_by_name_and_widened_inside():
     ]
 
 
-def test_a_null_where_the_table_takes_none_is_named():
+def test_null_in_required_column_is_refused():
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
     with pytest.raises(InvalidRequest, match="the column n has 1 nulls"):
         conform(pa.record_batch({"n": pa.array([None, 1])}), schema)

@@ -1,4 +1,4 @@
-"""What would keep rows from being written to a Delta table."""
+"""Tests of the checks of ``danube-delta``."""
 
 import pyarrow as pa
 import pytest
@@ -13,12 +13,12 @@ ROWS = StructType([StructField("n", LongType())])
 OTHERS = StructType([StructField("m", LongType())])
 
 
-def test_a_table_that_is_missing_takes_anything(tmp_path):
+def test_missing_table_accepts_any_schema(tmp_path):
     assert check({"path": str(tmp_path / "table")}, ROWS) == []
     assert not (tmp_path / "table").exists()
 
 
-def test_what_does_not_fit_is_said(tmp_path):
+def test_incompatible_columns_are_reported(tmp_path):
     table = table_in(tmp_path, "delta")
     table.prepare(pa.schema([("n", pa.int64())]), options())
     given = {"path": table.uri}
@@ -33,6 +33,6 @@ def test_options_are_checked_first():
     assert check({}, ROWS) == ["the option 'path' is required"]
 
 
-def test_it_is_for_writing():
+def test_reading_is_refused():
     with pytest.raises(InvalidRequest, match="only writes"):
         DeltaDataSource({}).schema()

@@ -1,4 +1,4 @@
-"""What a Delta table's log says of a file."""
+"""Tests of the file statistics in a Delta table's log."""
 
 import datetime as dt
 import io
@@ -15,7 +15,7 @@ def collect(table, rows=2):
     return delta_statistics.collect(pq.read_metadata(sink))
 
 
-def test_extremes_are_exact_over_all_row_groups():
+def test_minima_and_maxima_span_all_row_groups():
     noon = dt.datetime(2024, 2, 29, 12, 0, 0, 123456, tzinfo=dt.UTC)
     found = collect(
         pa.table(
@@ -36,7 +36,7 @@ def test_extremes_are_exact_over_all_row_groups():
     assert (found["minValues"]["s"], found["maxValues"]["s"]) == ("a", "c")
 
 
-def test_what_is_not_exactly_known_is_not_said():
+def test_inexact_statistics_are_left_out():
     found = collect(
         pa.table(
             {

@@ -1,4 +1,4 @@
-"""What would keep rows from being written to an Iceberg table."""
+"""Tests of the checks of ``danube-iceberg``."""
 
 import pyarrow as pa
 import pytest
@@ -19,12 +19,12 @@ def given(tmp_path):
     return {"table": "db.table", **catalog}
 
 
-def test_a_table_that_is_missing_takes_anything(tmp_path):
+def test_missing_table_accepts_any_schema(tmp_path):
     assert check(given(tmp_path), ROWS) == []
     assert table_in(tmp_path, "iceberg").schema() is None
 
 
-def test_what_does_not_fit_is_said(tmp_path):
+def test_incompatible_columns_are_reported(tmp_path):
     table_in(tmp_path, "iceberg").prepare(pa.schema([("n", pa.int64())]), options())
     [problem] = check(given(tmp_path), OTHERS)
     assert "no columns m" in problem
@@ -32,6 +32,6 @@ def test_what_does_not_fit_is_said(tmp_path):
     assert "the column n is int64" in problem
 
 
-def test_it_is_for_writing():
+def test_reading_is_refused():
     with pytest.raises(InvalidRequest, match="only writes"):
         IcebergDataSource({}).schema()

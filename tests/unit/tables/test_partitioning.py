@@ -1,4 +1,4 @@
-"""Rows sorted by the partition that they belong to."""
+"""Tests of the division of batches by partition."""
 
 import datetime as dt
 
@@ -24,7 +24,7 @@ MOMENTS = st.datetimes(
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 2))))
-def test_every_row_is_in_the_piece_of_its_values_and_in_its_order(rows):
+def test_split_keeps_every_row_and_its_order(rows):
     batch = pa.record_batch(
         {
             "text": pa.array([text for text, _ in rows], pa.string()),
@@ -40,14 +40,14 @@ def test_every_row_is_in_the_piece_of_its_values_and_in_its_order(rows):
     assert sum(piece.num_rows for _, piece in outputs) == len(rows)
 
 
-def test_without_partitions_a_batch_is_one_piece():
+def test_unpartitioned_batch_is_not_split():
     batch = pa.record_batch({"n": [1, 2]})
     assert list(split(batch, [])) == [((), batch)]
     assert list(split(batch.slice(0, 0), [])) == []
 
 
 @given(st.lists(MOMENTS | st.none(), min_size=1))
-def test_units_of_time_are_counted_from_1970_on_both_sides(moments):
+def test_days_and_hours_before_1970_are_negative(moments):
     column = pa.array(moments, pa.timestamp("us", "UTC"))
 
     def each(make):
@@ -63,12 +63,12 @@ def test_units_of_time_are_counted_from_1970_on_both_sides(moments):
     assert apply_transform(column, "hour").to_pylist() == hours
 
 
-def test_days_of_dates_are_themselves():
+def test_day_of_date_is_its_number():
     column = pa.array([dt.date(1969, 12, 31), None], pa.date32())
     assert apply_transform(column, "day").to_pylist() == [-1, None]
 
 
-def test_other_transforms_are_applied_once_to_each_value():
+def test_transform_is_applied_once_per_distinct_value():
     seen = []
 
     def apply(value):
@@ -93,12 +93,12 @@ def test_other_transforms_are_applied_once_to_each_value():
         (pa.date32(), "truncate[4]"),
     ],
 )
-def test_what_has_no_such_partition_is_refused(column, transform):
+def test_unsupported_transform_is_refused(column, transform):
     with pytest.raises(InvalidRequest, match="the column c is"):
         check_transform(column, transform, "c")
 
 
-def test_values_in_a_delta_log_are_texts():
+def test_delta_partition_values_are_text():
     assert delta_text(None) is None
     assert delta_text("") is None
     assert delta_text(True) == "true"

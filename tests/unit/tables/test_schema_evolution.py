@@ -1,4 +1,4 @@
-"""How the columns of rows and of their table fit together."""
+"""Tests of schema evolution."""
 
 import pyarrow as pa
 import pytest
@@ -15,12 +15,12 @@ X, Y = ("x", pa.int32()), ("y", pa.string())
 TABLE = pa.schema([("n", pa.int64()), ("s", pa.struct([X]))])
 
 
-def test_what_the_table_has_need_not_be_added():
+def test_equal_schemas_add_no_columns():
     assert len(added_columns(TABLE, TABLE, merge=False)) == 0
     assert len(added_columns(TABLE, pa.schema([("n", pa.int64())]), merge=False)) == 0
 
 
-def test_only_what_is_new_is_added_also_inside_of_structs():
+def test_new_columns_and_struct_fields_are_added():
     rows = pa.schema([("s", pa.struct([X, Y])), ("more", pa.list_(pa.int8()))])
     added = added_columns(TABLE, rows, merge=True)
     assert added.names == ["s", "more"]
@@ -37,21 +37,21 @@ def test_only_what_is_new_is_added_also_inside_of_structs():
         ([("s", pa.string())], "s is struct"),
         ([("N", pa.int64())], "differ in case only"),
         ([("a", pa.int64()), ("A", pa.int64())], "differ in case only"),
-        ([("a", pa.int64()), ("a", pa.int64())], "there twice"),
+        ([("a", pa.int64()), ("a", pa.int64())], "occurs twice"),
     ],
 )
-def test_what_contradicts_the_table_is_refused(rows, message):
+def test_incompatible_schema_is_refused(rows, message):
     with pytest.raises(InvalidRequest, match=message):
         added_columns(TABLE, pa.schema(rows), merge=True)
 
 
-def test_what_the_table_requires_must_be_there():
+def test_missing_required_column_is_refused():
     table = pa.schema([pa.field("n", pa.int64(), nullable=False)])
     with pytest.raises(InvalidRequest, match="requires the columns n"):
         added_columns(table, pa.schema([("m", pa.int64())]), merge=True)
 
 
-def test_widths_that_only_arrow_knows_do_not_count():
+def test_offset_widths_are_ignored():
     large = pa.large_list(pa.struct([("a", pa.large_string())]))
     assert same_type(large, pa.list_(pa.field("item", pa.struct([("a", pa.string())]))))
     assert same_type(pa.dictionary(pa.int8(), pa.string()), pa.string())
@@ -62,7 +62,7 @@ def test_widths_that_only_arrow_knows_do_not_count():
     assert plain_type(pa.timestamp("ns", "Europe/Paris")) == pa.timestamp("us", "UTC")
 
 
-def test_rows_of_spark_may_have_nulls_everywhere():
+def test_rows_schema_is_nullable():
     inner = pa.struct([pa.field("x", pa.int32(), nullable=False)])
     schema = pa.schema([pa.field("s", inner, nullable=False)])
     found = rows_schema(schema).field("s")

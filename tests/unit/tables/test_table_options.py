@@ -1,4 +1,4 @@
-"""What is said with option(...) of the two formats."""
+"""Tests of the options of both table formats."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from pydanube.tables.table_options import (
 from support.project import ROOT
 
 
-def test_options_are_taken_in_any_case():
+def test_option_names_ignore_case():
     found = parse_delta(
         {
             "PATH": " s3://bucket/table ",
@@ -54,16 +54,16 @@ def test_catalog_properties_keep_their_names():
         ({"path": "x", "batchId": "1"}, "batchId: give appId too"),
         ({"path": "x", "appId": "a", "batchId": "-1"}, "batchId: must be a number"),
         ({"path": "x", "fileBytesMax": "0"}, "fileBytesMax: must be a number from 1"),
-        ({"path": "x", "partitionBy": "day(t)"}, "add a column that has it"),
+        ({"path": "x", "partitionBy": "day(t)"}, "add a column with this value"),
     ],
 )
-def test_what_is_wrong_is_said(options, message):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(InvalidConfig, match=message.replace("(", r"\(")):
         parse_delta(options)
 
 
 @pytest.mark.parametrize("name", ["orders", ".orders", "lake."])
-def test_an_iceberg_table_has_a_namespace(name):
+def test_iceberg_table_without_namespace_is_refused(name):
     with pytest.raises(InvalidConfig, match="table: "):
         parse_iceberg({"table": name})
 
@@ -79,7 +79,7 @@ def test_an_iceberg_table_has_a_namespace(name):
         ("bucket(16, key),truncate(name, 4)", ["bucket(16, key)", "truncate(4, name)"]),
     ],
 )
-def test_a_partitioning_is_understood(text, fields):
+def test_partition_by_is_parsed(text, fields):
     assert [str(each) for each in parse_partition_by(text)] == fields
 
 
@@ -87,12 +87,12 @@ def test_a_partitioning_is_understood(text, fields):
     "text",
     ["week(t)", "day(t, 3)", "bucket(key)", "bucket(0, k)", "a b", "day(", "a,a"],
 )
-def test_a_partitioning_that_is_none_is_refused(text):
+def test_invalid_partition_by_is_refused(text):
     with pytest.raises(InvalidConfig, match="partitionBy"):
         parse_partition_by(text)
 
 
-def test_transforms_are_written_as_iceberg_has_them():
+def test_transforms_have_iceberg_names():
     assert parse_partition_by("bucket(16, key)") == (
         PartitionField("key", "bucket[16]"),
     )
@@ -101,6 +101,6 @@ def test_transforms_are_written_as_iceberg_has_them():
 @pytest.mark.parametrize(
     ("page", "options"), [("delta", DELTA_OPTIONS), ("iceberg", ICEBERG_OPTIONS)]
 )
-def test_the_guide_has_every_option(page, options):
+def test_guide_lists_every_option(page, options):
     guide = ROOT / f"docs/guide/{page}.md"
     assert options_table(options) in guide.read_text(encoding="utf-8")

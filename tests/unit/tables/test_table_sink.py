@@ -1,4 +1,4 @@
-"""The two phases of a sink, as Spark walks through them."""
+"""Tests of both phases of the table sink."""
 
 import pyarrow as pa
 import pytest
@@ -37,7 +37,7 @@ def numbers(table):
     return sorted(read(table).column("n").to_pylist())
 
 
-def test_a_micro_batch_that_comes_again_is_dropped_with_its_files(table, tmp_path):
+def test_repeated_micro_batch_is_dropped_and_its_files_deleted(table, tmp_path):
     sink, key = sink_of(table), of_query(4)
     first, again = written(sink, key, 1), written(sink, key, 1)
     sink.commit(key, [first])
@@ -47,13 +47,13 @@ def test_a_micro_batch_that_comes_again_is_dropped_with_its_files(table, tmp_pat
     assert table.app_versions(["query"]) == {"query": 4}
 
 
-def test_an_application_id_stands_for_the_query(table):
+def test_app_id_replaces_query_id(table):
     sink, key = sink_of(table, is_named=True), of_query(0, app="mine")
     sink.commit(key, [written(sink, key, 1)])
     assert table.app_versions(["mine", "query"]) == {"mine": 0, "query": None}
 
 
-def test_a_batch_is_written_whenever_it_is_asked_for(table):
+def test_unnumbered_batch_is_written_each_time(table):
     sink = sink_of(table)
     for _ in range(2):
         sink.commit(OF_A_JOB, [written(sink, OF_A_JOB, 1)])
@@ -64,20 +64,20 @@ def test_a_batch_is_written_whenever_it_is_asked_for(table):
     assert numbers(table) == [2]
 
 
-def test_a_batch_that_the_user_has_numbered_is_written_once(table):
+def test_numbered_batch_is_written_once(table):
     sink, key = sink_of(table, is_named=True), BatchKey("mine", 7, "")
     for _ in range(2):
         sink.commit(key, [written(sink, key, 1)])
     assert numbers(table) == [1]
 
 
-def test_what_is_aborted_leaves_no_file(table, tmp_path):
+def test_abort_deletes_files(table, tmp_path):
     sink = sink_of(table)
     sink.abort(OF_A_JOB, [written(sink, OF_A_JOB, 1)])
     assert data_files(tmp_path) == []
 
 
-def test_what_was_committed_after_all_is_not_taken_away(table, tmp_path):
+def test_abort_keeps_committed_files(table, tmp_path):
     """Spark aborts when commit fails, also if only its answer was lost."""
     sink, key = sink_of(table), of_query(0)
     piece = written(sink, key, 1)
