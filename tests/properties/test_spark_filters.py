@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pydanube.reader.filters import Condition, clip, may_hold, select
+from pydanube.reader.filters import Condition, clip, may_match, select
 
 keys = st.none() | st.binary(max_size=2)
 rows = st.lists(keys, max_size=8)
@@ -96,7 +96,7 @@ def test_a_row_group_with_a_wanted_message_is_never_passed_over(found, wanted):
         num_values=len(known),
     )
     if any(all(outcome(each, key) for each in wanted) for key in found):
-        assert may_hold(wanted, "key", statistics)
+        assert may_match(wanted, "key", statistics)
 
 
 @given(st.integers(0, 20), st.integers(0, 20), st.lists(offset_conditions, max_size=3))

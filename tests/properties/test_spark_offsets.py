@@ -11,13 +11,13 @@ from pydanube.reader.offsets import (
     Head,
     Position,
     ReaderSchema,
+    add_topics,
     advance,
+    find_losses,
     from_json,
-    join,
-    losses,
+    raise_losses,
     reader_schema_in,
-    refuse,
-    skip,
+    skip_losses,
     to_json,
     within_rows,
 )
@@ -64,8 +64,8 @@ def test_positions_come_back_from_a_checkpoint_and_have_one_text(at, reader_sche
 
 @given(positions, heads(), st.none() | st.integers(1, 50))
 def test_a_query_goes_forward_and_never_beyond_what_is_there(at, there, rows_max):
-    begin = join(at, there)
-    begin = skip(begin, losses(begin, there))
+    begin = add_topics(at, there)
+    begin = skip_losses(begin, find_losses(begin, there))
     end = advance(begin, there, rows_max=rows_max)
     assert list(end) == sorted(set(at) | set(there))
     for topic, stop in end.items():
@@ -78,21 +78,21 @@ def test_a_query_goes_forward_and_never_beyond_what_is_there(at, there, rows_max
     waiting = count_between(begin, advance(begin, there))
     assert taken == (waiting if rows_max is None else min(waiting, rows_max))
     # Nothing is lost any more once it was skipped, but for topics that are deleted.
-    assert all(loss.resume is None for loss in losses(end, there))
+    assert all(loss.resume is None for loss in find_losses(end, there))
 
 
 @given(positions, heads(), positions)
 def test_a_loss_names_what_is_gone_and_nothing_else(at, there, stop):
-    for loss in losses(at, there, stop):
+    for loss in find_losses(at, there, stop):
         assert str(loss).startswith(loss.topic.split("-part-")[0])
         head, position = there.get(loss.topic), at[loss.topic]
         if head is not None and head.topic_id == position.topic_id:
             gone = range(loss.base, loss.end)
             assert all(not head.base <= offset < head.end for offset in gone)
             assert loss.resume is not None
-    if losses(at, there, stop):
+    if find_losses(at, there, stop):
         with pytest.raises(BrokerError, match="failOnDataLoss"):
-            refuse(losses(at, there, stop))
+            raise_losses(find_losses(at, there, stop))
 
 
 @st.composite

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydanube.reader.offsets import Head, Position, advance, share_out
+from pydanube.reader.offsets import Head, Position, advance, share
 from pydanube.reader.scans import SegmentFile, TopicRange, plan_scans, split
 
 
@@ -61,7 +61,7 @@ def test_no_scan_has_more_messages_than_the_limit(ranges, scans_min, bytes_max, 
 @given(topic_ranges(), st.integers(1, 10_000))
 def test_the_tail_is_cut_by_the_bytes_of_its_messages(wanted, scan_bytes_max):
     for scan in plan_scans([wanted], scan_bytes_max=scan_bytes_max):
-        if not scan.slices and scan.count > 1:
+        if not scan.segments and scan.count > 1:
             # Parts are equal up to one message.
             assert scan.byte_count <= scan_bytes_max + wanted.message_bytes
 
@@ -70,7 +70,7 @@ def test_the_tail_is_cut_by_the_bytes_of_its_messages(wanted, scan_bytes_max):
 def test_a_slice_knows_how_many_messages_its_file_has(wanted, scans_min, bytes_max):
     by_url = {segment.url: segment for segment in wanted.segments}
     scans = plan_scans([wanted], scans_min=scans_min, scan_bytes_max=bytes_max)
-    for piece in (piece for scan in scans for piece in scan.slices):
+    for piece in (piece for scan in scans for piece in scan.segments):
         segment = by_url[piece.url]
         assert piece.row_count == segment.row_count
         assert piece.has_gaps == (segment.row_count < segment.end - segment.base)
@@ -80,7 +80,7 @@ def test_a_slice_knows_how_many_messages_its_file_has(wanted, scans_min, bytes_m
 def test_a_slice_lies_in_the_segment_it_names(ranges, scans_min, scan_bytes_max):
     by_url = {segment.url: segment for each in ranges for segment in each.segments}
     scans = plan_scans(ranges, scans_min=scans_min, scan_bytes_max=scan_bytes_max)
-    for piece in (piece for scan in scans for piece in scan.slices):
+    for piece in (piece for scan in scans for piece in scan.segments):
         segment = by_url[piece.url]
         assert segment.base <= piece.base < piece.end <= segment.end
 
@@ -99,7 +99,7 @@ def test_the_broker_is_asked_only_for_what_no_segment_holds(
     asked = {
         (scan.topic, offset)
         for scan in scans
-        if not scan.slices
+        if not scan.segments
         for offset in range(scan.base, scan.end)
     }
     assert not asked & held
@@ -131,7 +131,7 @@ def test_small_neighbours_are_joined_and_large_segments_are_cut():
         [TopicRange("/default/a", 1, 0, 70, segments, message_bytes=30)],
         scan_bytes_max=300,
     )
-    assert [(scan.base, scan.end, len(scan.slices)) for scan in joined] == [
+    assert [(scan.base, scan.end, len(scan.segments)) for scan in joined] == [
         (0, 30, 3),
         (30, 60, 3),
         (60, 70, 0),
@@ -148,7 +148,7 @@ topics_waiting = st.dictionaries(
 
 @given(topics_waiting, st.integers(1, 10**9))
 def test_a_limit_is_used_up_and_shared_out_in_proportion(waiting, rows_max):
-    shares = share_out(waiting, rows_max)
+    shares = share(waiting, rows_max)
     assert sum(shares.values()) == min(rows_max, sum(waiting.values()))
     for topic, count in waiting.items():
         assert 0 <= shares[topic] <= count

@@ -157,7 +157,7 @@ class TopicDirectory:
     def partitions(self, topic: str) -> list[str]:
         return [name for name in self.topics() if topic in (name, split_name(name)[0])]
 
-    def find_time(self, topic: str, time_us: int) -> int | None:
+    def offset_at_time(self, topic: str, time_us: int) -> int | None:
         head = self.head(topic)
         found = max(head.base, time_us - FIRST_TIME_US)
         return found if found < head.end else None

@@ -1,10 +1,10 @@
 """
-Where a read starts and where it stops, as a user says it.
+The bounds of a read: where it starts and where it stops, as options give them.
 
-One rule for all topics, or JSON with a number for each; the numbers are offsets,
-or times in milliseconds as in Spark's Kafka source.  A topic with partitions goes
-by its own name, ``{"/default/orders": {"0": 23, "1": -2}}``, or each partition by
-its own, ``{"/default/orders-part-0": 23}``.  Everything on this page is pure.
+A bound is one rule for all topics, or JSON with a number for each topic.  Numbers are
+offsets, or times in milliseconds as in Spark's Kafka source.  The JSON names a
+partitioned topic, ``{"/default/orders": {"0": 23, "1": -2}}``, or each partition,
+``{"/default/orders-part-0": 23}``.  Everything in this module is pure.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ EARLIEST = -2
 LATEST = -1
 
 NUMBER_MAX = 2**63 - 1
-"""Offsets and times are 64-bit numbers."""
+"""The largest offset or time: both are 64-bit numbers."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 Name = tuple[str, int | None]
-"""A topic as users name it, and the number of a partition if they give one."""
+"""The name of a topic, and the number of a partition or None for all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """Where to start or stop."""
+    """Where a read starts or stops."""
 
     value: int = LATEST
-    """For all topics, if there is nothing in *by_name*."""
+    """The bound of all topics, if *by_name* is empty."""
     by_name: Mapping[Name, int] = field(default_factory=dict)
     is_time: bool = False
-    """Whether the numbers are microseconds since 1970, or offsets."""
-    may_be_later: bool = True
-    """Whether a time that no message has reached yet means the end."""
+    """Whether the numbers are microseconds since 1970 and not offsets."""
+    allows_future: bool = True
+    """Whether a time after the last message means the end; else it is an error."""
 
 
 def split_name(topic: str) -> tuple[str, int]:
     """
-    The name that users know *topic* by, and which of its partitions it is.
+    Split *topic* into the name of its partitioned topic and its partition number.
 
     A topic without partitions is its own partition 0.
     """
@@ -58,10 +58,10 @@ def split_name(topic: str) -> tuple[str, int]:
 
 def parse_offsets(text: str, option: str) -> Bound:
     """
-    What ``startingOffsets`` or ``endingOffsets`` say.
+    Parse ``startingOffsets`` or ``endingOffsets``.
 
     Raises:
-        InvalidConfig: *text* is neither a word that is known nor such JSON.
+        InvalidConfig: *text* is neither ``earliest``, ``latest`` nor valid JSON.
         InvalidName: A topic's name is malformed.
     """
     match text.lower():
@@ -80,57 +80,57 @@ def parse_offsets(text: str, option: str) -> Bound:
     )
 
 
-def parse_moment(text: str, option: str, *, may_be_later: bool) -> Bound:
+def parse_timestamp(text: str, option: str, *, allows_future: bool) -> Bound:
     """
-    What ``startingTimestamp`` or ``endingTimestamp`` say.
+    Parse ``startingTimestamp`` or ``endingTimestamp``.
 
     Raises:
         InvalidConfig: *text* is neither milliseconds since 1970 nor a time with a
-            zone.
+            time zone.
     """
     return Bound(
-        value=_microseconds(text, option), is_time=True, may_be_later=may_be_later
+        value=_microseconds(text, option), is_time=True, allows_future=allows_future
     )
 
 
-def parse_moments(text: str, option: str, *, may_be_later: bool) -> Bound:
+def parse_timestamps(text: str, option: str, *, allows_future: bool) -> Bound:
     """
-    What ``startingOffsetsByTimestamp`` or ``endingOffsetsByTimestamp`` say.
+    Parse ``startingOffsetsByTimestamp`` or ``endingOffsetsByTimestamp``.
 
     Raises:
-        InvalidConfig: *text* is not such JSON.
+        InvalidConfig: *text* is not valid JSON.
         InvalidName: A topic's name is malformed.
     """
-    found = parse_json(text, option, "no JSON")
+    found = parse_json(text, option, "not JSON")
     times = _by_name(found, option, smallest=0, what="milliseconds since 1970")
     return Bound(
         by_name={name: time * 1000 for name, time in times.items()},
         is_time=True,
-        may_be_later=may_be_later,
+        allows_future=allows_future,
     )
 
 
-def parse_json(text: str, option: str, otherwise: str) -> dict[str, Any]:
+def parse_json(text: str, option: str, problem: str) -> dict[str, Any]:
     """
-    The JSON object *text*.
+    Parse *text* as a JSON object.
 
     Raises:
-        InvalidConfig: It is none; *otherwise* says what it is then.
+        InvalidConfig: *text* is not a JSON object; the message has *problem*.
     """
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidConfig(f"{option}: {otherwise}: {error}") from error
+        raise InvalidConfig(f"{option}: {problem}: {error}") from error
     if not isinstance(found, dict) or not found:
         raise InvalidConfig(
-            f"{option}: the JSON must be an object that names topics, not {text}"
+            f"{option}: must be a JSON object with the names of topics, not {text}"
         )
     return found
 
 
 def parse_number(text: str) -> int | None:
-    """The number that *text* writes with digits; None if it is none of 64 bits."""
-    # Python refuses to read thousands of digits with an error of its own.
+    """Parse decimal digits; return None if *text* has others or exceeds 64 bits."""
+    # int() raises another error for thousands of digits.
     if not text.isdecimal() or len(text) > 19:
         return None
     number = int(text)
@@ -139,11 +139,11 @@ def parse_number(text: str) -> int | None:
 
 def wanted(bound: Bound, topics: Iterable[str], option: str) -> dict[str, int]:
     """
-    The number that *bound* has for each of *topics*, by the name of each partition.
+    Return the number of *bound* for each of *topics*.
 
     Raises:
-        InvalidConfig: It has none for a topic, names one that is not there, or
-            gives several partitions one offset.
+        InvalidConfig: *bound* has no number for a topic, names a topic that is not
+            read, or gives one offset to several partitions.
     """
     topics = sorted(topics)
     if not bound.by_name:
@@ -161,7 +161,7 @@ def wanted(bound: Bound, topics: Iterable[str], option: str) -> dict[str, int]:
 
 
 def _names_of(topic: str) -> list[Name]:
-    """What users may say for the topic or partition *topic*, the exact name first."""
+    """Return the names that a bound may use for *topic*, the exact name first."""
     base, number = split_name(topic)
     return [(topic, None), (base, number), (base, None)]
 
@@ -186,7 +186,7 @@ def _refuse_others(
 def _refuse_one_for_several(
     bound: Bound, name: Name, topics: Iterable[str], option: str
 ) -> None:
-    """An offset means one place in one partition; ends and times are in each."""
+    """Refuse one offset for several partitions; an offset is valid in one only."""
     base, number = name
     if number is not None or bound.is_time or bound.by_name[name] < 0:
         return
@@ -197,7 +197,7 @@ def _refuse_one_for_several(
             {base: {str(split_name(topic)[1]): 0 for topic in several}}
         )
         raise InvalidConfig(
-            f"{option}: {base} has partitions: give each an offset, such as {example}"
+            f"{option}: {base} has partitions: give each its offset, such as {example}"
         )
 
 
@@ -237,8 +237,8 @@ def _microseconds(text: str, option: str) -> int:
     except (ValueError, OverflowError):
         pass
     raise InvalidConfig(
-        f"{option}: neither milliseconds since 1970 nor a time with its zone such as "
-        f"2026-01-31T12:00:00Z: {text!r}"
+        f"{option}: must be milliseconds since 1970 or a time with its time zone such "
+        f"as 2026-01-31T12:00:00Z, not {text!r}"
     )
 
 

@@ -1,8 +1,7 @@
 """
-What reading needs to know of a broker: which topics there are, what they
-consist of, their messages, and the schemas of those.
+What the reader requests from a broker: topics, segments, messages and schemas.
 
-``Catalog`` is that need; ``BrokerCatalog`` meets it through the client.
+``Catalog`` is the protocol, and ``BrokerCatalog`` implements it with the client.
 """
 
 from __future__ import annotations
@@ -33,44 +32,46 @@ T = TypeVar("T")
 
 
 class Catalog(Protocol):
-    """The topics of a broker, as a reader sees them."""
+    """The topics and schemas of a broker."""
 
     def topics(self) -> list[str]:
-        """The names of all topics and partitions, sorted."""
+        """Return the names of all topics and partitions, sorted."""
         ...
 
     def partitions(self, topic: str) -> list[str]:
         """
-        The partitions of *topic*; itself if it has none; nothing if it is not there.
+        Return the partitions of *topic*, or *topic* itself if it has none.
+
+        The list is empty if the topic does not exist.
         """
         ...
 
     def head(self, topic: str) -> Head:
         """
-        Which messages the topic has at the moment.
+        Return which messages the topic has at the moment.
 
         Raises:
-            TopicNotFound: There is no such topic.
-            InvalidRequest: It does not store its messages.
+            TopicNotFound: The topic does not exist.
+            InvalidRequest: The topic is non-reliable.
         """
         ...
 
-    def find_time(self, topic: str, time_us: int) -> int | None:
+    def offset_at_time(self, topic: str, time_us: int) -> int | None:
         """
-        The first message that was published at *time_us* since 1970 or later.
+        Return the first message that was published at *time_us* since 1970 or later.
 
         Raises:
-            TopicNotFound: There is no such topic.
+            TopicNotFound: The topic does not exist.
         """
         ...
 
     def layout(self, topic: str, base: int, end: int) -> tuple[Head, TopicRange]:
-        """The topic's head, and the segments that hold some of ``base … end``."""
+        """Return the topic's head and the segments with messages of ``base … end``."""
         ...
 
     def read(self, topic: str, base: int, end: int) -> Iterator[pa.RecordBatch]:
         """
-        Messages ``base … end``, in order, with all columns of a segment.
+        Read the messages ``base … end``, in order, with all columns of a segment.
 
         Raises:
             OffsetDropped: Some of them are gone.
@@ -78,40 +79,40 @@ class Catalog(Protocol):
         ...
 
     def report_progress(self, topic: str, subscription: str, offset: int) -> None:
-        """Let the broker's tools show that everything below *offset* is done."""
+        """Report that *subscription* has processed all messages before *offset*."""
         ...
 
     def subject_of(self, topic: str) -> str | None:
         """
-        The schema subject that the topic is bound to, if it is to one.
+        Return the schema subject that the topic is bound to, if any.
 
         Raises:
-            TopicNotFound: There is no such topic.
+            TopicNotFound: The topic does not exist.
         """
         ...
 
     def subject(self, subject: str) -> SubjectDescription:
         """
-        Which versions *subject* has.
+        Describe *subject* and its versions.
 
         Raises:
-            SchemaNotFound: There is no such subject.
+            SchemaNotFound: The subject does not exist.
         """
         ...
 
     def schema_version(self, subject: str, version: int) -> SchemaVersion:
         """
-        One version of *subject*.
+        Return one version of *subject*.
 
         Raises:
-            SchemaNotFound: There is none.
+            SchemaNotFound: The version does not exist.
         """
         ...
 
 
-# Spark reuses its Python workers, and forks them: a connection belongs to the
-# process that opened it, and ends with it.  Closing waits for the client's thread,
-# which is not there any more when modules are taken down, so it is done before.
+# Spark reuses and forks its Python workers, so each process opens its own connections.
+# Closing waits for the client's thread, which no longer runs when modules are torn
+# down, so atexit closes the connections before that.
 _connections: dict[tuple[int, str], Client] = {}
 _open = ExitStack()
 atexit.register(_open.close)
@@ -119,14 +120,14 @@ atexit.register(_open.close)
 
 def process_client(url: str) -> Client:
     """
-    This process's client of the broker at *url*, connected when first asked for.
+    Return this process's client of the broker at *url*; the first call connects.
 
     Raises:
-        ConnectionLost: Nobody answers there.
+        ConnectionLost: The broker cannot be reached.
     """
     key = os.getpid(), url
     if key not in _connections:
-        from pydanube.client import sync  # noqa: PLC0415  # Planning needs none.
+        from pydanube.client import sync  # noqa: PLC0415  # Not all processes connect.
 
         _connections[key] = _open.enter_context(sync.connect(url))
     return _connections[key]
@@ -134,12 +135,12 @@ def process_client(url: str) -> Client:
 
 class BrokerCatalog:
     """
-    A broker's topics, asked for through the client.
+    A broker's topics and schemas, requested through the client.
 
-    Making one costs nothing and connects to nobody, so that it can be pickled
-    into Spark's tasks; each process connects once, when it first asks.  A
-    request that fails because the broker cannot be reached is repeated as often
-    as the options say, since one failure would end a streaming query.
+    Creating a catalog does not connect, so it can be pickled into Spark's tasks.  Each
+    process connects once, with its first request.  Requests that fail because the
+    broker cannot be reached are repeated as often as the options allow, because one
+    failure would end a streaming query.
     """
 
     def __init__(
@@ -158,17 +159,17 @@ class BrokerCatalog:
         self._wait = wait
 
     def topics(self) -> list[str]:
-        return self._ask(lambda client: sorted(client.topics()))
+        return self._request(lambda client: sorted(client.topics()))
 
     def partitions(self, topic: str) -> list[str]:
-        return self._ask(lambda client: client.partitions(topic))
+        return self._request(lambda client: client.partitions(topic))
 
     def head(self, topic: str) -> Head:
-        found = self._ask(lambda client: client.describe_topic(topic))
+        found = self._request(lambda client: client.describe_topic(topic))
         if not found.policy.is_reliable:
             raise InvalidRequest(
                 f"{topic} is non-reliable: its messages are not stored, so Spark "
-                "cannot read them"
+                "cannot read them; read a reliable topic"
             )
         tail = found.end_offset - found.sealed_offset
         return Head(
@@ -179,13 +180,13 @@ class BrokerCatalog:
             max(1, found.tail_bytes // tail) if tail else TAIL_MESSAGE_BYTES,
         )
 
-    def find_time(self, topic: str, time_us: int) -> int | None:
+    def offset_at_time(self, topic: str, time_us: int) -> int | None:
         time = to_datetime(max(TIME_MIN, min(time_us, TIME_MAX)))
-        [found] = self._ask(lambda client: client.find_offsets(topic, [time]))
+        [found] = self._request(lambda client: client.find_offsets(topic, [time]))
         return found
 
     def layout(self, topic: str, base: int, end: int) -> tuple[Head, TopicRange]:
-        found = self._ask(lambda client: client.segments(topic, base, end))
+        found = self._request(lambda client: client.segments(topic, base, end))
         files = tuple(
             SegmentFile(
                 each.base,
@@ -203,8 +204,7 @@ class BrokerCatalog:
         return head, TopicRange(topic, found.topic_id, base, end, files)
 
     def read(self, topic: str, base: int, end: int) -> Iterator[pa.RecordBatch]:
-        # Repeated from where it broke, and not after the first message of a batch
-        # has been handed out: a batch comes as a whole or not at all.
+        # A read that fails is repeated after the last batch that was yielded.
         position, left = base, self._retries
         while position < end:
             try:
@@ -222,23 +222,25 @@ class BrokerCatalog:
             self._wait(self._retry_interval_s)
 
     def report_progress(self, topic: str, subscription: str, offset: int) -> None:
-        self._ask(lambda client: client.report_progress(topic, subscription, offset))
+        self._request(
+            lambda client: client.report_progress(topic, subscription, offset)
+        )
 
     def subject_of(self, topic: str) -> str | None:
-        found = self._ask(lambda client: client.schemas.topic_schema(topic))
+        found = self._request(lambda client: client.schemas.topic_schema(topic))
         return None if found is None else found.subject
 
     def subject(self, subject: str) -> SubjectDescription:
-        return self._ask(lambda client: client.schemas.describe(subject))
+        return self._request(lambda client: client.schemas.describe(subject))
 
     def schema_version(self, subject: str, version: int) -> SchemaVersion:
-        return self._ask(lambda client: client.schemas.get(subject, version))
+        return self._request(lambda client: client.schemas.get(subject, version))
 
-    def _ask(self, question: Callable[[Client], T]) -> T:
+    def _request(self, send: Callable[[Client], T]) -> T:
         left = self._retries
         while True:
             try:
-                return question(self._connect(self._url))
+                return send(self._connect(self._url))
             except BrokerError as error:
                 if error.remedy is Remedy.GIVE_UP or not left:
                     raise
@@ -247,7 +249,7 @@ class BrokerCatalog:
 
 
 def broker_catalog(options: ReadOptions) -> Catalog:
-    """The catalog of the broker that *options* name."""
+    """Return the catalog of the broker that *options* name."""
     return BrokerCatalog(
         options.url,
         retries=options.retries,

@@ -1,11 +1,10 @@
 """
-Payloads to values in a Spark task, whole columns at a time.
+Decoding of payloads to values in a task, whole columns at a time.
 
-The messages of a batch are sorted by the version of the subject that they were written
-with, which their header names; each group is decoded by Arrow at once and brought into
-the columns of the version that they are read as.  Where a group does not go as a
-whole it is halved, until the messages that are to blame stand alone.  A task gets all
-texts with its plan and asks nobody.
+The messages of a batch are grouped by their writer schema, which each message names.
+Arrow decodes a group as a whole and converts it to the columns of the reader schema.
+If that fails, the group is halved until the bad messages are found.  The plan contains
+all schema definitions, so tasks make no requests.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 
 from pydanube.model.errors import BrokerError, InvalidPayload
 from pydanube.reader.read_options import OnUndecodable
-from pydanube.reader.spark_types import fitter, spark_type
+from pydanube.reader.spark_types import converter, spark_type
 from pydanube.schemas.language import reason_of
 from pydanube.schemas.parsing import parse_schema
 
@@ -33,14 +32,14 @@ if TYPE_CHECKING:
 VALUE = "value"
 ERROR = "_error"
 
-Header = tuple[int, int]
+WriterSchema = tuple[int, int]
 """The schema id and the version that a message names."""
 
 BadMessage = tuple[int, str]
-"""The index of a message, and why it has no value."""
+"""The index of a message, and why it cannot be decoded."""
 
-# Whatever a value makes Arrow raise: ArrowInvalid is a ValueError, and so on.
-_REFUSALS = (
+# The errors that Arrow raises for bad values; ArrowInvalid is a ValueError.
+_DECODE_ERRORS = (
     InvalidPayload,
     ValueError,
     TypeError,
@@ -51,7 +50,7 @@ _REFUSALS = (
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One version of a subject, as far as decoding needs it."""
+    """The definition of one version of a subject."""
 
     type: SchemaType
     text: str
@@ -59,10 +58,10 @@ class Definition:
 
     def parse(self) -> ParsedSchema:
         """
-        The schema; parsed once in each process.
+        Parse the definition, once in each process.
 
         Raises:
-            InvalidSchema: It is not well-formed, or what knows its language is not
+            InvalidSchema: It is malformed, or the package for its language is not
                 installed.
         """
         return _parse(self)
@@ -75,14 +74,14 @@ def _parse(definition: Definition) -> ParsedSchema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
-    """All that a task needs to know to decode; it travels with its scan."""
+    """What a task needs to decode the messages of its scan."""
 
     reader_schema: ReaderSchema
     definitions: Mapping[int, Definition]
-    """By version: all that the subject has."""
+    """All versions of the subject, by number."""
     on_undecodable: OnUndecodable
-    may_lack: bool = False
-    """Whether the plan may have columns that the version does not have."""
+    allows_missing: bool = False
+    """Whether the plan may have columns that the reader schema does not have."""
 
 
 class ValueDecoder:
@@ -90,35 +89,38 @@ class ValueDecoder:
 
     def __init__(self, decoding: Decoding, value_type: Any = None) -> None:
         """
-        Prepare for columns of *value_type*, by default what the values become.
+        Prepare to decode to *value_type*, by default that of the reader schema.
 
         Raises:
-            InvalidRequest: Values of that version cannot become such columns.
-            InvalidSchema: Its text cannot be used.
+            InvalidRequest: Values of the reader schema do not fit *value_type*.
+            InvalidSchema: The definition of the reader schema cannot be used.
         """
         self._decoding = decoding
         self._reader = decoding.definitions[decoding.reader_schema.version].parse()
         has = self._reader.arrow_type()
         self._type = spark_type(has) if value_type is None else value_type
-        self._fit = fitter(has, self._type, may_lack=decoding.may_lack)
+        self._convert = converter(
+            has, self._type, allows_missing=decoding.allows_missing
+        )
         self._by_version: dict[int, Callable[[Any], Any] | str] = {}
 
     def decode(self, batch: pa.RecordBatch, topic: str) -> tuple[Any, Any]:
         """
-        The values of *batch*, a piece of *topic*, and why some have none.
+        Decode *batch*, one or more messages of *topic*.
 
-        It has one message or more.
+        Returns: The values and the errors; one of the two is null for each message.
 
         Raises:
-            InvalidPayload: A message has none, and the plan is to fail then.
+            InvalidPayload: A message cannot be decoded, and ``onUndecodable`` is
+                ``fail``.
         """
         payloads = batch.column("payload")
-        values, members = [], groups_of(batch)
+        values, members = [], group_by_schema(batch)
         bad: list[BadMessage] = []
-        for header, indices in members.items():
+        for writer_schema, indices in members.items():
             is_all = len(members) == 1
             some = payloads if is_all else payloads.take(indices)
-            found, wrong = self._decode_group(header, some)
+            found, wrong = self._decode_group(writer_schema, some)
             values.append(found)
             bad += [
                 (at if is_all else indices[at].as_py(), reason) for at, reason in wrong
@@ -127,24 +129,24 @@ class ValueDecoder:
             index, reason = min(bad)
             raise InvalidPayload(
                 f"{topic}: message {batch.column('offset')[index]} cannot be decoded: "
-                f"{reason}. onUndecodable=null reads such messages as null."
+                f"{reason}. Set onUndecodable=null to read such messages as null."
             )
         return scatter(values, list(members.values())), _reasons(bad, batch.num_rows)
 
     def _decode_group(
-        self, header: Header, payloads: Any
+        self, writer_schema: WriterSchema, payloads: Any
     ) -> tuple[Any, list[BadMessage]]:
-        decode = self._decoder_of(*header)
+        decode = self._decoder_of(*writer_schema)
         if isinstance(decode, str):
             bad = [(index, decode) for index in range(len(payloads))]
             return pa.nulls(len(payloads), self._type), bad
-        is_first_enough = self._decoding.on_undecodable is OnUndecodable.FAIL
-        return decode_each(
-            decode, payloads, self._type, is_first_enough=is_first_enough
+        stops_at_first = self._decoding.on_undecodable is OnUndecodable.FAIL
+        return decode_column(
+            decode, payloads, self._type, stops_at_first=stops_at_first
         )
 
     def _decoder_of(self, schema_id: int, version: int) -> Callable[[Any], Any] | str:
-        """What decodes messages of this header, or why nothing does."""
+        """Return the decoder for a writer schema, or why there is none."""
         reader_schema = self._decoding.reader_schema
         if not schema_id:
             return "it was written without a schema"
@@ -168,12 +170,12 @@ class ValueDecoder:
             decode = self._reader.column_decoder(definition.parse())
         except BrokerError as error:
             return f"version {version} cannot be read as {reader_schema}: {error}"
-        fit = self._fit
-        return lambda payloads: fit(decode(payloads))
+        convert = self._convert
+        return lambda payloads: convert(decode(payloads))
 
 
-def groups_of(batch: pa.RecordBatch) -> dict[Header, Any]:
-    """The indices of the messages with each schema id and version in *batch*."""
+def group_by_schema(batch: pa.RecordBatch) -> dict[WriterSchema, Any]:
+    """Return the indices of the messages with each writer schema in *batch*."""
     ids, versions = (batch.column(name) for name in ("schema_id", "schema_version"))
     table = pa.table({"id": ids, "version": versions})
     headers = table.group_by(["id", "version"], use_threads=False).aggregate([])
@@ -185,39 +187,39 @@ def groups_of(batch: pa.RecordBatch) -> dict[Header, Any]:
     }
 
 
-def decode_each(
+def decode_column(
     decode: Callable[[Any], Any],
     payloads: Any,
     value_type: Any,
     *,
-    is_first_enough: bool,
+    stops_at_first: bool,
 ) -> tuple[Any, list[BadMessage]]:
     """
-    The values of *payloads*, null where there is none, and which those are and why.
+    Decode *payloads* and return the values and the messages that cannot be decoded.
 
-    If *is_first_enough*, the values are of no use once there is a bad one, and no
-    more are looked for.
+    The value of such a message is null.  With *stops_at_first* the function stops at
+    the first one, and the values are incomplete.
     """
     try:
         return decode(payloads), []
-    except _REFUSALS as error:
+    except _DECODE_ERRORS as error:
         if len(payloads) == 1:
             return pa.nulls(1, value_type), [(0, _reason(error))]
     half = len(payloads) // 2
-    values, bad = decode_each(
-        decode, payloads[:half], value_type, is_first_enough=is_first_enough
+    values, bad = decode_column(
+        decode, payloads[:half], value_type, stops_at_first=stops_at_first
     )
-    if bad and is_first_enough:
+    if bad and stops_at_first:
         return values, bad
-    others, more = decode_each(
-        decode, payloads[half:], value_type, is_first_enough=is_first_enough
+    others, more = decode_column(
+        decode, payloads[half:], value_type, stops_at_first=stops_at_first
     )
     bad += [(half + index, reason) for index, reason in more]
     return pa.concat_arrays([values, others]), bad
 
 
 def scatter(values: list[Any], indices: list[Any]) -> Any:
-    """The groups *values* as one column, each value at its one of *indices*."""
+    """Join the groups *values* to one column in the order of *indices*."""
     if len(values) == 1:
         return values[0]
     where = pa.concat_arrays(indices)
@@ -234,5 +236,5 @@ def _reasons(bad: list[BadMessage], count: int) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    said = reason_of(error) if isinstance(error, InvalidPayload) else str(error)
-    return " ".join(said.split()) or type(error).__name__
+    text = reason_of(error) if isinstance(error, InvalidPayload) else str(error)
+    return " ".join(text.split()) or type(error).__name__

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 COLUMNS = ("topic", "partition", "offset", "publish_time", "key")
-"""Columns whose conditions are carried out here."""
+"""The columns that conditions may be on."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -32,24 +32,28 @@ MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What one column of a message has to be."""
+    """A condition on one column of a message."""
 
     column: str
     test: str
-    """A comparison, ``"in"``, ``"is null"``, or what a key or topic has to contain."""
+    """A comparison, ``in``, ``is null``, ``starts``, ``ends`` or ``contains``."""
     value: Any = None
-    """Times in microseconds since 1970, keys in bytes; of ``"in"`` a tuple."""
+    """Times are in microseconds since 1970, keys are bytes; a tuple for ``in``."""
     is_negated: bool = False
 
 
-def accept_topic(conditions: Iterable[Condition], topic: str) -> bool:
-    """Whether messages of the topic or partition *topic* may be wanted."""
+def may_match_topic(conditions: Iterable[Condition], topic: str) -> bool:
+    """Return whether messages of the topic or partition *topic* may match."""
     here = [each for each in conditions if each.column in ("topic", "partition")]
     return bool(pc.all(_matches(here, _one_of(topic))).as_py()) if here else True
 
 
 def clip(conditions: Iterable[Condition], base: int, end: int) -> tuple[int, int]:
-    """Where in ``base … end`` all wanted offsets are; empty if *base* is not below."""
+    """
+    Reduce ``base … end`` to the offsets that may match.
+
+    No offset matches if the returned base is not less than the returned end.
+    """
     for each in conditions:
         if each.column != "offset" or each.is_negated:
             continue
@@ -73,11 +77,11 @@ def clip(conditions: Iterable[Condition], base: int, end: int) -> tuple[int, int
     return base, end
 
 
-def may_hold(conditions: Iterable[Condition], column: str, statistics: Any) -> bool:
+def may_match(conditions: Iterable[Condition], column: str, statistics: Any) -> bool:
     """
-    Whether a row group may have wanted messages, by the *statistics* of *column*.
+    Return whether a row group may have matching messages.
 
-    They are those of Parquet; None if there are none.
+    *statistics* are Parquet's statistics of *column* in the row group, or None.
     """
     here = [each for each in conditions if each.column == column]
     if statistics is None or not here:
@@ -106,7 +110,7 @@ def _may_be_true(each: Condition, lowest: Any, highest: Any, nulls: int | None) 
     return may(each.value, lowest, highest)
 
 
-# Whether a value is there that compares so, where all are between two others.
+# Whether the test may be true for a value between the lowest and the highest.
 _MAY_BE: dict[str, Callable[[Any, Any, Any], bool]] = {
     "=": lambda value, lowest, highest: lowest <= value <= highest,
     "in": lambda values, lowest, highest: any(
@@ -125,11 +129,11 @@ _MAY_BE: dict[str, Callable[[Any, Any, Any], bool]] = {
 def select(
     conditions: Sequence[Condition], batch: pa.RecordBatch, topic: str
 ) -> pa.RecordBatch:
-    """The messages of *batch*, a piece of *topic*, that are wanted."""
+    """Return the messages of *batch* from *topic* that meet all *conditions*."""
     here = [
         each
         for each in conditions
-        # The plan has seen to these.
+        # The plan has already applied these.
         if each.column not in ("topic", "partition")
     ]
     if not here or not batch.num_rows:
@@ -148,7 +152,7 @@ def _one_of(topic: str) -> pa.RecordBatch:
 
 
 def _matches(conditions: Sequence[Condition], batch: pa.RecordBatch) -> Any:
-    """For each message of *batch* whether all *conditions* are true; or null."""
+    """Return for each message of *batch* whether all *conditions* are true, or null."""
     found = None
     for each in conditions:
         column = _column(batch, each.column)
@@ -162,7 +166,7 @@ def _matches(conditions: Sequence[Condition], batch: pa.RecordBatch) -> Any:
 def _column(batch: pa.RecordBatch, name: str) -> Any:
     at = batch.schema.get_field_index(name)
     if at < 0:
-        # A batch in which no message has a key is without the column.
+        # A batch in which no message has a key lacks the column.
         return pa.nulls(batch.num_rows, pa.binary())
     column = batch.column(at)
     return column.cast(pa.int64()) if name == "publish_time" else column
@@ -197,6 +201,6 @@ def _is_in(column: Any, values: tuple[Any, ...]) -> Any:
     found = pc.is_in(column, value_set=pa.array(known, column.type))
     unknown = pa.scalar(None, pa.bool_())
     if len(known) < len(values):
-        # It might be the one that nobody knows.
+        # In SQL, x IN (…, NULL) is unknown unless x equals another value.
         found = pc.if_else(found, found, unknown)
     return pc.if_else(pc.is_null(column), unknown, found)

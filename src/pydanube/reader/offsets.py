@@ -1,11 +1,11 @@
 """
-Where a query stands in its topics, as Spark's checkpoint keeps it.
+The positions of a query in its topics, as Spark's checkpoint stores them.
 
-Spark compares two such values by their JSON *text*, so what is written here has
-its keys sorted and one form only: ``{"/default/orders": {"id": 7, "offset":
-120}, "version": 1}``.  The topic's id tells a topic from one that was created
-again under its name.  A query that decodes has ``"values"`` besides: the version of
-which subject its values are read as.  Everything on this page is pure.
+Spark compares positions by their JSON *text*, so they have only one form, with sorted
+keys: ``{"/default/orders": {"id": 7, "offset": 120}, "version": 1}``.  The id
+distinguishes a topic from one that was deleted and created again with the same name.
+The key ``"values"`` has the reader schema of a query that decodes values.  Everything
+in this module is pure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VALUES = "values"
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in one topic: the next offset to read."""
+    """A position in one topic: the next offset to read."""
 
     topic_id: int
     offset: int
@@ -36,33 +36,33 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a topic consists of at the moment: messages ``base … end``."""
+    """The messages ``base … end`` that a topic has at the moment."""
 
     topic_id: int
     base: int
     end: int
     sealed: int | None = None
-    """What is older is in segments; None if nobody asked."""
+    """The end of the last segment; None if unknown."""
     message_bytes: int = TAIL_MESSAGE_BYTES
-    """About how large a message of the tail is."""
+    """The estimated size of a message in the tail."""
 
     def without_tail(self) -> Head:
-        """The same as if there was nothing but segments."""
+        """Return the head with the segments only."""
         sealed = self.end if self.sealed is None else self.sealed
         return replace(self, end=max(self.base, sealed))
 
 
 Positions = dict[str, Position]
-"""By topic, in the order of their names."""
+"""By topic, sorted by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderSchema:
-    """The version of a subject whose columns the values of messages have."""
+    """The version of a subject to which values are converted."""
 
     subject: str
     schema_id: int
-    """Tells a subject from one that was created again under its name."""
+    """Distinguishes a subject from one that was created again with the same name."""
     version: int
 
     def __str__(self) -> str:
@@ -71,15 +71,15 @@ class ReaderSchema:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Messages that were to be read and are not there any more."""
+    """Messages that cannot be read any more."""
 
     topic: str
     base: int
     end: int | None
-    """None if nobody can say how many they were."""
+    """None if their number is unknown."""
     reason: str
     resume: Position | None
-    """Where reading can go on; None if there is nothing to read."""
+    """Where reading can continue; None if there is nothing to read."""
 
     def __str__(self) -> str:
         name, number = split_name(self.topic)
@@ -95,12 +95,12 @@ class Loss:
 def to_json(
     positions: Mapping[str, Position], reader_schema: ReaderSchema | None = None
 ) -> dict[str, Any]:
-    """*positions* in the one form that Spark may see."""
+    """Return *positions* in the form that the checkpoint stores."""
     topics: dict[str, Any] = {
         topic: {"id": position.topic_id, "offset": position.offset}
         for topic, position in sorted(positions.items())
     }
-    # Topic names begin with a slash, so these never meet one.
+    # Topic names begin with a slash, so no topic is called "values" or "version".
     if reader_schema is not None:
         topics[VALUES] = {
             "id": reader_schema.schema_id,
@@ -112,15 +112,15 @@ def to_json(
 
 def from_json(value: Mapping[str, Any]) -> Positions:
     """
-    The positions that a checkpoint holds.
+    Return the positions of a checkpoint.
 
     Raises:
-        InvalidConfig: They were not written by us, or by a newer version.
+        InvalidConfig: Another source or a newer version of pydanube wrote them.
     """
     if value.get("version") != VERSION:
         raise InvalidConfig(
-            f"the checkpoint holds offsets of version {value.get('version')!r}; this "
-            f"version of pydanube reads version {VERSION}"
+            f"the checkpoint has offsets of format version {value.get('version')!r}; "
+            f"this version of pydanube reads format version {VERSION}"
         )
     return {
         topic: Position(int(entry["id"]), int(entry["offset"]))
@@ -130,7 +130,7 @@ def from_json(value: Mapping[str, Any]) -> Positions:
 
 
 def reader_schema_in(value: Mapping[str, Any]) -> ReaderSchema | None:
-    """What a checkpoint says that values are read as; None if they are not."""
+    """Return the reader schema of a checkpoint, or None if it has none."""
     entry = value.get(VALUES)
     if entry is None:
         return None
@@ -148,14 +148,13 @@ def resolve(
     find: Callable[[str, int], int | None],
 ) -> Positions:
     """
-    The positions that *bound* means for topics that stand at *heads*.
+    Return the positions of *bound* in the topics of *heads*.
 
-    *find* says which message of a topic was the first to be published at a time or
-    later.
+    *find* returns the first message of a topic that was published at a time or later.
 
     Raises:
-        InvalidConfig: An offset or time is given for a topic that is not read, or
-            none for one that is, or one that the topic has not reached yet.
+        InvalidConfig: *bound* names a topic that is not read, omits one that is, or
+            has an offset or time after a topic's end.
     """
     positions = {}
     for topic, value in wanted(bound, heads, option).items():
@@ -175,7 +174,7 @@ def _offset(value: int, topic: str, head: Head, option: str) -> int:
         return head.end
     if value > head.end:
         raise InvalidConfig(
-            f"{option}: {topic} ends at {head.end}, so {value} is not there yet"
+            f"{option}: {topic} ends at offset {head.end}, which is before {value}"
         )
     return value
 
@@ -185,23 +184,23 @@ def _offset_at(
 ) -> int:
     if found is not None:
         return found
-    if not bound.may_be_later:
+    if not bound.allows_future:
         raise InvalidConfig(
-            f"{option}: {topic} has no message that was published then or later; with "
-            "startingOffsetsByTimestampStrategy=latest it is read from its end on"
+            f"{option}: {topic} has no message that was published then or later; set "
+            "startingOffsetsByTimestampStrategy=latest to start at its end"
         )
     return head.end
 
 
-def losses(
+def find_losses(
     start: Mapping[str, Position],
     heads: Mapping[str, Head],
     stop: Mapping[str, Position] | None = None,
 ) -> list[Loss]:
     """
-    What was to be read from *start* on and is gone from topics at *heads*.
+    Return the messages after *start* that the topics at *heads* no longer have.
 
-    *stop* is where the read was to end, where that is known.
+    *stop* is the planned end of the read, if it is known.
     """
     found = []
     for topic, position in sorted(start.items()):
@@ -221,27 +220,27 @@ def losses(
         elif base < head.base:
             resume = Position(head.topic_id, head.base)
             reason = (
-                "were dropped by retention before they were read; the first that is "
-                f"still there is {head.base}"
+                "were dropped by retention before they were read; the first message "
+                f"left is {head.base}"
             )
             end = head.base if until is None else min(head.base, max(base, until))
             found.append(Loss(topic, base, end, reason, resume))
         elif base > head.end:
             resume = Position(head.topic_id, head.end)
             reason = (
-                f"were there before, but the topic ends at {head.end} now: the broker "
-                "lost them or was restored from an older copy"
+                f"are gone: the topic ends at {head.end} now; the broker lost them or "
+                "was restored from an older copy"
             )
             found.append(Loss(topic, head.end, base, reason, resume))
     return found
 
 
-def refuse(found: Iterable[Loss]) -> None:
+def raise_losses(found: Iterable[Loss]) -> None:
     """
-    Say exactly what is lost.
+    Raise an error that lists *found*, if there is a loss.
 
     Raises:
-        TopicNotFound: All that is wrong is that topics are deleted.
+        TopicNotFound: All losses are deleted topics.
         OffsetDropped: Messages are gone.
     """
     found = list(found)
@@ -249,8 +248,8 @@ def refuse(found: Iterable[Loss]) -> None:
         return
     report = "; ".join(map(str, found))
     hint = (
-        "Set failOnDataLoss=false to go on with what is there, or begin with a new "
-        "checkpoint. Longer retention, or a query that keeps up, prevents it."
+        "Set failOnDataLoss=false to continue with the messages that are left, or "
+        "start with a new checkpoint. Longer retention or a faster query prevents this."
     )
     error = (
         TopicNotFound if all(loss.resume is None for loss in found) else OffsetDropped
@@ -258,14 +257,14 @@ def refuse(found: Iterable[Loss]) -> None:
     raise error(f"{report}. {hint}")
 
 
-def skip(start: Mapping[str, Position], found: Iterable[Loss]) -> Positions:
-    """*start*, moved to where reading can go on after the losses *found*."""
+def skip_losses(start: Mapping[str, Position], found: Iterable[Loss]) -> Positions:
+    """Move *start* to where reading can continue after the losses *found*."""
     moved = {loss.topic: loss.resume for loss in found if loss.resume is not None}
     return {topic: moved.get(topic, at) for topic, at in sorted(start.items())}
 
 
-def join(start: Mapping[str, Position], heads: Mapping[str, Head]) -> Positions:
-    """*start*, and the beginning of every topic that it does not know yet."""
+def add_topics(start: Mapping[str, Position], heads: Mapping[str, Head]) -> Positions:
+    """Add the beginning of every topic of *heads* that *start* does not have."""
     new = {
         topic: Position(head.topic_id, head.base)
         for topic, head in heads.items()
@@ -281,10 +280,10 @@ def advance(
     rows_max: int | None = None,
 ) -> Positions:
     """
-    How far a micro-batch goes that begins at *start*: to *heads*, or less.
+    Return the end of a micro-batch that begins at *start*: *heads* at most.
 
-    Bounds: With *rows_max* as ``within_rows``.  Never backwards, and topics that are
-        gone stay where they are.
+    Bounds: With *rows_max* as ``within_rows``.  No position moves backwards; the
+        positions of topics that are gone do not change.
     """
     end = {
         topic: replace(at, offset=at.offset + _waiting(at, heads.get(topic)))
@@ -297,12 +296,12 @@ def within_rows(
     start: Mapping[str, Position], end: Mapping[str, Position], rows_max: int
 ) -> Positions:
     """
-    *end*, or less of it, so that ``start … end`` has at most *rows_max* messages.
+    Reduce *end* so that ``start … end`` has at most *rows_max* messages.
 
-    Bounds: Exactly so many, if there are as many, shared out in proportion to what
-        each topic has waiting, so that no topic starves.
+    Bounds: Exactly *rows_max* if there are as many, divided in proportion to what each
+        topic has waiting, so that no topic starves.
     """
-    taken = share_out(
+    taken = share(
         {topic: at.offset - start[topic].offset for topic, at in end.items()}, rows_max
     )
     return {
@@ -317,12 +316,12 @@ def _waiting(position: Position, head: Head | None) -> int:
     return max(0, head.end - position.offset)
 
 
-def share_out(waiting: Mapping[str, int], rows_max: int) -> dict[str, int]:
+def share(waiting: Mapping[str, int], rows_max: int) -> dict[str, int]:
     """
-    *rows_max* shared out over the topics in proportion to what each has waiting.
+    Divide *rows_max* among the topics in proportion to what each has waiting.
 
-    The parts that rounding leaves go to the largest remainders, ties to the
-    first name, so that the same input always gives the same answer.
+    The result is deterministic: units that rounding leaves go to the largest
+    remainders, and ties to the first name.
     """
     total = sum(waiting.values())
     if total <= rows_max:

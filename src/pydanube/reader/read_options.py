@@ -23,10 +23,10 @@ from pydanube.reader.bounds import (
     LATEST,
     Bound,
     parse_json,
-    parse_moment,
-    parse_moments,
     parse_number,
     parse_offsets,
+    parse_timestamp,
+    parse_timestamps,
     split_name,
 )
 from pydanube.reader.read_option_table import OPTIONS, URL_DEFAULT
@@ -314,16 +314,16 @@ def _bound(given: Mapping[str, str], end: str, default: str) -> tuple[Bound, str
     if len(said) > 1:
         raise InvalidConfig(f"give only one of {' and '.join(said)}")
     strategy = "startingOffsetsByTimestampStrategy"
-    may_be_later = end == "ending"
-    if not may_be_later:
-        may_be_later = _choice(given, strategy, ("error", "latest")) == "latest"
+    allows_future = end == "ending"
+    if not allows_future:
+        allows_future = _choice(given, strategy, ("error", "latest")) == "latest"
         if strategy.lower() in given and said in ([], [offsets]):
             raise InvalidConfig(f"{strategy}: only with {moment} or {moments}")
     text = given.get(said[0].lower(), default) if said else default
     if moment in said:
-        return parse_moment(text, moment, may_be_later=may_be_later), moment
+        return parse_timestamp(text, moment, allows_future=allows_future), moment
     if moments in said:
-        return parse_moments(text, moments, may_be_later=may_be_later), moments
+        return parse_timestamps(text, moments, allows_future=allows_future), moments
     return parse_offsets(text, offsets), offsets
 
 

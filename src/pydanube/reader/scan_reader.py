@@ -1,16 +1,15 @@
 """
-One scan as Arrow batches, in exactly the schema that Spark asked for.
+Reading a scan as Arrow batches of exactly the schema that Spark requests.
 
-Segments are read straight from where they are stored: only the row groups that
-the scan needs, by their statistics, and only the columns that are wanted.  The
-tail comes from the broker.  A scan is planned a while before it is read, so a
-segment may have been replaced meanwhile, or the tail sealed: then the broker is
-asked once more where the messages are.
+Segments are read from the object store: only the row groups that the scan needs, by
+their statistics, and only the requested columns.  The tail is read from the broker.  A
+segment may have been replaced, or the tail sealed, since the scan was planned; then the
+reader asks the broker once more where the messages are.
 
-The offsets of what is read are compared with those of the plan, batch by batch:
-whatever a file or a broker does, a scan never yields other messages than its
-own, nor fewer, nor one twice.  Only a segment that is known to have gaps may lack
-some, and its file must have as many messages as the broker says.
+The reader compares the offsets of every batch with the plan.  Whatever a file or a
+broker returns, a scan yields exactly its own messages, each once.  Only a segment that
+is known to have gaps may lack messages, and its file must have as many as the manifest
+says.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from pydanube.model.errors import CorruptSegment, InvalidRequest, OffsetDropped
 from pydanube.reader import filters
 from pydanube.reader.bounds import split_name
 from pydanube.reader.decoding import ERROR, VALUE, ValueDecoder
-from pydanube.reader.offsets import Position, losses, refuse
+from pydanube.reader.offsets import Position, find_losses, raise_losses
 from pydanube.reader.scans import TopicRange, plan_scans
 from pydanube.reader.segment_files import open_segment, reading_segment
 
@@ -37,12 +36,12 @@ if TYPE_CHECKING:
     from pydanube.reader.catalog import Catalog
     from pydanube.reader.decoding import Decoding
     from pydanube.reader.filters import Condition
-    from pydanube.reader.scans import Scan, Slice
+    from pydanube.reader.scans import Scan, SegmentRange
 
 log = logging.getLogger(__name__)
 
 BATCH_BYTES_MAX = 16 * 1024 * 1024
-"""Spark holds a batch in the JVM as a whole; a few of these fit any heap."""
+"""Spark keeps whole batches in the JVM's heap, so they must be small."""
 
 BATCH_ROWS_MAX = 65_536
 
@@ -62,31 +61,31 @@ _TYPES: dict[str, Any] = {
 }
 
 SCHEMA = pa.schema(_TYPES)
-"""The columns that a topic can be read with."""
+"""The columns of a topic."""
 
 SCHEMA_DEFAULT = pa.schema(list(SCHEMA)[:-2])
-"""Those that it has unless others are asked for: few messages have the last two."""
+"""The default columns: all but the last two, which few messages use."""
 
 DECODED_COLUMNS = (VALUE, ERROR)
-"""Columns that are made here, of the payload and what the header says of it."""
+"""Columns that the reader decodes from the columns in DECODED_FROM."""
 
 DECODED_FROM = ("payload", "schema_id", "schema_version")
 
 TEXT_COLUMNS = ("key", "payload")
-"""Columns of bytes that may also be read as strings."""
+"""Binary columns that may also be read as strings."""
 
 
 def check_schema(schema: pa.Schema) -> None:
     """
-    Refuse a schema that no topic can be read with.
+    Raise if topics cannot be read with *schema*.
 
     Raises:
-        InvalidRequest: It has a column that topics do not have, or one of
-            another type.
+        InvalidRequest: *schema* has a column that topics do not have, or a column
+            with another type.
     """
     for field in schema:
         if field.name == ERROR and field.type != pa.string():
-            raise InvalidRequest(f"the column {ERROR} is string, not {field.type}")
+            raise InvalidRequest(f"the column {ERROR} must be string, not {field.type}")
         if field.name in DECODED_COLUMNS:
             continue
         if field.name not in SCHEMA.names:
@@ -97,7 +96,9 @@ def check_schema(schema: pa.Schema) -> None:
         has = SCHEMA.field(field.name).type
         is_text = field.name in TEXT_COLUMNS and field.type == pa.string()
         if field.type != has and not is_text:
-            raise InvalidRequest(f"the column {field.name} is {has}, not {field.type}")
+            raise InvalidRequest(
+                f"the column {field.name} must be {has}, not {field.type}"
+            )
 
 
 def read_scan(
@@ -110,32 +111,32 @@ def read_scan(
     conditions: Sequence[Condition] = (),
 ) -> Iterator[pa.RecordBatch]:
     """
-    The messages of *scan* that meet all *conditions*, in order, each once, in
-    batches of *schema*.
+    Read the messages of *scan* that meet all *conditions*, as batches of *schema*.
 
-    Bounds: A batch has at most BATCH_BYTES_MAX bytes, unless one message alone
-        has more.
+    Bounds: A batch has at most BATCH_BYTES_MAX bytes, unless one message alone has
+        more.
+    Ordering: Messages are in the order of offsets, each once.
 
     Raises:
-        OffsetDropped: Some of them are gone, and *fail_on_data_loss*.
-        CorruptSegment: A segment does not hold what the manifest says.
-        InvalidPayload: A message has no value, and the plan is to fail then.
+        OffsetDropped: Messages are gone, and *fail_on_data_loss*.
+        CorruptSegment: A segment does not have what the manifest says.
+        InvalidPayload: A message cannot be decoded, and ``onUndecodable`` is ``fail``.
     """
     decoder = None
     if decoding is not None:
         at = schema.get_field_index(VALUE)
         decoder = ValueDecoder(decoding, None if at < 0 else schema.field(at).type)
-    reading = _Reading(catalog, _names(schema, conditions), conditions)
+    reading = _ScanReader(catalog, _names(schema, conditions), conditions)
     position = scan.base
     try:
         for batch, next_offset in reading.batches(scan):
             yield from conform(batch, scan.topic, schema, decoder)
             position = next_offset
     except (FileNotFoundError, OffsetDropped) as moved:
-        log.info("%s: asking again where %d is: %s", scan.topic, position, moved)
+        log.info("%s: planning again from offset %d: %s", scan.topic, position, moved)
     else:
         return
-    for rest in _resolve_again(scan, position, catalog, fail_on_data_loss):
+    for rest in _plan_again(scan, position, catalog, fail_on_data_loss):
         try:
             for batch, _ in reading.batches(rest):
                 yield from conform(batch, rest.topic, schema, decoder)
@@ -154,12 +155,11 @@ def conform(
     decoder: ValueDecoder | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """
-    *batch*, a piece of *topic*, as batches of exactly *schema*.
+    Convert *batch*, messages of *topic*, to batches of exactly *schema*.
 
     Raises:
-        InvalidRequest: A column of bytes was asked for as a string and is not
-            UTF-8.
-        InvalidPayload: *decoder* found a message that has no value.
+        InvalidRequest: A binary column was requested as a string and is not UTF-8.
+        InvalidPayload: A message cannot be decoded, and ``onUndecodable`` is ``fail``.
     """
     decoded: dict[str, Any] = {}
     if decoder is not None:
@@ -173,7 +173,7 @@ def conform(
 
 
 def _names(schema: pa.Schema, conditions: Sequence[Condition]) -> set[str]:
-    """The columns of a file that are needed."""
+    """Return the columns of a segment that are needed."""
     names = {"offset", *schema.names, *(each.column for each in conditions)}
     if names.intersection(DECODED_COLUMNS):
         names.update(DECODED_FROM)
@@ -181,11 +181,11 @@ def _names(schema: pa.Schema, conditions: Sequence[Condition]) -> set[str]:
 
 
 Part = tuple[pa.RecordBatch, int]
-"""Some messages in order, and the offset behind them."""
+"""Messages in order, and the offset after them."""
 
 
-class _Reading:
-    """How the scans of one task are read."""
+class _ScanReader:
+    """Reads the scans of one task."""
 
     def __init__(
         self, catalog: Catalog, names: set[str], conditions: Sequence[Condition]
@@ -195,10 +195,10 @@ class _Reading:
         self._conditions = conditions
 
     def batches(self, scan: Scan) -> Iterator[Part]:
-        """What *scan* has that is wanted."""
+        """Yield the messages of *scan* that meet the conditions."""
         parts = (
-            (part for piece in scan.slices for part in self._segment(piece, scan))
-            if scan.slices
+            (part for piece in scan.segments for part in self._segment(piece, scan))
+            if scan.segments
             else self._unsealed(scan)
         )
         for batch, next_offset in parts:
@@ -206,8 +206,8 @@ class _Reading:
             if wanted.num_rows:
                 yield wanted, next_offset
 
-    def _segment(self, piece: Slice, scan: Scan) -> Iterator[Part]:
-        """Exactly the messages ``piece.base … piece.end`` of a segment."""
+    def _segment(self, piece: SegmentRange, scan: Scan) -> Iterator[Part]:
+        """Yield exactly the messages ``piece.base … piece.end`` of a segment."""
         offsets = piece.base, piece.end
         with (
             reading_segment(scan.topic, piece.url, offsets),
@@ -216,7 +216,7 @@ class _Reading:
             if segment.metadata.num_rows != piece.row_count:
                 raise CorruptSegment(
                     f"{scan.topic}: {piece.url} has {segment.metadata.num_rows} "
-                    f"messages, and the broker says {piece.row_count}"
+                    f"messages, the manifest says {piece.row_count}"
                 )
             position = piece.base
             for groups, end in self._runs(segment, piece):
@@ -227,17 +227,18 @@ class _Reading:
                     if part.num_rows:
                         position = part.column("offset")[-1].as_py() + 1
                         yield part, position
-                # Row groups that nobody wants are passed over, and not missed.
+                # Row groups that were skipped are not missing.
                 position = max(position, min(end, piece.end))
             if position != piece.end and not piece.has_gaps:
                 raise _missing(scan, position, piece.end)
 
     def _runs(
-        self, segment: pq.ParquetFile, piece: Slice
+        self, segment: pq.ParquetFile, piece: SegmentRange
     ) -> Iterator[tuple[list[int], int]]:
         """
-        Row groups to read one after the other, and up to which offset those behind
-        them hold nothing that is wanted.
+        Yield runs of row groups to read, and the offset where each run ends.
+
+        The row groups up to that offset that are not in a run need not be read.
         """
         groups: list[int] = []
         position = piece.base
@@ -247,13 +248,13 @@ class _Reading:
             is_known = offsets is not None and offsets.has_min_max
             if is_known and not (offsets.min < piece.end and offsets.max >= piece.base):
                 continue
-            may_hold = all(
-                filters.may_hold(self._conditions, name, columns.get(name))
+            may_match = all(
+                filters.may_match(self._conditions, name, columns.get(name))
                 for name in filters.COLUMNS
             )
-            # What is passed over must be known to follow what was read before.
+            # A row group may be skipped only if it follows the last one without a gap.
             is_next = is_known and (piece.has_gaps or offsets.min <= position)
-            if may_hold or not is_next:
+            if may_match or not is_next:
                 groups.append(index)
                 position = offsets.max + 1 if is_known else position
                 continue
@@ -274,10 +275,10 @@ class _Reading:
         )
 
     def _unsealed(self, scan: Scan) -> Iterator[Part]:
-        """Exactly the messages of *scan* as the broker has them."""
+        """Yield exactly the messages of *scan*, read from the broker."""
         position = scan.base
         for batch in self._catalog.read(scan.topic, scan.base, scan.end):
-            # What was sealed since the plan was made may have gaps by now.
+            # Messages that were sealed since the plan may have been compacted.
             part = _between(batch, position, scan.end, scan, has_gaps=True)
             if not part.num_rows:
                 continue
@@ -317,7 +318,7 @@ def _statistics(group: pq.RowGroupMetaData) -> dict[str, Any]:
 def _between(
     batch: pa.RecordBatch, position: int, end: int, scan: Scan, *, has_gaps: bool
 ) -> pa.RecordBatch:
-    """The messages ``position … end`` of *batch*, which must not begin later."""
+    """Return the messages ``position … end`` of *batch*, which must not begin later."""
     if not batch.num_rows:
         return batch
     offsets = batch.column("offset").to_numpy()
@@ -340,20 +341,20 @@ def _missing(scan: Scan, base: int, end: int) -> CorruptSegment:
     )
 
 
-def _resolve_again(
+def _plan_again(
     scan: Scan, position: int, catalog: Catalog, fail_on_data_loss: bool
 ) -> list[Scan]:
-    """Where the rest of *scan*, from *position* on, is now."""
+    """Plan the rest of *scan*, from *position* on, again."""
     if position == scan.end:
         return []
     head, layout = catalog.layout(scan.topic, position, scan.end)
     begin = {scan.topic: Position(scan.topic_id, position)}
     until = {scan.topic: Position(scan.topic_id, scan.end)}
-    lost = losses(begin, {scan.topic: head}, until)
+    lost = find_losses(begin, {scan.topic: head}, until)
     if fail_on_data_loss:
-        refuse(lost)
+        raise_losses(lost)
     for loss in lost:
-        log.warning("skipping what is lost: %s", loss)
+        log.warning("skipping lost messages: %s", loss)
     if head.topic_id != scan.topic_id:
         return []
     base, end = max(position, head.base), min(scan.end, head.end)
@@ -387,12 +388,12 @@ def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     if batch.nbytes <= BATCH_BYTES_MAX or batch.num_rows == 1:
         yield batch
         return
-    # Messages differ in size, so the halves are measured again.
+    # Messages differ in size, so each half is measured again.
     half = batch.num_rows // 2
     yield from _cut(batch.slice(0, half))
     yield from _cut(batch.slice(half))
 
 
 def _origin(scan: Scan) -> str:
-    urls = [piece.url for piece in scan.slices]
+    urls = [piece.url for piece in scan.segments]
     return ", ".join(urls) if urls else "the broker's answer"

@@ -1,13 +1,12 @@
 """
-Which Spark partition reads what.
+The division of offset ranges into scans, one for each Spark partition.
 
-A topic is a row of immutable segments, which executors read straight from the
-object store, and behind them the live tail, which they fetch from the broker.
-``plan_scans`` cuts the range that a query asks for along those borders, joins
-neighbouring small pieces and cuts large ones, so that every offset is read by
-exactly one scan.  A segment may hold fewer messages than its offsets: a plan is made
-of offsets, and bytes by the share of them.  Pure: the same input always gives the
-same plan.
+A topic is a sequence of immutable segments, which executors read from the object
+store, and after them the tail, which they request from the broker.  ``plan_scans``
+splits the range of a query at the ends of segments, merges small neighbours and splits
+large scans, so that exactly one scan reads each offset.  A segment may have fewer
+messages than offsets; the bytes of a part are estimated by its share of the offsets.
+Pure: the same input always gives the same plan.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 TAIL_MESSAGE_BYTES = 100
-"""What a message of the tail counts for where nobody has measured it."""
+"""The assumed size of a message in the tail, if the broker does not report one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +34,24 @@ class SegmentFile:
     byte_count: int
     url: str
     count: int | None = None
-    """How many messages: fewer than its offsets if it has gaps; None: all of them."""
+    """The number of messages; None: as many as offsets."""
     facts: SegmentFacts = NOTHING_KNOWN
-    """What the file is compared with."""
+    """The size and checksums that the file must have."""
 
     @property
     def row_count(self) -> int:
-        """How many messages the file has."""
+        """The number of messages in the file."""
         return self.end - self.base if self.count is None else self.count
 
     @property
     def has_gaps(self) -> bool:
-        """Whether some of its offsets have no message any more."""
+        """Whether compaction has removed messages."""
         return self.row_count < self.end - self.base
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRange:
-    """What to read of one topic: ``base … end``."""
+    """The offset range ``base … end`` of a topic, and its segments."""
 
     topic: str
     topic_id: int
@@ -60,11 +59,11 @@ class TopicRange:
     end: int
     segments: tuple[SegmentFile, ...] = ()
     message_bytes: int = TAIL_MESSAGE_BYTES
-    """About how large a message is that no segment holds."""
+    """The estimated size of a message that is in no segment."""
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class SegmentRange:
     """Messages ``base … end`` of the segment at *url*."""
 
     url: str
@@ -73,47 +72,47 @@ class Slice:
     byte_count: int
     """An estimate: the segment's bytes by the share of its offsets."""
     row_count: int
-    """Of the whole file."""
+    """The number of messages in the whole file."""
     has_gaps: bool = False
-    """Whether some offsets of the segment have no message any more."""
+    """Whether compaction has removed messages of the segment."""
     facts: SegmentFacts = NOTHING_KNOWN
-    """What the file is compared with."""
+    """The size and checksums that the file must have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
     """
-    Messages ``base … end`` of a topic, read by one Spark task.
+    Messages ``base … end`` of a topic, which one Spark task reads.
 
-    Its slices follow each other without a gap from *base* to *end*.  A scan
-    without slices is read through the broker.
+    The segments cover *base* to *end* without a gap.  A scan without segments is read
+    from the broker.
     """
 
     topic: str
     topic_id: int
     base: int
     end: int
-    slices: tuple[Slice, ...] = ()
+    segments: tuple[SegmentRange, ...] = ()
     message_bytes: int = TAIL_MESSAGE_BYTES
 
     def __post_init__(self) -> None:
         assert self.base < self.end
-        if self.slices:
-            assert self.slices[0].base == self.base
-            assert self.slices[-1].end == self.end
-            assert all(a.end == b.base for a, b in pairwise(self.slices))
+        if self.segments:
+            assert self.segments[0].base == self.base
+            assert self.segments[-1].end == self.end
+            assert all(a.end == b.base for a, b in pairwise(self.segments))
 
     @property
     def count(self) -> int:
-        """How many messages it reads at most."""
+        """The most messages that it can have."""
         return self.end - self.base
 
     @property
     def byte_count(self) -> int:
-        """An estimate of how much there is to read."""
-        if not self.slices:
+        """The estimated number of bytes to read."""
+        if not self.segments:
             return self.count * self.message_bytes
-        return sum(each.byte_count for each in self.slices)
+        return sum(each.byte_count for each in self.segments)
 
 
 def plan_scans(
@@ -124,12 +123,12 @@ def plan_scans(
     scan_rows_max: int | None = None,
 ) -> list[Scan]:
     """
-    The scans that together read *ranges*, every offset exactly once.
+    Return scans that together read every offset of *ranges* exactly once.
 
-    Bounds: A scan has about *scan_bytes_max* at most, unless one message alone is
-        larger, and no more than *scan_rows_max* messages.  There are at least
-        *scans_min* scans, if there are as many messages.  Scans are in the order of
-        *ranges*, then of offsets.
+    Bounds: A scan has at most about *scan_bytes_max* bytes, unless one message alone is
+        larger, and at most *scan_rows_max* messages.  There are at least *scans_min*
+        scans if there are as many messages.
+    Ordering: Scans are in the order of *ranges*, then of offsets.
     """
     scans = [
         scan
@@ -146,12 +145,12 @@ def plan_scans(
 
 
 def byte_count(wanted: TopicRange) -> int:
-    """About how many bytes are stored of *wanted*."""
+    """Estimate the stored bytes of *wanted*."""
     return sum(piece.byte_count for piece in _pieces(wanted))
 
 
 def offset_within(wanted: TopicRange, byte_count: int) -> int:
-    """How far *byte_count* bytes reach into *wanted*, about; to its end at most."""
+    """Estimate the offset after the first *byte_count* bytes of *wanted*."""
     for piece in _pieces(wanted):
         if byte_count < piece.byte_count:
             return _offset_at(piece, byte_count)
@@ -160,7 +159,7 @@ def offset_within(wanted: TopicRange, byte_count: int) -> int:
 
 
 def split(scan: Scan, parts: int) -> list[Scan]:
-    """*scan* as *parts* scans of about equal bytes, none of them empty."""
+    """Split *scan* into *parts* scans of about equal bytes, none of them empty."""
     assert 1 <= parts <= scan.count
     cuts = [scan.base]
     for index in range(1, parts):
@@ -171,23 +170,23 @@ def split(scan: Scan, parts: int) -> list[Scan]:
 
 
 def _split_by_rows(scan: Scan, rows_max: int | None) -> list[Scan]:
-    """*scan* as scans of at most *rows_max* messages, all about the same."""
+    """Split *scan* into scans of about equal counts, *rows_max* messages at most."""
     parts = 1 if rows_max is None else -(-scan.count // rows_max)
     cuts = [scan.base + scan.count * index // parts for index in range(parts + 1)]
     return [_cut(scan, base, end) for base, end in pairwise(cuts)]
 
 
 def _pieces(wanted: TopicRange) -> Iterator[Scan]:
-    """One scan for each segment, and one for what no segment holds."""
+    """Yield one scan for each segment, and one for each range outside segments."""
     position = wanted.base
     for segment in sorted(wanted.segments, key=lambda each: (each.base, -each.end)):
         base, end = max(position, segment.base), min(wanted.end, segment.end)
         if base >= end:
             continue
         if position < base:
-            # A hole in the segment list: the broker will know, or say what is lost.
+            # A gap between segments: the broker has the messages or reports a loss.
             yield _unsealed(wanted, position, base)
-        piece = Slice(
+        piece = SegmentRange(
             segment.url,
             base,
             end,
@@ -211,33 +210,33 @@ def _unsealed(wanted: TopicRange, base: int, end: int) -> Scan:
 def _merge(
     pieces: Iterable[Scan], scan_bytes_max: int, scan_rows_max: int | None
 ) -> Iterator[Scan]:
-    """Neighbouring pieces of segments, joined while they stay small."""
-    gathered: Scan | None = None
+    """Merge neighbouring scans of segments while they stay within the limits."""
+    merged: Scan | None = None
     for piece in pieces:
-        if gathered is None:
-            gathered = piece
+        if merged is None:
+            merged = piece
         elif (
-            gathered.slices
-            and piece.slices
-            and gathered.byte_count + piece.byte_count <= scan_bytes_max
-            and (scan_rows_max is None or gathered.count + piece.count <= scan_rows_max)
+            merged.segments
+            and piece.segments
+            and merged.byte_count + piece.byte_count <= scan_bytes_max
+            and (scan_rows_max is None or merged.count + piece.count <= scan_rows_max)
         ):
-            gathered = replace(
-                gathered, end=piece.end, slices=gathered.slices + piece.slices
+            merged = replace(
+                merged, end=piece.end, segments=merged.segments + piece.segments
             )
         else:
-            yield gathered
-            gathered = piece
-    if gathered is not None:
-        yield gathered
+            yield merged
+            merged = piece
+    if merged is not None:
+        yield merged
 
 
 def _parts(scans: Sequence[Scan], scans_min: int, scan_bytes_max: int) -> list[int]:
-    """Into how many parts each of *scans* is to be cut."""
+    """Return into how many parts to split each of *scans*."""
     parts = [
         min(scan.count, max(1, -(-scan.byte_count // scan_bytes_max))) for scan in scans
     ]
-    # The scan whose parts are the largest gets one more, until there are enough.
+    # The scan with the largest parts gets one more part until there are scans_min.
     largest = [
         (-scan.byte_count / parts[index], index) for index, scan in enumerate(scans)
     ]
@@ -254,10 +253,10 @@ def _parts(scans: Sequence[Scan], scans_min: int, scan_bytes_max: int) -> list[i
 
 
 def _offset_at(scan: Scan, byte_count: int) -> int:
-    """The offset before which about *byte_count* bytes of *scan* lie."""
-    if not scan.slices:
+    """Estimate the offset after the first *byte_count* bytes of *scan*."""
+    if not scan.segments:
         return scan.base + byte_count // scan.message_bytes
-    for piece in scan.slices:
+    for piece in scan.segments:
         if byte_count < piece.byte_count:
             count = piece.end - piece.base
             return piece.base + byte_count * count // piece.byte_count
@@ -266,18 +265,18 @@ def _offset_at(scan: Scan, byte_count: int) -> int:
 
 
 def _cut(scan: Scan, base: int, end: int) -> Scan:
-    slices = tuple(
+    segments = tuple(
         replace(
             piece,
             base=max(base, piece.base),
             end=min(end, piece.end),
             byte_count=_share(piece, max(base, piece.base), min(end, piece.end)),
         )
-        for piece in scan.slices
+        for piece in scan.segments
         if max(base, piece.base) < min(end, piece.end)
     )
-    return replace(scan, base=base, end=end, slices=slices)
+    return replace(scan, base=base, end=end, segments=segments)
 
 
-def _share(whole: SegmentFile | Slice, base: int, end: int) -> int:
+def _share(whole: SegmentFile | SegmentRange, base: int, end: int) -> int:
     return max(1, whole.byte_count * (end - base) // (whole.end - whole.base))

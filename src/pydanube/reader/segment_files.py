@@ -1,4 +1,4 @@
-"""Segments as Spark tasks open them: what is read is compared with its checksums."""
+"""Opening segments in tasks; all reads are verified with checksums."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def facts_of(segment: Segment) -> SegmentFacts:
-    """What the file of *segment* is compared with."""
+    """Return the size and checksums that the file of *segment* must have."""
     return SegmentFacts(
         byte_count=segment.byte_count,
         checksum=segment.checksum,
@@ -30,11 +30,11 @@ def facts_of(segment: Segment) -> SegmentFacts:
 @contextmanager
 def open_segment(url: str, facts: SegmentFacts) -> Iterator[pq.ParquetFile]:
     """
-    Open the segment at *url*; what is read is compared with the checksums of *facts*.
+    Open the segment at *url* and verify all reads with the checksums of *facts*.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        OSError, pyarrow.ArrowException, ValueError: It is damaged or cannot be read.
+        FileNotFoundError: The file does not exist.
+        OSError, pyarrow.ArrowException, ValueError: The file is damaged or unreadable.
     """
     filesystem, path = fs.FileSystem.from_uri(url)
     with filesystem.open_input_file(path) as file:
@@ -44,11 +44,11 @@ def open_segment(url: str, facts: SegmentFacts) -> Iterator[pq.ParquetFile]:
 @contextmanager
 def reading_segment(topic: str, url: str, offsets: tuple[int, int]) -> Iterator[None]:
     """
-    Name the segment in errors of the body, which reads *offsets* of it.
+    Name the segment in errors of the body, which reads its *offsets*.
 
     Raises:
-        CorruptSegment: It is damaged or cannot be read.
-        FileNotFoundError: There is no such file.
+        CorruptSegment: The file is damaged or unreadable.
+        FileNotFoundError: The file does not exist.
     """
     try:
         yield
@@ -61,7 +61,7 @@ def reading_segment(topic: str, url: str, offsets: tuple[int, int]) -> Iterator[
 def corrupt_segment(
     topic: str, url: str, offsets: tuple[int, int], problem: object
 ) -> CorruptSegment:
-    """The error of a segment that cannot be read because of *problem*."""
+    """Return the error for a segment that cannot be read because of *problem*."""
     return CorruptSegment(
         f"{topic}: the segment {url}, offsets {offsets[0]} to {offsets[1]}, cannot be "
         f"read: {problem}",

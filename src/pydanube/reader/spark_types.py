@@ -1,8 +1,8 @@
 """
-Arrow columns as Spark has them: which type a column becomes, and how its values do.
+The conversion of Arrow types and columns to those that Spark supports.
 
-Spark has fewer types than Arrow, and takes columns of exactly the type that the plan
-says; that may have fewer fields than the values, or more, or wider ones.  Pure.
+Spark has fewer types than Arrow, and takes columns only in exactly the type of the
+plan.  That type may have fewer, more or wider fields than the values.  Pure.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the nam
 
 from pydanube.model.errors import InvalidRequest
 
-Fit = Callable[[Any], Any]
-"""An array of one type to one of another; raises ArrowInvalid if a value is too big."""
+Converter = Callable[[Any], Any]
+"""Converts an array to another type; raises ArrowInvalid if a value does not fit."""
 
 _DIRECT: dict[Any, Any] = {
     pa.uint8(): pa.int16(),
@@ -26,17 +26,17 @@ _DIRECT: dict[Any, Any] = {
     pa.uint32(): pa.int64(),
     pa.uint64(): pa.decimal128(20, 0),
     pa.float16(): pa.float32(),
-    # A column of Spark's void cannot be written anywhere.
+    # No sink can write a column of Spark's type void.
     pa.null(): pa.string(),
 }
 
 
 def spark_type(has: Any) -> Any:  # noqa: PLR0911  # One for each kind of type.
     """
-    The Arrow type of Spark's column for values of the type *has*.
+    Return the Arrow type of Spark's column for values of the type *has*.
 
-    Unsigned numbers become the next larger signed ones, a time of day its text, and a
-    struct without fields the text ``{}``.
+    Unsigned numbers become the next larger signed ones, a time of day becomes its text,
+    and a struct without fields becomes the text ``{}``.
     """
     if types.is_struct(has):
         if not has.num_fields:
@@ -55,45 +55,48 @@ def spark_type(has: Any) -> Any:  # noqa: PLR0911  # One for each kind of type.
     return _DIRECT.get(has, has)
 
 
-def fitter(  # noqa: PLR0911  # The same.
-    has: Any, wanted: Any, *, may_lack: bool, path: str = "value"
-) -> Fit:
+def converter(  # noqa: PLR0911  # The same.
+    has: Any, wanted: Any, *, allows_missing: bool, path: str = "value"
+) -> Converter:
     """
-    What makes arrays of the type *has* arrays of the type *wanted*.
+    Return a function that converts arrays of the type *has* to the type *wanted*.
 
-    Fields that are not wanted are left out.  With *may_lack* those that are not
-    there are null.
+    It drops fields that *wanted* does not have.  With *allows_missing* fields that
+    *has* does not have become null.
 
     Raises:
-        InvalidRequest: That cannot be; the message says where and why.
+        InvalidRequest: The types are incompatible; the message says where and why.
     """
     if has.equals(wanted, check_metadata=True):
         return _same
     if types.is_null(has):
         return partial(_nulls, wanted)
     if types.is_struct(has) and types.is_struct(wanted):
-        return _struct_fitter(has, wanted, may_lack=may_lack, path=path)
+        return _struct_converter(has, wanted, allows_missing=allows_missing, path=path)
     if types.is_list(has) and types.is_list(wanted):
-        inner = fitter(
-            has.value_type, wanted.value_type, may_lack=may_lack, path=f"{path}[]"
+        inner = converter(
+            has.value_type,
+            wanted.value_type,
+            allows_missing=allows_missing,
+            path=f"{path}[]",
         )
-        return partial(_fit_list, inner, wanted)
+        return partial(_convert_list, inner, wanted)
     if types.is_map(has) and types.is_map(wanted):
         keys, items = (
-            fitter(inner, outer, may_lack=may_lack, path=f"{path}{{}}")
+            converter(inner, outer, allows_missing=allows_missing, path=f"{path}{{}}")
             for inner, outer in (
                 (has.key_type, wanted.key_type),
                 (has.item_type, wanted.item_type),
             )
         )
-        return partial(_fit_map, keys, items, wanted)
+        return partial(_convert_map, keys, items, wanted)
     if types.is_struct(has) and not has.num_fields and wanted == pa.string():
-        return _fit_empty
+        return _convert_empty
     if _may_cast(has, wanted):
-        # Whoever reads an integer as a float accepts that it is rounded.
+        # Reading an integer as a float may round it.
         is_safe = not types.is_floating(wanted)
         return lambda array: array.cast(wanted, safe=is_safe)
-    raise InvalidRequest(f"{path} is {has} and cannot be read as {wanted}")
+    raise InvalidRequest(f"{path} is of type {has} and cannot be read as {wanted}")
 
 
 def _may_cast(has: Any, wanted: Any) -> bool:
@@ -114,57 +117,63 @@ def _is_number(has: Any) -> bool:
     return bool(types.is_integer(has) or types.is_floating(has))
 
 
-def _struct_fitter(has: Any, wanted: Any, *, may_lack: bool, path: str) -> Fit:
+def _struct_converter(
+    has: Any, wanted: Any, *, allows_missing: bool, path: str
+) -> Converter:
     names = [field.name for field in has]
-    parts: list[tuple[int, Fit]] = []
+    parts: list[tuple[int, Converter]] = []
     for field in wanted:
         where = f"{path}.{field.name}"
         if field.name in names:
             at = names.index(field.name)
-            fit = fitter(has[at].type, field.type, may_lack=may_lack, path=where)
-            parts.append((at, fit))
-        elif may_lack:
+            convert = converter(
+                has[at].type, field.type, allows_missing=allows_missing, path=where
+            )
+            parts.append((at, convert))
+        elif allows_missing:
             parts.append((-1, partial(_nulls, field.type)))
         else:
             raise InvalidRequest(
                 f"there is no {where}; {path} has {', '.join(names) or 'no fields'}"
             )
-    return partial(_fit_struct, parts, wanted)
+    return partial(_convert_struct, parts, wanted)
 
 
-def _fit_struct(parts: list[tuple[int, Fit]], wanted: Any, array: Any) -> Any:
-    columns = [fit(array if at < 0 else array.field(at)) for at, fit in parts]
+def _convert_struct(parts: list[tuple[int, Converter]], wanted: Any, array: Any) -> Any:
+    columns = [convert(array if at < 0 else array.field(at)) for at, convert in parts]
     return pa.StructArray.from_arrays(
         columns, fields=list(wanted), mask=array.is_null()
     )
 
 
-def _fit_list(fit: Fit, wanted: Any, array: Any) -> Any:
+def _convert_list(convert: Converter, wanted: Any, array: Any) -> Any:
     array = _from_zero(array)
     return pa.ListArray.from_arrays(
-        array.offsets, fit(array.values), type=wanted, mask=array.is_null()
+        array.offsets, convert(array.values), type=wanted, mask=array.is_null()
     )
 
 
-def _fit_map(fit_keys: Fit, fit_items: Fit, wanted: Any, array: Any) -> Any:
+def _convert_map(
+    convert_keys: Converter, convert_items: Converter, wanted: Any, array: Any
+) -> Any:
     array = _from_zero(array)
     return pa.MapArray.from_arrays(
         array.offsets,
-        fit_keys(array.keys),
-        fit_items(array.items),
+        convert_keys(array.keys),
+        convert_items(array.items),
         type=wanted,
         mask=array.is_null(),
     )
 
 
 def _from_zero(array: Any) -> Any:
-    """*array* without what lies before it: Arrow takes no nulls with other offsets."""
+    """Copy *array* if it has an offset, with which Arrow does not take null masks."""
     if not array.offset:
         return array
     return array.take(pa.array(range(len(array)), pa.int64()))
 
 
-def _fit_empty(array: Any) -> Any:
+def _convert_empty(array: Any) -> Any:
     return pc.if_else(array.is_null(), pa.scalar(None, pa.string()), "{}")
 
 

@@ -1,8 +1,8 @@
 """
-Which topics a read has, where they stand, and what there is of them to read.
+The topics of a read, their heads, and the offset ranges to read.
 
-Topics that were deleted, created again, or cut short by retention are found out
-here, and in the tasks once more; whether that ends the query is the user's choice.
+This module detects topics that were deleted, created again or truncated by retention;
+tasks check again.  The option ``failOnDataLoss`` decides whether that ends the query.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Heads = dict[str, Head]
-"""By the names of topics and partitions, in their order."""
+"""By the names of topics and partitions, sorted."""
 
 
 def find_heads(options: ReadOptions, catalog: Catalog) -> Heads:
-    """The topics that *options* select and that exist, with their heads."""
+    """Return the heads of the existing topics that *options* select."""
     heads = {}
     for name in sorted(_names(options, catalog)):
         try:
             heads[name] = catalog.head(name)
         except TopicNotFound:
-            # Deleted, perhaps just now; whoever needs it says so.
+            # The topic was deleted; require_topics raises if it is needed.
             continue
         except InvalidRequest:
-            # A pattern means the topics that can be read.
+            # A pattern selects only the topics that can be read.
             if options.pattern is None:
                 raise
     return heads
 
 
 def _names(options: ReadOptions, catalog: Catalog) -> set[str]:
-    """The topics and partitions that *options* select, as far as they exist."""
+    """Return the existing topics and partitions that *options* select."""
     if options.pattern is not None:
         found = set(catalog.topics())
     else:
-        asked = options.topics or tuple(options.assigned)
-        found = {part for name in asked for part in catalog.partitions(name)}
+        named = options.topics or tuple(options.assigned)
+        found = {part for name in named for part in catalog.partitions(name)}
     return {name for name in found if options.selects(name)}
 
 
@@ -62,10 +62,10 @@ def require_topics(
     options: ReadOptions, catalog: Catalog, heads: Mapping[str, Head]
 ) -> None:
     """
-    Make sure that what *options* name is there.
+    Raise unless all topics and partitions that *options* name exist.
 
     Raises:
-        TopicNotFound: A topic or a partition is not.
+        TopicNotFound: A topic or a partition does not exist.
     """
     parts = {split_name(topic) for topic in heads}
     bases = {base for base, _ in parts}
@@ -85,12 +85,12 @@ def require_topics(
 
 
 def _is_left_out(options: ReadOptions, catalog: Catalog, name: str) -> bool:
-    """Whether *name* is there, and only its partitions are not asked for."""
+    """Return whether *name* exists and ``filter.partitions`` excludes all of it."""
     return options.partitions is not None and bool(catalog.partitions(name))
 
 
-def readable(options: ReadOptions, heads: Heads) -> Heads:
-    """*heads* as far as they are to be read: with or without the tail."""
+def readable_heads(options: ReadOptions, heads: Heads) -> Heads:
+    """Return the part of *heads* that *options* read: with or without the tail."""
     if options.has_tail:
         return heads
     return {topic: head.without_tail() for topic, head in heads.items()}
@@ -100,12 +100,12 @@ def find_positions(
     bound: Bound, option: str, heads: Mapping[str, Head], catalog: Catalog
 ) -> Positions:
     """
-    Where *bound*, which *option* said, is in topics that stand at *heads*.
+    Return the positions of *bound*, the value of *option*, in the topics of *heads*.
 
     Raises:
-        InvalidConfig: It does not fit these topics.
+        InvalidConfig: *bound* does not fit these topics.
     """
-    return offsets.resolve(bound, heads, option, catalog.find_time)
+    return offsets.resolve(bound, heads, option, catalog.offset_at_time)
 
 
 def plan_read(
@@ -118,13 +118,13 @@ def plan_read(
     conditions: Sequence[Condition] = (),
 ) -> list[Scan]:
     """
-    The scans that read ``start … end`` of every topic in *end*.
+    Return the scans that read ``start … end`` of every topic in *end*.
 
-    What no message can meet the *conditions* in is left out.
+    Topics and offsets that cannot meet *conditions* are left out.
 
     Raises:
-        OffsetDropped: Some of it is gone, and failOnDataLoss.
-        TopicNotFound: A topic is deleted, and failOnDataLoss.
+        OffsetDropped: Messages are gone, and failOnDataLoss is set.
+        TopicNotFound: A topic is deleted, and failOnDataLoss is set.
     """
     ranges = find_ranges(
         options, catalog, start, end, heads=heads, conditions=conditions
@@ -147,19 +147,19 @@ def find_ranges(
     conditions: Sequence[Condition] = (),
 ) -> dict[str, TopicRange]:
     """
-    Where the messages ``start … end`` of every topic in *end* are.
+    Return the segments of ``start … end`` for every topic in *end*.
 
-    What was seen of a topic among *heads* says how large messages of its tail are.
+    The estimated size of tail messages is taken from *heads*.
 
     Raises:
         OffsetDropped, TopicNotFound: As for ``plan_read``.
     """
     ranges = {}
     for topic, stop in end.items():
-        if not filters.accept_topic(conditions, topic):
+        if not filters.may_match_topic(conditions, topic):
             continue
         begin = start.get(topic)
-        # A new topic, or one that was created again, is read from its beginning.
+        # A topic that is new or was created again is read from its beginning.
         is_new = begin is None or begin.topic_id != stop.topic_id
         base = 0 if begin is None or is_new else begin.offset
         base, until = filters.clip(conditions, base, stop.offset)
@@ -184,7 +184,7 @@ def find_range(
     is_new: bool = False,
 ) -> TopicRange | None:
     """
-    Where ``base … stop`` of *topic* is, or None if nothing is left of it.
+    Return the segments of ``base … stop`` of *topic*, or None if nothing is left.
 
     Raises:
         OffsetDropped, TopicNotFound: As for ``plan_read``.
@@ -195,11 +195,11 @@ def find_range(
         heads[topic], found = catalog.layout(topic, base, stop.offset)
     head = heads.get(topic)
     if is_new and head is not None:
-        # Nobody misses what retention dropped before the query knew the topic.
+        # Messages dropped before the query found the topic are no loss.
         base = max(base, head.base)
     begin, until = {topic: Position(stop.topic_id, base)}, {topic: stop}
-    lost = offsets.losses(begin, heads, until) or offsets.losses(until, heads)
-    settle(lost, is_strict=options.fail_on_data_loss)
+    lost = offsets.find_losses(begin, heads, until) or offsets.find_losses(until, heads)
+    handle_losses(lost, is_strict=options.fail_on_data_loss)
     if head is None or found is None or head.topic_id != stop.topic_id:
         return None
     base, end = max(base, head.base), min(stop.offset, head.end)
@@ -208,24 +208,24 @@ def find_range(
     return replace(found, topic_id=stop.topic_id, base=base, end=end)
 
 
-def settle(lost: Sequence[offsets.Loss], *, is_strict: bool) -> None:
+def handle_losses(lost: Sequence[offsets.Loss], *, is_strict: bool) -> None:
     """
-    Refuse what is *lost*, or log it.
+    Raise an error about *lost* if *is_strict*; otherwise log it.
 
     Raises:
-        OffsetDropped, TopicNotFound: Something is, and *is_strict*.
+        OffsetDropped, TopicNotFound: There are losses, and *is_strict*.
     """
     if is_strict:
-        offsets.refuse(lost)
+        offsets.raise_losses(lost)
     for loss in lost:
-        log.warning("skipping what is lost: %s", loss)
+        log.warning("skipping lost messages: %s", loss)
 
 
-def only_selected(options: ReadOptions, start: Positions) -> Positions:
+def selected_positions(options: ReadOptions, start: Positions) -> Positions:
     """
-    *start* without the topics that *options* do not select any more.
+    Return *start* without the topics that *options* no longer select.
 
-    A checkpoint keeps their positions, in case they are selected again.
+    The checkpoint keeps their positions, in case they are selected again.
     """
     return {
         topic: position for topic, position in start.items() if options.selects(topic)

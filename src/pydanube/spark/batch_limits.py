@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pydanube.reader.offsets import Position, Positions, share_out
+from pydanube.reader.offsets import Position, Positions, share
 from pydanube.reader.scans import byte_count, offset_within
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def within_bytes(
         if there is one.
     """
     weights = {topic: byte_count(each) for topic, each in ranges.items()}
-    shares = share_out(weights, bytes_max)
+    shares = share(weights, bytes_max)
     reached = {
         topic: offset_within(each, shares[topic]) for topic, each in ranges.items()
     }

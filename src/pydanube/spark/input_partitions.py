@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from pydanube.reader.decoding import VALUE
+from pydanube.reader.decoding_planner import DecodingPlanner, check_columns
 from pydanube.reader.scan_reader import DECODED_COLUMNS, read_scan
-from pydanube.reader.subjects import Values, check_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,12 +53,12 @@ def read_partition(
     )
 
 
-def values_of(
+def decoding_planner(
     options: ReadOptions,
     schema: pa.Schema,
     catalog: Catalog,
     planned: ReaderSchema | None,
-) -> Values | None:
+) -> DecodingPlanner | None:
     """
     Return how the query decodes values, or None if it does not read values.
 
@@ -70,4 +70,4 @@ def values_of(
         return None
     at = schema.get_field_index(VALUE)
     value_type = None if at < 0 else schema.field(at).type
-    return Values(options.values, catalog, value_type, planned)
+    return DecodingPlanner(options.values, catalog, value_type, planned)

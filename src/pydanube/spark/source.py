@@ -20,6 +20,12 @@ from pydanube.model.errors import InvalidConfig
 from pydanube.reader import topics
 from pydanube.reader.catalog import Catalog, broker_catalog
 from pydanube.reader.decoding import ERROR, VALUE
+from pydanube.reader.decoding_planner import (
+    DecodingPlanner,
+    check_columns,
+    from_metadata,
+    to_metadata,
+)
 from pydanube.reader.read_options import Mode, OnUndecodable, ReadOptions, parse_options
 from pydanube.reader.scan_reader import (
     DECODED_COLUMNS,
@@ -27,8 +33,11 @@ from pydanube.reader.scan_reader import (
     SCHEMA_DEFAULT,
     check_schema,
 )
-from pydanube.reader.subjects import Values, check_columns, from_metadata, to_metadata
-from pydanube.spark.input_partitions import ScanPartition, read_partition, values_of
+from pydanube.spark.input_partitions import (
+    ScanPartition,
+    decoding_planner,
+    read_partition,
+)
 from pydanube.spark.pushdown import condition_of
 from pydanube.spark.stream import StreamReader
 
@@ -112,7 +121,7 @@ def _column(options: ReadOptions, catalog: Catalog, name: str) -> StructField:
     assert options.values is not None, "check_columns refuses this"
     heads = topics.find_heads(options, catalog)
     topics.require_topics(options, catalog, heads)
-    values = Values(options.values, catalog)
+    values = DecodingPlanner(options.values, catalog)
     reader_schema = values.plan(heads)
     value_type = from_arrow_type(values.column_type(reader_schema))
     return StructField(VALUE, value_type, metadata=to_metadata(reader_schema))
@@ -132,7 +141,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         self._options = options
         self._schema = schema
         self._catalog = connect(options)
-        self._values = values_of(options, schema, self._catalog, planned)
+        self._values = decoding_planner(options, schema, self._catalog, planned)
         self._conditions: tuple[Condition, ...] = ()
         self.pushFilters = _PushFilters(self)
 
@@ -168,7 +177,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         options, catalog = self._options, self._catalog
         heads = topics.find_heads(options, catalog)
         topics.require_topics(options, catalog, heads)
-        heads = topics.readable(options, heads)
+        heads = topics.readable_heads(options, heads)
         start = topics.find_positions(
             options.starting, options.starting_option, heads, catalog
         )

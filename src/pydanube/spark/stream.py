@@ -28,7 +28,11 @@ from pydanube.reader.offsets import Position, Positions
 from pydanube.reader.scan_reader import check_schema
 from pydanube.spark import batch_limits
 from pydanube.spark.batch_limits import BatchThresholds
-from pydanube.spark.input_partitions import ScanPartition, read_partition, values_of
+from pydanube.spark.input_partitions import (
+    ScanPartition,
+    decoding_planner,
+    read_partition,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -73,7 +77,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._options = options
         self._schema = schema
         self._catalog = connect(options)
-        self._values = values_of(options, schema, self._catalog, planned)
+        self._values = decoding_planner(options, schema, self._catalog, planned)
         self._wait = wait
         self._clock = clock
         self._heads: Heads = {}
@@ -95,7 +99,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         start = topics.find_positions(
             options.starting,
             options.starting_option,
-            topics.readable(options, heads),
+            topics.readable_heads(options, heads),
             self._catalog,
         )
         reader_schema = None if self._values is None else self._values.plan(heads)
@@ -118,7 +122,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Store where the topics end now; the query ends when it has read so far."""
-        self._target = topics.readable(self._options, self._find_heads())
+        self._target = topics.readable_heads(self._options, self._find_heads())
 
     def latestOffset(  # noqa: N802
         self, start: dict[str, Any], limit: ReadLimit
@@ -192,13 +196,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         heads = self._find_heads()
         target = self._target
         if target is None:
-            target = topics.readable(self._options, heads)
-        begin = offsets.join(at, target)
-        lost = offsets.losses(topics.only_selected(self._options, begin), heads)
+            target = topics.readable_heads(self._options, heads)
+        begin = offsets.add_topics(at, target)
+        lost = offsets.find_losses(
+            topics.selected_positions(self._options, begin), heads
+        )
         if self._options.fail_on_data_loss:
-            offsets.refuse(lost)
+            offsets.raise_losses(lost)
         # Losses are skipped here, and logged when the batch is planned.
-        begin = offsets.skip(begin, lost)
+        begin = offsets.skip_losses(begin, lost)
         end = offsets.advance(begin, target)
         waiting = batch_limits.count_between(begin, end)
         if waiting and not self._is_due(waiting, limit):

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the name.
 
 from pydanube.model.errors import InvalidRequest
-from pydanube.reader.spark_types import fitter
+from pydanube.reader.spark_types import converter
 from pydanube.tables.partitioning import PartitionValues, split
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def _cast(column: Any, wanted: Any) -> Any:
     try:
         if not types.is_nested(wanted.type):
             return column.cast(wanted.type)
-        fit = fitter(column.type, wanted.type, may_lack=True, path=wanted.name)
+        fit = converter(column.type, wanted.type, allows_missing=True, path=wanted.name)
         return fit(column)
     except pa.ArrowException as error:
         raise InvalidRequest(f"the column {wanted.name}: {error}") from error

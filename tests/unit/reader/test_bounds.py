@@ -7,9 +7,9 @@ from pydanube.reader.bounds import (
     EARLIEST,
     LATEST,
     Bound,
-    parse_moment,
-    parse_moments,
     parse_offsets,
+    parse_timestamp,
+    parse_timestamps,
     split_name,
     wanted,
 )
@@ -58,7 +58,7 @@ def test_a_topic_without_partitions_is_its_own_partition_0(text):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"/default/orders": 5}', "orders has partitions: give each an offset"),
+        ('{"/default/orders": 5}', "orders has partitions: give each its offset"),
         ('{"/default/orders": {"0": 5}}', "missing: /default/orders-part-1, "),
         ('{"/default/plain": 5}', "not read: /default/plain; missing"),
         (
@@ -73,7 +73,9 @@ def test_what_does_not_fit_the_topics_is_refused(text, message):
 
 
 def test_one_time_may_be_said_for_all_partitions():
-    bound = parse_moments('{"/default/orders": 1700000000000}', "x", may_be_later=True)
+    bound = parse_timestamps(
+        '{"/default/orders": 1700000000000}', "x", allows_future=True
+    )
     assert wanted(bound, PARTS, "x") == dict.fromkeys(PARTS, 1_700_000_000_000_000)
 
 
@@ -87,16 +89,16 @@ def test_one_time_may_be_said_for_all_partitions():
     ],
 )
 def test_a_time_is_milliseconds_or_a_date_with_its_zone(text, microseconds):
-    found = parse_moment(text, "startingTimestamp", may_be_later=False)
-    assert found == Bound(value=microseconds, is_time=True, may_be_later=False)
+    found = parse_timestamp(text, "startingTimestamp", allows_future=False)
+    assert found == Bound(value=microseconds, is_time=True, allows_future=False)
 
 
 @pytest.mark.parametrize(
     "text", ["yesterday", "2026-01-31", "2026-01-31T12:00:00", "-1", "1e3", "9" * 30]
 )
 def test_a_time_that_is_none_is_refused(text):
-    with pytest.raises(InvalidConfig, match="startingTimestamp: neither"):
-        parse_moment(text, "startingTimestamp", may_be_later=False)
+    with pytest.raises(InvalidConfig, match="startingTimestamp: must be milliseconds"):
+        parse_timestamp(text, "startingTimestamp", allows_future=False)
 
 
 @pytest.mark.parametrize(
@@ -127,4 +129,4 @@ def test_a_malformed_topic_is_refused():
 
 def test_times_are_not_negative():
     with pytest.raises(InvalidConfig, match="milliseconds since 1970, not -1"):
-        parse_moments('{"/default/a": -1}', "x", may_be_later=True)
+        parse_timestamps('{"/default/a": -1}', "x", allows_future=True)

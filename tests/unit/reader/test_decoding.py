@@ -12,8 +12,8 @@ from pydanube.reader.decoding import (
     Decoding,
     Definition,
     ValueDecoder,
-    decode_each,
-    groups_of,
+    decode_column,
+    group_by_schema,
 )
 from pydanube.reader.offsets import ReaderSchema
 from pydanube.reader.read_options import OnUndecodable
@@ -69,7 +69,7 @@ def test_versions_may_alternate_and_the_order_stays():
 
 def test_every_header_is_one_group():
     messages = batch((7, 1, b""), (0, 0, b""), (7, 1, b""), (7, 2, b""))
-    found = {header: at.to_pylist() for header, at in groups_of(messages).items()}
+    found = {header: at.to_pylist() for header, at in group_by_schema(messages).items()}
     assert found == {(7, 1): [0, 2], (0, 0): [1], (7, 2): [3]}
 
 
@@ -125,7 +125,7 @@ def test_a_column_that_the_version_does_not_have_is_a_mistake_or_null():
     value_type = pa.struct({"id": pa.int64(), "colour": pa.string()})
     with pytest.raises(InvalidRequest, match=r"no value\.colour"):
         decoder(value_type=value_type)
-    values, _ = decoder(value_type=value_type, may_lack=True).decode(
+    values, _ = decoder(value_type=value_type, allows_missing=True).decode(
         batch((7, 2, b'{"id": 1}')), TOPIC
     )
     assert values.to_pylist() == [{"id": 1, "colour": None}]
@@ -141,7 +141,7 @@ def test_the_good_ones_of_a_group_are_decoded_in_few_steps():
         return payloads.cast(pa.string())
 
     payloads = pa.array([b"good"] * 777 + [b"bad"] + [b"good"] * 246)
-    values, bad = decode_each(decode, payloads, pa.string(), is_first_enough=False)
+    values, bad = decode_column(decode, payloads, pa.string(), stops_at_first=False)
     assert bad == [(777, "no good")]
     assert values.to_pylist() == ["good"] * 777 + [None] + ["good"] * 246
     assert len(asked) == 21

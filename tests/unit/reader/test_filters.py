@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import datasource as spark
 
 from pydanube.model.batch import TIME_TYPE
-from pydanube.reader.filters import accept_topic, clip, may_hold, select
+from pydanube.reader.filters import clip, may_match, may_match_topic, select
 from pydanube.spark.pushdown import condition_of
 
 TIME = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -100,7 +100,7 @@ def test_a_batch_without_keys_has_none():
     ],
 )
 def test_topics_and_partitions_that_nobody_wants_are_left_out(pushed, is_accepted):
-    assert accept_topic(conditions(pushed), PART) is is_accepted
+    assert may_match_topic(conditions(pushed), PART) is is_accepted
 
 
 @pytest.mark.parametrize(
@@ -171,26 +171,26 @@ def statistics(lowest, highest, nulls=0, values=10):
     ],
 )
 def test_a_row_group_is_known_by_its_smallest_and_largest_value(pushed, may):
-    assert may_hold(conditions(pushed), "key", statistics(b"c", b"e")) is may
+    assert may_match(conditions(pushed), "key", statistics(b"c", b"e")) is may
 
 
 def test_where_nothing_is_known_something_may_be_there():
     key = conditions(spark.EqualTo(("key",), b"d"))
-    assert may_hold(key, "key", None)
-    assert may_hold(key, "key", statistics(None, None, nulls=None))
-    assert may_hold(key, "offset", statistics(0, 9))
+    assert may_match(key, "key", None)
+    assert may_match(key, "key", statistics(None, None, nulls=None))
+    assert may_match(key, "offset", statistics(0, 9))
 
 
 def test_a_row_group_of_nulls_has_no_value():
     nulls = statistics(None, None, nulls=10, values=0)
-    assert not may_hold(conditions(spark.EqualTo(("key",), b"d")), "key", nulls)
-    assert not may_hold(conditions(spark.IsNotNull(("key",))), "key", nulls)
-    assert may_hold(conditions(spark.IsNull(("key",))), "key", nulls)
+    assert not may_match(conditions(spark.EqualTo(("key",), b"d")), "key", nulls)
+    assert not may_match(conditions(spark.IsNotNull(("key",))), "key", nulls)
+    assert may_match(conditions(spark.IsNull(("key",))), "key", nulls)
 
 
 def test_times_of_a_row_group_are_compared_as_times():
     found = statistics(TIME, TIME + timedelta(seconds=9))
     late = conditions(spark.GreaterThan(("publish_time",), TIME + timedelta(seconds=9)))
     early = conditions(spark.LessThanOrEqual(("publish_time",), TIME))
-    assert not may_hold(late, "publish_time", found)
-    assert may_hold(early, "publish_time", found)
+    assert not may_match(late, "publish_time", found)
+    assert may_match(early, "publish_time", found)

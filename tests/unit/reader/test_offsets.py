@@ -10,14 +10,14 @@ from pydanube.reader.offsets import (
     Head,
     Position,
     ReaderSchema,
+    add_topics,
     advance,
+    find_losses,
     from_json,
-    join,
-    losses,
+    raise_losses,
     reader_schema_in,
-    refuse,
     resolve,
-    skip,
+    skip_losses,
     to_json,
 )
 
@@ -57,7 +57,9 @@ def test_a_bound_is_one_rule_for_all_topics_or_an_offset_for_each():
 
 
 def test_an_offset_that_is_not_there_yet_is_refused():
-    with pytest.raises(InvalidConfig, match="startingOffsets: /default/a ends at 50"):
+    with pytest.raises(
+        InvalidConfig, match="startingOffsets: /default/a ends at offset 50"
+    ):
         resolved(Bound(by_name={(A, None): 51, (B, None): 0}))
 
 
@@ -65,7 +67,7 @@ def test_a_time_is_the_first_message_published_then_or_later():
     found = {A: 30, B: None}
     bound = Bound(value=7, is_time=True)
     assert resolved(bound, lambda topic, _: found[topic]) == {A: 30, B: 0}
-    strict = Bound(value=7, is_time=True, may_be_later=False)
+    strict = Bound(value=7, is_time=True, allows_future=False)
     with pytest.raises(InvalidConfig, match=f"{B} has no message .*Strategy=latest"):
         resolved(strict, lambda topic, _: found[topic])
 
@@ -76,62 +78,62 @@ def test_times_are_looked_for_topic_by_topic():
 
 
 def test_a_loss_is_reported_with_the_exact_gap():
-    found = losses({A: Position(1, 3)}, {A: Head(1, 10, 50)})
+    found = find_losses({A: Position(1, 3)}, {A: Head(1, 10, 50)})
     with pytest.raises(OffsetDropped) as raised:
-        refuse(found)
+        raise_losses(found)
     assert str(raised.value) == (
         "/default/a: messages 3 … 10 (7, the last is 9) were dropped by retention "
-        "before they were read; the first that is still there is 10. Set "
-        "failOnDataLoss=false to go on with what is there, or begin with a new "
-        "checkpoint. Longer retention, or a query that keeps up, prevents it."
+        "before they were read; the first message left is 10. Set "
+        "failOnDataLoss=false to continue with the messages that are left, or start "
+        "with a new checkpoint. Longer retention or a faster query prevents this."
     )
-    assert skip({A: Position(1, 3)}, found) == {A: Position(1, 10)}
+    assert skip_losses({A: Position(1, 3)}, found) == {A: Position(1, 10)}
 
 
 def test_a_loss_in_a_partition_is_reported_with_its_number():
     part = f"{A}-part-3"
-    [found] = losses({part: Position(1, 3)}, {part: Head(1, 10, 50)})
+    [found] = find_losses({part: Position(1, 3)}, {part: Head(1, 10, 50)})
     assert str(found).startswith("/default/a, partition 3: messages 3 … 10 (7, ")
 
 
 def test_what_a_deleted_topic_lacks_is_known_where_the_end_was_planned():
     start, stop = {A: Position(1, 3)}, {A: Position(1, 9)}
-    assert "messages 3 … 9 (6, the last is 8)" in str(losses(start, {}, stop)[0])
-    assert "messages from 3 on are gone" in str(losses(start, {})[0])
+    assert "messages 3 … 9 (6, the last is 8)" in str(find_losses(start, {}, stop)[0])
+    assert "messages from 3 on are gone" in str(find_losses(start, {})[0])
     # No more is lost than was to be read.
-    [found] = losses(start, {A: Head(1, 100, 200)}, stop)
+    [found] = find_losses(start, {A: Head(1, 100, 200)}, stop)
     assert (found.base, found.end, found.resume) == (3, 9, Position(1, 100))
 
 
 def test_a_topic_that_was_created_again_is_noticed_and_read_from_its_beginning():
-    found = losses({A: Position(1, 3)}, {A: Head(9, 0, 50)})
+    found = find_losses({A: Position(1, 3)}, {A: Head(9, 0, 50)})
     with pytest.raises(OffsetDropped, match=r"created again .*1 and is 9"):
-        refuse(found)
-    assert skip({A: Position(1, 3)}, found) == {A: Position(9, 0)}
+        raise_losses(found)
+    assert skip_losses({A: Position(1, 3)}, found) == {A: Position(9, 0)}
 
 
 def test_a_topic_that_ends_earlier_than_it_did_is_noticed():
-    found = losses({A: Position(1, 60)}, {A: Head(1, 0, 50)})
+    found = find_losses({A: Position(1, 60)}, {A: Head(1, 0, 50)})
     with pytest.raises(OffsetDropped, match="messages 50 … 60"):
-        refuse(found)
+        raise_losses(found)
 
 
 def test_a_deleted_topic_is_not_found_and_stays_where_it_is():
-    found = losses({A: Position(1, 3)}, {})
+    found = find_losses({A: Position(1, 3)}, {})
     with pytest.raises(TopicNotFound, match=A):
-        refuse(found)
-    start = skip({A: Position(1, 3)}, found)
+        raise_losses(found)
+    start = skip_losses({A: Position(1, 3)}, found)
     assert advance(start, {}) == {A: Position(1, 3)}
 
 
 def test_nothing_lost_is_nothing_said():
-    found = losses({A: Position(1, 10)}, {A: Head(1, 10, 10)})
+    found = find_losses({A: Position(1, 10)}, {A: Head(1, 10, 10)})
     assert found == []
-    refuse(found)
+    raise_losses(found)
 
 
 def test_a_new_topic_is_read_from_its_beginning():
-    start = join({B: Position(2, 5)}, {A: Head(1, 10, 50), B: Head(2, 0, 9)})
+    start = add_topics({B: Position(2, 5)}, {A: Head(1, 10, 50), B: Head(2, 0, 9)})
     assert list(start) == [A, B]
     assert start[A] == Position(1, 10)
 

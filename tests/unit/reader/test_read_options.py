@@ -217,12 +217,12 @@ def test_a_read_is_bounded_by_times():
         endingOffsetsByTimestamp='{"/default/a": {"0": 2000}}',
     )
     assert (found.starting.value, found.starting.is_time) == (1_000_000, True)
-    assert not found.starting.may_be_later
+    assert not found.starting.allows_future
     assert found.starting_option == "startingTimestamp"
     assert found.ending.by_name == {("/default/a", 0): 2_000_000}
-    assert found.ending.may_be_later
+    assert found.ending.allows_future
     lenient = stream(startingTimestamp="1", startingOffsetsByTimestampStrategy="latest")
-    assert lenient.starting.may_be_later
+    assert lenient.starting.allows_future
 
 
 @pytest.mark.parametrize(

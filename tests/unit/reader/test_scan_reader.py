@@ -142,16 +142,16 @@ def test_a_topic_that_was_created_again_meanwhile_is_not_mixed_in(topics):
 
 def test_a_segment_that_lacks_messages_is_refused(topics):
     (scan,) = scans(topics, 0, 40)
-    short = Scan(TOPIC, 1, 0, 40, scan.slices)
-    path = scan.slices[0].url.removeprefix("file://")
+    short = Scan(TOPIC, 1, 0, 40, scan.segments)
+    path = scan.segments[0].url.removeprefix("file://")
     pq.write_table(pq.read_table(path).slice(0, 39), path)
-    with pytest.raises(CorruptSegment, match="has 39 messages, and the broker says 40"):
+    with pytest.raises(CorruptSegment, match="has 39 messages, the manifest says 40"):
         rows(topics, [short])
 
 
 def test_a_segment_whose_offsets_have_gaps_is_refused(topics):
     planned = scans(topics, 0, 40)
-    path = planned[0].slices[0].url.removeprefix("file://")
+    path = planned[0].segments[0].url.removeprefix("file://")
     whole = pq.read_table(path)
     twice = [whole.slice(0, 10), whole.slice(11), whole.slice(39)]
     pq.write_table(pa.concat_tables(twice), path)
@@ -177,9 +177,9 @@ def test_a_segment_without_any_message_left_is_no_loss(topics):
 def test_a_segment_with_gaps_must_have_as_many_messages_as_it_should(topics):
     topics.thin_out(TOPIC, lambda offset: offset % 2)
     planned = scans(topics, 0, 40)
-    path = planned[0].slices[0].url.removeprefix("file://")
+    path = planned[0].segments[0].url.removeprefix("file://")
     pq.write_table(pq.read_table(path).slice(1), path)
-    with pytest.raises(CorruptSegment, match="has 19 messages, and the broker says 20"):
+    with pytest.raises(CorruptSegment, match="has 19 messages, the manifest says 20"):
         rows(topics, planned)
     backwards = pq.read_table(path).take([5, 4, *range(6, 19), 0])
     pq.write_table(pa.concat_tables([backwards, backwards.slice(0, 4)]), path)
@@ -250,7 +250,7 @@ def test_row_groups_that_hold_nothing_that_is_wanted_are_not_read(topics, monkey
 
 def test_a_message_that_is_missing_is_missed_although_nobody_wants_it(topics):
     planned = scans(topics, 0, 40)
-    path = planned[0].slices[0].url.removeprefix("file://")
+    path = planned[0].segments[0].url.removeprefix("file://")
     whole = pq.read_table(path)
     gap = [whole.slice(0, 9), whole.slice(10), whole.slice(39)]
     pq.write_table(pa.concat_tables(gap), path, row_group_size=10)

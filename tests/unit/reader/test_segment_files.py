@@ -8,7 +8,7 @@ import pytest
 
 from pydanube.model.errors import CorruptSegment
 from pydanube.reader.scan_reader import SCHEMA, read_scan
-from pydanube.reader.scans import Scan, Slice
+from pydanube.reader.scans import Scan, SegmentRange
 from pydanube.reader.segment_files import facts_of
 from pydanube.tables.maintenance.tasks import rewrite
 from pydanube.tables.maintenance.verification import VerifyJob, verify
@@ -46,7 +46,7 @@ def damaged(segment, step):
 
 def scan_of(segment, facts):
     base, end = segment.base, segment.end
-    piece = Slice(
+    piece = SegmentRange(
         segment.url, base, end, segment.byte_count, segment.count, facts=facts
     )
     return Scan(TOPIC, TOPIC_ID, base, end, (piece,))

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 
 from pydanube.model.errors import InvalidRequest
-from pydanube.reader.spark_types import fitter, spark_type
+from pydanube.reader.spark_types import converter, spark_type
 
 
-def fit(array, wanted, *, may_lack=False):
-    found = fitter(array.type, wanted, may_lack=may_lack)(array)
+def fit(array, wanted, *, allows_missing=False):
+    found = converter(array.type, wanted, allows_missing=allows_missing)(array)
     found.validate(full=True)
     assert found.type.equals(wanted)
     return found.to_pylist()
@@ -54,7 +54,7 @@ def test_every_type_has_one_that_spark_has(has, values, expected):
 def test_what_spark_has_is_left_as_it_is():
     array = pa.array([{"a": 1, "b": "x"}])
     assert spark_type(array.type) == array.type
-    assert fitter(array.type, array.type, may_lack=False)(array) is array
+    assert converter(array.type, array.type, allows_missing=False)(array) is array
 
 
 def test_fields_that_are_not_wanted_are_left_out():
@@ -65,9 +65,9 @@ def test_fields_that_are_not_wanted_are_left_out():
 def test_fields_that_are_not_there_are_null_only_where_they_may_lack():
     array = pa.array([{"a": 1}])
     wanted = pa.struct({"b": pa.list_(pa.string()), "a": pa.int64()})
-    assert fit(array, wanted, may_lack=True) == [{"b": None, "a": 1}]
+    assert fit(array, wanted, allows_missing=True) == [{"b": None, "a": 1}]
     with pytest.raises(InvalidRequest, match=r"there is no value\.b; value has a"):
-        fitter(array.type, wanted, may_lack=False)
+        converter(array.type, wanted, allows_missing=False)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_wider_types_are_taken(has, wanted, value, expected):
 
 
 def test_a_value_that_a_narrower_type_does_not_hold_is_refused():
-    narrow = fitter(pa.int64(), pa.int32(), may_lack=False)
+    narrow = converter(pa.int64(), pa.int32(), allows_missing=False)
     assert narrow(pa.array([7])).to_pylist() == [7]
     with pytest.raises(pa.ArrowInvalid):
         narrow(pa.array([2**40]))
@@ -94,11 +94,15 @@ def test_a_value_that_a_narrower_type_does_not_hold_is_refused():
 @pytest.mark.parametrize(
     ("has", "wanted", "message"),
     [
-        (pa.string(), pa.int64(), "value is string and cannot be read as int64"),
+        (
+            pa.string(),
+            pa.int64(),
+            "value is of type string and cannot be read as int64",
+        ),
         (
             pa.struct({"a": pa.list_(pa.struct({"b": pa.string()}))}),
             pa.struct({"a": pa.list_(pa.struct({"b": pa.int64()}))}),
-            r"value\.a\[\]\.b is string",
+            r"value\.a\[\]\.b is of type string",
         ),
         (pa.struct({"a": pa.int64()}), pa.string(), "cannot be read as string"),
         (pa.timestamp("us"), pa.timestamp("us", "UTC"), "cannot be read"),
@@ -106,4 +110,4 @@ def test_a_value_that_a_narrower_type_does_not_hold_is_refused():
 )
 def test_what_cannot_be_is_said_with_its_place(has, wanted, message):
     with pytest.raises(InvalidRequest, match=message):
-        fitter(has, wanted, may_lack=True)
+        converter(has, wanted, allows_missing=True)

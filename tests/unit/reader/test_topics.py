@@ -10,9 +10,9 @@ from pydanube.reader.read_options import Mode, parse_options
 from pydanube.reader.topics import (
     find_heads,
     find_range,
-    only_selected,
     plan_read,
     require_topics,
+    selected_positions,
 )
 from support.topic_directory import TopicDirectory
 
@@ -105,7 +105,7 @@ def test_a_loss_is_refused_or_logged(topics, caplog):
     with caplog.at_level(logging.WARNING):
         found = find_range(lenient, topics, A, 5, stop)
     assert (found.base, found.end) == (30, 35)
-    assert "skipping what is lost: /default/a: messages 5 … 30" in caplog.text
+    assert "skipping lost messages: /default/a: messages 5 … 30" in caplog.text
 
 
 def test_nothing_is_left_of_a_topic_that_is_gone(topics):
@@ -128,6 +128,6 @@ def test_messages_of_the_tail_are_as_large_as_they_were_seen_to_be(topics):
 
 def test_a_checkpoint_may_have_more_topics_than_are_selected():
     start = {A: Position(0, 1), PARTS[0]: Position(1, 2)}
-    assert only_selected(options(subscribe="/default/b"), start) == {
+    assert selected_positions(options(subscribe="/default/b"), start) == {
         PARTS[0]: Position(1, 2)
     }

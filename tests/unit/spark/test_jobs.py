@@ -20,11 +20,11 @@ class ClassicSpark:
     """A session whose context runs jobs where it is asked."""
 
     def __init__(self):
-        self.slices = None
+        self.segments = None
         self.sparkContext = self
 
-    def parallelize(self, jobs, slices):
-        self.slices = slices
+    def parallelize(self, jobs, segments):
+        self.segments = segments
         self._jobs = [pickle.loads(pickle.dumps(job)) for job in jobs]
         return self
 
@@ -61,7 +61,7 @@ def test_answers_come_in_the_order_of_jobs(make):
 def test_each_job_is_a_task_of_its_own():
     spark = ClassicSpark()
     run_jobs(spark, [1, 2, 3], double)
-    assert spark.slices == 3
+    assert spark.segments == 3
 
 
 def test_threads_do_the_same_without_spark():

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from pydanube.model.errors import Conflict, InvalidRequest, TopicNotFound
 from pydanube.reader import topics
 from pydanube.reader.catalog import broker_catalog
+from pydanube.reader.decoding_planner import DecodingPlanner
 from pydanube.reader.offsets import Position
 from pydanube.reader.read_options import OnUndecodable, ReadOptions, ValueOptions
-from pydanube.reader.subjects import Values
 from pydanube.tables.export import rounds
 from pydanube.tables.export.table_columns import (
     TableColumns,
@@ -318,7 +318,7 @@ class Exporter:
         ]
 
     def _find_heads(self) -> dict[str, Head]:
-        heads = topics.readable(
+        heads = topics.readable_heads(
             self._read, topics.find_heads(self._read, self._catalog)
         )
         if not heads:
@@ -337,7 +337,9 @@ class Exporter:
             if self._options.undecodable is UndecodablePolicy.FAIL
             else OnUndecodable.NULL
         )
-        values = Values(ValueOptions(on_undecodable=on_undecodable), self._catalog)
+        values = DecodingPlanner(
+            ValueOptions(on_undecodable=on_undecodable), self._catalog
+        )
         reader_schema = values.plan(heads)
         columns = TableColumns(
             TableLayout.TYPED,

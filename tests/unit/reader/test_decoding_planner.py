@@ -7,14 +7,14 @@ import pytest
 
 from pydanube.model.errors import InvalidConfig, InvalidRequest, SchemaNotFound
 from pydanube.reader.decoding import Definition
-from pydanube.reader.offsets import ReaderSchema
-from pydanube.reader.read_options import OnUndecodable, ValueOptions
-from pydanube.reader.subjects import (
-    Values,
+from pydanube.reader.decoding_planner import (
+    DecodingPlanner,
     check_columns,
     from_metadata,
     to_metadata,
 )
+from pydanube.reader.offsets import ReaderSchema
+from pydanube.reader.read_options import OnUndecodable, ValueOptions
 from support.topic_directory import TopicDirectory
 
 A, B = "/default/a", "/default/b"
@@ -41,20 +41,22 @@ def topics(tmp_path):
 
 
 def test_a_query_reads_as_the_latest_version_or_the_one_that_is_wanted(topics):
-    assert Values(LATEST, topics).plan([A, B]) == reader_schema(2)
-    assert Values(ValueOptions(version=1), topics).plan([A]) == reader_schema(1)
+    assert DecodingPlanner(LATEST, topics).plan([A, B]) == reader_schema(2)
+    assert DecodingPlanner(ValueOptions(version=1), topics).plan([A]) == reader_schema(
+        1
+    )
     with pytest.raises(SchemaNotFound, match="no version 3; it has 1, 2"):
-        Values(ValueOptions(version=3), topics).plan([A])
+        DecodingPlanner(ValueOptions(version=3), topics).plan([A])
 
 
 def test_a_plan_stays_whatever_is_registered_meanwhile(topics):
-    values = Values(LATEST, topics)
+    values = DecodingPlanner(LATEST, topics)
     values.plan([A])
     topics.register("orders", objects(), objects(), objects())
     assert values.plan([A]) == reader_schema(2)
-    assert Values(LATEST, topics, planned=reader_schema(1)).plan([A]) == reader_schema(
-        1
-    )
+    assert DecodingPlanner(LATEST, topics, planned=reader_schema(1)).plan(
+        [A]
+    ) == reader_schema(1)
 
 
 def test_a_plan_travels_in_the_metadata_of_the_column(topics):
@@ -62,25 +64,25 @@ def test_a_plan_travels_in_the_metadata_of_the_column(topics):
         json.loads(json.dumps(to_metadata(reader_schema(2))))
     ) == reader_schema(2)
     assert from_metadata({"comment": "mine"}) is None
-    assert pickle.loads(pickle.dumps(Values(LATEST, topics))).plan(
+    assert pickle.loads(pickle.dumps(DecodingPlanner(LATEST, topics))).plan(
         [A]
     ) == reader_schema(2)
 
 
 def test_a_topic_that_is_not_bound_is_refused_with_what_to_do(topics):
     del topics.bound[B]
-    with pytest.raises(InvalidRequest, match=f"{B} is bound to no.*schemas.bind"):
-        Values(LATEST, topics).plan([A, B])
+    with pytest.raises(InvalidRequest, match=f"not bound.*{B}.*schemas.bind"):
+        DecodingPlanner(LATEST, topics).plan([A, B])
 
 
 def test_topics_of_different_subjects_are_refused(topics):
     topics.bound[B] = "invoices"
     with pytest.raises(InvalidRequest, match=f"{A} to orders, {B} to invoices"):
-        Values(LATEST, topics).plan([A, B])
+        DecodingPlanner(LATEST, topics).plan([A, B])
 
 
 def test_a_topic_that_comes_later_must_be_of_the_same_subject(topics):
-    values = Values(LATEST, topics)
+    values = DecodingPlanner(LATEST, topics)
     values.plan([A])
     topics.bound[B] = "invoices"
     with pytest.raises(InvalidRequest, match="different subjects"):
@@ -88,30 +90,34 @@ def test_a_topic_that_comes_later_must_be_of_the_same_subject(topics):
 
 
 def test_no_topic_says_nothing_and_one_that_is_gone_is_not_missed_here(topics):
-    with pytest.raises(InvalidRequest, match="no topic is there"):
-        Values(LATEST, topics).plan([])
+    with pytest.raises(InvalidRequest, match="there is no topic yet"):
+        DecodingPlanner(LATEST, topics).plan([])
     topics.delete(B)
-    assert Values(LATEST, topics).plan([A, B]) == reader_schema(2)
+    assert DecodingPlanner(LATEST, topics).plan([A, B]) == reader_schema(2)
 
 
 def test_a_stream_goes_on_with_the_version_in_its_checkpoint(topics):
-    assert Values(LATEST, topics).resume([A], None) == reader_schema(2)
-    assert Values(LATEST, topics).resume([A], reader_schema(1)) == reader_schema(1)
+    assert DecodingPlanner(LATEST, topics).resume([A], None) == reader_schema(2)
+    assert DecodingPlanner(LATEST, topics).resume(
+        [A], reader_schema(1)
+    ) == reader_schema(1)
 
 
 @pytest.mark.parametrize("version", [None, 2])
 def test_a_stream_moves_on_when_it_is_told_to(topics, version):
     options = ValueOptions(version=version, is_version_given=True)
-    assert Values(options, topics).resume([A], reader_schema(1)) == reader_schema(2)
+    assert DecodingPlanner(options, topics).resume(
+        [A], reader_schema(1)
+    ) == reader_schema(2)
 
 
 def test_a_checkpoint_of_another_subject_is_refused(topics):
-    with pytest.raises(InvalidConfig, match="begin with a new checkpoint"):
-        Values(LATEST, topics).resume([A], reader_schema(2, schema_id=9))
+    with pytest.raises(InvalidConfig, match="start with a new checkpoint"):
+        DecodingPlanner(LATEST, topics).resume([A], reader_schema(2, schema_id=9))
 
 
 def test_tasks_get_all_versions_even_those_that_came_after_the_plan(topics):
-    values = Values(LATEST, topics)
+    values = DecodingPlanner(LATEST, topics)
     values.plan([A])
     texts = [objects(), objects(id="number"), objects(id="number", x="string")]
     topics.register("orders", *texts)
@@ -122,7 +128,7 @@ def test_tasks_get_all_versions_even_those_that_came_after_the_plan(topics):
 
 
 def test_a_version_that_was_deleted_cannot_be_read_as(topics):
-    values = Values(LATEST, topics)
+    values = DecodingPlanner(LATEST, topics)
     values.plan([A])
     del topics.subjects["orders"][0]
     with pytest.raises(SchemaNotFound, match="version 1 of orders is deleted"):
@@ -131,8 +137,8 @@ def test_a_version_that_was_deleted_cannot_be_read_as(topics):
 
 def test_a_checkpoint_s_version_that_does_not_fit_the_columns_is_refused(topics):
     topics.register("orders", objects(id="string"), objects(id="integer"))
-    column = Values(LATEST, topics).column_type(reader_schema(2))
-    values = Values(LATEST, topics, column)
+    column = DecodingPlanner(LATEST, topics).column_type(reader_schema(2))
+    values = DecodingPlanner(LATEST, topics, column)
     with pytest.raises(InvalidRequest, match=r"has version 1.*schemaVersion"):
         values.decoding([A], reader_schema(1))
 

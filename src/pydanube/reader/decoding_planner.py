@@ -1,9 +1,9 @@
 """
-What the values of a query are read as: which subject, which version, which columns.
+The choice of a query's reader schema, and the columns that its values become.
 
-All topics of a query are bound to one subject.  Its version is fixed when the query
-is planned, and Spark carries it in the metadata of the column ``value``; a stream
-keeps the one that its checkpoint began with.
+All topics of a query are bound to one subject.  The version is chosen when the query is
+planned, and Spark keeps it in the metadata of the column ``value``.  A stream keeps the
+version in its checkpoint.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 METADATA = "danube"
-"""Under this name the metadata of the column ``value`` say what it is read as."""
+"""The name of the reader schema in the metadata of the column ``value``."""
 
 
-class Values:
-    """How one query reads values; carries no connection."""
+class DecodingPlanner:
+    """Plans how one query decodes values; has no connection, so it can be pickled."""
 
     def __init__(
         self,
@@ -48,20 +48,21 @@ class Values:
         self._options = options
         self._catalog = catalog
         self._type = value_type
-        """Of Spark's column; None: whatever the values are."""
+        """The type of Spark's column; None: the type of the values."""
         self._planned = planned
         self._bound: set[str] = set()
         """Topics that are known to be bound to the subject."""
         self._definitions: dict[int, Definition] = {}
-        self._said: set[ReaderSchema] = set()
+        self._logged: set[ReaderSchema] = set()
 
     def plan(self, topics: Iterable[str]) -> ReaderSchema:
         """
-        What the values of *topics* are read as by a query that begins now.
+        Return the reader schema for a query of *topics* that starts now.
 
         Raises:
-            InvalidRequest: A topic is bound to no subject, or one to another.
-            SchemaNotFound: The subject does not have the version that is wanted.
+            InvalidRequest: A topic is not bound to a subject, or the topics are bound
+                to different subjects.
+            SchemaNotFound: The subject does not have the version in ``schemaVersion``.
         """
         subject = self._subject_of(topics)
         if self._planned is None:
@@ -81,7 +82,7 @@ class Values:
 
     def column_type(self, reader_schema: ReaderSchema) -> Any:
         """Return the Arrow type of Spark's column for values of *reader_schema*."""
-        self._learn(reader_schema)
+        self._load_definitions(reader_schema)
         schema = self._definitions[reader_schema.version].parse()
         return spark_type(schema.arrow_type())
 
@@ -89,10 +90,10 @@ class Values:
         self, topics: Iterable[str], recorded: ReaderSchema | None
     ) -> ReaderSchema:
         """
-        What a stream goes on with whose checkpoint has *recorded*.
+        Return the reader schema for a stream whose checkpoint has *recorded*.
 
         Raises:
-            InvalidConfig: The checkpoint is of another subject.
+            InvalidConfig: The checkpoint has another subject.
             InvalidRequest, SchemaNotFound: As for ``plan``.
         """
         planned = self.plan(topics)
@@ -100,17 +101,17 @@ class Values:
             return planned
         if recorded.schema_id != planned.schema_id:
             raise InvalidConfig(
-                f"the checkpoint was begun with the subject {recorded.subject} (id "
-                f"{recorded.schema_id}), and the topics are bound to {planned.subject} "
-                f"(id {planned.schema_id}) now: begin with a new checkpoint"
+                f"the checkpoint has the subject {recorded.subject} (id "
+                f"{recorded.schema_id}), but the topics are bound to {planned.subject} "
+                f"(id {planned.schema_id}) now: start with a new checkpoint"
             )
         if self._options.is_version_given:
             return planned
-        if recorded not in self._said:
-            self._said.add(recorded)
+        if recorded not in self._logged:
+            self._logged.add(recorded)
             log.warning(
-                "going on with %s, as the checkpoint says; the columns are those of "
-                "version %d: set schemaVersion to choose one",
+                "continuing with %s from the checkpoint; the columns are those of "
+                "version %d: set schemaVersion to choose a version",
                 recorded,
                 planned.version,
             )
@@ -118,20 +119,20 @@ class Values:
 
     def decoding(self, topics: Iterable[str], reader_schema: ReaderSchema) -> Decoding:
         """
-        What the tasks need that read *topics*.
+        Return what tasks need to decode the messages of *topics*.
 
         Raises:
-            InvalidRequest: A topic is bound to no subject, or to another one; or
-                what is read does not fit into the columns of the plan.
+            InvalidRequest: A topic is not bound to the subject, or the values do not
+                fit the columns of the plan.
             SchemaNotFound: The version is deleted.
         """
         planned = self.plan(topics)
-        self._learn(reader_schema)
+        self._load_definitions(reader_schema)
         decoding = Decoding(
             reader_schema=reader_schema,
             definitions=dict(self._definitions),
             on_undecodable=self._options.on_undecodable,
-            may_lack=reader_schema != planned,
+            allows_missing=reader_schema != planned,
         )
         self._check(decoding, planned)
         return decoding
@@ -150,8 +151,8 @@ class Values:
                 "Set schemaVersion to choose a version."
             ) from error
 
-    def _learn(self, reader_schema: ReaderSchema) -> None:
-        """Have the definitions of all versions that there are."""
+    def _load_definitions(self, reader_schema: ReaderSchema) -> None:
+        """Load the definitions of all versions of the subject."""
         found = self._catalog.subject(reader_schema.subject)
         if found.schema_id != reader_schema.schema_id or (
             reader_schema.version not in found.versions
@@ -173,53 +174,52 @@ class Values:
         by_topic: dict[str, str | None] = {}
         for topic in sorted(topics):
             if topic not in self._bound:
-                # Of a topic that is gone nothing is read; who misses it says so.
+                # A deleted topic is reported when its offsets are planned.
                 with suppress(TopicNotFound):
                     by_topic[topic] = self._catalog.subject_of(topic)
         if not by_topic and subject is None:
             raise InvalidRequest(
-                "decode: no topic is there whose subject would say what the values are"
+                "decode: there is no topic yet, so the subject of the values is unknown"
             )
         unbound = [topic for topic, bound in by_topic.items() if bound is None]
         if unbound:
             raise InvalidRequest(
-                f"decode: {', '.join(unbound)} is bound to no schema subject. Bind it "
-                f"with client.schemas.bind({unbound[0]!r}, subject), or open a "
+                f"decode: not bound to a schema subject: {', '.join(unbound)}. Bind "
+                f"it with client.schemas.bind({unbound[0]!r}, subject), or open a "
                 "producer that has a schema"
             )
         names = {bound for bound in by_topic.values() if bound is not None}
         if subject is not None:
             names.add(subject)
         if len(names) > 1:
-            said = ", ".join(f"{topic} to {bound}" for topic, bound in by_topic.items())
+            found = ", ".join(f"{topic} to {name}" for topic, name in by_topic.items())
             raise InvalidRequest(
-                f"decode: the topics are bound to different subjects ({said}); read "
+                f"decode: the topics are bound to different subjects ({found}); read "
                 "them one by one"
             )
         self._bound.update(by_topic)
-        [found] = names
-        return found
+        return names.pop()
 
 
 def check_columns(names: Iterable[str], options: ValueOptions | None) -> None:
     """
-    Refuse columns of values that the options do not give.
+    Raise if *names* has a column of values that *options* do not enable.
 
     Raises:
-        InvalidConfig: They are there by another option only.
+        InvalidConfig: A column needs another option.
     """
     names = set(names)
     if VALUE in names and options is None:
-        raise InvalidConfig("the column value is there with decode=true")
+        raise InvalidConfig("the column value needs decode=true")
     has_errors = options is not None and options.on_undecodable is OnUndecodable.NULL
     if ERROR in names and not has_errors:
         raise InvalidConfig(
-            "the column _error is there with decode=true and onUndecodable=null"
+            "the column _error needs decode=true and onUndecodable=null"
         )
 
 
 def to_metadata(reader_schema: ReaderSchema) -> dict[str, Any]:
-    """*reader_schema* as Spark carries it with the column."""
+    """Return the column metadata that holds *reader_schema*."""
     return {
         METADATA: {
             "subject": reader_schema.subject,
@@ -230,6 +230,6 @@ def to_metadata(reader_schema: ReaderSchema) -> dict[str, Any]:
 
 
 def from_metadata(metadata: Mapping[str, Any]) -> ReaderSchema | None:
-    """What the metadata of the column say; None if the user made the column."""
+    """Return the reader schema in *metadata*, or None if the user made the column."""
     found = metadata.get(METADATA)
     return None if found is None else ReaderSchema(**found)
