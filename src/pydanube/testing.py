@@ -18,8 +18,8 @@ from pydanube.broker.manifest import MetadataManifest
 from pydanube.client.client import CLOSE_TIMEOUT_S, Client, open_client
 from pydanube.metadata.memory import MemoryStore
 from pydanube.servers.config import ListenConfig
-from pydanube.servers.native.connection import NativeServer, open_native_server
 from pydanube.servers.native.in_process import dial_in_process
+from pydanube.servers.native.server import NativeServer, open_native_server
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import MemoryFiles
 from pydanube.storage.objects import MemoryObjects

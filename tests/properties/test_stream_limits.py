@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from pydanube.servers.config import MIB, ListenConfig
-from pydanube.servers.native import connection as stream
+from pydanube.servers.native import connection as native
+from pydanube.servers.native.consumers import RANGES_PER_TURN
+from pydanube.servers.native.server import HANDSHAKING_MAX
 from pydanube.wire.native.connection import REVISION
 from pydanube.wire.native.frames import RECEIVE_BUFFER_BYTES, header
 from pydanube.wire.native.kinds import Kind
@@ -104,7 +106,7 @@ def test_a_long_frame_that_arrives_slowly_keeps_its_connection():
         peer, _ = await greeted(broker)
         peer.transport.write(header(Kind.PUBLISH, 1, 0, MIB))
         for _ in range(10):
-            peer.transport.write(bytes(stream.PROGRESS_BYTES_MIN))
+            peer.transport.write(bytes(native.PROGRESS_BYTES_MIN))
             await turns()
             sweep(broker, SWEEPS_MAX)
         assert not peer.is_closed.is_set()
@@ -115,13 +117,13 @@ def test_a_long_frame_that_arrives_slowly_keeps_its_connection():
 def test_a_client_that_the_broker_does_not_read_from_is_not_silent():
     async def test(broker):
         peer, connection = await greeted(broker)
-        connection._pause("room")
+        connection.pause("room")
         sweep(broker, 3 * SWEEPS_MAX)
         await turns()
         assert not peer.is_closed.is_set()
         # And it learns that the broker is there, which does not see its PING.
         assert {peer.received.get_nowait().kind for _ in range(5)} == {Kind.PONG}
-        connection._unpause("room")
+        connection.unpause("room")
         assert (await peer.ask(Kind.PING, pb.Ping())).kind is Kind.PONG
 
     with_broker(test)
@@ -194,8 +196,7 @@ def test_a_connection_beyond_the_maximum_is_told_why_and_closed():
 def test_connections_that_say_nothing_do_not_keep_others_out():
     async def test(broker):
         silent = [
-            await connected(broker, greet=False)
-            for _ in range(stream.UNGREETED_MAX + 1)
+            await connected(broker, greet=False) for _ in range(HANDSHAKING_MAX + 1)
         ]
         await turns()
         assert silent[0].is_closed.is_set()
@@ -260,13 +261,13 @@ def test_a_frame_without_progress_gives_its_memory_to_those_that_wait():
 
 def note_frames(connection, notes, note):
     """Add *note* to *notes* for each frame that *connection* acts on."""
-    take = connection._take
+    take = connection._on_frame
 
     def note_and_take(frame):
         notes.append(note)
         take(frame)
 
-    connection._take = note_and_take
+    connection._on_frame = note_and_take
 
 
 async def open_channels(peer):
@@ -345,7 +346,7 @@ def test_a_flood_is_acted_on_in_parts_and_others_come_in_between(kind):
         flood.transport.write(frames_of(kind, flood, 1000))
         other.transport.write(other.machine.request(Kind.PING, pb.Ping())[1])
         assert (await other.received.get()).kind is Kind.PONG
-        units = stream._UNITS.get(kind, stream._REQUEST_UNITS)
+        units = native._UNITS.get(kind, native._REQUEST_UNITS)
         assert acted_on.index("other") <= UNITS_PER_TURN // units + 1
 
     with_broker(test)
@@ -378,7 +379,7 @@ def test_an_acknowledgement_of_many_ranges_is_applied_in_parts():
             1,
         )
         [connection] = broker.server.connections
-        subscription = connection._consumers[1].subscription
+        subscription = connection.consumers[1].subscription
         sizes, ack = [], subscription.ack
 
         def count(ranges, through):
@@ -386,11 +387,11 @@ def test_an_acknowledgement_of_many_ranges_is_applied_in_parts():
             ack(ranges, through)
 
         subscription.ack = count
-        many = 3 * stream.RANGES_PER_TURN
+        many = 3 * RANGES_PER_TURN
         ranges = pb.OffsetRanges(base=[0] * many, end=[5] * many)
         answer = await peer.ask(Kind.ACK, pb.Ack(ranges=ranges), 1)
         assert answer.kind is Kind.OK
-        assert sizes == [stream.RANGES_PER_TURN] * 3 + [0]
+        assert sizes == [RANGES_PER_TURN] * 3 + [0]
         described = await peer.ask(
             Kind.DESCRIBE_SUBSCRIPTION,
             pb.DescribeSubscription(topic=TOPIC, subscription="s"),
@@ -404,18 +405,18 @@ def test_openings_of_one_connection_are_carried_out_a_few_at_a_time():
     async def test(broker):
         peer, connection = await greeted(broker)
         running = []
-        begin = connection._begin_opening
+        begin = connection._start_opening
 
         def count(frame):
             begin(frame)
             running.append(connection._openings_running)
 
-        connection._begin_opening = count
+        connection._start_opening = count
         peer.transport.write(frames_of(Kind.OPEN_PRODUCER, peer, 30))
         answers = [await peer.received.get() for _ in range(30)]
         assert {each.kind for each in answers} == {Kind.PRODUCER_OPENED}
         assert len(running) == 30
-        assert max(running) == stream.OPENINGS_MAX
+        assert max(running) == native.OPENINGS_MAX
 
     with_broker(test)
 
@@ -423,7 +424,7 @@ def test_openings_of_one_connection_are_carried_out_a_few_at_a_time():
 def test_an_opening_that_is_closed_before_its_turn_is_given_up():
     async def test(broker):
         peer, connection = await greeted(broker)
-        count = stream.OPENINGS_MAX + 1
+        count = native.OPENINGS_MAX + 1
         opening = frames_of(Kind.OPEN_PRODUCER, peer, count)
         last = 9 + count
         _, closing = peer.machine.request(Kind.CLOSE_PRODUCER, pb.CloseProducer(), last)
@@ -453,7 +454,7 @@ def test_large_requests_that_are_not_answered_pause_the_connection():
             peer.transport.write(header(Kind.FETCH, 0, correlation, len(body)) + body)
         await turns(5000)
         assert "requests" in connection._pauses
-        assert connection._request_bytes <= stream.REQUEST_BYTES_MAX + 6 * MIB
+        assert connection._request_bytes <= native.REQUEST_BYTES_MAX + 6 * MIB
 
     with_broker(test)
 
@@ -509,7 +510,7 @@ def test_a_channel_may_be_opened_again_as_soon_as_its_opening_has_failed():
         _, first = peer.machine.request(Kind.OPEN_PRODUCER, opening, 1)
         peer.transport.write(first)
         answered = asyncio.Event()
-        answer = connection._answer
+        answer = connection.answer
 
         def answer_and_open_again(frame, message):
             answer(frame, message)
@@ -520,7 +521,7 @@ def test_a_channel_may_be_opened_again_as_soon_as_its_opening_has_failed():
                 reader.get_buffer()[: len(again)] = again
                 connection.buffer_updated(len(again))
 
-        connection._answer = answer_and_open_again
+        connection.answer = answer_and_open_again
         failures = []
         asyncio.get_running_loop().set_exception_handler(
             lambda _, context: failures.append(context)
@@ -537,17 +538,17 @@ def test_a_channel_may_be_opened_again_as_soon_as_its_opening_has_failed():
 def test_a_connection_that_is_closing_takes_no_more_turns():
     async def test(broker):
         _, connection = await greeted(broker)
-        connection._pause("room")
+        connection.pause("room")
         connection._transport._is_closing = True
         begun = []
-        begin = connection._begin_turn
+        begin = connection._start_turn
 
         def count():
             begun.append(None)
             begin()
 
-        connection._begin_turn = count
-        connection._unpause("room")
+        connection._start_turn = count
+        connection.unpause("room")
         await turns()
         assert len(begun) == 1
 

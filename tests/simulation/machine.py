@@ -16,7 +16,7 @@ from pydanube.broker.broker import open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.metadata.memory import MemoryStore
 from pydanube.model.errors import BrokerError, CorruptJournal
-from pydanube.servers.native.connection import NativeServer, open_native_server
+from pydanube.servers.native.server import NativeServer, open_native_server
 from pydanube.storage.journal import open_journal
 from pydanube.storage.objects import MemoryObjects
 from pydanube.storage.storage import open_storage

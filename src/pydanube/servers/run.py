@@ -42,7 +42,7 @@ from pydanube.servers.identity import (
 )
 from pydanube.servers.idle_memory import memory_upkeep
 from pydanube.servers.logs import configure_logging
-from pydanube.servers.native.connection import NativeServer, listen, open_native_server
+from pydanube.servers.native.server import NativeServer, listen, open_native_server
 from pydanube.servers.samples import samples_of
 from pydanube.storage.files import DirectoryFiles
 from pydanube.storage.journal import open_journal

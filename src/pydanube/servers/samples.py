@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pydanube.model.metrics import Sample
     from pydanube.servers.connections import ConnectionCounts
     from pydanube.servers.grpc.services import Service
-    from pydanube.servers.native.connection import NativeServer
+    from pydanube.servers.native.server import NativeServer
 
 
 def samples_of(

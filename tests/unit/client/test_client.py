@@ -6,7 +6,7 @@ import pytest
 
 import pydanube
 from pydanube.client.client import parse_url
-from pydanube.servers.native import connection as stream
+from pydanube.servers.native import connection
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.running import TOPIC, published, with_broker, with_client
@@ -161,7 +161,7 @@ def test_requests_survive_a_broken_connection():
 
 def old_broker(test, monkeypatch):
     """Run *test* with a client whose broker is of before revision 1."""
-    monkeypatch.setattr(stream, "REVISION", 0)
+    monkeypatch.setattr(connection, "REVISION", 0)
     with_client(test)
 
 

@@ -7,7 +7,7 @@ import pytest
 import pydanube
 from pydanube.model.policy import NamespacePolicy
 from pydanube.servers.config import ListenConfig
-from pydanube.servers.native import connection as stream
+from pydanube.servers.native import producers
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.running import TOPIC, with_broker, with_client
@@ -604,7 +604,7 @@ def test_who_lost_the_only_place_to_another_is_told_and_does_not_fight():
 
 
 def test_closing_waits_for_a_broker_that_slows_us_down(monkeypatch):
-    monkeypatch.setattr(stream, "SIGN_INTERVAL_S", 0.01)
+    monkeypatch.setattr(producers, "KEEPALIVE_INTERVAL_S", 0.01)
 
     async def test(broker):
         async with broker.connect(close_timeout_s=0.15) as client:

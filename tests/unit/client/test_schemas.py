@@ -7,8 +7,7 @@ import pytest
 
 import pydanube
 from pydanube import Compatibility, Schema, SchemaPolicy, SchemaType
-from pydanube.servers.native import connection as stream
-from pydanube.servers.native import schemas as stream_schemas
+from pydanube.servers.native import connection, schemas
 from support.running import TOPIC, published, with_client
 
 
@@ -152,7 +151,7 @@ def test_questions_that_make_no_sense_are_refused():
 
 
 def test_versions_come_however_long_they_are(monkeypatch):
-    monkeypatch.setattr(stream_schemas, "VERSIONS_BYTES_MAX", 300)
+    monkeypatch.setattr(schemas, "VERSIONS_BYTES_MAX", 300)
 
     async def test(client):
         await client.schemas.register("orders", ONE)
@@ -213,7 +212,7 @@ def test_partitions_are_bound_together():
 
 
 def test_a_broker_of_before_schemas_is_not_asked(monkeypatch):
-    monkeypatch.setattr(stream, "REVISION", 1)
+    monkeypatch.setattr(connection, "REVISION", 1)
 
     async def test(client):
         with pytest.raises(pydanube.InvalidRequest, match="older than this client"):

@@ -8,7 +8,7 @@ import pydanube
 from pydanube import Schema
 from pydanube.client import writer_schemas
 from pydanube.client.writer_schemas import WriterSchemas
-from pydanube.servers.native import connection as stream
+from pydanube.servers.native import connection
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.running import TOPIC, published, received, with_broker, with_client
@@ -145,13 +145,13 @@ def test_a_schema_that_is_gone_leaves_the_payload():
 
 def test_each_schema_is_asked_for_once(monkeypatch):
     asked = []
-    handle = stream._REQUESTS[Kind.GET_SCHEMA]
+    handle = connection._REQUESTS[Kind.GET_SCHEMA]
 
     async def note(broker, message):
         asked.append((message.schema_id, message.version))
         return await handle(broker, message)
 
-    monkeypatch.setitem(stream._REQUESTS, Kind.GET_SCHEMA, note)
+    monkeypatch.setitem(connection._REQUESTS, Kind.GET_SCHEMA, note)
 
     async def test(client):
         for number in range(5):
@@ -225,17 +225,17 @@ def test_messages_keep_their_order_while_a_schema_is_asked_for(monkeypatch):
 
 
 def test_what_waits_for_a_schema_when_the_connection_breaks_comes_again(monkeypatch):
-    handle = stream._REQUESTS[Kind.GET_SCHEMA]
+    handle = connection._REQUESTS[Kind.GET_SCHEMA]
 
     async def test(broker):
         async def break_once(b, message):
-            monkeypatch.setitem(stream._REQUESTS, Kind.GET_SCHEMA, handle)
+            monkeypatch.setitem(connection._REQUESTS, Kind.GET_SCHEMA, handle)
             broker.disconnect_all()
             return await handle(b, message)
 
         async with broker.connect() as client:
             await produced(client, 1, 2)
-            monkeypatch.setitem(stream._REQUESTS, Kind.GET_SCHEMA, break_once)
+            monkeypatch.setitem(connection._REQUESTS, Kind.GET_SCHEMA, break_once)
             async with consuming(client, schema=Order) as consumer:
                 got = await received_messages(consumer, 2)
                 assert [m.value for m in got] == [Order(1), Order(2)]

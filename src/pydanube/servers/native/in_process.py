@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pydanube.servers.native.connection import NativeServer
+    from pydanube.servers.native.server import NativeServer
 
 Buffer = bytes | bytearray | memoryview
 Client = TypeVar("Client", bound=asyncio.BufferedProtocol)

@@ -18,7 +18,7 @@ from pydanube.model.names import (
     parse_namespace,
     parse_subscription,
 )
-from pydanube.servers.native.handlers import Handlers
+from pydanube.servers.native.handlers import BrokerHandler, Handlers
 from pydanube.storage.replacement import Replacement
 from pydanube.wire.native.messages import (
     RANGES_MAX,
@@ -49,7 +49,7 @@ PAGE_MAX = 5000
 """The most names, or descriptions, in one answer; they fit into a frame."""
 
 
-REQUESTS = Handlers()
+REQUESTS: Handlers[BrokerHandler] = Handlers()
 
 
 def start_of(message: pb.CreateSubscription | pb.OpenConsumer) -> Position:

@@ -8,7 +8,7 @@ from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName, parse_subject
 from pydanube.model.schemas import Compatibility, SchemaType
 from pydanube.schemas.registry import NewSchema
-from pydanube.servers.native.handlers import Handlers
+from pydanube.servers.native.handlers import BrokerHandler, Handlers
 from pydanube.wire.native.schema_messages import (
     schema_version_to_wire,
     subject_to_wire,
@@ -25,7 +25,7 @@ VERSIONS_BYTES_MAX = 1024 * 1024
 VIOLATIONS_MAX = 1000
 """So many reasons are in an answer."""
 
-SCHEMA_REQUESTS = Handlers()
+SCHEMA_REQUESTS: Handlers[BrokerHandler] = Handlers()
 
 
 def _new_schema(message: pb.NewSchema) -> NewSchema:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pydanube.model.errors import MessageTooLarge
 from pydanube.model.names import TopicName, parse_client_name
-from pydanube.servers.native.handlers import Handlers
+from pydanube.servers.native.handlers import BrokerHandler, Handlers
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.schema_messages import reference_from_wire
 from pydanube.wire.native.staging_messages import (
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pydanube.wire.batches import BatchFrame
 
 
-STAGING_REQUESTS = Handlers()
+STAGING_REQUESTS: Handlers[BrokerHandler] = Handlers()
 
 
 class ClientConnection(Protocol):

@@ -10,9 +10,9 @@ import pydanube
 from pydanube.model.errors import CorruptBatch, ProtocolViolation
 from pydanube.model.names import TopicName
 from pydanube.model.policy import NamespacePolicy
-from pydanube.servers.native import connection as stream
-from pydanube.servers.native.connection import CHECKED_AT_ONCE_BYTES_MAX
+from pydanube.servers.native import consumers, producers
 from pydanube.servers.native.in_process import PipeEnd
+from pydanube.servers.native.producers import INLINE_CHECK_BYTES_MAX
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, Codec, decode
 from pydanube.wire.native.connection import CREDIT_REVISION
 from pydanube.wire.native.frames import header
@@ -250,7 +250,7 @@ def test_a_client_that_does_not_read_is_sent_nothing_more():
 
 
 def test_of_a_boundless_credit_only_a_part_is_passed_on_at_a_time(monkeypatch):
-    monkeypatch.setattr(stream, "CREDIT_BYTES_MAX", 1000)
+    monkeypatch.setattr(consumers, "CREDIT_BYTES_MAX", 1000)
 
     async def test(broker):
         async with broker.connect() as client, client.producer(TOPIC) as producer:
@@ -320,7 +320,7 @@ def test_who_is_faster_than_the_topics_rate_is_slowed_down_and_loses_nothing():
 
 
 def test_what_has_to_wait_holds_up_nobody_else_on_its_connection(monkeypatch):
-    monkeypatch.setattr(stream, "SIGN_INTERVAL_S", 0.01)
+    monkeypatch.setattr(producers, "KEEPALIVE_INTERVAL_S", 0.01)
 
     async def test(broker):
         async with broker.connect() as client:
@@ -354,7 +354,7 @@ def test_what_has_to_wait_holds_up_nobody_else_on_its_connection(monkeypatch):
 
 
 def test_a_connection_with_too_much_that_waits_is_not_read_from(monkeypatch):
-    monkeypatch.setattr(stream, "HELD_BYTES_MAX", 1000)
+    monkeypatch.setattr(producers, "HELD_BYTES_MAX", 1000)
 
     async def test(broker):
         async with broker.connect() as client:
@@ -494,7 +494,7 @@ def test_a_producer_that_loses_its_place_is_told_at_once():
 
 # Batches that are much larger than their frames.
 
-LARGE = bytes(CHECKED_AT_ONCE_BYTES_MAX)
+LARGE = bytes(INLINE_CHECK_BYTES_MAX)
 
 
 async def fields_of_producer(peer, channel=1, name="p"):

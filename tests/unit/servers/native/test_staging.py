@@ -162,9 +162,7 @@ def test_a_stopping_broker_ends_stages_and_keeps_what_they_have():
         await peer.open()
         peer.stage(1, b"a")
         assert (await peer.received.get()).kind is Kind.STAGED
-        [connection] = [
-            each for each in broker.server.connections if list(each._stages)
-        ]
+        [connection] = [each for each in broker.server.connections if list(each.stages)]
         await connection.say_goodbye("on purpose")
         closed = await peer.received.get()
         assert (closed.kind, closed.message.code) == (Kind.ERROR, "draining")

@@ -1,0 +1,173 @@
+"""The consumers of a native connection: credit, deliveries and acknowledgements."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pydanube.model.errors import InvalidRequest
+from pydanube.wire.native.kinds import Kind
+from pydanube.wire.native.messages import RANGES_MAX, ranges_from_wire
+from pydanube.wire.pb import stream_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pydanube.broker.consumers import Consumer
+    from pydanube.broker.subscription import Subscription
+    from pydanube.broker.topic import Topic
+    from pydanube.model.errors import BrokerError
+    from pydanube.model.ranges import Range
+    from pydanube.servers.native.connection import NativeConnection
+    from pydanube.wire.batches import BatchFrame
+    from pydanube.wire.native.connection import ReceivedFrame
+
+log = logging.getLogger(__name__)
+
+CREDIT_BYTES_MAX = 16 * 1024 * 1024
+"""The maximum number of bytes of credit that the subscription has at a time."""
+RANGES_PER_TURN = 1000
+"""The number of ranges of an ACK or NACK applied in one turn of the event loop."""
+REASON_CHARACTERS_MAX = 1024
+"""The maximum length of a NACK's reason; longer reasons are cut off."""
+
+
+class ConsumerChannel:
+    """One consumer of one connection; implements ``ConsumerPort``."""
+
+    __slots__ = (
+        *("_connection", "_granted_bytes", "_owed_bytes", "_owed_messages"),
+        *("channel", "consumer", "subscription", "topic"),
+    )
+
+    def __init__(
+        self,
+        connection: NativeConnection,
+        channel: int,
+        topic: Topic,
+        subscription: Subscription,
+    ) -> None:
+        self.channel = channel
+        self.topic = topic
+        self.subscription = subscription
+        self.consumer: Consumer | None = None
+        self._connection = connection
+        # Credit from the client that the subscription does not have yet, and the
+        # bytes that the subscription may still deliver.
+        self._owed_messages = 0
+        self._owed_bytes = 0
+        self._granted_bytes = 0
+
+    def credit(self, messages: int, byte_count: int) -> None:
+        """Add credit from the client."""
+        self._owed_messages += messages
+        self._owed_bytes += byte_count
+        self.grant()
+
+    def grant(self) -> None:
+        """
+        Pass credit on to the subscription, if the client reads what it is sent.
+
+        A client may give any credit.  The transport's buffer limit and one grant bound
+        the bytes that wait for the client.
+        """
+        byte_count = min(self._owed_bytes, CREDIT_BYTES_MAX - self._granted_bytes)
+        if (
+            self.consumer is None
+            or not self._connection.can_write
+            or (byte_count <= 0 and not self._owed_messages)
+        ):
+            return
+        messages, self._owed_messages = self._owed_messages, 0
+        byte_count = max(0, byte_count)
+        self._owed_bytes -= byte_count
+        self._granted_bytes += byte_count
+        self.subscription.credit(self.consumer, messages, byte_count)
+
+    def deliver(self, frame: BatchFrame, attempt: int) -> None:
+        """See ConsumerPort."""
+        self._granted_bytes -= frame.plain_bytes
+        if not self._connection.counts_plain_bytes:
+            # The client gives back only the compressed bytes that it received.
+            self._owed_bytes += frame.plain_bytes - frame.byte_count
+        self._connection.deliver(self.channel, frame, attempt)
+        if self._owed_bytes and self._granted_bytes * 2 < CREDIT_BYTES_MAX:
+            self.grant()
+
+    def set_active(self, *, is_active: bool) -> None:
+        """See ConsumerPort."""
+        state = pb.ConsumerState(is_active=is_active)
+        self._connection.send_on(self.channel, Kind.CONSUMER_STATE, state)
+
+    def close(self, reason: BrokerError) -> None:
+        """See ConsumerPort."""
+        self._connection.close_channel(self.channel, reason)
+
+    def detach(self) -> None:
+        """Detach the consumer, if attached, because the client or connection ended."""
+        consumer, self.consumer = self.consumer, None
+        if consumer is not None:
+            self.subscription.detach(consumer)
+
+    def settle(self, frame: ReceivedFrame, message: Any) -> None:
+        """Apply an ACK or NACK."""
+        try:
+            ranges = ranges_from_wire(message.ranges, RANGES_MAX)
+        except InvalidRequest as error:
+            if frame.correlation:
+                self._connection.answer(frame, self._connection.server.error(error))
+            else:
+                self._connection.close_channel(self.channel, error)
+            return
+        subscription = self.subscription
+        if frame.kind is Kind.NACK:
+            # An invalid delay counts as 0.
+            delay_s = message.delay_s if 0 < message.delay_s < float("inf") else 0.0
+            reason = message.reason[:REASON_CHARACTERS_MAX]
+            nack = partial(subscription.nack, delay_s=delay_s, reason=reason)
+            self._apply_ranges(ranges, nack)
+            return
+
+        def finish() -> None:
+            subscription.ack((), message.through)
+            if frame.correlation:
+                subscription.save_cursor_now(partial(self._on_saved, frame))
+
+        self._apply_ranges(ranges, partial(subscription.ack, through=0), finish)
+
+    def _on_saved(self, frame: ReceivedFrame, error: BrokerError | None) -> None:
+        connection = self._connection
+        connection.answer(frame, connection.server.error(error) if error else pb.Ok())
+
+    def _apply_ranges(
+        self,
+        ranges: Sequence[Range],
+        apply: Callable[[Sequence[Range]], None],
+        finish: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Call *apply* with all ranges, in several turns if there are many."""
+        if len(ranges) <= RANGES_PER_TURN:
+            apply(ranges)
+            finish()
+            return
+        self._connection.pause("ranges")
+        self._connection.server.run(self._apply_in_turns(ranges, apply, finish))
+
+    async def _apply_in_turns(
+        self,
+        ranges: Sequence[Range],
+        apply: Callable[[Sequence[Range]], None],
+        finish: Callable[[], None],
+    ) -> None:
+        try:
+            for at in range(0, len(ranges), RANGES_PER_TURN):
+                apply(ranges[at : at + RANGES_PER_TURN])
+                await asyncio.sleep(0)
+            finish()
+        except Exception:
+            peer = self._connection.peer
+            log.exception("closing the connection of %s after a failure", peer)
+            self._connection.abort()
+        self._connection.unpause("ranges")

@@ -1,0 +1,179 @@
+"""The server of the native protocol: its connections, tasks and common limits."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from pydanube.model.errors import BrokerError, InvalidConfig, QuotaExceeded
+from pydanube.servers.config import ListenConfig
+from pydanube.servers.native.connection import NativeConnection
+from pydanube.servers.receive_memory import ReceiveMemory
+from pydanube.wire.native.messages import error_to_wire
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+
+    from pydanube.broker.broker import Broker
+    from pydanube.broker.topic import Topic
+    from pydanube.wire.batches import BatchFrame
+    from pydanube.wire.pb import stream_pb2 as pb
+
+HANDSHAKING_MAX = 1024
+"""
+The maximum number of connections without HELLO; the server closes the oldest beyond it.
+"""
+SWEEP_INTERVAL_S_MAX = 1.0
+SWEEPS_PER_TIMEOUT_MIN = 4
+"""The minimum number of sweeps within the idle timeout."""
+CHECKS_MAX = 2
+"""The maximum number of batches that threads check at a time."""
+
+
+class NativeServer:
+    """All connections of the native protocol."""
+
+    def __init__(
+        self, broker: Broker, tasks: asyncio.TaskGroup, limits: ListenConfig
+    ) -> None:
+        self.broker = broker
+        self.limits = limits
+        self.connections: dict[NativeConnection, None] = {}
+        """In the order in which they were made."""
+        self.handshaking: dict[NativeConnection, None] = {}
+        """The connections that have not sent HELLO."""
+        self.connections_total = 0
+        self.refused_total = 0
+        """Connections that were closed because there were too many."""
+        self.timed_out_total = 0
+        """Connections that were closed because the client was silent."""
+        self.receive_memory = ReceiveMemory(limits.receive_bytes_max)
+        self.fetched = 0
+        self.fetched_bytes = 0
+        self.errors: Counter[str] = Counter()
+        """The number of errors sent, by code."""
+        self._checks = asyncio.Semaphore(CHECKS_MAX)
+        self._tasks = tasks
+        self._running: dict[asyncio.Task[None], None] = {}
+
+    def new_connection(self) -> NativeConnection:
+        """Return the protocol of a new connection."""
+        self.connections_total += 1
+        return NativeConnection(self)
+
+    def on_connected(self, connection: NativeConnection) -> None:
+        """Add a connection that was made."""
+        self.connections[connection] = None
+        self.handshaking[connection] = None
+        if len(self.handshaking) > HANDSHAKING_MAX:
+            self.refused_total += 1
+            oldest = next(iter(self.handshaking))
+            del self.handshaking[oldest]
+            oldest.abort()
+
+    def on_handshake(self, connection: NativeConnection) -> None:
+        """
+        Admit a connection whose client has sent HELLO.
+
+        Raises:
+            QuotaExceeded: The number of connections is at its limit.
+        """
+        self.handshaking.pop(connection, None)
+        open_count = len(self.connections) - len(self.handshaking)
+        if open_count > self.limits.connections_max:
+            self.refused_total += 1
+            raise QuotaExceeded(
+                f"the broker has {self.limits.connections_max} connections of the "
+                "native protocol, as many as listen.connections_max allows; close "
+                "some or raise the setting"
+            )
+
+    def on_lost(self, connection: NativeConnection) -> None:
+        """Remove a connection that was lost."""
+        self.connections.pop(connection, None)
+        self.handshaking.pop(connection, None)
+        self.receive_memory.release(connection)
+
+    def error(self, error: BrokerError) -> pb.Error:
+        """Count *error*, and return the message for the client."""
+        self.errors[error.code] += 1
+        return error_to_wire(error)
+
+    async def verify(self, topic: Topic, batch: BatchFrame) -> None:
+        """
+        Check a large batch in a thread; see ``Topic.verify``.
+
+        Bounds: ``CHECKS_MAX`` batches are decoded at a time.
+        """
+        async with self._checks:
+            await asyncio.to_thread(topic.verify, batch)
+
+    def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run *work* until it or the server ends."""
+        task = self._tasks.create_task(work)
+        self._running[task] = None
+        task.add_done_callback(self._running.pop)
+        return task
+
+    async def sweep_regularly(self) -> None:
+        """Close connections of silent clients, until the server is closed."""
+        timeout_s = self.limits.idle_timeout_s
+        interval_s = min(SWEEP_INTERVAL_S_MAX, timeout_s / SWEEPS_PER_TIMEOUT_MIN)
+        sweeps_max = math.ceil(timeout_s / interval_s)
+        while True:
+            await asyncio.sleep(interval_s)
+            self.sweep(sweeps_max)
+
+    def sweep(self, sweeps_max: int) -> None:
+        """Close connections that were silent for more than *sweeps_max* sweeps."""
+        for connection in list(self.connections):
+            connection.sweep(sweeps_max)
+
+    async def close(self) -> None:
+        """Close every connection after sending GOODBYE."""
+        async with asyncio.TaskGroup() as goodbyes:
+            for connection in list(self.connections):
+                goodbyes.create_task(connection.say_goodbye("the broker is stopping"))
+        for task in list(self._running):
+            task.cancel()
+
+
+@asynccontextmanager
+async def open_native_server(
+    broker: Broker, limits: ListenConfig | None = None
+) -> AsyncIterator[NativeServer]:
+    """Open a server of the native protocol over *broker*, without a listener."""
+    async with asyncio.TaskGroup() as tasks:
+        server = NativeServer(broker, tasks, limits or ListenConfig())
+        server.run(server.sweep_regularly())
+        try:
+            yield server
+        finally:
+            await server.close()
+
+
+@asynccontextmanager
+async def listen(server: NativeServer, host: str, port: int) -> AsyncIterator[int]:
+    """
+    Accept connections on *host* and *port* (0: any free port); yields the port.
+
+    Raises:
+        InvalidConfig: The address is not available.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        listener = await loop.create_server(
+            server.new_connection, host, port, backlog=1024
+        )
+    except OSError as error:
+        raise InvalidConfig(
+            f"cannot listen on {host}:{port} for the native protocol: "
+            f"{error.strerror or error}; choose another with --stream-port"
+        ) from error
+    try:
+        yield listener.sockets[0].getsockname()[1]
+    finally:
+        listener.close()
