@@ -1,4 +1,4 @@
-"""What every metadata store promises, asked of each of them."""
+"""The promises of the metadata store interface, tested for each store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydanube.metadata.key import Key, key_of, prefix_of
 from pydanube.metadata.memory import MemoryStore
 from pydanube.metadata.sqlite import open_sqlite
-from pydanube.metadata.store import ABSENT, Change, Delete, Holds, Put, Unchanged
+from pydanube.metadata.store import ABSENT, Change, Delete, HasValue, Put, Unchanged
 from pydanube.model.errors import Corrupt, RevisionConflict
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     return run
 
 
-def test_a_value_that_was_put_is_read_back(run: Run) -> None:
+def test_put_value_is_returned_by_get(run: Run) -> None:
     async def promise(store: MetadataStore) -> None:
         revision = await store.put(ONE, 1)
         stored = await store.get(ONE)
@@ -69,7 +69,7 @@ def test_a_value_that_was_put_is_read_back(run: Run) -> None:
     run(promise)
 
 
-def test_an_absent_key_is_none(run: Run) -> None:
+def test_absent_key_is_none(run: Run) -> None:
     async def promise(store: MetadataStore) -> None:
         assert await store.get(ONE) is None
 
@@ -88,7 +88,7 @@ def test_every_change_raises_the_revision_by_one(run: Run) -> None:
     run(promise)
 
 
-def test_what_changes_nothing_leaves_the_revision(run: Run) -> None:
+def test_deleting_an_absent_key_keeps_the_revision(run: Run) -> None:
     async def promise(store: MetadataStore) -> None:
         await store.put(ONE, 1)
         assert await store.delete(TWO) is False
@@ -101,7 +101,7 @@ def test_what_changes_nothing_leaves_the_revision(run: Run) -> None:
 def test_put_expecting_absence_never_overwrites(run: Run) -> None:
     async def promise(store: MetadataStore) -> None:
         await store.put(ONE, 1, expected=ABSENT)
-        with pytest.raises(RevisionConflict, match="/things/one exists already"):
+        with pytest.raises(RevisionConflict, match="/things/one already exists"):
             await store.put(ONE, 2, expected=ABSENT)
         assert (await store.get(ONE)).value == 1
 
@@ -123,14 +123,14 @@ def test_put_expecting_a_revision_loses_against_a_deletion(run: Run) -> None:
     async def promise(store: MetadataStore) -> None:
         read = await store.put(ONE, 1)
         await store.delete(ONE)
-        with pytest.raises(RevisionConflict, match="is gone"):
+        with pytest.raises(RevisionConflict, match="does not exist; expected revision"):
             await store.put(ONE, 2, expected=read)
         assert await store.get(ONE) is None
 
     run(promise)
 
 
-def test_delete_says_whether_there_was_something(run: Run) -> None:
+def test_delete_returns_whether_the_key_existed(run: Run) -> None:
     async def promise(store: MetadataStore) -> None:
         revision = await store.put(ONE, 1)
         assert await store.delete(ONE, expected=revision) is True
@@ -141,7 +141,7 @@ def test_delete_says_whether_there_was_something(run: Run) -> None:
     run(promise)
 
 
-def test_scan_gives_what_the_prefix_covers_in_order(run: Run) -> None:
+def test_scan_returns_paths_below_the_prefix_in_order(run: Run) -> None:
     async def promise(store: MetadataStore) -> None:
         await store.put(TWO, 2)
         await store.put(OTHER, 9)
@@ -170,7 +170,7 @@ def test_scan_orders_names_of_any_script(run: Run) -> None:
     run(promise)
 
 
-def test_a_transaction_is_all_or_nothing(run: Run) -> None:
+def test_transaction_is_all_or_nothing(run: Run) -> None:
     async def promise(store: MetadataStore) -> None:
         revision = await store.put(ONE, 1)
         with pytest.raises(RevisionConflict):
@@ -185,7 +185,7 @@ def test_a_transaction_is_all_or_nothing(run: Run) -> None:
     run(promise)
 
 
-def test_a_transaction_writes_everything_at_one_revision(run: Run) -> None:
+def test_transaction_writes_everything_at_one_revision(run: Run) -> None:
     async def promise(store: MetadataStore) -> None:
         revision = await store.transaction(
             [Unchanged(ONE, ABSENT), Unchanged(TWO, ABSENT)], [Put(ONE, 1), Put(TWO, 2)]
@@ -195,33 +195,33 @@ def test_a_transaction_writes_everything_at_one_revision(run: Run) -> None:
     run(promise)
 
 
-def test_a_transaction_may_compare_a_value(run: Run) -> None:
+def test_transaction_may_compare_a_value(run: Run) -> None:
     async def promise(store: MetadataStore) -> None:
         epoch = key_of("/epochs/1", int)
-        with pytest.raises(RevisionConflict, match="holds nothing, not 4"):
-            await store.transaction([Holds(epoch, 4)], [Put(ONE, 1)])
+        with pytest.raises(RevisionConflict, match="does not exist; expected 4"):
+            await store.transaction([HasValue(epoch, 4)], [Put(ONE, 1)])
         await store.put(epoch, 4)
-        await store.transaction([Holds(epoch, 4)], [Put(ONE, 1)])
+        await store.transaction([HasValue(epoch, 4)], [Put(ONE, 1)])
         await store.put(epoch, 5)
-        with pytest.raises(RevisionConflict, match="holds 5, not 4"):
-            await store.transaction([Holds(epoch, 4)], [Put(ONE, 2)])
+        with pytest.raises(RevisionConflict, match="is 5; expected 4"):
+            await store.transaction([HasValue(epoch, 4)], [Put(ONE, 2)])
         assert (await store.get(ONE)).value == 1
 
     run(promise)
 
 
-def test_a_value_of_another_shape_is_corrupt(run: Run) -> None:
+def test_value_of_another_type_is_corrupt(run: Run) -> None:
     async def promise(store: MetadataStore) -> None:
         await store.put(key_of(ONE.path, str), "one")
-        with pytest.raises(Corrupt, match="no int"):
+        with pytest.raises(Corrupt, match="invalid int"):
             await store.get(ONE)
-        with pytest.raises(Corrupt, match="no int"):
+        with pytest.raises(Corrupt, match="invalid int"):
             await store.scan(THINGS)
 
     run(promise)
 
 
-def test_a_watch_sees_every_later_change_in_order(run: Run) -> None:
+def test_watch_yields_every_later_change_in_order(run: Run) -> None:
     async def promise(store: MetadataStore) -> None:
         await store.put(ONE, 1)
         start = await store.revision()
@@ -238,7 +238,7 @@ def test_a_watch_sees_every_later_change_in_order(run: Run) -> None:
     run(promise)
 
 
-def test_a_watch_waits_for_the_next_change(run: Run) -> None:
+def test_watch_waits_for_the_next_change(run: Run) -> None:
     async def promise(store: MetadataStore) -> None:
         seen = []
 
@@ -259,7 +259,7 @@ def test_a_watch_waits_for_the_next_change(run: Run) -> None:
 
 
 @pytest.mark.parametrize("name", OPENERS)
-def test_a_watch_ends_when_the_store_closes(name: str, tmp_path: Path) -> None:
+def test_watch_ends_when_the_store_closes(name: str, tmp_path: Path) -> None:
     async def main() -> None:
         async with asyncio.TaskGroup() as tasks:
             async with OPENERS[name](tmp_path) as store:
@@ -283,7 +283,7 @@ STEPS = st.one_of(
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(STEPS, max_size=20))
-def test_all_stores_answer_the_same(
+def test_all_stores_behave_the_same(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Key[int], int]]
 ) -> None:
     async def play(store: MetadataStore) -> list[object]:
@@ -300,7 +300,9 @@ def test_all_stores_answer_the_same(
                 elif kind == "delete":
                     answers.append(await store.delete(key))
                 else:
-                    last = await store.transaction([Holds(key, value)], [Put(ONE, 9)])
+                    last = await store.transaction(
+                        [HasValue(key, value)], [Put(ONE, 9)]
+                    )
             except RevisionConflict as error:
                 answers.append(str(error))
             answers += [last, await store.scan(THINGS), await store.revision()]
@@ -317,7 +319,7 @@ def test_all_stores_answer_the_same(
     asyncio.run(main())
 
 
-def test_a_scan_by_pages_finds_every_path_once(run: Run) -> None:
+def test_scan_in_pages_finds_every_path_once(run: Run) -> None:
     async def promise(store: MetadataStore) -> None:
         for number in range(7):
             await store.put(THINGS.key(str(number)), number)

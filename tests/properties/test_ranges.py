@@ -1,4 +1,4 @@
-"""RangeSet against what it stands for: a set of integers."""
+"""RangeSet compared with a set of integers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ changes = st.lists(st.tuples(st.sampled_from(["add", "remove"]), small, small))
 
 
 def built(steps):
-    """The range set and the plain set that *steps* make."""
+    """Return the range set and the plain set that result from *steps*."""
     ranges, plain = RangeSet(), set()
     for change, base, end in steps:
         if change == "add":
@@ -36,7 +36,7 @@ def members(ranges):
 
 @given(changes)
 @settings(max_examples=300)
-def test_holds_what_a_set_holds_in_the_fewest_ranges(steps):
+def test_range_set_contains_the_same_as_a_set_in_the_fewest_ranges(steps):
     ranges, plain = built(steps)
     assert members(ranges) == plain
     assert ranges.count == len(plain)
@@ -83,7 +83,7 @@ def test_intersection_and_gaps_divide_a_range(steps, base, end):
 
 
 @given(changes)
-def test_equal_sets_are_equal_however_they_came_about(steps):
+def test_equality_does_not_depend_on_the_order_of_changes(steps):
     ranges, plain = built(steps)
     again = RangeSet((offset, offset + 1) for offset in sorted(plain, reverse=True))
     assert ranges == again
@@ -103,7 +103,7 @@ steps = st.sampled_from([2, 3, 20, 80, 150])
 
 class ManyRanges(RuleBasedStateMachine):
     """
-    So many changes at a time that blocks are split and united.
+    Enough changes at a time to split and merge blocks.
 
     In the range set each offset of the plain set is *scale* offsets.
     """
@@ -234,13 +234,13 @@ def unscaled(ranges, scale):
 
 
 class CloseRanges(ManyRanges):
-    """Those that become bits, and numbers again."""
+    """Offsets for which blocks become dense, and sparse again."""
 
     scale = 1
 
 
 class FarRanges(ManyRanges):
-    """Those that stay numbers."""
+    """Offsets for which blocks stay sparse."""
 
     scale = 200
 

@@ -22,7 +22,7 @@ from pydanube.model.errors import BrokerError
 from pydanube.servers.grpc.admin import admin_services
 from pydanube.servers.grpc.admin_brokers import BrokerAddresses
 from pydanube.servers.grpc.danube_server import schema_registry
-from pydanube.servers.grpc.id_registry import number_of
+from pydanube.servers.grpc.id_registry import stable_id
 from pydanube.servers.grpc.server import open_grpc_server
 from pydanube.testing import memory_broker
 from pydanube.wire.pb import danube_admin_pb2 as pb
@@ -73,7 +73,7 @@ async def play(text):
         AsyncExitStack() as stack,
     ):
         transcript = Transcript(channel, client, stack)
-        broker_id = str(number_of(("broker", broker.broker.broker_id)))
+        broker_id = str(stable_id(("broker", broker.broker.broker_id)))
         for line in text.splitlines():
             if line.startswith("  "):
                 continue

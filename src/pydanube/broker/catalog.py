@@ -28,7 +28,7 @@ from pydanube.broker.partitions import (
 from pydanube.metadata import keys
 from pydanube.metadata.records import DeletedTopicRecord, TopicRecord
 from pydanube.metadata.store import ABSENT, Delete, Put, Unchanged
-from pydanube.metadata.transactions import settled, unchanged
+from pydanube.metadata.transactions import retry_on_conflict, unchanged
 from pydanube.model.errors import (
     AlreadyExists,
     InvalidRequest,
@@ -101,7 +101,7 @@ class Catalog:
             InvalidName: The name is too long.
         """
         name.check_new()
-        await settled(partial(self._try_create, name, policy, schema))
+        await retry_on_conflict(partial(self._try_create, name, policy, schema))
 
     async def _try_create(
         self, name: TopicName, policy: TopicPolicy, schema: TopicSchema | None
@@ -164,7 +164,7 @@ class Catalog:
                 whole = msgspec.structs.replace(record, missing=())
                 await self._grow(base, stored, whole)
 
-        await settled(attempt)
+        await retry_on_conflict(attempt)
 
     async def add_partitions(self, base: TopicName, partitions: int) -> None:
         """Record more partitions; see ``Topics.add_partitions``."""
@@ -175,7 +175,7 @@ class Catalog:
                 raise TopicNotFound(f"Unable to find the partitioned topic: {base}")
             await self._grow(base, stored, grown(base, stored.value, partitions))
 
-        await settled(attempt)
+        await retry_on_conflict(attempt)
 
     # What is known.
 
@@ -286,7 +286,7 @@ class Catalog:
         """
         if limits is not None:
             check_policy(limits)
-        return await settled(partial(self._try_change, name, limits=limits))
+        return await retry_on_conflict(partial(self._try_change, name, limits=limits))
 
     async def set_on_corruption(
         self, name: TopicName, on_corruption: CorruptionPolicy
@@ -307,7 +307,7 @@ class Catalog:
             policy = replace(found.value.policy, on_corruption=on_corruption)
             return await self._try_change(name, policy=policy)
 
-        return await settled(attempt)
+        return await retry_on_conflict(attempt)
 
     async def set_schema(
         self, name: TopicName, schema: TopicSchema | None
@@ -331,7 +331,7 @@ class Catalog:
             conditions, operations = await self._touching_subject(schema)
             return await self._try_change(name, conditions, operations, schema=schema)
 
-        return await settled(attempt)
+        return await retry_on_conflict(attempt)
 
     async def _try_change(
         self,

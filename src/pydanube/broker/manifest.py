@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydanube.metadata import keys
 from pydanube.metadata.records import SegmentRecord
-from pydanube.metadata.store import Delete, Holds, Operation, Put
+from pydanube.metadata.store import Delete, HasValue, Operation, Put
 from pydanube.model.errors import RevisionConflict, TopicFenced
 from pydanube.model.ids import Offset
 from pydanube.storage.manifest import SegmentEntry
@@ -90,7 +90,7 @@ class MetadataManifest:
     ) -> None:
         try:
             await self._store.transaction(
-                [Holds(keys.topic_epoch(topic_id), epoch)], operations
+                [HasValue(keys.topic_epoch(topic_id), epoch)], operations
             )
         except RevisionConflict as error:
             raise TopicFenced(

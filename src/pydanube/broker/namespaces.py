@@ -17,7 +17,7 @@ from pydanube.broker.limits import check_policy
 from pydanube.metadata import keys
 from pydanube.metadata.records import NamespaceRecord
 from pydanube.metadata.store import ABSENT, Delete
-from pydanube.metadata.transactions import settled, unchanged
+from pydanube.metadata.transactions import retry_on_conflict, unchanged
 from pydanube.model.errors import (
     AlreadyExists,
     InvalidRequest,
@@ -100,7 +100,7 @@ class Namespaces:
         if name in FIRST_NAMESPACES:
             raise InvalidRequest(f"The namespace {name} cannot be deleted")
         async with self._lock:
-            await settled(partial(self._try_delete, name))
+            await retry_on_conflict(partial(self._try_delete, name))
 
     async def _try_delete(self, name: NamespaceName) -> None:
         stored = await self.find(name)
@@ -173,7 +173,7 @@ class Namespaces:
             )
 
         async with self._lock:
-            await settled(attempt)
+            await retry_on_conflict(attempt)
             for topic in self._opened.values():
                 if topic.name.namespace == name and not topic.has_own_limits:
                     topic.set_limits(policy, are_own=False)

@@ -18,7 +18,7 @@ from pydanube.broker.retention_holds import check_no_holds
 from pydanube.broker.topic import DirectTopic, ReliableTopic, Topic
 from pydanube.metadata import keys
 from pydanube.metadata.store import ABSENT
-from pydanube.metadata.transactions import settled
+from pydanube.metadata.transactions import retry_on_conflict
 from pydanube.model.errors import (
     AlreadyExists,
     BrokerError,
@@ -327,7 +327,9 @@ class Topics:
             InvalidRequest: It is a partition of a partitioned topic.
         """
         async with self.lock:
-            topics = await settled(partial(self._remove_names, name, force=force))
+            topics = await retry_on_conflict(
+                partial(self._remove_names, name, force=force)
+            )
             for topic in topics:
                 del self.opened[topic.name]
                 topic.close(TopicNotFound(f"{topic.name} has been deleted"))

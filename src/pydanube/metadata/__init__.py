@@ -1,6 +1,6 @@
 """
-What brokers must remember besides messages: small records under typed keys.
+The metadata of brokers: small records under typed keys.
 
-``store`` says what a store promises, ``keys`` is the map of everything in it,
-``memory`` and ``sqlite`` are the stores.
+``store`` defines the interface, ``keys`` lists all keys, and ``memory`` and ``sqlite``
+implement stores.
 """

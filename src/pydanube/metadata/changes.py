@@ -1,4 +1,4 @@
-"""What every store does alike: conditions that fail, operations that become changes."""
+"""Common to all stores: checks of conditions, and changes from operations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def plan_changes(
     operations: Sequence[Operation], revision: Revision
 ) -> list[Change[bytes]]:
-    """What *operations* write and delete, encoded, each key at most once."""
+    """Return the encoded changes of *operations*, at most one for each key."""
     changes: list[Change[bytes]] = []
     for operation in operations:
         match operation:
@@ -32,22 +32,22 @@ def plan_changes(
             case Delete(key):
                 changes.append(Change(key.path, None, revision))
     paths = {change.path for change in changes}
-    assert len(paths) == len(changes), "a key stands in two operations"
+    assert len(paths) == len(changes), "two operations change the same key"
     return changes
 
 
 def check_revision(path: str, stored: Stored[bytes] | None, expected: Expected) -> None:
-    """Raise RevisionConflict unless what is *stored* at *path* is as *expected*."""
+    """Raise RevisionConflict unless the revision *stored* at *path* is *expected*."""
     if expected is None:
         return
     if expected is ABSENT:
         if stored is not None:
             raise RevisionConflict(
-                f"{path} exists already, since revision {stored.revision}"
+                f"{path} already exists, since revision {stored.revision}"
             )
         return
     if stored is None:
-        raise RevisionConflict(f"{path} is gone; expected revision {expected}")
+        raise RevisionConflict(f"{path} does not exist; expected revision {expected}")
     if stored.revision != expected:
         raise RevisionConflict(
             f"{path} was changed at revision {stored.revision}; expected {expected}"
@@ -57,7 +57,7 @@ def check_revision(path: str, stored: Stored[bytes] | None, expected: Expected) 
 def check_value(path: str, stored: Stored[bytes] | None, expected: bytes) -> None:
     """Raise RevisionConflict unless the value *stored* at *path* is *expected*."""
     if stored is None:
-        raise RevisionConflict(f"{path} holds nothing, not {expected.decode()}")
+        raise RevisionConflict(f"{path} does not exist; expected {expected.decode()}")
     if stored.value != expected:
-        holds = stored.value.decode(errors="replace")
-        raise RevisionConflict(f"{path} holds {holds}, not {expected.decode()}")
+        value = stored.value.decode(errors="replace")
+        raise RevisionConflict(f"{path} is {value}; expected {expected.decode()}")

@@ -1,4 +1,4 @@
-"""The last changes of a store that lives in this process, for those who watch it."""
+"""The latest changes of a store in this process, for its watchers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CHANGES_MAX = 10_000
-"""A watcher that is further behind has to scan again; about 5 MB of records."""
+"""A watcher that is further behind must scan again; about 5 MB of records."""
 
 
 class History:
     """
-    The newest changes, oldest first, and who waits for the next one.
+    The newest changes, oldest first, and the watchers that wait for the next one.
 
-    Watchers read from here at their own pace and keep only a position, so a slow
-    one costs nothing and cannot hold anything up.
+    Watchers read at their own pace and keep only a position, so a slow watcher takes no
+    memory and delays nothing.
     """
 
     def __init__(self, start: Revision, *, changes_max: int = CHANGES_MAX) -> None:
@@ -37,32 +37,32 @@ class History:
         self.is_closed = False
 
     def record(self, changes: Iterable[Change[bytes]]) -> None:
-        """Remember *changes*, the latest of all, and wake whoever waits for them."""
+        """Append *changes*, and wake the watchers that wait."""
         self._changes.extend(changes)
         while len(self._changes) > self._changes_max:
             self._complete_after = self._changes.popleft().revision
         self._wake()
 
     def close(self) -> None:
-        """Let every watcher come to its end."""
+        """End all watches."""
         self.is_closed = True
         self._wake()
 
     def watch(self, prefix: Prefix[T], after: Revision) -> Watch[T]:
-        """An iterator over the changes below *prefix* later than *after*."""
+        """Return an iterator over the changes below *prefix* later than *after*."""
         return Watch(self, prefix, after)
 
     def later_than(self, revision: Revision) -> list[Change[bytes]]:
         """
-        Every change later than *revision*, oldest first.
+        Return every change later than *revision*, oldest first.
 
         Raises:
-            RevisionConflict: Some of them are forgotten.
+            RevisionConflict: Some of them are no longer in the history.
         """
         if revision < self._complete_after:
             raise RevisionConflict(
-                f"the changes after revision {revision} are no longer remembered, "
-                f"only those after {self._complete_after}; scan again"
+                f"the changes after revision {revision} are no longer available, only "
+                f"those after {self._complete_after}; scan again"
             )
         later: list[Change[bytes]] = []
         for change in reversed(self._changes):
@@ -73,7 +73,7 @@ class History:
         return later
 
     def wait_with(self, event: asyncio.Event) -> None:
-        """Set *event* at every change, for as long as somebody keeps it."""
+        """Set *event* at every change, as long as it is referenced elsewhere."""
         self._waiting.add(event)
 
     def _wake(self) -> None:
@@ -85,8 +85,7 @@ class Watch(Generic[T]):
     """
     The changes below one prefix, as an asynchronous iterator.
 
-    Not a generator, because it may be dropped at any point and has nothing to
-    clean up.
+    It is not a generator, because it may be dropped at any time without cleaning up.
     """
 
     def __init__(self, history: History, prefix: Prefix[T], after: Revision) -> None:

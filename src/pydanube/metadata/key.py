@@ -1,9 +1,8 @@
 """
-Typed paths: where a value lives in the metadata store, and how it is written.
+Typed keys: the path of a value in the metadata store, and its encoding.
 
-Values are JSON, so that an operator can read a store with any tool, and decoded
-into the type that the key names, so that a value of another shape is noticed at
-construction and not three calls later.
+Values are JSON, so operators can read a store with any tool.  They are decoded into
+the type of their key, so a value of another type is detected when it is read.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Key(Generic[T]):
-    """Where one value of type T lives."""
+    """The path of one value of type T."""
 
     path: str
     encode: Callable[[T], bytes]
@@ -36,9 +35,9 @@ class Key(Generic[T]):
 @dataclass(frozen=True, slots=True)
 class Prefix(Generic[T]):
     """
-    Where all values of type T live whose paths begin with *path*.
+    The paths that begin with *path*, whose values are all of type T.
 
-    The path ends with a slash, so ``/topics/a/`` never covers ``/topics/ab``.
+    *path* ends with a slash, so ``/topics/a/`` does not include ``/topics/ab``.
     """
 
     path: str
@@ -49,17 +48,17 @@ class Prefix(Generic[T]):
         assert self.path.endswith("/"), self.path
 
     def key(self, name: str) -> Key[T]:
-        """The key of *name*, which may itself have several parts."""
+        """Return the key of *name*, which may have several parts."""
         assert name, self.path
         assert not name.startswith("/"), name
         return Key(self.path + name, self.encode, self.decode)
 
     def within(self, name: str) -> Prefix[T]:
-        """The narrower prefix of everything below *name*."""
+        """Return the prefix of all paths below *name*."""
         return Prefix(f"{self.path}{name}/", self.encode, self.decode)
 
     def name_of(self, path: str) -> str:
-        """What follows the prefix in *path*, a path that it covers."""
+        """Return the part of *path* after the prefix."""
         assert path.startswith(self.path), path
         return path[len(self.path) :]
 
@@ -68,12 +67,12 @@ class Prefix(Generic[T]):
 
 
 def key_of(path: str, kind: type[T]) -> Key[T]:
-    """The key of a value of type *kind* at *path*."""
+    """Return the key of a value of type *kind* at *path*."""
     return Key(path, *_json_of(kind))
 
 
 def prefix_of(path: str, kind: type[T]) -> Prefix[T]:
-    """The prefix *path*, below which every value is of type *kind*."""
+    """Return the prefix *path*, whose values are all of type *kind*."""
     return Prefix(path, *_json_of(kind))
 
 
@@ -86,7 +85,7 @@ def _json_of(kind: type[T]) -> tuple[Callable[[T], bytes], Callable[[bytes], T]]
             return decoder.decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Corrupt(
-                f"the metadata store holds what is no {kind.__name__}: {error}"
+                f"the metadata store contains an invalid {kind.__name__}: {error}"
             ) from error
 
     return encoder.encode, decode

@@ -1,10 +1,9 @@
 """
-The map of the metadata store: everything that is in it, on one page.
+The keys of the metadata store.
 
-Topics are known by their number below ``/topics``, so that whatever is left of a
-deleted topic can never be taken for that of a new one with the same name.  Numbers
-that are scanned in order are padded to 20 digits.  docs/format/metadata.md is the
-normative description.
+Everything below a topic is stored under its number, so data of a deleted topic can
+never be confused with that of a new one with the same name.  Numbers that are scanned
+in order are padded to 20 digits.  docs/format/metadata.md is the normative description.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ if TYPE_CHECKING:
     from pydanube.model.names import NamespaceName, SubscriptionName, TopicName
 
 BROKER: Key[BrokerRecord] = key_of("/broker", BrokerRecord)
-"""The identity of the broker whose store this is."""
+"""The identity of the broker that owns the store."""
 
 CLUSTER: Key[ClusterRecord] = key_of("/cluster", ClusterRecord)
-"""The id that metadata, journal and object store of one cluster have in common."""
+"""The cluster id, also in the journal and the object store."""
 
 JOURNAL: Key[JournalRecord] = key_of("/journal", JournalRecord)
-"""How far the journal is known to be on disk."""
+"""A position up to which the journal is on disk."""
 
 LAST_TOPIC_ID: Key[int] = key_of("/counters/topic-id", int)
-"""The highest topic number that was ever given out."""
+"""The highest topic number that was ever assigned."""
 
 NAMESPACES: Prefix[NamespaceRecord] = prefix_of("/namespaces/", NamespaceRecord)
 """``/namespaces/{namespace}``"""
@@ -64,7 +63,7 @@ DELETED_TOPICS: Prefix[DeletedTopicRecord] = prefix_of(
 """``/deleted-topics/{topic id}``"""
 
 EPOCHS: Prefix[int] = prefix_of("/epochs/", int)
-"""``/epochs/{topic id}``: how many times the topic has been claimed."""
+"""``/epochs/{topic id}``: the number of times the topic was claimed"""
 
 SUBSCRIPTIONS: Prefix[SubscriptionRecord] = prefix_of(
     "/subscriptions/", SubscriptionRecord
@@ -87,7 +86,7 @@ QUERIES: Prefix[QueryRecord] = prefix_of("/queries/", QueryRecord)
 """``/queries/{query}``"""
 
 LAST_SCHEMA_ID: Key[int] = key_of("/counters/schema-id", int)
-"""The highest schema id that was ever given out."""
+"""The highest schema id that was ever assigned."""
 
 SUBJECTS: Prefix[SubjectRecord] = prefix_of("/schemas/subjects/", SubjectRecord)
 """``/schemas/subjects/{subject}``"""
@@ -102,114 +101,116 @@ SCHEMA_VERSIONS: Prefix[SchemaVersionRecord] = prefix_of(
 
 
 def namespace(name: NamespaceName) -> Key[NamespaceRecord]:
-    """Where a namespace is recorded."""
+    """Return the key of a namespace."""
     return NAMESPACES.key(name)
 
 
 def topic(name: TopicName) -> Key[TopicRecord]:
-    """Where a topic is recorded."""
+    """Return the key of a topic."""
     return TOPICS.key(f"{name.namespace}/{name.topic}")
 
 
 def topics_of(namespace: NamespaceName) -> Prefix[TopicRecord]:
-    """Where the topics of one namespace are recorded."""
+    """Return the prefix of the topics of a namespace."""
     return TOPICS.within(namespace)
 
 
 def partitioned_topic(base: TopicName) -> Key[PartitionedTopicRecord]:
-    """Where it is recorded that a name has partitions, and how many."""
+    """Return the key of a partitioned topic."""
     return PARTITIONED_TOPICS.key(f"{base.namespace}/{base.topic}")
 
 
 def partitioned_topics_of(
     namespace: NamespaceName,
 ) -> Prefix[PartitionedTopicRecord]:
-    """Where the partitioned topics of one namespace are recorded."""
+    """Return the prefix of the partitioned topics of a namespace."""
     return PARTITIONED_TOPICS.within(namespace)
 
 
 def deleted_topic(topic_id: TopicId) -> Key[DeletedTopicRecord]:
-    """Where it is recorded that what a topic held has still to be removed."""
+    """Return the key of a deleted topic whose data must still be removed."""
     return DELETED_TOPICS.key(str(topic_id))
 
 
 def topic_epoch(topic_id: TopicId) -> Key[int]:
-    """Where a topic's epoch is; every write of its history compares it."""
+    """Return the key of a topic's epoch, which every change of the topic compares."""
     return EPOCHS.key(str(topic_id))
 
 
 def subscription(topic_id: TopicId, name: SubscriptionName) -> Key[SubscriptionRecord]:
-    """Where a subscription is recorded."""
+    """Return the key of a subscription."""
     return subscriptions_of(topic_id).key(name)
 
 
 def subscriptions_of(topic_id: TopicId) -> Prefix[SubscriptionRecord]:
-    """Where the subscriptions of one topic are recorded."""
+    """Return the prefix of the subscriptions of a topic."""
     return SUBSCRIPTIONS.within(str(topic_id))
 
 
 def consumer(number: int) -> Key[ConsumerRecord]:
-    """Where it is recorded who has a number."""
+    """Return the key of the consumer with a number."""
     return CONSUMERS.key(str(number))
 
 
 def settings(topic_id: TopicId, name: SubscriptionName) -> Key[SettingsRecord]:
-    """Where a subscription's settings are recorded."""
+    """Return the key of a subscription's settings."""
     return settings_of(topic_id).key(name)
 
 
 def settings_of(topic_id: TopicId) -> Prefix[SettingsRecord]:
-    """Where the settings of one topic's subscriptions are recorded."""
+    """Return the prefix of the settings of a topic's subscriptions."""
     return SETTINGS.within(str(topic_id))
 
 
 def segment(topic_id: TopicId, base: Offset) -> Key[SegmentRecord]:
-    """Where the segment of a topic that begins at *base* is recorded."""
+    """Return the key of the segment of a topic that begins at *base*."""
     return segments_of(topic_id).key(f"{base:020d}")
 
 
 def segments_of(topic_id: TopicId) -> Prefix[SegmentRecord]:
-    """Where the segments of one topic are recorded; a scan gives them by offset."""
+    """Return the prefix of the segments of a topic; scans return them by offset."""
     return SEGMENTS.within(str(topic_id))
 
 
 def hold(topic_id: TopicId, name: str) -> Key[HoldRecord]:
-    """Where it is recorded that a topic's segments are to stay as they are."""
+    """Return the key of a retention hold on a topic."""
     return holds_of(topic_id).key(name)
 
 
 def holds_of(topic_id: TopicId) -> Prefix[HoldRecord]:
-    """Where the holds of one topic are recorded."""
+    """Return the prefix of the retention holds on a topic."""
     return HOLDS.within(str(topic_id))
 
 
 def query(name: str) -> Key[QueryRecord]:
-    """Where it is recorded how far a query is that stages what it writes."""
+    """Return the key of the progress of a query that stages batches."""
     return QUERIES.key(name)
 
 
 def subject(name: str) -> Key[SubjectRecord]:
     """
-    Where a subject is recorded.
+    Return the key of a subject.
 
     Raises:
-        InvalidName: No subject can have this name.
+        InvalidName: *name* is no valid subject.
     """
     if not name or "/" in name:
-        raise InvalidName(f"The subject name {name[:80]!r} is empty or holds a slash")
+        raise InvalidName(
+            f"The subject name {name[:80]!r} is empty or contains a slash"
+        )
     return SUBJECTS.key(name)
 
 
 def schema_id(number: int) -> Key[str]:
-    """Where it is recorded whose schema id *number* is."""
+    """Return the key of the subject with schema id *number*."""
     return SCHEMA_IDS.key(str(number))
 
 
 def schema_version(number: int, version: int) -> Key[SchemaVersionRecord]:
-    """Where one version of the subject with schema id *number* is recorded."""
+    """Return the key of a version of the subject with schema id *number*."""
     return schema_versions_of(number).key(f"{version:020d}")
 
 
 def schema_versions_of(number: int) -> Prefix[SchemaVersionRecord]:
-    """Where the versions of one subject are recorded; a scan gives them in order."""
+    """Return the prefix of the versions of a subject; scans return them in order."""
     return SCHEMA_VERSIONS.within(str(number))

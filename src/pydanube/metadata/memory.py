@@ -1,4 +1,4 @@
-"""A metadata store in memory, for tests and brokers that keep nothing."""
+"""A metadata store in memory, for tests and brokers without a data directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydanube.metadata.store import (
     Comparison,
     Delete,
     Expected,
-    Holds,
+    HasValue,
     Operation,
     Put,
     Revision,
@@ -29,23 +29,23 @@ T = TypeVar("T")
 
 
 class MemoryStore:
-    """A ``MetadataStore`` that forgets everything with the process."""
+    """A ``MetadataStore`` in memory."""
 
     def __init__(self) -> None:
         self._entries: dict[str, Stored[bytes]] = {}
-        # Below each prefix of a path that ends with a slash: the paths, and these in
-        # order as long as none is added or removed.
+        # The paths below each prefix that ends with a slash; and the same sorted, until
+        # a path is added or removed.
         self._below: dict[str, dict[str, None]] = {}
         self._in_order: dict[str, list[str]] = {}
         self._revision = Revision(0)
         self._history = History(self._revision)
 
     async def revision(self) -> Revision:
-        """The store's present revision."""
+        """Return the current revision."""
         return self._revision
 
     async def get(self, key: Key[T]) -> Stored[T] | None:
-        """The value of *key*, or None if it is absent."""
+        """Return the value of *key*, or None if it is absent."""
         stored = self._entries.get(key.path)
         if stored is None:
             return None
@@ -54,7 +54,7 @@ class MemoryStore:
     async def scan(
         self, prefix: Prefix[T], *, after: str = "", limit: int | None = None
     ) -> list[tuple[str, Stored[T]]]:
-        """Paths that *prefix* covers with their values; see ``MetadataStore.scan``."""
+        """Return paths below *prefix* and values; see ``MetadataStore.scan``."""
         paths = self._in_order.get(prefix.path)
         if paths is None:
             paths = sorted(self._below.get(prefix.path, ()))
@@ -78,24 +78,24 @@ class MemoryStore:
     async def delete(self, key: Key[T], *, expected: Expected = None) -> bool:
         """Remove *key*; see ``MetadataStore.delete``."""
         self._expect(key.path, expected)
-        was_there = key.path in self._entries
+        existed = key.path in self._entries
         self._apply([Delete(key)])
-        return was_there
+        return existed
 
     async def transaction(
         self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
     ) -> Revision:
-        """All or nothing; see ``MetadataStore.transaction``."""
+        """Make all changes or none; see ``MetadataStore.transaction``."""
         for comparison in comparisons:
             self._compare(comparison)
         return self._apply(operations)
 
     def watch(self, prefix: Prefix[T], after: Revision) -> AsyncIterator[Change[T]]:
-        """Later changes; see ``MetadataStore.watch``."""
+        """Yield later changes; see ``MetadataStore.watch``."""
         return self._history.watch(prefix, after)
 
     def copy_from(self, other: MemoryStore) -> None:
-        """Replace all entries by those of *other*; its past changes are not copied."""
+        """Replace all entries by those of *other*, without its history."""
         self._entries = dict(other._entries)
         self._below = {prefix: dict(paths) for prefix, paths in other._below.items()}
         self._in_order = {}
@@ -103,14 +103,14 @@ class MemoryStore:
         self._history = History(self._revision)
 
     def close(self) -> None:
-        """End every watch; the store itself has nothing to close."""
+        """End all watches."""
         self._history.close()
 
     def _compare(self, comparison: Comparison) -> None:
         match comparison:
             case Unchanged(key, expected):
                 self._expect(key.path, expected)
-            case Holds(key, value):
+            case HasValue(key, value):
                 stored = self._entries.get(key.path)
                 check_value(key.path, stored, key.encode(value))
 
@@ -153,7 +153,7 @@ class MemoryStore:
 
 
 def _prefixes_of(path: str) -> Iterator[str]:
-    """The prefixes of *path* that end with a slash, without the root."""
+    """Yield the prefixes of *path* that end with a slash, except the root."""
     at = path.find("/", 1)
     while at >= 0:
         yield path[: at + 1]

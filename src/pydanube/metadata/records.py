@@ -1,8 +1,8 @@
 """
 The values of the metadata store.
 
-Times are microseconds since 1970, UTC, as everywhere in the formats.  A field
-that is added needs a default, because values of an older broker lack it.
+Times are microseconds since 1970, UTC.  New fields need a default, because records of
+older brokers lack them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pydanube.model.schemas import Compatibility, SchemaType, TopicSchema
 
 
 class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Who the broker of this store is, decided at its first start."""
+    """The identity of the broker, set at its first start."""
 
     broker_id: str
     created_at: int
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The identity of a cluster: of everything that is stored together."""
+    """The identity of a cluster."""
 
     cluster_id: str
     """32 hexadecimal digits; also the id of the journal, and in the object store."""
@@ -34,64 +34,64 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JournalRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A position up to which the journal was on disk, for good."""
+    """A position up to which the journal is on disk."""
 
     file_number: int
     position: int
-    """In bytes."""
+    """The position in the file, in bytes."""
 
 
 class NamespaceRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """That a namespace exists, and the limits of its topics."""
+    """A namespace, and the limits of its topics."""
 
     created_at: int
     policy: NamespacePolicy = NamespacePolicy()
 
 
 class TopicRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """That a topic exists, under which number, and what was decided about it."""
+    """A topic: its number and settings."""
 
     topic_id: int
     policy: TopicPolicy
     created_at: int
     limits: NamespacePolicy | None = None
-    """Instead of the namespace's."""
+    """Replaces the namespace's limits."""
     schema: TopicSchema | None = None
-    """What its messages keep to."""
+    """The schema of its messages."""
 
 
 class PartitionedTopicRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """That a name stands for so many topics, its partitions."""
+    """A partitioned topic: its name and number of partitions."""
 
     partitions: int
     policy: TopicPolicy
-    """Of each of them."""
+    """The policy of each partition."""
     created_at: int
     missing: tuple[tuple[int, int], ...] = ()
-    """Ranges of numbers below *partitions* that have no topic yet."""
+    """Ranges of partition numbers that have no topic yet."""
     limits: NamespacePolicy | None = None
-    """Instead of the namespace's; each partition's record says so, too."""
+    """Replaces the namespace's limits; also in each partition's record."""
     schema: TopicSchema | None = None
-    """What its messages keep to; each partition's record says so, too."""
+    """The schema of its messages; also in each partition's record."""
 
 
 class DeletedTopicRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """That a topic's name is gone, and what it held has still to be removed."""
+    """A deleted topic whose data must still be removed."""
 
     name: str
-    """The one it had; another topic may have it now."""
+    """Its former name, which another topic may have now."""
     deleted_at: int
 
 
 class SubscriptionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """That a subscription exists; its cursor is in the journal."""
+    """A subscription; its cursor is in the journal."""
 
     type: SubscriptionType
     created_at: int
 
 
 class ConsumerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has a number that a client of Danube was given when it subscribed."""
+    """The consumer to which a Danube client's number was assigned."""
 
     topic: str
     subscription: str
@@ -101,7 +101,7 @@ class ConsumerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettingsRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What was decided about a subscription, whether it exists yet or not."""
+    """The settings of a subscription, which need not exist yet."""
 
     settings: SubscriptionSettings
     changed_at: int
@@ -114,9 +114,9 @@ class SegmentRecord(msgspec.Struct, frozen=True, kw_only=True):
     end: int
     """The first offset that is *not* in the segment."""
     epoch: int
-    """Of the claim under which it was written."""
+    """The topic's epoch when it was written."""
     count: int
-    """How many messages it has; fewer than offsets where some are missing."""
+    """The number of messages; fewer than offsets if some are missing."""
     byte_count: int
     object_name: str
     first_publish_time: int
@@ -130,12 +130,12 @@ class SegmentRecord(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not 0 <= self.base < self.end or not 0 <= self.count <= self.end - self.base:
             raise ValueError(
-                f"{self.count} messages of {self.base} to {self.end} are no segment"
+                f"no segment has {self.count} messages in {self.base} … {self.end}"
             )
 
 
 class HoldRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """That a topic's segments stay as they are, and why."""
+    """A retention hold: it keeps a topic's segments as they are."""
 
     reason: str
     created_at: int
@@ -146,13 +146,13 @@ class SubjectRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     schema_id: int
     type: SchemaType
-    """Of the latest version."""
+    """The type of the latest version."""
     compatibility: Compatibility
     created_at: int
     last_version: int
-    """The highest that was ever given out."""
+    """The highest version that was ever assigned."""
     versions: tuple[int, ...]
-    """Those that were not deleted, in order."""
+    """The versions that were not deleted, in order."""
 
 
 class SchemaVersionRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,25 +177,25 @@ class StagedTopicRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StagingDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """That a version is committed, and what is needed to carry that out."""
+    """A committed version, with all data to complete it after a crash."""
 
     version: int
     commit_id: int
-    """The id of the producer that appends; higher than any before of the query."""
+    """The id of the producer that appends; higher than earlier ones of the query."""
     parts: tuple[tuple[int, str], ...]
-    """Number of the file and id of each part, in their order."""
+    """The file number and id of each part, in order."""
     topics: tuple[StagedTopicRecord, ...]
 
 
 class QueryRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a query is that stages what it writes."""
+    """The progress of a query that stages batches."""
 
     version: int | None = None
-    """The last version all messages of which are in their topics."""
+    """The last version whose messages are all in their topics."""
     message_count: int = 0
-    """How many that were."""
+    """The number of messages of that version."""
     committed_at: int = 0
     commit_id: int = 0
-    """The last one."""
+    """The last commit id."""
     decision: StagingDecision | None = None
-    """What is decided and not carried out yet."""
+    """The commit that is decided and not completed yet."""

@@ -1,14 +1,14 @@
 """
-The metadata store of a single machine: one SQLite file.
+A metadata store in an SQLite file.
 
-One thread owns the connection, so that the event loop never waits for a disk
-and statements never interleave.  The file is in write-ahead mode with
-``synchronous=FULL``: a commit that returned has been synced.  The revision is a
-row of its own, because it must not fall when the newest value is deleted.
+One thread owns the connection, so the event loop never waits for the disk and
+statements never interleave.  The file is in write-ahead mode with ``synchronous=FULL``:
+commits are synced to disk.  The revision has its own row, because it must not decrease
+when the newest value is deleted.
 
-Watchers see what is changed through this store.  A change made to the file by
-another program is seen by readers and comparisons, but not by watchers; the data
-directory's lock is what keeps a second broker out.
+Watchers see changes through this store only.  Changes of the file by other programs are
+visible to reads and comparisons, but not to watchers; the lock of the data directory
+prevents a second broker.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pydanube.metadata.store import (
     Comparison,
     Delete,
     Expected,
-    Holds,
+    HasValue,
     Operation,
     Put,
     Revision,
@@ -48,10 +48,10 @@ R = TypeVar("R")
 FORMAT_VERSION = 1
 
 APPLICATION_ID = int.from_bytes(b"DANU")
-"""In the file's header, so that ``file`` and we can tell it from other databases."""
+"""In the file's header; it identifies the database, also to ``file``."""
 
 LOCK_TIMEOUT_S = 2.0
-"""How long a statement waits for another program that holds the file."""
+"""The time that a statement waits for another program that has locked the file."""
 
 _SCHEMA = (
     """
@@ -74,10 +74,10 @@ async def open_sqlite(
     make_room: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[SqliteStore]:
     """
-    The store in the file *path*, which is created if it is missing.
+    Open the store in the file *path*, which is created if it is missing.
 
-    When the disk is full, *make_room* is called in a thread of the store; if it
-    returns True, the change is tried once more.
+    When the disk is full, the store calls *make_room* in its thread; if that returns
+    True, the store tries the change once more.
 
     Raises:
         MetadataUnavailable: The file cannot be opened, is locked by another
@@ -94,8 +94,8 @@ async def open_sqlite(
             finally:
                 store.end_watches()
         finally:
-            # Submitted, not awaited: the thread closes the file even if we are
-            # cancelled here, and leaving the pool waits for it.
+            # The task is not awaited: the thread closes the file even if this task is
+            # cancelled, and leaving the pool waits for it.
             thread.submit(file.close)
 
 
@@ -111,11 +111,11 @@ class SqliteStore:
         self._loop = asyncio.get_running_loop()
 
     async def revision(self) -> Revision:
-        """The store's present revision."""
+        """Return the current revision."""
         return await self._run(self._file.revision)
 
     async def get(self, key: Key[T]) -> Stored[T] | None:
-        """The value of *key*, or None if it is absent."""
+        """Return the value of *key*, or None if it is absent."""
         stored = await self._run(lambda: self._file.get(key.path))
         if stored is None:
             return None
@@ -124,7 +124,7 @@ class SqliteStore:
     async def scan(
         self, prefix: Prefix[T], *, after: str = "", limit: int | None = None
     ) -> list[tuple[str, Stored[T]]]:
-        """Paths that *prefix* covers with their values; see ``MetadataStore.scan``."""
+        """Return paths below *prefix* and values; see ``MetadataStore.scan``."""
         entries = await self._run(lambda: self._file.scan(prefix.path, after, limit))
         return [
             (path, Stored(prefix.decode(stored.value), stored.revision))
@@ -146,20 +146,20 @@ class SqliteStore:
     async def transaction(
         self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
     ) -> Revision:
-        """All or nothing; see ``MetadataStore.transaction``."""
+        """Make all changes or none; see ``MetadataStore.transaction``."""
         revision, _ = await self._change(comparisons, operations)
         return revision
 
     async def raise_revision(self, revision: int) -> None:
-        """Have the store at least at *revision*, as if there had been changes."""
+        """Raise the store's revision to *revision*, if it is lower."""
         await self._run(lambda: self._file.raise_revision(revision))
 
     def watch(self, prefix: Prefix[T], after: Revision) -> AsyncIterator[Change[T]]:
-        """Later changes; see ``MetadataStore.watch``."""
+        """Yield later changes; see ``MetadataStore.watch``."""
         return self._history.watch(prefix, after)
 
     def end_watches(self) -> None:
-        """Let every watcher come to its end."""
+        """End all watches."""
         self._history.close()
 
     async def _change(
@@ -168,8 +168,8 @@ class SqliteStore:
         def change() -> tuple[Revision, list[Change[bytes]]]:
             revision, changes = self._file.change(comparisons, operations)
             if changes:
-                # From here and not after the await, so that watchers also hear of
-                # a change whose caller was cancelled meanwhile.
+                # Not after the await, so that watchers also see a change whose caller
+                # was cancelled.
                 self._loop.call_soon_threadsafe(self._history.record, changes)
             return revision, changes
 
@@ -186,7 +186,7 @@ def _condition(key: Key[T], expected: Expected) -> list[Comparison]:
 
 
 class _StoreFile:
-    """The file itself, used by one thread only; paths and bytes, no types."""
+    """The SQLite file, used by one thread only: paths and bytes."""
 
     def __init__(
         self, path: Path, lock_timeout_s: float, make_room: Callable[[], bool]
@@ -206,7 +206,7 @@ class _StoreFile:
             return self._revision()
 
     def _create_private(self) -> None:
-        """Create the file for its owner only; SQLite gives the others its mode."""
+        """Create the file for its owner only; SQLite copies its mode to other files."""
         try:
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError as error:
@@ -229,7 +229,7 @@ class _StoreFile:
     def scan(
         self, prefix: str, after: str, limit: int | None
     ) -> list[tuple[str, Stored[bytes]]]:
-        # The last character of a prefix is a slash, and "0" is the next after it.
+        # A prefix ends with a slash, and "0" is the next character.
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
         with self._translated_errors():
             rows = self._connection.execute(
@@ -247,7 +247,7 @@ class _StoreFile:
     def change(
         self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
     ) -> tuple[Revision, list[Change[bytes]]]:
-        """Compare and write; what has been changed, and the revision after it."""
+        """Compare and write; return the revision and the changes made."""
         try:
             return self._change(comparisons, operations)
         except DiskFull:
@@ -289,8 +289,8 @@ class _StoreFile:
             )
         if tables and version != FORMAT_VERSION:
             raise MetadataUnavailable(
-                f"{self._path} has format {version}, and this pydanube knows "
-                f"format {FORMAT_VERSION}"
+                f"{self._path} has format {version}; this version of pydanube "
+                f"supports format {FORMAT_VERSION}"
             )
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = FULL")
@@ -301,7 +301,7 @@ class _StoreFile:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        # IMMEDIATE: what is compared cannot change before it is written.
+        # IMMEDIATE: compared values cannot change before the write.
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -317,7 +317,7 @@ class _StoreFile:
         match comparison:
             case Unchanged(key, expected):
                 check_revision(key.path, stored, expected)
-            case Holds(key, value):
+            case HasValue(key, value):
                 check_value(key.path, stored, key.encode(value))
 
     def _write(self, change: Change[bytes]) -> bool:
@@ -335,7 +335,7 @@ class _StoreFile:
     def _revision(self) -> Revision:
         rows = self._connection.execute("SELECT revision FROM store").fetchall()
         if len(rows) != 1:
-            raise MetadataUnavailable(f"{self._path} has lost its revision")
+            raise MetadataUnavailable(f"{self._path} is damaged: it has no revision")
         return Revision(rows[0][0])
 
     def _get(self, path: str) -> Stored[bytes] | None:
@@ -349,7 +349,7 @@ class _StoreFile:
         try:
             yield
         except sqlite3.Error as error:
-            # The low byte is the kind, what is above it only refines it.
+            # The low byte is the primary code; higher bits refine it.
             kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if kind == sqlite3.SQLITE_FULL:
                 raise DiskFull(f"no room for the metadata in {self._path}") from error
@@ -365,6 +365,6 @@ _EXPLANATIONS = {
     sqlite3.SQLITE_CORRUPT: "is damaged",
     sqlite3.SQLITE_NOTADB: "is damaged or not a metadata store",
     sqlite3.SQLITE_CANTOPEN: "cannot be opened",
-    sqlite3.SQLITE_READONLY: "may not be written",
+    sqlite3.SQLITE_READONLY: "is read-only",
     sqlite3.SQLITE_IOERR: "cannot be read or written",
 }

@@ -1,18 +1,16 @@
 """
-What every metadata store promises.
+The interface of metadata stores.
 
-The whole store has one revision, a number that rises by one with every change;
-a transaction with several operations is one change.  Each value remembers the
-revision at which it was written.  Whoever read a value can therefore write "only
-if nobody changed it since", and learns of a lost race by ``RevisionConflict``,
-never by a silent overwrite.
+The store has one revision, a number that each change increases by one; a transaction
+is one change.  Each value has the revision at which it was written.  So callers can
+write a value on condition that it has not changed since they read it, and get
+``RevisionConflict`` if it has.
 
-Durability: A change that returned has reached the disk, if the store has one.
+Durability: A change is on disk when its method returns, if the store has a disk.
 
-Cancellation: A change whose await was cut may or may not have been made; it is
-never half made.
+Cancellation: A cancelled change is made entirely or not at all.
 
-Ordering: Changes by one caller are made in the order in which they were called.
+Ordering: Changes by one caller are made in the order of the calls.
 """
 
 from __future__ import annotations
@@ -29,20 +27,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Revision = NewType("Revision", int)
-"""The store's count of changes: 0 for one that was never written to."""
+"""The number of changes of a store, from 0."""
 
 
 class Absent(Enum):
-    """The type of ABSENT; an enum, so that the type checker can tell it apart."""
+    """The type of ABSENT; an enum, so that the type checker can distinguish it."""
 
     ABSENT = "absent"
 
 
 ABSENT: Final = Absent.ABSENT
-"""As an expectation: only if there is no such key."""
+"""Expect that the key does not exist."""
 
 Expected = Revision | Absent | None
-"""What must be true of a key for a change to be made; None for nothing at all."""
+"""The expected revision of a key for a change; None: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ class Stored(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[T]):
-    """That a key was written (value) or deleted (None)."""
+    """The change of a key; the value is None if it was deleted."""
 
     path: str
     value: T | None
@@ -64,15 +62,15 @@ class Change(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Unchanged(Generic[T]):
-    """A transaction's condition: nobody has written *key* since, or it is absent."""
+    """A transaction's condition: *key* still has this revision, or is absent."""
 
     key: Key[T]
     expected: Revision | Absent
 
 
 @dataclass(frozen=True, slots=True)
-class Holds(Generic[T]):
-    """A transaction's condition: *key* holds exactly *value*."""
+class HasValue(Generic[T]):
+    """A transaction's condition: *key* has exactly this value."""
 
     key: Key[T]
     value: T
@@ -88,37 +86,37 @@ class Put(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Delete(Generic[T]):
-    """A transaction's operation: remove *key*; nothing happens if it is absent."""
+    """A transaction's operation: delete *key*, if it exists."""
 
     key: Key[T]
 
 
-Comparison = Unchanged[Any] | Holds[Any]
+Comparison = Unchanged[Any] | HasValue[Any]
 Operation = Put[Any] | Delete[Any]
 
 
 class MetadataStore(Protocol):
     """
-    Small values under typed keys, shared by whoever has the store.
+    Small values under typed keys.
 
-    Any method may raise ``MetadataUnavailable`` if the store cannot be reached,
-    and whatever reads a value raises ``Corrupt`` if it is not of the key's type.
+    All methods raise ``MetadataUnavailable`` if the store cannot be reached.  Those
+    that read values raise ``Corrupt`` if a value is not of the key's type.
     """
 
     async def revision(self) -> Revision:
-        """The store's present revision."""
+        """Return the current revision."""
 
     async def get(self, key: Key[T]) -> Stored[T] | None:
-        """The value of *key*, or None if it is absent."""
+        """Return the value of *key*, or None if it is absent."""
 
     async def scan(
         self, prefix: Prefix[T], *, after: str = "", limit: int | None = None
     ) -> list[tuple[str, Stored[T]]]:
         """
-        The paths that *prefix* covers and their values, in the order of the paths.
+        Return the paths below *prefix* and their values, in the order of the paths.
 
-        Only paths behind *after*, and at most *limit* of them: readers of very many
-        values read them page by page, each page after the last path of the one before.
+        Only paths after *after*, and at most *limit*, are returned: readers of many
+        values read them in pages, each after the last path of the page before.
         """
 
     async def put(
@@ -133,20 +131,20 @@ class MetadataStore(Protocol):
 
     async def delete(self, key: Key[T], *, expected: Expected = None) -> bool:
         """
-        Remove *key*, and say whether it was there.
+        Delete *key*, and return whether it existed.
 
         Raises:
-            RevisionConflict: The key is not as *expected*; nothing was removed.
+            RevisionConflict: The key is not as *expected*; nothing was deleted.
         """
 
     async def transaction(
         self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
     ) -> Revision:
         """
-        Carry out all *operations* if all *comparisons* hold, as one change.
+        Apply all *operations* as one change, if all *comparisons* hold.
 
-        Names each key in at most one operation.  Returns the revision of the
-        change, or the present one if there was nothing to change.
+        Each key must be in at most one operation.  Returns the revision of the change,
+        or the current one if there was nothing to change.
 
         Raises:
             RevisionConflict: A comparison does not hold; nothing was changed.
@@ -154,13 +152,13 @@ class MetadataStore(Protocol):
 
     def watch(self, prefix: Prefix[T], after: Revision) -> AsyncIterator[Change[T]]:
         """
-        Every change below *prefix* later than the revision *after*, in order.
+        Yield every change below *prefix* later than the revision *after*, in order.
 
-        Take ``revision()`` first, then ``scan()``, then watch after that revision:
-        no change is missed, and one that the scan has seen may come once more.
-        Ends when the store is closed.
+        To miss no change, call ``revision()``, then ``scan()``, then watch after that
+        revision; changes that the scan has seen may be repeated.  The iterator ends
+        when the store is closed.
 
-        Bounds: The store remembers a limited number of changes.  Iterating raises
-        ``RevisionConflict`` if what follows *after* is no longer among them; scan
-        again then.
+        Bounds: The store keeps a limited number of changes.  Iterating raises
+        ``RevisionConflict`` if changes after *after* are no longer available; then
+        scan again.
         """

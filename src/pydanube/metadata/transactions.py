@@ -1,4 +1,4 @@
-"""Changes of the metadata store that somebody else may get in the way of."""
+"""Optimistic changes of the metadata store, which are retried after conflicts."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ATTEMPTS_MAX = 100
-"""Who loses a race so often is not in a race: something is wrong."""
+"""More conflicts than this are no coincidence but a bug."""
 
 
-async def settled(attempt: Callable[[], Awaitable[T]]) -> T:
+async def retry_on_conflict(attempt: Callable[[], Awaitable[T]]) -> T:
     """
-    What *attempt*, which reads and then changes what it read, comes to.
+    Return the result of *attempt*, which reads values and then changes them.
 
-    It is made again as long as something has changed between reading and writing.
+    The attempt is repeated if a value has changed between reading and writing.
 
     Raises:
-        RevisionConflict: That went on for ``ATTEMPTS_MAX`` times.
+        RevisionConflict: ``ATTEMPTS_MAX`` attempts had conflicts.
     """
     for _ in range(ATTEMPTS_MAX - 1):
         try:
@@ -37,5 +37,5 @@ async def settled(attempt: Callable[[], Awaitable[T]]) -> T:
 
 
 def unchanged(key: Key[T], stored: Stored[T] | None) -> Unchanged[T]:
-    """The condition that *key* is still as it was read."""
+    """Return the condition that *key* has not changed since it was read."""
     return Unchanged(key, ABSENT if stored is None else stored.revision)

@@ -1,1 +1,1 @@
-"""The words of pydanube: names, batches, ranges, policies, errors.  No I/O."""
+"""The data types of pydanube: names, batches, ranges, policies, errors.  No I/O."""

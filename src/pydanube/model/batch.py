@@ -1,10 +1,10 @@
 """
-A batch of messages as Arrow: the columns of the envelope, in and out.
+A batch of messages as Arrow data: the columns of the envelope.
 
 Version 1 of the envelope has eight columns.  A column that is null for every
-message is left out, and so is ``publish_time`` when all messages of the batch
-share one; ``offset`` is there only where the offsets have gaps, ``producer``
-only where the messages of one batch come from several producers.
+message is omitted, and so is ``publish_time`` if all messages of the batch have the
+same.  ``offset`` is present only if the offsets have gaps, ``producer`` only if the
+messages come from several producers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Column(IntEnum):
-    """The columns that a batch may have: bits that are or-ed in its header."""
+    """The columns that a batch may have, as bits of a field of its header."""
 
     PUBLISH_TIME = 1
     KEY = 2
@@ -47,11 +47,11 @@ FIELDS: dict[Column, pa.Field] = {
     Column.DELIVER_AT: pa.field("deliver_at", TIME_TYPE),
     Column.EXPIRES_AT: pa.field("expires_at", TIME_TYPE),
 }
-"""The envelope, in the order in which its columns stand in a batch."""
+"""The columns of the envelope, in their order in a batch."""
 
 ALL_COLUMNS = sum(FIELDS)
 
-# What a user may publish: the others are the broker's to say.
+# The columns that users may publish; only the broker sets the others.
 _PUBLISHED = tuple(
     field.name
     for column, field in FIELDS.items()
@@ -63,12 +63,12 @@ _COLUMN_OF_NAME = {field.name: column for column, field in FIELDS.items()}
 
 @cache
 def schema_of(columns: int) -> pa.Schema:
-    """The Arrow schema of a batch that has *columns*."""
+    """Return the Arrow schema of a batch that has *columns*."""
     return pa.schema([field for column, field in FIELDS.items() if column & columns])
 
 
 def columns_of(batch: pa.RecordBatch) -> int:
-    """Which columns *batch*, a batch of the envelope, has."""
+    """Return the columns that *batch*, a batch of the envelope, has."""
     columns = 0
     for name in batch.schema.names:
         columns |= _COLUMN_OF_NAME[name]
@@ -86,10 +86,10 @@ def batch_of(
     expires_at: Sequence[int | None] | None = None,
 ) -> pa.RecordBatch:
     """
-    A batch of the envelope with one message for each of *payloads*.
+    Return a batch of the envelope with one message for each of *payloads*.
 
-    The other sequences are as long as *payloads*, or None where no message has
-    such a thing.  Times are microseconds since 1970, UTC.
+    The other sequences are as long as *payloads*, or None if no message has a value.
+    Times are microseconds since 1970, UTC.
     """
     columns: int = Column.PAYLOAD
     arrays = []
@@ -119,11 +119,11 @@ def batch_of(
 
 def conform(table: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
     """
-    A user's Arrow data as batches of the envelope.
+    Convert a user's Arrow data to batches of the envelope.
 
-    ``payload`` must be there; ``key``, ``attributes``, ``publish_time``,
-    ``deliver_at`` and ``expires_at`` may be.  Strings and large or
-    dictionary-encoded types are cast; columns that are null throughout are dropped.
+    ``payload`` is required; ``key``, ``attributes``, ``publish_time``, ``deliver_at``
+    and ``expires_at`` are optional.  Strings and large or dictionary-encoded types are
+    cast; columns that contain only nulls are dropped.
 
     Raises:
         InvalidRequest: A column is missing, unknown, of a type that cannot be
@@ -135,10 +135,13 @@ def conform(table: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
     if unknown or "payload" not in table.schema.names:
         raise InvalidRequest(
             f"a batch has the columns {', '.join(_PUBLISHED)}, of which only payload "
-            f"is required; this one has {', '.join(table.schema.names) or 'none'}"
+            f"is required, not {', '.join(table.schema.names) or 'none'}"
         )
     if len(set(table.schema.names)) != len(table.schema.names):
-        raise InvalidRequest("a column of the batch stands there twice")
+        raise InvalidRequest(
+            "the batch has two columns of the same name: "
+            f"{', '.join(table.schema.names)}"
+        )
     columns = 0
     arrays = []
     for column, field in FIELDS.items():
@@ -146,7 +149,7 @@ def conform(table: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
             continue
         array = table.column(field.name)
         if not field.nullable and array.null_count:
-            raise InvalidRequest(f"the column {field.name} has nulls")
+            raise InvalidRequest(f"the column {field.name} must not contain nulls")
         if field.nullable and array.null_count == len(array):
             continue
         columns |= column
@@ -166,5 +169,5 @@ def _cast(array: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
 
 
 def attributes_of(value: list[tuple[str, str]] | None) -> dict[str, str]:
-    """One message's attributes from the value of the Arrow column."""
+    """Return the attributes of a message from its value in the Arrow column."""
     return dict(value) if value else {}

@@ -1,7 +1,7 @@
 """
-The attributes by which a dead letter says where it comes from, and why.
+The attributes of a dead letter that name its origin and the reason.
 
-Those that the original's clients know have the original's names.
+Attributes that Danube's clients know have the same names as in Danube.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ATTEMPT = "x-delivery-attempt"
 REASON = "x-failure-reason"
 HISTORY = "x-dead-letter-history"
 """
-JSON: what the attributes above said each time it was dead-lettered before.
+The values of the attributes above at earlier times that it was dead-lettered, as JSON.
 
 A list of objects with topic, subscription, offset, attempt and reason, oldest first.
 """

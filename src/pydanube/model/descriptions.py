@@ -1,4 +1,4 @@
-"""What can be told about a topic, a subscription and a topic's segments."""
+"""Descriptions of topics, subscriptions, segments, namespaces and brokers."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ NO_LIMITS = NamespacePolicy()
 DEFAULT_SETTINGS = SubscriptionSettings()
 
 RANGES_SHOWN_MAX = 1000
-"""Of a subscription's ranges a description has so many; there may be a million."""
+"""The most ranges in a description; a subscription may have a million."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionCounts:
-    """What happened to a subscription's messages since the broker started."""
+    """Counts of a subscription's messages since the broker started."""
 
     delivered: int = 0
-    """Messages that were sent to consumers, each time they were."""
+    """Deliveries, including redeliveries."""
     redelivered: int = 0
-    """Those of them that had been delivered before."""
+    """Deliveries of messages that had been delivered before."""
     nacked: int = 0
     timed_out: int = 0
-    """Not acknowledged in time."""
+    """Messages that were not acknowledged in time."""
     expired: int = 0
-    """Not delivered because their time to live was over."""
+    """Messages that expired before they were delivered."""
     dead_lettered: int = 0
     given_up: int = 0
-    """Done without success, as the poison policy *drop* says."""
+    """Messages that the poison policy *drop* has dropped."""
     skipped: int = 0
-    """Done because no segment can be read that has them; the topic's policy says so."""
+    """Messages in unreadable segments that the corruption policy has skipped."""
 
 
 NO_COUNTS = SubscriptionCounts()
@@ -51,32 +51,32 @@ class SubscriptionDescription:
     cursor: int
     """Every message below this offset is done."""
     done: tuple[Range, ...]
-    """What is done above the cursor: the first RANGES_SHOWN_MAX ranges."""
+    """The first RANGES_SHOWN_MAX done ranges above the cursor."""
     backlog: int
-    """How many messages were published and are not done."""
+    """The number of published messages that are not done."""
     in_flight: int
-    """How many were delivered and are neither acknowledged nor given back."""
+    """The number of messages that were delivered and neither acked nor nacked."""
     consumers: tuple[str, ...]
-    """Names; where one is active and the others stand by, it is the first."""
+    """The names; the active consumer, if there is one, is the first."""
     backlog_bytes: int = 0
-    """About how much the backlog is, as it is stored."""
+    """The approximate stored size of the backlog."""
     oldest_publish_time: int | None = None
     """
-    About when the first message of the backlog was published, in microseconds since
-    1970, UTC; None where there is none.
+    The approximate publish time of the first message of the backlog, in microseconds
+    since 1970, UTC; None if there is none.
     """
     delayed: int = 0
-    """How many wait for their time: a delay of the producer's, or the next delivery."""
+    """The number of messages that are delayed or wait for redelivery."""
     blocked: tuple[Range, ...] = ()
-    """What failed too often and blocks what follows: again the first ranges."""
+    """The first RANGES_SHOWN_MAX ranges that failed too often and block others."""
     parked: int = 0
-    """How many are on their way to the dead-letter topic."""
+    """The number of messages that are being copied to the dead-letter topic."""
     dead_letter_error: str | None = None
-    """Why they have not come there yet; it is tried again."""
+    """The error of the last attempt to copy them, which is retried."""
     stopped_by: str | None = None
-    """Which segment cannot be read, if the subscription waits for it."""
+    """The unreadable segment that the subscription waits for, if any."""
     skipped: tuple[Range, ...] = ()
-    """What was skipped because it could not be read: again the first ranges."""
+    """The first RANGES_SHOWN_MAX ranges that were skipped as unreadable."""
     is_paused: bool = False
     settings: SubscriptionSettings = DEFAULT_SETTINGS
     counts: SubscriptionCounts = NO_COUNTS
@@ -93,29 +93,29 @@ class TopicDescription:
     base_offset: int
     end_offset: int
     sealed_offset: int
-    """What is older stands in segments, the rest in the broker's memory."""
+    """Older messages are in segments, the rest in the broker's memory."""
     tail_bytes: int
     segment_bytes: int
     segment_count: int
     producers: tuple[str, ...]
     subscriptions: tuple[SubscriptionDescription, ...]
     dropped: int
-    """Messages that slow consumers of a non-reliable topic did not get."""
+    """Messages of a non-reliable topic that slow consumers missed."""
     limits: NamespacePolicy = NO_LIMITS
-    """Those that hold: the topic's own, or its namespace's."""
+    """The effective limits: the topic's own, or its namespace's."""
     own_limits: NamespacePolicy | None = None
-    """None if those of the namespace hold."""
+    """The topic's own limits; None if those of the namespace apply."""
     schema: TopicSchema | None = None
-    """What its messages keep to."""
+    """The schema of its messages."""
     message_count: int = 0
-    """How many messages can be read; fewer than offsets where some were removed."""
+    """The number of readable messages; fewer than offsets if some were removed."""
     holds: tuple[Hold, ...] = ()
-    """Who relies on its segments; while there are any, they stay."""
+    """The retention holds, which keep its segments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """That somebody relies on a topic's segments as they are."""
+    """An external reader's claim that keeps the segments of a topic as they are."""
 
     name: str
     reason: str
@@ -125,13 +125,13 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDescription:
-    """A broker, as it introduces itself."""
+    """A broker's description of itself."""
 
     broker_id: str
     version: str
-    """For people, as in ``pydanube 0.1.0``."""
+    """For people, such as ``pydanube 0.1.0``."""
     url: str
-    """Where whoever asks reached it."""
+    """The address at which the caller reached it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,25 +151,25 @@ class Segment:
     end: int
     epoch: int
     count: int
-    """How many messages; fewer than ``end - base`` where some were removed."""
+    """The number of messages; fewer than ``end - base`` if some were removed."""
     byte_count: int
     url: str
-    """Where any engine can read it."""
+    """The URL at which any engine can read it."""
     object_name: str = ""
-    """What the broker calls it; the end of the url."""
+    """Its name in the object store; the end of the URL."""
     checksum: int | None = None
-    """CRC-32C of the file; None where none was taken, or by an older broker."""
+    """CRC-32C of the file; None if the broker has none."""
     part_checksums: bytes | None = None
     """CRC-32C of its footer and of each column chunk, if the broker has them."""
     first_publish_time: int = 0
     last_publish_time: int = 0
     sealed_at: int = 0
-    """When it became a part of the topic; microseconds since 1970, UTC."""
+    """The time at which it became part of the topic; microseconds since 1970, UTC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segments:
-    """Where a topic's messages are: in these segments, then with the broker."""
+    """The segments of a topic; newer messages are in the broker's memory."""
 
     topic_id: int
     segments: tuple[Segment, ...]
@@ -177,4 +177,4 @@ class Segments:
     sealed_offset: int
     end_offset: int
     epoch: int = 0
-    """Of the topic; names of new segments have it."""
+    """The epoch of the topic; the names of new segments contain it."""

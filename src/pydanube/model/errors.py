@@ -1,9 +1,9 @@
 """
-The errors of pydanube, sorted by what the caller should do.
+The errors of pydanube, grouped by the action of the caller.
 
-Both sides of a connection use this tree: the broker raises, the server sends the
-code, the client raises the same class again.  A code is wire format: it never
-changes its meaning and is never used twice.
+Brokers and clients use the same classes: the broker raises an error, the server sends
+its code, and the client raises the same class.  Codes are part of the wire format:
+their meaning never changes, and they are never reused.
 """
 
 from __future__ import annotations
@@ -12,28 +12,25 @@ from enum import Enum
 
 
 class Remedy(Enum):
-    """What the caller should do about an error."""
+    """The action that an error suggests to the caller."""
 
     GIVE_UP = "give_up"
     """The same request will fail again."""
     RETRY = "retry"
-    """Nothing is wrong with the request; wait a little and repeat it."""
+    """The request is valid; wait a little and repeat it."""
     LOOK_UP_AGAIN = "look_up_again"
-    """Ask who serves the topic, connect there, and repeat."""
+    """Look up the broker that serves the topic, connect there, and repeat."""
 
 
 class BrokerError(Exception):
-    """Whatever can go wrong between a client and a broker; never raised itself."""
+    """The base class of all errors between clients and brokers."""
 
     code = "broker_error"
     remedy = Remedy.GIVE_UP
 
 
-# The request can never succeed as it is.
-
-
 class InvalidRequest(BrokerError):
-    """The request can never succeed as it is."""
+    """The request is invalid and can never succeed."""
 
     code = "invalid_request"
 
@@ -63,40 +60,37 @@ class OutOfSequence(InvalidRequest):
 
 
 class InvalidSchema(InvalidRequest):
-    """A schema is not well-formed, or larger or deeper than is taken."""
+    """A schema is malformed, too large or nested too deeply."""
 
     code = "invalid_schema"
 
 
 class InvalidPayload(InvalidRequest):
-    """A message's payload does not keep to its schema."""
+    """A message's payload does not match its schema."""
 
     code = "invalid_payload"
 
 
 class SchemaMismatch(InvalidRequest):
-    """A message does not have the schema that its topic or its producer demands."""
+    """A message does not have the schema that its topic or producer requires."""
 
     code = "schema_mismatch"
 
 
-# We know you, and the answer is no.
-
-
 class Refused(BrokerError):
-    """The caller is known, and the answer is no."""
+    """The caller is not allowed to make this request."""
 
     code = "refused"
 
 
 class Unauthenticated(Refused):
-    """The credentials are missing or not accepted."""
+    """The credentials are missing or invalid."""
 
     code = "unauthenticated"
 
 
 class PermissionDenied(Refused):
-    """The principal may not do this."""
+    """The principal is not allowed to do this."""
 
     code = "permission_denied"
 
@@ -107,11 +101,8 @@ class QuotaExceeded(Refused):
     code = "quota_exceeded"
 
 
-# There is no such thing.
-
-
 class NotFound(BrokerError):
-    """What the request names does not exist."""
+    """Something that the request names does not exist."""
 
     code = "not_found"
 
@@ -123,7 +114,7 @@ class NamespaceNotFound(NotFound):
 
 
 class TopicNotFound(NotFound):
-    """The topic does not exist, and may not be created by this request."""
+    """The topic does not exist, and this request does not create it."""
 
     code = "topic_not_found"
 
@@ -135,34 +126,31 @@ class SubscriptionNotFound(NotFound):
 
 
 class SchemaNotFound(NotFound):
-    """There is no such subject, schema id or version."""
+    """The subject, schema id or version does not exist."""
 
     code = "schema_not_found"
 
 
 class StagedPartNotFound(NotFound):
-    """A staged part is not there: it was dropped, has expired, or is not finished."""
+    """A staged part does not exist: it was dropped, expired, or is not finished."""
 
     code = "staged_part_not_found"
 
 
 class OffsetDropped(NotFound):
-    """Retention has dropped the messages that were asked for."""
+    """Retention has removed the requested messages."""
 
     code = "offset_dropped"
 
 
-# Somebody got there first.
-
-
 class Conflict(BrokerError):
-    """Somebody got there first."""
+    """The request conflicts with the current state, or with another client."""
 
     code = "conflict"
 
 
 class AlreadyExists(Conflict):
-    """A thing of this name exists, and it is not what was asked for."""
+    """The name is in use, with other properties than requested."""
 
     code = "already_exists"
 
@@ -174,13 +162,13 @@ class IncompatibleSchema(Conflict):
 
 
 class SchemaInUse(Conflict):
-    """A topic keeps to the subject or version, so it cannot be deleted."""
+    """A topic uses the subject or version, so it cannot be deleted."""
 
     code = "schema_in_use"
 
 
 class OtherSchema(Conflict):
-    """The topic keeps to another subject or version than the producer writes."""
+    """The topic requires another subject or version than the producer writes."""
 
     code = "other_schema"
 
@@ -192,7 +180,7 @@ class NamespaceInUse(Conflict):
 
 
 class ProducerBusy(Conflict):
-    """The topic has another producer, and one of both must be the only one."""
+    """The topic has another producer, and one of the two is exclusive."""
 
     code = "producer_busy"
 
@@ -204,19 +192,19 @@ class ConsumerBusy(Conflict):
 
 
 class ConsumerReplaced(Conflict):
-    """A consumer of the same name came and took this one's place."""
+    """A newer consumer of the same name has replaced this one."""
 
     code = "consumer_replaced"
 
 
 class ProducerFenced(Conflict):
-    """A producer of the same name came and took this one's place."""
+    """A newer producer has replaced this one."""
 
     code = "producer_fenced"
 
 
 class StagingClosed(Conflict):
-    """The part or version takes no more: it is finished, committed or dropped."""
+    """The part or version accepts no more data: it was finished or dropped."""
 
     code = "staging_closed"
 
@@ -228,13 +216,13 @@ class SubscriptionInUse(Conflict):
 
 
 class TopicHeld(Conflict):
-    """The topic is held: its segments stay, and it is not deleted without force."""
+    """The topic has retention holds, so it cannot be changed or deleted."""
 
     code = "topic_held"
 
 
 class SegmentsChanged(Conflict):
-    """The topic does not consist of the segments any more that were to be replaced."""
+    """The segments to replace are no longer those of the topic."""
 
     code = "segments_changed"
 
@@ -246,7 +234,7 @@ class RevisionConflict(Conflict):
 
 
 class TopicFenced(Conflict):
-    """Another broker has claimed the topic; this one must not write its history."""
+    """Another broker has claimed the topic, so this one must not write to it."""
 
     code = "topic_fenced"
 
@@ -263,11 +251,8 @@ class DirectoryReplaced(Conflict):
     code = "directory_replaced"
 
 
-# Nothing is wrong with the request.
-
-
 class Unavailable(BrokerError):
-    """Nothing is wrong with the request; it may succeed a moment later."""
+    """The request is valid and may succeed later."""
 
     code = "unavailable"
     remedy = Remedy.RETRY
@@ -281,14 +266,14 @@ class NotOwner(Unavailable):
 
 
 class Draining(Unavailable):
-    """The broker is stopping and takes no more messages."""
+    """The broker is stopping and accepts no more messages."""
 
     code = "draining"
     remedy = Remedy.LOOK_UP_AGAIN
 
 
 class Overloaded(Unavailable):
-    """The broker has no room for this request at the moment."""
+    """The broker has no capacity for this request at the moment."""
 
     code = "overloaded"
 
@@ -306,39 +291,36 @@ class ObjectsUnavailable(Unavailable):
 
 
 class DiskFull(Unavailable):
-    """The disk is full: nothing was written, reading goes on."""
+    """The disk is full: nothing was written; reads still work."""
 
     code = "disk_full"
 
 
 class JournalFailed(Unavailable):
     """
-    The disk did not confirm a write, so the broker no longer accepts any.
+    A write to the journal failed, so the broker accepts no more writes.
 
-    What the page cache holds after a failed ``fdatasync`` is unknown; only a
-    restart, which reads the disk again, can tell what was kept.
+    After a failed ``fdatasync`` the content of the page cache is unknown.  Only a
+    restart, which reads the disk again, shows which entries were stored.
     """
 
     code = "journal_failed"
 
 
 class ConnectionLost(Unavailable):
-    """The connection to the broker broke or could not be made."""
+    """The connection to the broker was lost or could not be opened."""
 
     code = "connection_lost"
 
 
 class TimedOut(Unavailable):
-    """The answer did not come in time; the request may have been carried out."""
+    """The answer did not arrive in time; the request may have succeeded."""
 
     code = "timed_out"
 
 
-# Who broke the protocol, and what broke on disk.
-
-
 class ProtocolViolation(BrokerError):
-    """The peer sent what the protocol does not allow; the connection is closed."""
+    """The peer violated the protocol; the connection is closed."""
 
     code = "protocol_violation"
 
@@ -350,7 +332,7 @@ class Closed(BrokerError):
 
 
 class Corrupt(BrokerError):
-    """Stored bytes break their format."""
+    """Stored data is damaged."""
 
     code = "corrupt"
 
@@ -362,7 +344,7 @@ class CorruptBatch(Corrupt):
 
 
 class CorruptJournal(Corrupt):
-    """A journal file is damaged in a place that a crash cannot explain."""
+    """A journal file is damaged in a way that a crash cannot cause."""
 
     code = "corrupt_journal"
 
@@ -374,7 +356,7 @@ class NewerJournal(CorruptJournal):
 
 
 class InconsistentDirectory(Corrupt):
-    """A part of the data directory is missing, older than the others or foreign."""
+    """A part of the data directory is missing, outdated or from another directory."""
 
     code = "inconsistent_directory"
 
@@ -399,22 +381,21 @@ class CorruptSegment(Corrupt):
     ) -> None:
         super().__init__(message)
         self.offsets = offsets
-        """The offsets that cannot be read, half-open, where the broker knows them."""
+        """The offsets that cannot be read, half-open, if known."""
         self.is_damaged = is_damaged
-        """Whether bytes were read and are wrong; otherwise no bytes could be read."""
+        """Whether the bytes are wrong; False if they could not be read."""
         self.attempts = 1
-        """How many reads have failed, one after the other."""
+        """The number of successive reads that have failed."""
         self.retry_at = 0.0
-        """Until then, by the event loop's clock, the broker does not read again."""
+        """The time of the event loop's clock before which the broker does not retry."""
         self.is_logged = False
 
 
 def error_of(code: str, message: str) -> BrokerError:
     """
-    The error that a peer described by *code* and *message*.
+    Return the error that a peer sent as *code* and *message*.
 
-    An unknown code, from a newer peer, becomes the nearest thing that is safe:
-    an error that is not retried.
+    An unknown code, from a newer peer, becomes an error that is not retried.
     """
     return ERRORS.get(code, BrokerError)(message)
 

@@ -1,4 +1,4 @@
-"""The extras of the distribution, and which packages each of them brings."""
+"""The extras of the distribution, and the packages that each of them installs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EXTRAS = {
     "cli": ("rich", "typer", "yaml"),
     "broker": ("prometheus_client", "starlette", "structlog", "uvicorn"),
 }
-"""The packages that have to be importable, by the extra that ``pip`` is told."""
+"""The packages that must be importable, by the name of the extra."""
 
 
 class MissingExtra(ModuleNotFoundError):
@@ -24,7 +24,7 @@ def require(extra: str, feature: str) -> None:
 
     Args:
         extra: A key of ``EXTRAS``.
-        feature: What needs them, for the message: "the command line".
+        feature: The feature that needs them, for the message: "the command line".
 
     Raises:
         MissingExtra: At least one of the packages is missing.

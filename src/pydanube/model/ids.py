@@ -1,4 +1,4 @@
-"""Numbers that mean different things, told apart by the type checker."""
+"""Number types that the type checker keeps apart, and stable ids."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from hashlib import blake2b
 from typing import NewType
 
 Offset = NewType("Offset", int)
-"""The place of a message in its topic: 0 for the first, no gaps."""
+"""The position of a message in its topic, from 0."""
 
 Epoch = NewType("Epoch", int)
-"""How many times a topic has been claimed; writes of an older epoch are refused."""
+"""The number of times a topic was claimed; writes of an older epoch are refused."""
 
 TopicId = NewType("TopicId", int)
-"""A topic's number for its whole life; a topic created again gets a new one."""
+"""The number of a topic until it is deleted; a topic created again gets a new one."""
 
 ProducerId = NewType("ProducerId", int)
-"""A named producer's number within its topic."""
+"""The number of a named producer within its topic."""
 
 Sequence = NewType("Sequence", int)
-"""A producer's own count of messages: 0 for its first, no gaps."""
+"""A producer's count of its messages, from 0, without gaps."""
 
 NUMBER_BITS = 53
-"""So many survive JavaScript, jq and Java's signed numbers."""
+"""The most bits that JavaScript and jq represent exactly."""
 
 
-def number_of(name: tuple[str, ...], attempt: int = 0) -> int:
+def stable_id(name: tuple[str, ...], attempt: int = 0) -> int:
     """
-    A number from 1 to 2**53 - 1 for *name*, always the same.
+    Return a number from 1 to 2**53 - 1 for *name*, always the same one.
 
-    *attempt* gives the next one, for whoever finds that number taken.
+    A higher *attempt* returns another number, for callers whose number is taken.
     """
-    # No part holds the separator: names are printable.
+    # Names are printable, so no part contains the separator.
     text = "\0".join((*name, str(attempt)) if attempt else name)
     digest = blake2b(text.encode(), digest_size=8).digest()
     return (int.from_bytes(digest) >> (64 - NUMBER_BITS)) or 1
@@ -39,5 +39,5 @@ def number_of(name: tuple[str, ...], attempt: int = 0) -> int:
 
 @lru_cache(maxsize=4096)
 def producer_id_of(topic: str, producer: str) -> int:
-    """The number of a topic's producer in Danube's interface, always the same."""
-    return number_of(("producer", topic, producer))
+    """Return the number of a topic's producer in Danube's API, always the same one."""
+    return stable_id(("producer", topic, producer))

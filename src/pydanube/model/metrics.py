@@ -1,10 +1,9 @@
 """
-Every metric of a broker, declared once: name, kind, meaning, unit, labels.
+The metrics of a broker: name, kind, help, unit and labels.
 
-The broker counts in plain integers where things happen and, when it is asked,
-reports ``Sample``s that name a declaration from this page.  The HTTP server puts them
-into Prometheus' words; nothing else knows Prometheus.  Names follow its conventions:
-counters end in ``_total``, bytes and seconds are part of the name.
+The broker counts in plain integers, and reports ``Sample``s of these metrics on
+request.  Only the HTTP server knows Prometheus' format.  Names follow the conventions
+of Prometheus: counters end in ``_total``, bytes and seconds are part of the name.
 """
 
 from __future__ import annotations
@@ -18,24 +17,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SERIES_MAX = 1000
-"""How many label values of one metric are reported apart; about 100 KB a scrape."""
+"""The most series of a metric; about 100 KB a scrape."""
 
 OTHER = "(other)"
-"""The label value under which everything beyond ``SERIES_MAX`` is added up."""
+"""The label value of the series that adds up all beyond ``SERIES_MAX``."""
 
 
 class MetricKind(Enum):
-    """What a metric's number does."""
+    """The kind of a metric."""
 
     COUNTER = "counter"
-    """It only rises, and begins at 0 when the broker starts."""
+    """It only increases, from 0 when the broker starts."""
     GAUGE = "gauge"
-    """It rises and falls."""
+    """It increases and decreases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One thing that a broker measures."""
+    """A metric of a broker."""
 
     name: str
     kind: MetricKind
@@ -45,7 +44,7 @@ class Metric:
 
 
 Sample = tuple[Metric, tuple[str, ...], float]
-"""A metric, the values of its labels, and its number at this moment."""
+"""A metric, the values of its labels, and its current value."""
 
 METRICS: list[Metric] = []
 """Every metric, in the order of declaration."""
@@ -70,7 +69,7 @@ def _gauge(name: str, unit: str, help_text: str, *labels: str) -> Metric:
 # The broker.
 
 BUILD_INFO = _gauge(
-    "danube_build_info", "", "Always 1; the label says what runs.", "version"
+    "danube_build_info", "", "Always 1; the label is the version.", "version"
 )
 READY = _gauge("danube_ready", "", "1 while the broker serves topics, otherwise 0.")
 ERRORS = _counter(
@@ -80,7 +79,7 @@ ERRORS = _counter(
     "code",
 )
 
-# Who is connected.
+# Connections.
 
 CONNECTIONS = _gauge(
     "danube_connections", "connections", "Open connections of the native protocol."
@@ -109,27 +108,27 @@ RECEIVE_BYTES = _gauge(
 LISTENER_CONNECTIONS = _gauge(
     "danube_listener_connections",
     "connections",
-    "Open connections of the other ports: grpc, admin or http.",
+    "Open connections of the other listeners: grpc, admin or http.",
     "listener",
 )
 LISTENER_CONNECTIONS_REFUSED = _counter(
     "danube_listener_connections_refused_total",
     "connections",
-    "Connections of these ports that were closed because there were too many.",
+    "Connections of these listeners that were closed because there were too many.",
     "listener",
 )
 LISTENER_CONNECTIONS_TIMED_OUT = _counter(
     "danube_listener_connections_timed_out_total",
     "connections",
-    "Connections of these ports that were closed because the peer was silent or did "
-    "not complete a request in time.",
+    "Connections of these listeners that were closed because the peer was silent or "
+    "did not complete a request in time.",
     "listener",
 )
 LISTENER_CONNECTIONS_BROKEN = _counter(
     "danube_listener_connections_broken_total",
     "connections",
-    "Connections of these ports that were closed because the peer broke the protocol, "
-    "sent too many frames without a purpose, or held too much memory.",
+    "Connections of these listeners that were closed because the peer violated the "
+    "protocol, sent too many useless frames, or used too much memory.",
     "listener",
 )
 PRODUCERS = _gauge("danube_producers", "producers", "Open producers.")
@@ -139,12 +138,12 @@ SUBSCRIPTIONS = _gauge(
     "danube_subscriptions", "subscriptions", "Subscriptions of these topics."
 )
 
-# What goes in and out.
+# Messages in and out.
 
 MESSAGES_IN = _counter(
     "danube_messages_in_total",
     "messages",
-    "Messages that were published; those of reliable topics once they are stored.",
+    "Messages that were published, and stored if the topic is reliable.",
 )
 BYTES_IN = _counter(
     "danube_in_bytes_total", "bytes", "Bytes of the batches that were published."
@@ -152,7 +151,7 @@ BYTES_IN = _counter(
 MESSAGES_OUT = _counter(
     "danube_messages_out_total",
     "messages",
-    "Messages that were delivered or fetched, each time they were.",
+    "Messages that were delivered or fetched, including repeated deliveries.",
 )
 BYTES_OUT = _counter(
     "danube_out_bytes_total",
@@ -174,7 +173,7 @@ TOPIC_BYTES_IN = _counter(
 TOPIC_MESSAGES_OUT = _counter(
     "danube_topic_messages_out_total",
     "messages",
-    "Messages of the topic that were delivered or fetched, each time they were.",
+    "Messages of the topic that were delivered or fetched, including repeats.",
     "topic",
 )
 TOPIC_BYTES_OUT = _counter(
@@ -186,29 +185,28 @@ TOPIC_BYTES_OUT = _counter(
 MESSAGES_DROPPED = _counter(
     "danube_messages_dropped_total",
     "messages",
-    "Messages of non-reliable topics that a consumer was too slow for.",
+    "Messages of non-reliable topics that slow consumers missed.",
 )
 MESSAGES_REDELIVERED = _counter(
     "danube_messages_redelivered_total",
     "messages",
-    "Messages that were delivered again: not acknowledged in time, refused by the "
-    "consumer, or the consumer went away.",
+    "Messages that were delivered again after a nack, a timeout or a lost consumer.",
 )
 
 MESSAGES_NACKED = _counter(
     "danube_messages_nacked_total",
     "messages",
-    "Messages that consumers gave back, each time they did.",
+    "Nacks of messages by consumers.",
 )
 ACK_TIMEOUTS = _counter(
     "danube_ack_timeouts_total",
     "messages",
-    "Messages that a consumer did not acknowledge in time, each time it did not.",
+    "Messages that a consumer did not acknowledge in time, including repeats.",
 )
 MESSAGES_EXPIRED = _counter(
     "danube_messages_expired_total",
     "messages",
-    "Messages whose time to live was over before a subscription had delivered them.",
+    "Messages that expired before a subscription had delivered them.",
 )
 MESSAGES_DEAD_LETTERED = _counter(
     "danube_messages_dead_lettered_total",
@@ -218,28 +216,25 @@ MESSAGES_DEAD_LETTERED = _counter(
 DEAD_LETTER_FAILURES = _counter(
     "danube_dead_letter_failures_total",
     "attempts",
-    "Attempts to copy messages to a dead-letter topic that failed and will be made "
-    "again.",
+    "Failed attempts to copy messages to a dead-letter topic, which are retried.",
 )
 MESSAGES_GIVEN_UP = _counter(
     "danube_messages_given_up_total",
     "messages",
-    "Messages that failed too often and were done with, as the policy of their "
-    "subscription says.",
+    "Messages that failed too often and were dropped by the failure policy.",
 )
 
 SCHEMA_VALIDATIONS = _counter(
     "danube_schema_validation_total",
     "messages",
-    "Messages of the topic that were compared with its schema, by the topic's policy.",
+    "Messages of the topic that were checked against its schema.",
     "topic",
     "policy",
 )
 SCHEMA_VALIDATION_FAILURES = _counter(
     "danube_schema_validation_failures_total",
     "messages",
-    "Those of them that did not keep to it, by the reason; refused or taken as the "
-    "policy says.",
+    "Messages that did not match the schema, by reason.",
     "topic",
     "reason",
 )
@@ -247,21 +242,21 @@ SCHEMA_VALIDATION_FAILURES = _counter(
 MESSAGES_SKIPPED = _counter(
     "danube_messages_skipped_total",
     "messages",
-    "Messages that subscriptions skipped because no segment with them can be read.",
+    "Messages that subscriptions skipped because their segment is unreadable.",
 )
 STOPPED_SUBSCRIPTIONS = _gauge(
     "danube_stopped_subscriptions",
     "subscriptions",
-    "Subscriptions that stopped at a segment that cannot be read.",
+    "Subscriptions that wait at an unreadable segment.",
 )
 
-# What waits to be consumed.
+# Backlog.
 
 BLOCKED_SUBSCRIPTIONS = _gauge(
     "danube_blocked_subscriptions",
     "subscriptions",
-    "Subscriptions that deliver nothing new (of a key) because a message failed too "
-    "often.",
+    "Subscriptions that deliver no new messages (of a key) because a message failed "
+    "too often.",
 )
 
 BACKLOG = _gauge(
@@ -272,7 +267,7 @@ BACKLOG = _gauge(
     "subscription",
 )
 
-# What is stored.
+# Storage.
 
 TAIL_BYTES = _gauge(
     "danube_tail_bytes", "bytes", "Messages in memory that are not sealed yet."
@@ -280,20 +275,20 @@ TAIL_BYTES = _gauge(
 TAIL_MEMORY_BYTES = _gauge(
     "danube_tail_memory_bytes",
     "bytes",
-    "The same messages as they count for storage.tail_bytes_max: decompressed, and 16 "
-    "bytes more for each.",
+    "The same messages as counted for storage.tail_bytes_max: decompressed, plus 16 "
+    "bytes for each.",
 )
 FAILING_TOPICS = _gauge(
     "danube_sealing_failing_topics",
     "topics",
-    "Topics whose sealing fails at the moment; /readyz and the log name them.",
+    "Topics whose last sealing failed; /readyz and the log name them.",
 )
 JOURNAL_BYTES = _gauge("danube_journal_bytes", "bytes", "Size of all journal files.")
 JOURNAL_FILES = _gauge("danube_journal_files", "files", "Journal files.")
 JOURNAL_PENDING_BYTES = _gauge(
     "danube_journal_pending_bytes",
     "bytes",
-    "Entries that were handed to the journal and are not committed yet.",
+    "Entries of the journal that are not committed yet.",
 )
 JOURNAL_COMMITS = _counter(
     "danube_journal_commits_total",
@@ -303,12 +298,12 @@ JOURNAL_COMMITS = _counter(
 JOURNAL_SYNCS = _counter(
     "danube_journal_syncs_total",
     "syncs",
-    "Commits that waited until the disk had confirmed them.",
+    "Commits that were synced to disk.",
 )
 JOURNAL_COMMIT_SECONDS = _counter(
     "danube_journal_commit_seconds_total",
     "seconds",
-    "Time spent on commits; divided by their number, the mean latency of one.",
+    "Time spent on commits; divide by their number for the mean latency.",
 )
 STAGED_PARTS = _gauge(
     "danube_staged_parts", "parts", "Parts that are staged and not committed yet."
@@ -316,7 +311,7 @@ STAGED_PARTS = _gauge(
 STAGED_BYTES = _gauge(
     "danube_staged_bytes",
     "bytes",
-    "What staged parts take on the disk, and those that are being committed.",
+    "Disk space of staged parts, including those that are being committed.",
 )
 STAGED_COMMITS = _counter(
     "danube_staged_commits_total",
@@ -329,18 +324,18 @@ STAGED_MESSAGES = _counter(
 STAGED_COMMITS_UNDONE = _gauge(
     "danube_staged_commits_undone",
     "commits",
-    "Commits that are decided and whose messages are not all in their topics; more "
-    "than a moment of that means trouble, which the log names.",
+    "Commits whose messages are not all in their topics yet; if this lasts, the log "
+    "shows the error.",
 )
 STAGED_PARTS_EXPIRED = _counter(
     "danube_staged_parts_expired_total",
     "parts",
-    "Parts that were dropped because nobody came back for them.",
+    "Parts that expired without being committed.",
 )
 STAGED_MESSAGES_DROPPED = _counter(
     "danube_staged_messages_dropped_total",
     "messages",
-    "Messages of committed versions whose topic had been deleted meanwhile.",
+    "Messages of committed versions whose topic was deleted before.",
 )
 SEGMENTS = _gauge("danube_segments", "segments", "Sealed segments of these topics.")
 SEGMENT_BYTES = _gauge(
@@ -349,7 +344,7 @@ SEGMENT_BYTES = _gauge(
 CORRUPT_SEGMENTS = _gauge(
     "danube_corrupt_segments",
     "segments",
-    "Segments of these topics whose last read failed: damaged, missing or unreadable.",
+    "Segments of these topics that are damaged, missing or unreadable.",
 )
 SEALINGS = _counter(
     "danube_sealings_total", "segments", "Segments that were written and recorded."
@@ -357,12 +352,12 @@ SEALINGS = _counter(
 DISK_FULL = _gauge(
     "danube_disk_full",
     "flag",
-    "1 while the disk is full, so that nothing is published or staged; 0 otherwise.",
+    "1 while the disk is full and publishing and staging fail, otherwise 0.",
 )
 SEALING_FAILURES = _counter(
     "danube_sealing_failures_total",
     "attempts",
-    "Attempts to seal that failed and will be made again.",
+    "Failed attempts to seal, which are retried.",
 )
 
 
@@ -370,12 +365,11 @@ def bound_series(
     samples: Iterable[Sample], *, series_max: int = SERIES_MAX
 ) -> dict[Metric, dict[tuple[str, ...], float]]:
     """
-    The samples by metric and label values, added up where these are the same.
+    Return the samples by metric and label values; values of equal labels are added.
 
-    Bounds: A metric has at most *series_max* series.  The first ones keep their own;
-    all others are added up in one more whose label values are ``(other)``.  A source
-    that reports in a stable order, such as that of creation, keeps its counters
-    monotonic.
+    Bounds: A metric has at most *series_max* series, and one more with the label values
+    ``(other)``, which adds up the rest.  Counters stay monotonic if the samples come in
+    a stable order, such as that of creation.
     """
     bounded: dict[Metric, dict[tuple[str, ...], float]] = defaultdict(dict)
     for metric, labels, value in samples:

@@ -1,7 +1,7 @@
 """
-Names, parsed once when they arrive.
+Names of topics, namespaces, subscriptions, subjects and clients.
 
-A ``TopicName`` that exists is valid: there is no other way to have one.
+Names are parsed when they arrive, so every ``TopicName`` is valid.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from pydanube.model.errors import InvalidName
 
 NAME_BYTES_MAX = 255
 """
-The most bytes of a name in UTF-8.
+The longest name, in bytes of UTF-8.
 
-Namespaces and topics are directories of the object store, and no file system takes
+Namespaces and topics are directories of the object store, and file systems allow no
 longer names.
 """
 STORED_CHARACTERS_MAX = 255
 """
-The most characters of a topic's or namespace's name that exists.
+The longest name of an existing topic or namespace, in characters.
 
-Brokers before 0.2 counted characters when they created one.
+Brokers before 0.2 limited characters instead of bytes.
 """
 
 NamespaceName = NewType("NamespaceName", str)
@@ -33,12 +33,12 @@ DEFAULT_NAMESPACE = NamespaceName("default")
 SYSTEM_NAMESPACE = NamespaceName("system")
 
 PARTITION_MARK = "-part-"
-"""Between a base name and the number of a partition."""
+"""The text between a base name and the number of a partition."""
 
-# As it would be written by us: no signs, no leading zeros, no other scripts' digits.
+# As the broker writes it: no signs, no leading zeros, only ASCII digits.
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 
-# \w is: letters and digits of any script, and the underscore.
+# \w matches letters and digits of any script, and the underscore.
 _WORD = re.compile(r"[\w-]+")
 
 _SHOWN_MAX = 80
@@ -54,11 +54,11 @@ class TopicName:
     @classmethod
     def parse(cls, text: str) -> TopicName:
         """
-        The topic that *text* names.
+        Return the topic that *text* names.
 
         Raises:
-            InvalidName: *text* is not two words of letters, digits, ``_`` and
-                ``-`` behind a slash each, or a word is longer than any that exists.
+            InvalidName: *text* is not ``/namespace/topic`` with letters, digits, ``_``
+                and ``-``, or a part is longer than any that exists.
         """
         parts = text.split("/")
         if len(parts) != 3 or parts[0] or not all(map(_is_word, parts[1:])):
@@ -70,7 +70,7 @@ class TopicName:
 
     def check_new(self) -> None:
         """
-        Raise if no topic of this name may be created.
+        Raise InvalidName if no topic of this name may be created.
 
         Raises:
             InvalidName: The topic's name has more than ``NAME_BYTES_MAX`` bytes.
@@ -78,11 +78,11 @@ class TopicName:
         _check_bytes("topic", self.topic)
 
     def partition(self, number: int) -> TopicName:
-        """The topic that is partition *number* of this base name, from 0."""
+        """Return partition *number* of this base name, from 0."""
         return TopicName(self.namespace, f"{self.topic}{PARTITION_MARK}{number}")
 
     def split_partition(self) -> tuple[TopicName, int] | None:
-        """The base name and the number, if this is the name of a partition."""
+        """Return base name and number if this is a partition, otherwise None."""
         base, mark, number = self.topic.rpartition(PARTITION_MARK)
         if not mark or not base or not _NUMBER.fullmatch(number):
             return None
@@ -94,10 +94,10 @@ class TopicName:
 
 def parse_namespace(text: str) -> NamespaceName:
     """
-    The namespace that *text* names.
+    Return the namespace that *text* names.
 
     Raises:
-        InvalidName: *text* is not a word of letters, digits, ``_`` and ``-``.
+        InvalidName: *text* has other characters than letters, digits, ``_``, ``-``.
     """
     if not _is_word(text):
         raise InvalidName(
@@ -108,31 +108,31 @@ def parse_namespace(text: str) -> NamespaceName:
 
 def check_new_namespace(name: NamespaceName) -> None:
     """
-    Raise if no namespace of this name may be created.
+    Raise InvalidName if no namespace of this name may be created.
 
     Raises:
-        InvalidName: It has more than ``NAME_BYTES_MAX`` bytes.
+        InvalidName: The name has more than ``NAME_BYTES_MAX`` bytes.
     """
     _check_bytes("namespace", name)
 
 
 def parse_subscription(text: str) -> SubscriptionName:
     """
-    The subscription that *text* names: any printable text without a slash.
+    Return the subscription that *text* names: any printable text without a slash.
 
     Raises:
-        InvalidName: *text* is empty, too long, or holds a slash or controls.
+        InvalidName: *text* is empty, too long, or has a slash or control characters.
     """
     return SubscriptionName(_printable("subscription", text))
 
 
 def parse_subject(text: str) -> str:
-    """The subject of the schema registry; the same rule as for subscriptions."""
+    """Return the subject that *text* names, as for subscriptions."""
     return _printable("subject", text)
 
 
 def parse_client_name(kind: str, text: str) -> str:
-    """The name of a producer or consumer; the same rule as for subscriptions."""
+    """Return the name of a producer or consumer, as for subscriptions."""
     return _printable(kind, text)
 
 
@@ -147,7 +147,7 @@ def _printable(kind: str, text: str) -> str:
 
 
 def _check_bytes(kind: str, name: str) -> None:
-    # Text from Python may hold surrogates, which are not UTF-8.
+    # Python strings may contain surrogates, which UTF-8 cannot encode.
     byte_count = len(name.encode(errors="surrogatepass"))
     if byte_count > NAME_BYTES_MAX:
         raise InvalidName(
@@ -157,7 +157,7 @@ def _check_bytes(kind: str, name: str) -> None:
 
 
 def _shown(text: str) -> str:
-    """*text* in quotes, shortened for an error message."""
+    """Return *text* in quotes, shortened for an error message."""
     return repr(text) if len(text) <= _SHOWN_MAX else repr(text[:_SHOWN_MAX]) + "…"
 
 

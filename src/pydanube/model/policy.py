@@ -1,4 +1,4 @@
-"""What a user may decide about a topic and a subscription."""
+"""The policies and settings of topics, subscriptions and namespaces."""
 
 from __future__ import annotations
 
@@ -7,68 +7,68 @@ from enum import Enum
 
 
 class DispatchMode(Enum):
-    """How much a topic promises."""
+    """Whether a topic stores its messages."""
 
     RELIABLE = "reliable"
-    """On disk before it is acknowledged, replayable, delivered at least once."""
+    """Stored before it is acknowledged, replayable, delivered at least once."""
     NON_RELIABLE = "non_reliable"
-    """In memory only, delivered at most once, lowest latency."""
+    """In memory only, delivered at most once, with the lowest latency."""
 
 
 class Durability(Enum):
-    """What an acknowledgement of a reliable topic means."""
+    """The meaning of a receipt of a reliable topic."""
 
     DURABLE = "durable"
-    """On disk: it survives the loss of power."""
+    """Synced to disk: messages survive a power failure."""
     WRITTEN = "written"
-    """With the operating system: it survives the end of the broker process."""
+    """Written to the operating system: messages survive a crash of the broker."""
 
 
 class SubscriptionType(Enum):
-    """How the consumers of one subscription share its messages."""
+    """How messages are divided among the consumers of a subscription."""
 
     EXCLUSIVE = "exclusive"
     """One consumer; a second one is refused."""
     FAILOVER = "failover"
-    """One active consumer; the others stand by and take over in the order they came."""
+    """One active consumer; the others take over in the order in which they joined."""
     SHARED = "shared"
-    """All consumers, each message to one of them."""
+    """All consumers; each message goes to one of them."""
     KEY_SHARED = "key_shared"
-    """All consumers, all messages of one key to the same one, in order."""
+    """All consumers; all messages of a key go to the same one, in order."""
 
 
 class Start(Enum):
-    """Where a new subscription begins."""
+    """The position at which a new subscription begins."""
 
     EARLIEST = "earliest"
-    """At the oldest message that is kept."""
+    """The oldest message that is kept."""
     LATEST = "latest"
-    """At the first message published after the subscription was created."""
+    """The first message published after the subscription was created."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """At the first message that was published at this time or later."""
+    """The position of the first message published at this time or later."""
 
     publish_time: int
     """Microseconds since 1970, UTC."""
 
 
 Position = int | Start | AtTime
-"""A place in a topic: an offset, one of its ends, or a time."""
+"""A position in a topic: an offset, one of its ends, or a time."""
 
 
 class ProducerAccess(Enum):
-    """Whether a producer tolerates others on its topic."""
+    """Whether a producer shares its topic with others."""
 
     SHARED = "shared"
     """Any number of producers."""
     EXCLUSIVE = "exclusive"
-    """The only one; it is refused while there is another."""
+    """The only producer; it is refused while there is another."""
     EXCLUSIVE_WAIT = "exclusive_wait"
-    """The only one; it waits until the others are gone."""
+    """The only producer; it waits until the others have left."""
     EXCLUSIVE_FENCE = "exclusive_fence"
-    """The only one; the others are fenced, and refused from then on."""
+    """The only producer; the others are fenced, and refused from then on."""
 
 
 class Backoff(Enum):
@@ -79,50 +79,50 @@ class Backoff(Enum):
 
 
 class PoisonPolicy(Enum):
-    """What becomes of a message that failed too often."""
+    """What happens to a message that failed too often."""
 
     DEAD_LETTER = "dead_letter"
-    """It is copied to the dead-letter topic, and done."""
+    """It is copied to the dead-letter topic, and then done."""
     BLOCK = "block"
-    """Nothing new is delivered (of its key, if key-shared) until it is dealt with."""
+    """No new message (of its key, if key-shared) is delivered until it is done."""
     DROP = "drop"
-    """It is done."""
+    """It is dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailurePolicy:
     """
-    What a subscription does with messages that are not acknowledged.
+    The redelivery of messages that are not acknowledged.
 
-    A message fails when it is given back (nack) or not acknowledged in time; its
-    failure number n is final if n > ``redeliveries_max``.
+    A message fails when it is nacked or not acknowledged in time.  It is not delivered
+    again after more than ``redeliveries_max`` failures.
     """
 
     redeliveries_max: int = 5
     ack_timeout_s: float | None = 30.0
-    """None: a consumer may take as long as it is there."""
+    """None: no timeout."""
     redelivery_delay_s: float = 1.0
-    """Before the second delivery."""
+    """The delay before the second delivery."""
     redelivery_delay_s_max: float = 60.0
     backoff: Backoff = Backoff.EXPONENTIAL
     poison: PoisonPolicy = PoisonPolicy.BLOCK
     dead_letter_topic: str | None = None
     dead_letter_expired: bool = False
-    """Also messages whose time to live is over go to the dead-letter topic."""
+    """Whether expired messages also go to the dead-letter topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchLimits:
-    """How much may be unacknowledged at a time; None: what credit allows."""
+    """Limits on messages in flight; None: no limit besides credit."""
 
     unacked_messages_max: int | None = None
-    """By all consumers of the subscription together."""
+    """For all consumers of the subscription together."""
     unacked_messages_max_per_consumer: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionSettings:
-    """What an administrator decides about a subscription, also before it exists."""
+    """An administrator's settings of a subscription, which need not exist yet."""
 
     failure_policy: FailurePolicy | None = None
     """None: the defaults of FailurePolicy."""
@@ -135,7 +135,7 @@ class NamespacePolicy:
     """
     Limits of every topic in a namespace; 0: no limit.
 
-    The names are those of the original's policy documents.
+    The names are those of Danube's policy documents.
     """
 
     max_producers_per_topic: int = 0
@@ -143,43 +143,43 @@ class NamespacePolicy:
     max_consumers_per_topic: int = 0
     max_consumers_per_subscription: int = 0
     max_publish_rate: int = 0
-    """Messages a second, of one topic; who is faster is slowed down."""
+    """Messages per second of one topic; faster producers are slowed down."""
     max_subscription_dispatch_rate: int = 0
-    """Messages a second, of one subscription; the others wait, none is lost."""
+    """Messages per second of one subscription; others wait, and none is lost."""
     max_message_size: int = 0
-    """Bytes of one payload."""
+    """The largest payload, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long sealed history is kept; None means for ever."""
+    """The age and size up to which segments are kept; None: no limit."""
 
     age_s: float | None = None
     bytes_max: int | None = None
 
 
 class CorruptionPolicy(Enum):
-    """What subscriptions do when a segment of the topic cannot be read."""
+    """What subscriptions do if a segment of the topic cannot be read."""
 
     STOP = "stop"
-    """Consumers get an error, until the segment is repaired or passed by a seek."""
+    """Consumers get an error until the segment is repaired or a seek passes it."""
     SKIP = "skip"
-    """The messages that cannot be read count as done."""
+    """The unreadable messages count as done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPolicy:
-    """What was decided about a topic when it was created."""
+    """The settings with which a topic was created."""
 
     dispatch: DispatchMode = DispatchMode.RELIABLE
     durability: Durability = Durability.DURABLE
     retention: Retention = Retention()
     ttl_s: float | None = None
-    """What is older when it could be delivered is expired instead; None: never."""
+    """The age at which messages expire; None: never."""
     on_corruption: CorruptionPolicy = field(
         default=CorruptionPolicy.STOP, compare=False
     )
-    """It may change later, so it does not count when policies are compared."""
+    """It may change later, so comparisons of policies ignore it."""
 
     @property
     def is_reliable(self) -> bool:

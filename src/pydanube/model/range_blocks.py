@@ -1,9 +1,9 @@
 """
-What a range set is made of: a block of ranges as numbers, or as bits.
+The blocks of a range set: ranges as numbers, or as bits.
 
 A range takes 16 bytes as two numbers, and an offset takes one bit in a bit map.  So
-numbers are for few ranges of any length, and bits for many that lie close together,
-as acknowledgements in no order do.  Both kinds of block answer the same calls.
+numbers are for few ranges of any length, and bits for many ranges that lie close
+together, as those of unordered acks do.  Both kinds of block have the same methods.
 """
 
 from __future__ import annotations
@@ -16,35 +16,36 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pydanube.model.ranges import Range
+Range = tuple[int, int]
+"""``base … end``, half-open."""
 
 RANGES_MAX = 512
-"""A block of numbers that grows beyond this is split, or becomes one of bits."""
+"""A sparse block with more ranges is split, or becomes dense."""
 SPAN_MAX = 1 << 16
-"""How far the offsets of one block of bits may lie apart; 8 KiB."""
+"""The largest span of the offsets of a dense block; 8 KiB."""
 SPREAD_DENSE = 128
-"""Up to so many offsets for each range, bits take no more than numbers."""
+"""Up to this many offsets for each range, bits take no more than numbers."""
 SPREAD_SPARSE = 4 * SPREAD_DENSE
-"""From so many on, bits become numbers again; in between a block stays what it is."""
+"""Above this, a dense block becomes sparse; in between it stays as it is."""
 
 
 class Sparse:
     """
     Ranges as two sorted arrays of numbers.
 
-    Adding and removing cost a binary search and the move of what lies behind.
+    Adding and removing take a binary search, and move the numbers behind.
     """
 
     __slots__ = ("_bases", "_ends")
 
     def __init__(self, bases: array[int], ends: array[int]) -> None:
-        """The arrays, which the block keeps, may be empty only for a moment."""
+        """Create a block that owns the arrays."""
         self._bases = bases
         self._ends = ends
 
     @classmethod
     def of(cls, ranges: Sequence[Range]) -> Sparse:
-        """The block of *ranges*, which are in order and do not touch."""
+        """Return the block of *ranges*, which are in order and do not touch."""
         return cls(
             array("Q", [base for base, _ in ranges]),
             array("Q", [end for _, end in ranges]),
@@ -62,23 +63,23 @@ class Sparse:
 
     @property
     def range_count(self) -> int:
-        """How many ranges there are."""
+        """The number of ranges."""
         return len(self._bases)
 
     @property
     def is_dense(self) -> bool:
-        """Whether bits would take no more room, and one block of them holds all."""
+        """Whether one dense block can hold all ranges and takes no more memory."""
         span = self.end - self.first
         return span <= min(SPAN_MAX, SPREAD_DENSE * self.range_count)
 
     def fits(self, base: int, end: int) -> bool:
-        """Whether ``base … end`` can be put in."""
+        """Return whether ``base … end`` can be added."""
         return True
 
     def add(self, base: int, end: int) -> int:
-        """Put ``base … end`` in; return how many of them were not there before."""
+        """Add ``base … end``; return how many of them were not in the block."""
         bases, ends = self._bases, self._ends
-        # Everything that overlaps or touches base … end becomes one range.
+        # All ranges that overlap or touch base … end become one.
         first = bisect_left(ends, base)
         last = bisect_right(bases, end, first)
         if first == last:
@@ -92,7 +93,7 @@ class Sparse:
         return end - base - had
 
     def remove(self, base: int, end: int) -> int:
-        """Take ``base … end`` out; return how many of them had been there."""
+        """Remove ``base … end``; return how many of them were in the block."""
         bases, ends = self._bases, self._ends
         first = bisect_right(ends, base)
         last = bisect_left(bases, end, first)
@@ -106,29 +107,29 @@ class Sparse:
         return had - sum(kept_end - kept_base for kept_base, kept_end in kept)
 
     def count_in(self, base: int, end: int) -> int:
-        """How many of ``base … end`` are there."""
+        """Return how many of ``base … end`` are in the block."""
         return sum(
             there_end - there for there, there_end in self.intersection(base, end)
         )
 
     def find(self, offset: int) -> Range | None:
-        """The first range that ends after *offset*, if there is one."""
+        """Return the first range that ends after *offset*, or None."""
         at = bisect_right(self._ends, offset)
         return (self._bases[at], self._ends[at]) if at < len(self._ends) else None
 
     def intersection(self, base: int, end: int) -> list[Range]:
-        """The parts of ``base … end`` that are there, in order."""
+        """Return the parts of ``base … end`` that are in the block, in order."""
         bases, ends = self._bases, self._ends
         first = bisect_right(ends, base)
         last = bisect_left(bases, end, first)
         return [(max(base, bases[at]), min(end, ends[at])) for at in range(first, last)]
 
     def bits_from(self, base: int) -> int:
-        """What is there as bits, that of *base*, the lowest offset or less, first."""
+        """Return the block as bits; bit 0 is *base*, at most the lowest offset."""
         return bits_of(zip(self._bases, self._ends, strict=True), base)
 
     def split(self) -> Sparse:
-        """Give the upper half away."""
+        """Remove and return the upper half."""
         middle = len(self._bases) // 2
         upper = Sparse(self._bases[middle:], self._ends[middle:])
         del self._bases[middle:], self._ends[middle:]
@@ -136,15 +137,15 @@ class Sparse:
 
     @property
     def byte_count(self) -> int:
-        """About how much memory it takes."""
+        """The approximate memory that the block takes."""
         return 16 * len(self._bases)
 
     def copy(self) -> Sparse:
-        """An equal block of its own."""
+        """Return an independent copy."""
         return Sparse(self._bases[:], self._ends[:])
 
     def append(self, above: Sparse) -> None:
-        """Take in what *above* holds, which lies above all that is here."""
+        """Append the ranges of *above*, which lie above those of this block."""
         self._bases += above._bases
         self._ends += above._ends
 
@@ -153,47 +154,47 @@ class Dense:
     """
     Offsets as bits.
 
-    A single offset costs the same wherever it falls; a range costs little more
-    than its length in bytes.
+    Adding a single offset takes constant time; adding a range takes little more than
+    writing its bits.
     """
 
     __slots__ = ("_bits", "_origin", "end", "first", "range_count")
 
     def __init__(self, base: int, bits: int) -> None:
-        """The block of *base* + i for each bit i that is set; the lowest one is."""
+        """Create a block of *base* + i for each set bit i; bit 0 must be set."""
         self.first = base
         """The lowest offset."""
         self.end = base + bits.bit_length()
         """The end of the highest range."""
         self.range_count = range_count_of(bits)
-        """How many ranges there are."""
+        """The number of ranges."""
         self._origin = base
-        # A little more, so that the offset after the last one can be looked at.
+        # One more bit, so that the offset after the last one can be read.
         self._bits = bytearray(bits.to_bytes((bits.bit_length() >> 3) + 1, "little"))
 
     @classmethod
     def of(cls, ranges: Sequence[Range]) -> Dense:
-        """The block of *ranges*, which are in order and do not touch."""
+        """Return the block of *ranges*, which are in order and do not touch."""
         base = ranges[0][0]
         return cls(base, bits_of(ranges, base))
 
     @property
     def is_dense(self) -> bool:
-        """Whether bits still take little more room than numbers."""
+        """Whether bits take little more memory than numbers."""
         return 8 * len(self._bits) <= SPREAD_SPARSE * self.range_count
 
     def fits(self, base: int, end: int) -> bool:
-        """Whether ``base … end`` can be put in."""
+        """Return whether ``base … end`` can be added."""
         span = min(SPAN_MAX, SPREAD_SPARSE * self.range_count)
         return self._origin <= base and end - self._origin <= span
 
     def add(self, base: int, end: int) -> int:
-        """Put ``base … end``, which fits, in; return how many were not there before."""
+        """Add ``base … end``, which fits; return how many were not in the block."""
         bits, at = self._bits, base - self._origin
         missing = (end - self._origin >> 3) + 1 - len(bits)
         if missing > 0:
             bits += bytes(missing)
-        # For every single offset: a comparison costs less than a call.
+        # This runs for every offset, and a comparison is faster than a call.
         if base < self.first:  # noqa: PLR1730
             self.first = base
         if end > self.end:  # noqa: PLR1730
@@ -211,9 +212,9 @@ class Dense:
 
     def add_bits(self, base: int, bits: int) -> int:
         """
-        Put in *base* and what follows, as far as *bits* says so, the lowest for *base*.
+        Add *base* + i for each set bit i of *bits*; return how many were not there.
 
-        Base and end of it fit, and are set; returns how many were not there before.
+        The first and the last bit are set, and both offsets fit.
         """
         count = bits.bit_length()
         added = self.add(base, base + 1)
@@ -223,12 +224,12 @@ class Dense:
         old = int.from_bytes(self._bits[start:stop], "little")
         new = old | bits << (at & 7)
         self._bits[start:stop] = new.to_bytes(stop - start, "little")
-        # The bits before and after are set already, or lie inside.
+        # The lowest and the highest offset are set already, so no neighbour changes.
         self.range_count += range_count_of(new) - range_count_of(old)
         return added + new.bit_count() - old.bit_count()
 
     def remove(self, base: int, end: int) -> int:
-        """Take ``base … end`` out; return how many of them had been there."""
+        """Remove ``base … end``; return how many of them were in the block."""
         base, end = max(base, self.first), min(end, self.end)
         if base >= end:
             return 0
@@ -242,12 +243,12 @@ class Dense:
         return removed
 
     def count_in(self, base: int, end: int) -> int:
-        """How many of ``base … end`` are there."""
+        """Return how many of ``base … end`` are in the block."""
         base, end = max(base, self.first), min(end, self.end)
         return self._part(base, end).bit_count() if base < end else 0
 
     def find(self, offset: int) -> Range | None:
-        """The first range that ends after *offset*, if there is one."""
+        """Return the first range that ends after *offset*, or None."""
         if offset >= self.end:
             return None
         first = self._first_set(max(offset, self.first) - self._origin)
@@ -257,32 +258,32 @@ class Dense:
         return self._origin + first, self._origin + end
 
     def intersection(self, base: int, end: int) -> list[Range]:
-        """The parts of ``base … end`` that are there, in order."""
+        """Return the parts of ``base … end`` that are in the block, in order."""
         base, end = max(base, self.first), min(end, self.end)
         return ranges_of_bits(base, self._part(base, end)) if base < end else []
 
     @property
     def byte_count(self) -> int:
-        """About how much memory it takes."""
+        """The approximate memory that the block takes."""
         return len(self._bits)
 
     def bits_from(self, base: int) -> int:
-        """What is there as bits, that of *base*, the lowest offset or less, first."""
+        """Return the block as bits; bit 0 is *base*, at most the lowest offset."""
         return self._part(self.first, self.end) << (self.first - base)
 
     @property
     def bit_map(self) -> BitMap:
-        """Its offsets as a bit map."""
+        """The block as a bit map."""
         return self._origin, bytes(self._bits)
 
     def copy(self) -> Dense:
-        """An equal block of its own."""
+        """Return an independent copy."""
         copied = copy(self)
         copied._bits = self._bits[:]  # noqa: SLF001  # One of its own class.
         return copied
 
     def _part(self, base: int, end: int) -> int:
-        """The bits of ``base … end``, the lowest one first."""
+        """Return the bits of ``base … end``; bit 0 is *base*."""
         at, stop = base - self._origin, end - self._origin
         part = int.from_bytes(self._bits[at >> 3 : (stop >> 3) + 1], "little")
         return part >> (at & 7) & (1 << (stop - at)) - 1
@@ -296,9 +297,9 @@ class Dense:
         return old.bit_count() - new.bit_count()
 
     def _change(self, at: int, count: int, value: int) -> tuple[int, int]:
-        """Set *count* bits to *value*; return bits around them, before and after."""
+        """Set *count* bits to *value*; return them, with neighbours, old and new."""
         bits = self._bits
-        # With the bit before and the one after, which tell how ranges join.
+        # Include the bit before and the bit after, which show whether ranges join.
         start, stop = max(0, at - 1) >> 3, (at + count >> 3) + 1
         mask = (1 << count) - 1 << (at - 8 * start)
         old = int.from_bytes(bits[start:stop], "little")
@@ -308,7 +309,7 @@ class Dense:
         return old, new
 
     def _first_set(self, at: int) -> int:
-        """The lowest bit from *at* on that is set; there is one."""
+        """Return the lowest set bit from *at* on; there must be one."""
         bits, byte, step = self._bits, at >> 3, 8
         found = int.from_bytes(bits[byte : byte + step], "little") >> (at & 7)
         if found:
@@ -320,11 +321,11 @@ class Dense:
         return 8 * byte + _lowest(found)
 
     def _first_clear(self, at: int) -> int:
-        """The lowest bit from *at* on that is not set; there is one."""
+        """Return the lowest clear bit from *at* on; there must be one."""
         bits, byte, step = self._bits, at >> 3, 8
         found = ~int.from_bytes(bits[byte : byte + step], "little") >> (at & 7)
-        # Bits that are not there are not set, so the lowest one found may lie
-        # behind the window; then the next window decides.
+        # Bits beyond the window count as clear, so the bit found may lie beyond it;
+        # then search the next window.
         while at + _lowest(found) >= 8 * (byte + step):
             byte += step
             step *= 4
@@ -333,7 +334,7 @@ class Dense:
         return at + _lowest(found)
 
     def _last_set(self, at: int) -> int:
-        """The highest bit below *at* that is set; there is one."""
+        """Return the highest set bit below *at*; there must be one."""
         stop, step = (at + 7) >> 3, 8
         start = max(0, stop - step)
         found = int.from_bytes(self._bits[start:stop], "little")
@@ -345,7 +346,7 @@ class Dense:
         return 8 * start + found.bit_length() - 1
 
     def _last_clear(self, at: int) -> int:
-        """The highest bit below *at* that is not set, or -1."""
+        """Return the highest clear bit below *at*, or -1."""
         stop, step = (at + 7) >> 3, 8
         limit = at
         while limit > 0:
@@ -361,18 +362,18 @@ class Dense:
 Block = Sparse | Dense
 
 BitMap = tuple[int, bytes]
-"""An offset, and bytes whose bits say of it and of what follows whether it is there."""
+"""An offset, and bytes whose bits tell whether it and the following are in the set."""
 
 
 def ranges_of(bit_map: BitMap) -> list[Range]:
-    """What is in the bit map, in order."""
+    """Return the ranges in *bit_map*, in order."""
     base, bits = bit_map
     return ranges_of_bits(base, int.from_bytes(bits, "little"))
 
 
 def ranges_of_bits(base: int, bits: int) -> list[Range]:
-    """*base* + i for each bit i that is set, as ranges in order."""
-    # A character for each bit, lowest first, because strings can be searched.
+    """Return *base* + i for each set bit i, as ranges in order."""
+    # One character for each bit, lowest first, because strings are fast to search.
     text = bin(bits)[:1:-1] + "0"
     found = []
     at = text.find("1")
@@ -384,7 +385,7 @@ def ranges_of_bits(base: int, bits: int) -> list[Range]:
 
 
 def bits_of(ranges: Iterable[Range], base: int) -> int:
-    """A number whose bit i says whether *base* + i is in one of *ranges*."""
+    """Return a number whose bit i is set if *base* + i is in one of *ranges*."""
     bits = 0
     for there, end in ranges:
         bits |= (1 << (end - there)) - 1 << (there - base)
@@ -392,10 +393,10 @@ def bits_of(ranges: Iterable[Range], base: int) -> int:
 
 
 def range_count_of(bits: int) -> int:
-    """How many runs of bits are set: those bits whose lower neighbour is not."""
+    """Return the number of runs of set bits."""
     return (bits & ~(bits << 1)).bit_count()
 
 
 def _lowest(bits: int) -> int:
-    """The number of the lowest bit that is set."""
+    """Return the number of the lowest set bit."""
     return (bits & -bits).bit_length() - 1

@@ -1,4 +1,4 @@
-"""Sets of offsets, kept as half-open ranges so that a million are a few numbers."""
+"""Sets of offsets, stored as half-open ranges."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pydanube.model.range_blocks import (
     SPAN_MAX,
     SPREAD_DENSE,
     Dense,
+    Range,
     Sparse,
     range_count_of,
     ranges_of_bits,
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
 
     from pydanube.model.range_blocks import BitMap, Block
 
-Range = tuple[int, int]
-"""``base … end``, half-open."""
+__all__ = ["Range", "RangeSet"]
 
 _RANGES_MIN = RANGES_MAX // 8
 _BITS_RANGES_MIN = 8
@@ -32,22 +32,21 @@ class RangeSet:
     """
     A set of offsets as sorted, disjoint, non-touching ranges.
 
-    Changes and queries cost a few microseconds, however many ranges there are; what
-    yields many ranges costs what these cost.  A range takes 16 bytes, and where
-    ranges lie so close together that this would be more than a bit for each offset,
-    it is a bit for each offset: in whatever order a million offsets are added, they
-    take about 200 KiB at the most.
+    Changes and queries take a few microseconds for any number of ranges; methods that
+    return many ranges take time for each.  A range takes 16 bytes.  Where ranges lie so
+    close together that one bit for each offset takes less, they are stored as bits; so
+    a million offsets, added in any order, take at most about 200 KiB.
 
     Offsets are at most 2**64 - 1 and never negative.
     """
 
-    # The blocks are in order, none is empty, and the ranges of two of them never
-    # touch; so what two blocks would share belongs to one of them whole.
+    # The blocks are in order, none is empty, and ranges of different blocks never
+    # touch; so a range lies entirely in one block.
     __slots__ = ("_blocks", "_count", "_ends", "_firsts", "_range_count")
 
     def __init__(self, ranges: Iterable[Range] = ()) -> None:
         self._blocks: list[Block] = []
-        # Of each block its lowest offset, and the end of its highest range.
+        # The lowest offset of each block, and the end of its highest range.
         self._firsts: list[int] = []
         self._ends: list[int] = []
         self._count = 0
@@ -57,10 +56,10 @@ class RangeSet:
 
     def add(self, base: int, end: int) -> int:
         """
-        Put ``base … end`` in; return how many of them were not there before.
+        Add ``base … end``; return how many of them were not in the set.
 
         Raises:
-            OverflowError: They are not all offsets; nothing has changed.
+            OverflowError: A number is not a valid offset; nothing was changed.
         """
         if base >= end:
             return 0
@@ -72,27 +71,27 @@ class RangeSet:
             return end - base
         if stop - at == 1 and self._blocks[at].fits(base, end):
             return self._add_to(at, base, end)
-        # What the range makes one with becomes a part of it.
+        # Extend the range by the ranges that it overlaps or touches.
         below, above = self._blocks[at].find(base - 1), self._blocks[stop - 1].find(end)
         if below is not None:
             base = min(base, below[0])
         if above is not None and above[0] <= end:
             end = above[1]
         removed = self.remove(base, end)
-        # Now it touches nothing, although it may lie between the ranges of a block.
+        # Now it touches no range, although it may lie between ranges of a block.
         return self.add(base, end) - removed
 
     def add_bits(self, base: int, bits: int) -> int:
         """
-        Put in *base* + i for each bit i of *bits* that is set.
+        Add *base* + i for each bit i of *bits* that is set.
 
-        For many ranges that lie close together this costs far less than one by one.
+        For many ranges that lie close together this is far faster than ``add``.
 
         Returns:
-            How many were not there before.
+            How many of them were not in the set.
 
         Raises:
-            OverflowError: They are not all offsets; nothing has changed.
+            OverflowError: A number is not a valid offset; nothing was changed.
         """
         end = base + bits.bit_length()
         _check(base, end)
@@ -116,13 +115,13 @@ class RangeSet:
         return sum([self.add(*each) for each in ranges_of_bits(base, bits)])
 
     def remove(self, base: int, end: int) -> int:
-        """Take ``base … end`` out; return how many of them had been there."""
+        """Remove ``base … end``; return how many of them were in the set."""
         if base >= end:
             return 0
         at = bisect_right(self._ends, base)
         stop = bisect_left(self._firsts, end, at)
         removed = 0
-        # From behind, because blocks may vanish and be split.
+        # Backwards, because blocks may be removed or split.
         for each in range(stop - 1, at - 1, -1):
             block = self._blocks[each]
             had = block.range_count
@@ -132,12 +131,12 @@ class RangeSet:
         return removed
 
     def remove_below(self, end: int) -> int:
-        """Take out everything smaller than *end*."""
+        """Remove all offsets below *end*; return their number."""
         return self.remove(self._firsts[0], end) if self._firsts else 0
 
     def take_through(self, offset: int) -> int:
         """
-        Take out what is smaller than *offset*, and what goes on from there.
+        Remove all offsets below *offset*, and the range that contains it.
 
         Returns:
             The lowest offset from *offset* on that was not in the set.
@@ -151,7 +150,7 @@ class RangeSet:
         return offset
 
     def intersection(self, base: int, end: int) -> list[Range]:
-        """The parts of ``base … end`` that are in the set, in order."""
+        """Return the parts of ``base … end`` that are in the set, in order."""
         return [
             each
             for block in self._blocks_of(base, end)
@@ -159,13 +158,13 @@ class RangeSet:
         ]
 
     def count_in(self, base: int, end: int) -> int:
-        """How many of ``base … end`` are in the set."""
+        """Return how many of ``base … end`` are in the set."""
         if not self._blocks or (base <= self._firsts[0] and end >= self._ends[-1]):
             return self._count
         return sum(block.count_in(base, end) for block in self._blocks_of(base, end))
 
     def gaps(self, base: int, end: int) -> list[Range]:
-        """The parts of ``base … end`` that are not in the set, in order."""
+        """Return the parts of ``base … end`` that are not in the set, in order."""
         found: list[Range] = []
         for there, there_end in self.intersection(base, end):
             if base < there:
@@ -176,7 +175,7 @@ class RangeSet:
         return found
 
     def first_gap(self, base: int, end: int) -> Range | None:
-        """The first of gaps(), or None if all of ``base … end`` is in the set."""
+        """Return the first of gaps(), or None if there are none."""
         following = self.find(base)
         if following is not None and following[0] <= base:
             base = following[1]
@@ -186,25 +185,25 @@ class RangeSet:
         return base, end if following is None else min(end, following[0])
 
     def find(self, offset: int) -> Range | None:
-        """The first range that ends after *offset*, or None."""
+        """Return the first range that ends after *offset*, or None."""
         at = bisect_right(self._ends, offset)
         return self._blocks[at].find(offset) if at < len(self._blocks) else None
 
     def first(self) -> Range | None:
-        """The lowest range, or None if the set is empty."""
+        """Return the lowest range, or None if the set is empty."""
         return self.find(0)
 
     def last(self) -> Range | None:
-        """The highest range, or None if the set is empty."""
+        """Return the highest range, or None if the set is empty."""
         return self.find(self._ends[-1] - 1) if self._ends else None
 
     @property
     def count(self) -> int:
-        """How many integers are in the set."""
+        """The number of offsets in the set."""
         return self._count
 
     def clear(self) -> None:
-        """Take everything out."""
+        """Remove all offsets."""
         self._blocks.clear()
         self._firsts.clear()
         self._ends.clear()
@@ -212,11 +211,11 @@ class RangeSet:
 
     @property
     def byte_count(self) -> int:
-        """About how much memory it takes."""
+        """The approximate memory that the set takes."""
         return sum(block.byte_count for block in self._blocks)
 
     def copy(self) -> RangeSet:
-        """An equal set of its own."""
+        """Return an independent copy."""
         copied = RangeSet()
         copied._blocks = [block.copy() for block in self._blocks]
         copied._firsts, copied._ends = self._firsts[:], self._ends[:]
@@ -225,7 +224,7 @@ class RangeSet:
 
     def parts(self) -> tuple[list[Range], list[BitMap]]:
         """
-        What it takes least to write down: some as ranges, the rest as bit maps.
+        Return the set in its most compact form: some ranges, and bit maps for the rest.
 
         Both are in order.
         """
@@ -240,10 +239,10 @@ class RangeSet:
 
     def __iter__(self) -> Iterator[Range]:
         """
-        The ranges in order.
+        Yield the ranges in order.
 
-        The set may be changed meanwhile; whether changes above what was yielded
-        show is left open.
+        The set may be changed during the iteration, which may or may not show changes
+        above the ranges yielded.
         """
         at = end = 0
         while at < len(self._blocks):
@@ -253,7 +252,7 @@ class RangeSet:
             at = bisect_right(self._ends, end)
 
     def __len__(self) -> int:
-        """How many ranges the set consists of."""
+        """Return the number of ranges."""
         return self._range_count
 
     def __bool__(self) -> bool:
@@ -277,14 +276,14 @@ class RangeSet:
         return f"RangeSet({list(self)})"
 
     def _blocks_of(self, base: int, end: int) -> list[Block]:
-        """The blocks in which some of ``base … end`` may be."""
+        """Return the blocks that may contain some of ``base … end``."""
         if base >= end:
             return []
         at = bisect_right(self._ends, base)
         return self._blocks[at : bisect_left(self._firsts, end, at)]
 
     def _add_apart(self, at: int, base: int, end: int) -> None:
-        """Put in what touches no range and lies before block *at*, or in it."""
+        """Add a range that touches no other and lies below block *at*, or in it."""
         for near in (at - 1, at):
             if 0 <= near < len(self._blocks) and self._blocks[near].fits(base, end):
                 self._add_to(near, base, end)
@@ -302,7 +301,7 @@ class RangeSet:
         return added
 
     def _merge(self, at: int, stop: int, first: int, bits: int) -> int:
-        """Make one block of blocks *at* … *stop* and these *bits*."""
+        """Merge blocks *at* … *stop* and *bits* into one block."""
         merged = self._blocks[at:stop]
         had_count = self.count_in(first, self._ends[stop - 1]) if merged else 0
         had_ranges = sum(block.range_count for block in merged)
@@ -310,7 +309,7 @@ class RangeSet:
             bits |= block.bits_from(first)
         made: Block = Dense(first, bits)
         if not made.is_dense:
-            # What closed gaps left few ranges.
+            # Closed gaps left few ranges.
             made = Sparse.of(ranges_of_bits(first, bits))
         self._blocks[at:stop] = [made]
         self._firsts[at:stop] = [made.first]
@@ -321,7 +320,7 @@ class RangeSet:
         return added
 
     def _on_changed(self, at: int, had: int) -> None:
-        """Note what block *at*, which had *had* ranges, has become."""
+        """Update the indexes after block *at*, which had *had* ranges, has changed."""
         block = self._blocks[at]
         has = block.range_count
         self._range_count += has - had
@@ -335,11 +334,11 @@ class RangeSet:
                 ranges = block.intersection(block.first, block.end)
                 self._blocks[at] = Sparse.of(ranges)
         elif has > RANGES_MAX:
-            self._divide(at, block)
+            self._split(at, block)
         elif has < _RANGES_MIN and len(self._blocks) > 1:
-            self._unite(at)
+            self._merge_small(at)
 
-    def _divide(self, at: int, block: Sparse) -> None:
+    def _split(self, at: int, block: Sparse) -> None:
         if block.is_dense:
             ranges = block.intersection(block.first, block.end)
             self._blocks[at] = Dense.of(ranges)
@@ -348,8 +347,8 @@ class RangeSet:
         self._ends[at] = block.end
         self._insert(at + 1, upper)
 
-    def _unite(self, at: int) -> None:
-        """Make one block of block *at* and a small neighbour, if it has one."""
+    def _merge_small(self, at: int) -> None:
+        """Merge block *at* with a small neighbour, if there is one."""
         for lower in (at - 1, at):
             pair = self._blocks[max(0, lower) : lower + 2]
             match pair:
@@ -372,4 +371,4 @@ class RangeSet:
 
 def _check(base: int, end: int) -> None:
     if base < 0 or end > _OFFSET_MAX:
-        raise OverflowError(f"{base} … {end} are not all offsets")
+        raise OverflowError(f"{base} … {end} is not within 0 … {_OFFSET_MAX}")

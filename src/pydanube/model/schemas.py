@@ -1,4 +1,4 @@
-"""What is said of schemas: types, compatibility, and how a topic uses them."""
+"""Schemas: their types, compatibility, and their use by topics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydanube.model.errors import InvalidRequest
 
 
 class SchemaType(Enum):
-    """The language that a schema is written in; the values are wire facts."""
+    """The language of a schema; the values are part of the wire format."""
 
     BYTES = "bytes"
     """Any payload."""
@@ -24,10 +24,10 @@ class SchemaType(Enum):
     @classmethod
     def parse(cls, text: str) -> SchemaType:
         """
-        The type that *text* names, or one of the names that the original takes.
+        Return the type that *text* names, by our name or one of Danube's.
 
         Raises:
-            InvalidRequest: It names none.
+            InvalidRequest: There is no such type.
         """
         name = text.strip().lower()
         try:
@@ -40,7 +40,7 @@ class SchemaType(Enum):
 
     @property
     def is_primitive(self) -> bool:
-        """Whether the type says everything, so that there is no text."""
+        """Whether schemas of the type have no definition."""
         return self in (SchemaType.BYTES, SchemaType.STRING, SchemaType.NUMBER)
 
 
@@ -56,17 +56,18 @@ _TYPE_ALIASES = {
 
 class Compatibility(Enum):
     """
-    What a new version of a subject must be able to do; the values are wire facts.
+    The versions of a subject that must be able to read each other's data.
 
-    The transitive modes ask it of all versions, the others of the latest one.
+    The transitive modes compare a new version with all versions, the others only with
+    the latest one.  The values are part of the wire format.
     """
 
     NONE = "none"
-    """Nothing."""
+    """No rule."""
     BACKWARD = "backward"
-    """Who reads with the new version understands what the old one wrote."""
+    """The new version can read data written with the old one."""
     FORWARD = "forward"
-    """Who reads with the old version understands what the new one writes."""
+    """The old version can read data written with the new one."""
     FULL = "full"
     """Both."""
     BACKWARD_TRANSITIVE = "backward_transitive"
@@ -76,10 +77,10 @@ class Compatibility(Enum):
     @classmethod
     def parse(cls, text: str) -> Compatibility:
         """
-        The mode that *text* names, in any case.
+        Return the mode that *text* names, in upper or lower case.
 
         Raises:
-            InvalidRequest: It names none.
+            InvalidRequest: There is no such mode.
         """
         try:
             return cls(text.strip().lower().replace("-", "_"))
@@ -88,37 +89,37 @@ class Compatibility(Enum):
 
     @property
     def is_transitive(self) -> bool:
-        """Whether all versions count, not only the latest."""
+        """Whether a new version is compared with all versions."""
         return self.value.endswith("_transitive")
 
     @property
     def new_reads_old(self) -> bool:
-        """Whether the new version must understand what older ones wrote."""
+        """Whether the new version must be able to read older data."""
         return self.value.startswith(("backward", "full"))
 
     @property
     def old_reads_new(self) -> bool:
-        """Whether older versions must understand what the new one writes."""
+        """Whether older versions must be able to read new data."""
         return self.value.startswith(("forward", "full"))
 
 
 class SchemaPolicy(Enum):
-    """What a topic does with messages that do not keep to its subject."""
+    """The handling of messages that do not match a topic's schema."""
 
     NONE = "none"
-    """It does not look."""
+    """Do not check messages."""
     WARN = "warn"
-    """It takes them, counts them and says so in the log."""
+    """Accept the messages, count them and log a warning."""
     ENFORCE = "enforce"
-    """It refuses the batch."""
+    """Refuse the batch."""
 
     @classmethod
     def parse(cls, text: str) -> SchemaPolicy:
         """
-        The policy that *text* names, in any case.
+        Return the policy that *text* names, in upper or lower case.
 
         Raises:
-            InvalidRequest: It names none.
+            InvalidRequest: There is no such policy.
         """
         try:
             return cls(text.strip().lower())
@@ -135,14 +136,14 @@ class SchemaVersion:
 
     subject: str
     schema_id: int
-    """Of the subject: all its versions have it."""
+    """The id of the subject, which all its versions share."""
     version: int
     """From 1."""
     type: SchemaType
     definition: str
-    """The text as it was registered; empty for primitive types."""
+    """The registered text; empty for primitive types."""
     message: str | None = None
-    """Protobuf only: which message of the text a payload is."""
+    """Protobuf only: the message type of payloads."""
     fingerprint: str
     description: str = ""
     created_at: int
@@ -160,39 +161,39 @@ class SubjectDescription:
     type: SchemaType
     compatibility: Compatibility
     versions: tuple[int, ...]
-    """Those that were not deleted, in order."""
+    """The versions that were not deleted, in order."""
     tags: tuple[str, ...] = ()
-    """Of the latest version."""
+    """The tags of the latest version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSchema:
-    """Which subject the messages of a topic keep to, and what if they do not."""
+    """The schema of a topic's messages, and the handling of others."""
 
     subject: str
     policy: SchemaPolicy = SchemaPolicy.WARN
     validates_payload: bool = False
-    """Also look into each payload, not only at the schema id."""
+    """Whether to validate each payload, not only the schema id."""
     version: int | None = None
-    """The only version that messages may have; None: any."""
+    """The only allowed version; None: any."""
     version_min: int | None = None
-    """The first version that messages may have; None: any."""
+    """The lowest allowed version; None: any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaReference:
-    """What a producer means to write: a version of a subject, by default the latest."""
+    """The schema that a producer requests: by default the latest version."""
 
     subject: str
     version: int | None = None
-    """This one and no other."""
+    """Exactly this version."""
     version_min: int | None = None
-    """The latest, which must not be older than this one."""
+    """The latest version, which must not be older than this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSchema:
-    """What a producer's reference came to when it was opened."""
+    """The schema version that a producer was opened with."""
 
     reference: SchemaReference
     schema_id: int

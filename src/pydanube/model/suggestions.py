@@ -13,7 +13,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """
     Return ``; did you mean 'topic'?`` if one of the *known* names resembles *name*.
 
-    Returns an empty text otherwise.  Upper and lower case are not distinguished.
+    Returns an empty string otherwise.  Upper and lower case are not distinguished.
     """
     by_key = {each.lower(): each for each in known}
     nearest = get_close_matches(name.lower(), by_key, n=1)

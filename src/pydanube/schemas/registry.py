@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from pydanube.metadata import keys
 from pydanube.metadata.records import SchemaVersionRecord, SubjectRecord
 from pydanube.metadata.store import Delete, Put
-from pydanube.metadata.transactions import settled, unchanged
+from pydanube.metadata.transactions import retry_on_conflict, unchanged
 from pydanube.model.errors import IncompatibleSchema, InvalidSchema, SchemaNotFound
 from pydanube.model.names import parse_subject
 from pydanube.model.schemas import (
@@ -112,7 +112,9 @@ class SchemaRegistry:
         _check_texts(new)
         async with self._locks.setdefault(subject, asyncio.Lock()):
             schema = await self._parse(new.type, new.definition, new.message)
-            return await settled(partial(self._try_register, subject, new, schema))
+            return await retry_on_conflict(
+                partial(self._try_register, subject, new, schema)
+            )
 
     async def set_compatibility(self, subject: str, mode: Compatibility) -> None:
         """
@@ -128,7 +130,7 @@ class SchemaRegistry:
             key = keys.subject(subject)
             await self._store.transaction([unchanged(key, stored)], [Put(key, record)])
 
-        await settled(attempt)
+        await retry_on_conflict(attempt)
 
     async def delete_version(
         self, subject: str, version: int, *, check_unused: DeletionCheck | None = None
@@ -160,7 +162,7 @@ class SchemaRegistry:
                 ],
             )
 
-        await settled(attempt)
+        await retry_on_conflict(attempt)
 
     async def delete_subject(
         self, subject: str, *, check_unused: DeletionCheck | None = None
@@ -191,7 +193,7 @@ class SchemaRegistry:
                 ],
             )
 
-        await settled(attempt)
+        await retry_on_conflict(attempt)
 
     # What is known.
 

@@ -1,4 +1,4 @@
-"""What watchers are promised by the memory of changes."""
+"""The changes that watchers see."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def change(revision: int, path: str = "/things/x") -> Change[bytes]:
     return Change(path, str(revision).encode(), Revision(revision))
 
 
-def test_a_watcher_too_far_behind_is_told_to_scan_again() -> None:
+def test_watcher_too_far_behind_must_scan_again() -> None:
     history = History(Revision(0), changes_max=2)
     for revision in range(1, 6):
         history.record([change(revision)])
@@ -27,21 +27,21 @@ def test_a_watcher_too_far_behind_is_told_to_scan_again() -> None:
     assert [each.revision for each in history.later_than(Revision(3))] == [4, 5]
 
 
-def test_what_happened_before_the_store_was_opened_is_not_known() -> None:
+def test_changes_before_the_store_was_opened_are_not_available() -> None:
     history = History(Revision(7))
     with pytest.raises(RevisionConflict):
         history.later_than(Revision(6))
     assert history.later_than(Revision(7)) == []
 
 
-def test_half_of_a_forgotten_transaction_is_not_passed_off_as_all_of_it() -> None:
+def test_partly_removed_transaction_is_not_returned() -> None:
     history = History(Revision(0), changes_max=1)
     history.record([change(1, "/things/a"), change(1, "/things/b")])
     with pytest.raises(RevisionConflict):
         history.later_than(Revision(0))
 
 
-def test_a_slow_watcher_holds_nothing_but_its_place() -> None:
+def test_slow_watcher_keeps_only_its_position() -> None:
     async def main() -> None:
         history = History(Revision(0), changes_max=3)
         watch = history.watch(THINGS, Revision(0))
@@ -55,7 +55,7 @@ def test_a_slow_watcher_holds_nothing_but_its_place() -> None:
     asyncio.run(main())
 
 
-def test_a_dropped_watcher_is_forgotten() -> None:
+def test_dropped_watcher_is_collected() -> None:
     async def main() -> None:
         history = History(Revision(0))
         watch = history.watch(THINGS, Revision(0))

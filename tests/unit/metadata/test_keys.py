@@ -1,4 +1,4 @@
-"""The map of the store: stable paths, and values that survive being written."""
+"""Stable paths, and values that round-trip."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BILLING = SubscriptionName("billing")
 FEW = NamespacePolicy(max_producers_per_topic=1, max_message_size=1000)
 
 
-def test_paths_are_what_the_format_page_says() -> None:
+def test_paths_match_the_format_page() -> None:
     written = [
         keys.BROKER,
         keys.LAST_TOPIC_ID,
@@ -64,13 +64,13 @@ def test_paths_are_what_the_format_page_says() -> None:
     ]
 
 
-def test_a_prefix_covers_exactly_its_own() -> None:
+def test_prefix_covers_only_its_own_keys() -> None:
     assert keys.topics_of(ORDERS.namespace).name_of(str(keys.topic(ORDERS))) == "orders"
     assert str(keys.segments_of(TopicId(1))) == "/segments/1/"
     assert not str(keys.segment(TopicId(10), Offset(0))).startswith("/segments/1/")
 
 
-def test_no_prefix_lies_within_another() -> None:
+def test_no_prefix_contains_another() -> None:
     paths = [each.path for each in vars(keys).values() if isinstance(each, Prefix)]
     assert len(paths) > 3
     assert not [(a, b) for a in paths for b in paths if a is not b and a.startswith(b)]
@@ -94,13 +94,13 @@ def test_segments_are_ordered_by_their_base(bases: list[int]) -> None:
         ),
     )
 )
-def test_a_topic_record_is_read_as_it_was_written(policy: TopicPolicy) -> None:
+def test_topic_record_round_trips(policy: TopicPolicy) -> None:
     record = TopicRecord(topic_id=1, policy=policy, created_at=2)
     key = keys.topic(ORDERS)
     assert key.decode(key.encode(record)) == record
 
 
-def test_a_record_is_readable_json() -> None:
+def test_record_is_readable_json() -> None:
     key = keys.topic(ORDERS)
     record = TopicRecord(topic_id=1, policy=TopicPolicy(), created_at=2)
     assert key.encode(record) == (
@@ -160,11 +160,11 @@ def test_a_record_is_readable_json() -> None:
     ],
     ids=str,
 )
-def test_a_record_is_read_as_it_was_written(key, record) -> None:
+def test_record_round_trips(key, record) -> None:
     assert key.decode(key.encode(record)) == record
 
 
-def test_a_record_of_an_older_broker_has_what_it_lacked() -> None:
+def test_record_of_an_older_broker_gets_defaults() -> None:
     namespace = keys.namespace(ORDERS.namespace).decode(b'{"created_at":1}')
     assert namespace.policy == NamespacePolicy()
     topic = keys.topic(ORDERS).decode(
@@ -173,15 +173,15 @@ def test_a_record_of_an_older_broker_has_what_it_lacked() -> None:
     assert (topic.policy, topic.limits) == (TopicPolicy(), None)
 
 
-def test_what_is_no_record_is_corrupt() -> None:
+def test_invalid_record_is_corrupt() -> None:
     key: Key[SegmentRecord] = keys.segment(TopicId(1), Offset(0))
     for value in (b"", b"{}", b"[1]", b'{"base": "x"}', b"\xff"):
-        with pytest.raises(Corrupt, match="no SegmentRecord"):
+        with pytest.raises(Corrupt, match="invalid SegmentRecord"):
             key.decode(value)
 
 
 @pytest.mark.parametrize("name", ["", "/", "/orders", "a/b"])
-def test_name_that_no_subject_can_have_is_refused(name):
+def test_invalid_subject_name_is_refused(name):
     with pytest.raises(InvalidName):
         keys.subject(name)
 
@@ -194,7 +194,7 @@ def test_name_that_no_subject_can_have_is_refused(name):
         (b"a.parquet", b"a\xf2parquet"),
     ],
 )
-def test_a_damaged_segment_record_is_corrupt_metadata(damage):
+def test_damaged_segment_record_is_corrupt(damage):
     key = keys.segment(TopicId(1), Offset(0))
     record = SegmentRecord(
         base=0,
@@ -209,5 +209,5 @@ def test_a_damaged_segment_record_is_corrupt_metadata(damage):
     )
     value = key.encode(record)
     assert key.decode(value) == record
-    with pytest.raises(Corrupt, match="the metadata store holds what is no"):
+    with pytest.raises(Corrupt, match="the metadata store contains an invalid"):
         key.decode(value.replace(*damage))

@@ -1,4 +1,4 @@
-"""What is particular to the store in one SQLite file."""
+"""The store in an SQLite file; conformance tests cover the common behaviour."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def fill(path: Path, count: int = 1) -> None:
     )
 
 
-def test_values_and_revision_survive_the_process(path: Path) -> None:
+def test_values_and_revision_survive_a_restart(path: Path) -> None:
     in_store(path, lambda store: store.put(ONE, 7))
     in_store(path, lambda store: store.put(THINGS.key("two"), 8))
     in_store(path, lambda store: store.delete(THINGS.key("two")))
@@ -52,7 +52,7 @@ def test_values_and_revision_survive_the_process(path: Path) -> None:
     assert in_store(path, lambda store: store.revision()) == 3
 
 
-def test_a_commit_is_synced(path: Path) -> None:
+def test_commit_is_synced(path: Path) -> None:
     async def modes(store: Any) -> list[object]:
         def ask() -> list[object]:
             execute = store._file._connection.execute
@@ -67,13 +67,13 @@ def test_a_commit_is_synced(path: Path) -> None:
     assert in_store(path, modes) == ["wal", full]
 
 
-def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+def test_file_that_is_no_database_is_refused(path: Path) -> None:
     path.write_bytes(b"this is a shopping list, and a long one" * 100)
     with pytest.raises(MetadataUnavailable, match="damaged or not a metadata store"):
         in_store(path, lambda store: store.revision())
 
 
-def test_a_truncated_file_is_refused(path: Path) -> None:
+def test_truncated_file_is_refused(path: Path) -> None:
     fill(path, 1000)
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
@@ -81,7 +81,7 @@ def test_a_truncated_file_is_refused(path: Path) -> None:
         in_store(path, lambda store: store.scan(THINGS))
 
 
-def test_another_programs_database_is_refused_and_left_alone(path: Path) -> None:
+def test_database_of_another_program_is_refused_and_not_changed(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE albums (title TEXT)")
     connection.close()
@@ -91,7 +91,7 @@ def test_another_programs_database_is_refused_and_left_alone(path: Path) -> None
     assert path.read_bytes() == before
 
 
-def test_a_newer_format_is_refused(path: Path) -> None:
+def test_newer_format_is_refused(path: Path) -> None:
     fill(path)
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 99")
@@ -100,12 +100,12 @@ def test_a_newer_format_is_refused(path: Path) -> None:
         in_store(path, lambda store: store.revision())
 
 
-def test_a_missing_directory_is_said_to_be_so(tmp_path: Path) -> None:
+def test_missing_directory_is_reported(tmp_path: Path) -> None:
     with pytest.raises(MetadataUnavailable, match="cannot be opened"):
         in_store(tmp_path / "no" / "such" / "file", lambda store: store.revision())
 
 
-def test_a_locked_file_is_unavailable_and_unharmed(path: Path) -> None:
+def test_locked_file_is_unavailable_and_not_changed(path: Path) -> None:
     fill(path)
     other = sqlite3.connect(path, isolation_level=None)
     try:
@@ -119,7 +119,7 @@ def test_a_locked_file_is_unavailable_and_unharmed(path: Path) -> None:
     assert in_store(path, lambda store: store.get(ONE)).value == 1
 
 
-def test_a_full_disk_writes_nothing_and_can_be_read(path: Path) -> None:
+def test_full_disk_refuses_writes_and_allows_reads(path: Path) -> None:
     async def work(store: Any) -> None:
         await store.put(ONE, 1)
         await store._run(
@@ -135,7 +135,7 @@ def test_a_full_disk_writes_nothing_and_can_be_read(path: Path) -> None:
     in_store(path, work)
 
 
-def test_a_change_is_tried_again_where_room_can_be_made(path: Path) -> None:
+def test_change_is_retried_if_room_was_made(path: Path) -> None:
     made: list[int] = []
 
     def make_room() -> bool:
@@ -163,7 +163,7 @@ def test_a_change_is_tried_again_where_room_can_be_made(path: Path) -> None:
     assert made == [1]
 
 
-def test_a_change_cancelled_midway_is_whole_and_watchers_hear_of_it(
+def test_cancelled_change_is_complete_and_watchers_see_it(
     path: Path,
 ) -> None:
     begun, may_go_on = threading.Event(), threading.Event()
@@ -197,7 +197,7 @@ def test_changes_are_made_in_the_order_of_the_calls(path: Path) -> None:
     assert in_store(path, work) == 19
 
 
-def test_a_closed_store_says_so(path: Path) -> None:
+def test_closed_store_raises_closed(path: Path) -> None:
     async def main() -> None:
         async with open_sqlite(path) as store:
             pass

@@ -1,4 +1,4 @@
-"""The envelope: Python values and users' tables in, one schema out."""
+"""The envelope: batches from Python values and users' tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pydanube.model.errors import InvalidRequest
 PAYLOADS = pa.array([b"a", b"b"])
 
 
-def test_a_batch_has_only_the_columns_that_were_given():
+def test_batch_has_only_the_given_columns():
     batch = batch_of([b"a", b"b"])
     assert batch.schema == schema_of(Column.PAYLOAD)
     batch = batch_of(
@@ -45,7 +45,7 @@ def test_a_batch_has_only_the_columns_that_were_given():
     ]
 
 
-def test_every_column_has_a_bit_and_a_place():
+def test_every_column_has_a_bit_and_a_position():
     assert list(FIELDS) == list(Column)
     assert schema_of(ALL_COLUMNS).names == [
         "publish_time", "key", "payload", "attributes", "offset", "producer",
@@ -64,7 +64,7 @@ def test_every_column_has_a_bit_and_a_place():
     ],
     ids=lambda payload: str(payload.type),
 )
-def test_anything_like_bytes_is_a_payload(payload):
+def test_payloads_may_have_any_binary_or_text_type(payload):
     found = conform(pa.table({"payload": payload}))
     assert all(batch.schema == schema_of(Column.PAYLOAD) for batch in found)
     assert [row for batch in found for row in batch.column("payload").to_pylist()] == [
@@ -73,7 +73,7 @@ def test_anything_like_bytes_is_a_payload(payload):
     ]
 
 
-def test_columns_may_stand_in_any_order_and_null_ones_are_dropped():
+def test_columns_may_be_in_any_order_and_null_ones_are_dropped():
     moment = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
     (batch,) = conform(
         pa.record_batch(
@@ -93,7 +93,7 @@ def test_columns_may_stand_in_any_order_and_null_ones_are_dropped():
     assert batch.schema == schema_of(columns)
 
 
-def test_nothing_conforms_to_nothing():
+def test_empty_table_becomes_no_batches():
     assert conform(schema_of(Column.PAYLOAD).empty_table()) == []
 
 
@@ -109,12 +109,12 @@ def test_nothing_conforms_to_nothing():
         ({"payload": PAYLOADS, "deliver_at": pa.array(["x", "y"])}, "deliver_at"),
     ],
 )
-def test_what_does_not_conform_is_refused_in_words(columns, words):
+def test_table_that_does_not_conform_is_refused(columns, words):
     with pytest.raises(InvalidRequest, match=words):
         conform(pa.table(columns))
 
 
-def test_a_column_that_stands_there_twice_is_refused():
+def test_duplicate_column_is_refused():
     table = pa.Table.from_arrays([PAYLOADS, PAYLOADS], names=["payload", "payload"])
-    with pytest.raises(InvalidRequest, match="twice"):
+    with pytest.raises(InvalidRequest, match="same name"):
         conform(table)

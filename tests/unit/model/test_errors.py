@@ -1,4 +1,4 @@
-"""Errors travel by their code and say what the caller should do."""
+"""Codes and remedies of errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLASSES = [
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_every_error_has_a_code_of_its_own(cls):
+def test_every_error_has_a_unique_code(cls):
     assert "code" in vars(cls)
     assert [each for each in CLASSES if each.code == cls.code] == [cls]
     assert cls.code == cls.code.lower()
@@ -34,13 +34,13 @@ def test_every_error_has_a_code_of_its_own(cls):
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_every_error_is_the_same_on_the_other_side(cls):
+def test_every_error_round_trips_by_its_code(cls):
     error = error_of(cls.code, "for people")
     assert type(error) is cls is ERRORS[cls.code]
     assert str(error) == "for people"
 
 
-def test_an_error_of_a_newer_peer_is_not_retried():
+def test_error_of_a_newer_peer_is_not_retried():
     error = error_of("something_new", "what")
     assert type(error) is BrokerError
     assert error.remedy is Remedy.GIVE_UP

@@ -1,4 +1,4 @@
-"""Declarations keep to the conventions, and labels to their bound."""
+"""Conventions of metrics, and the bound on their series."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_names_are_unique() -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_a_declaration_keeps_to_the_conventions(metric: Metric) -> None:
+def test_declaration_follows_the_conventions(metric: Metric) -> None:
     assert re.fullmatch(r"danube_[a-z_]+", metric.name)
     assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER)
     assert metric.help.endswith(".")
@@ -30,7 +30,7 @@ def test_a_declaration_keeps_to_the_conventions(metric: Metric) -> None:
         assert metric.name.removesuffix("_total").endswith(f"_{metric.unit}")
 
 
-def test_a_few_series_stay_as_they_are() -> None:
+def test_few_series_stay_as_they_are() -> None:
     samples = [(TOPIC_MESSAGES_IN, (name,), 1.0) for name in "abc"]
     assert bound_series(samples) == {
         TOPIC_MESSAGES_IN: {("a",): 1.0, ("b",): 1.0, ("c",): 1.0}
@@ -49,6 +49,6 @@ def test_each_metric_has_its_own_bound() -> None:
     assert len(bound_series(samples, series_max=1)) == 2
 
 
-def test_the_same_labels_twice_are_added_up() -> None:
+def test_equal_labels_are_added_up() -> None:
     samples = [(TOPIC_MESSAGES_IN, ("a",), 1), (TOPIC_MESSAGES_IN, ("a",), 2)]
     assert bound_series(samples) == {TOPIC_MESSAGES_IN: {("a",): 3}}

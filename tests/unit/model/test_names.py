@@ -1,4 +1,4 @@
-"""Names are parsed once, and what is parsed is valid."""
+"""Parsing of names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ words = st.from_regex(r"[\w-]{1,20}", fullmatch=True)
 
 
 @given(words, words)
-def test_a_topic_name_is_what_it_was_parsed_from(namespace, topic):
+def test_topic_name_round_trips(namespace, topic):
     name = TopicName.parse(f"/{namespace}/{topic}")
     assert (name.namespace, name.topic) == (namespace, topic)
     assert TopicName.parse(str(name)) == name
@@ -43,7 +43,7 @@ def test_any_text_is_a_topic_name_or_invalid(text):
      "/default/or ders", "/default/orders/", "/a/b/c", "/default/orders\n", "/a/b.c",
      "/default/" + "a" * (STORED_CHARACTERS_MAX + 1)],
 )  # fmt: skip
-def test_a_malformed_topic_name_is_invalid(text):
+def test_malformed_topic_name_is_invalid(text):
     with pytest.raises(InvalidName):
         TopicName.parse(text)
 
@@ -58,7 +58,7 @@ def test_names_may_be_long_and_of_any_script():
     assert parse_subscription(long) == long
 
 
-def test_a_name_has_at_most_255_bytes_however_few_characters_they_are():
+def test_name_has_at_most_255_bytes():
     long = "é" * (NAME_BYTES_MAX // 2 + 1)
     text = "has 256 bytes in UTF-8; a name has at most 255"
     with pytest.raises(InvalidName, match=f"topic .*{text}"):
@@ -71,7 +71,7 @@ def test_a_name_has_at_most_255_bytes_however_few_characters_they_are():
         parse_subject(long)
 
 
-def test_a_partition_has_a_name_that_is_checked_with_its_number():
+def test_partition_name_is_checked_with_its_number():
     base = TopicName.parse("/default/" + "a" * (NAME_BYTES_MAX - 7))
     base.partition(9).check_new()
     with pytest.raises(InvalidName, match="256 bytes"):
@@ -79,13 +79,13 @@ def test_a_partition_has_a_name_that_is_checked_with_its_number():
 
 
 @pytest.mark.parametrize("text", ["", "a b", "a/b", "a\n"])
-def test_a_malformed_namespace_is_invalid(text):
+def test_malformed_namespace_is_invalid(text):
     with pytest.raises(InvalidName):
         parse_namespace(text)
 
 
 @pytest.mark.parametrize("text", ["", "a/b", "a\n", "a\0", "a" * (NAME_BYTES_MAX + 1)])
-def test_a_malformed_subscription_or_client_name_is_invalid(text):
+def test_malformed_subscription_or_client_name_is_invalid(text):
     with pytest.raises(InvalidName, match="subscription"):
         parse_subscription(text)
     with pytest.raises(InvalidName, match="consumer"):

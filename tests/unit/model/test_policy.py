@@ -1,11 +1,11 @@
-"""Defaults that a topic has when nobody decided anything."""
+"""Default policies."""
 
 from __future__ import annotations
 
 from pydanube.model.policy import DispatchMode, Durability, TopicPolicy
 
 
-def test_a_topic_is_reliable_durable_and_kept_for_ever_by_default():
+def test_topic_is_reliable_durable_and_without_retention_limit_by_default():
     policy = TopicPolicy()
     assert policy.is_reliable
     assert policy.durability is Durability.DURABLE

@@ -26,12 +26,12 @@ def listed(block):
     return block.intersection(block.first, block.end)
 
 
-def test_both_kinds_hold_what_they_were_made_of(block):
+def test_blocks_contain_the_ranges_they_were_created_with(block):
     assert listed(block) == RANGES
     assert (block.first, block.end, block.range_count) == (10, 1703, len(RANGES))
 
 
-def test_both_kinds_find_ranges_from_within_and_from_between(block):
+def test_blocks_find_ranges_from_within_and_between(block):
     found = [block.find(offset) for offset in (0, 11, 12, 21, 25, 1500, 1702, 1703)]
     assert found == [
         (10, 12), (10, 12), (20, 21), (22, 30), (22, 30), (1000, 1700), (1702, 1703),
@@ -39,14 +39,14 @@ def test_both_kinds_find_ranges_from_within_and_from_between(block):
     ]  # fmt: skip
 
 
-def test_both_kinds_cut_to_what_was_asked_for(block):
+def test_blocks_cut_ranges_to_the_requested_bounds(block):
     assert block.intersection(11, 23) == [(11, 12), (20, 21), (22, 23)]
     assert block.intersection(12, 20) == block.intersection(2000, 3000) == []
     assert block.count_in(11, 1001) == 1 + 1 + 8 + 1
     assert block.count_in(0, 10) == block.count_in(1703, 9999) == 0
 
 
-def test_both_kinds_join_what_touches(block):
+def test_blocks_join_touching_ranges(block):
     assert block.add(21, 22) == 1
     assert block.add(1690, 1702) == 2
     assert listed(block) == [(10, 12), (20, 30), (1000, 1703)]
@@ -55,7 +55,7 @@ def test_both_kinds_join_what_touches(block):
     assert block.range_count == 3
 
 
-def test_both_kinds_grow_upwards(block):
+def test_blocks_grow_upwards(block):
     assert block.fits(1800, 1810)
     assert block.add(1800, 1810) == 10
     assert block.add(1900, 1901) == 1
@@ -63,7 +63,7 @@ def test_both_kinds_grow_upwards(block):
     assert listed(block) == [*RANGES, (1800, 1810), (1900, 1901)]
 
 
-def test_both_kinds_split_and_shorten_ranges(block):
+def test_blocks_split_and_shorten_ranges(block):
     assert block.remove(24, 26) == 2
     assert block.remove(0, 11) == 1
     assert block.remove(1600, 2000) == 100 + 1
@@ -72,19 +72,19 @@ def test_both_kinds_split_and_shorten_ranges(block):
     assert (block.first, block.end, block.range_count) == (11, 1600, 5)
 
 
-def test_both_kinds_can_be_emptied(block):
+def test_blocks_can_become_empty(block):
     assert block.remove(0, 5000) == 2 + 1 + 8 + 700 + 1
     assert block.range_count == 0
 
 
-def test_both_kinds_tell_themselves_as_bits(block):
+def test_blocks_convert_to_bits(block):
     bits = block.bits_from(5)
     assert ranges_of_bits(5, bits) == RANGES
     assert bits_of(RANGES, 5) == bits
     assert range_count_of(bits) == len(RANGES)
 
 
-def test_bits_are_added_to_bits():
+def test_add_bits_adds_to_a_dense_block():
     block = Dense.of(RANGES)
     assert block.add_bits(29, bits_of([(29, 31), (40, 45), (1600, 1702)], 29)) == 1 + 7
     assert listed(block) == [(10, 12), (20, 21), (22, 31), (40, 45), (1000, 1703)]
@@ -93,7 +93,7 @@ def test_bits_are_added_to_bits():
     assert (block.end, block.range_count) == (3003, 7)
 
 
-def test_bits_have_a_span_that_they_do_not_leave():
+def test_dense_block_refuses_offsets_beyond_its_span():
     block = Dense.of([(offset, offset + 1) for offset in range(1000, 3000, 2)])
     assert not block.fits(999, 1000)
     assert block.fits(1000 + SPAN_MAX - 1, 1000 + SPAN_MAX)
@@ -103,12 +103,12 @@ def test_bits_have_a_span_that_they_do_not_leave():
 
 
 @pytest.mark.parametrize(("step", "is_dense"), [(2, True), (100, True), (150, False)])
-def test_bits_are_for_ranges_that_lie_close_together(step, is_dense):
+def test_close_ranges_are_dense(step, is_dense):
     ranges = [(at * step, at * step + 1) for at in range(RANGES_MAX)]
     assert Sparse.of(ranges).is_dense == is_dense
 
 
-def test_bits_are_given_up_when_few_ranges_are_left():
+def test_dense_block_with_few_ranges_is_not_dense():
     block = Dense.of([(offset, offset + 1) for offset in range(0, 10_000, 20)])
     block.remove(20, 8_000)
     assert block.is_dense
@@ -116,7 +116,7 @@ def test_bits_are_given_up_when_few_ranges_are_left():
     assert not block.is_dense
 
 
-def test_numbers_are_split_in_halves_and_put_together():
+def test_sparse_block_can_be_split_and_appended():
     lower = Sparse.of(RANGES)
     upper = lower.split()
     assert listed(lower) + listed(upper) == RANGES

@@ -10,21 +10,21 @@ import pytest
 from pydanube.model.ranges import RangeSet
 
 
-def test_ranges_that_touch_become_one():
+def test_touching_ranges_become_one():
     ranges = RangeSet([(0, 2), (4, 6)])
     assert ranges.add(2, 4) == 2
     assert list(ranges) == [(0, 6)]
     assert ranges.count == 6
 
 
-def test_a_range_is_cut_in_two():
+def test_remove_splits_a_range():
     ranges = RangeSet([(0, 10)])
     assert ranges.remove(3, 5) == 2
     assert list(ranges) == [(0, 3), (5, 10)]
 
 
 @pytest.mark.parametrize(("base", "end"), [(5, 5), (7, 3)])
-def test_an_empty_range_is_nothing(base, end):
+def test_empty_range_is_ignored(base, end):
     ranges = RangeSet([(0, 10)])
     assert ranges.add(base, end) == ranges.remove(base, end) == 0
     assert ranges.intersection(base, end) == ranges.gaps(base, end) == []
@@ -32,7 +32,7 @@ def test_an_empty_range_is_nothing(base, end):
     assert list(ranges) == [(0, 10)]
 
 
-def test_a_million_offsets_are_two_numbers():
+def test_million_successive_offsets_are_one_range():
     ranges = RangeSet((offset, offset + 100) for offset in range(0, 1_000_000, 100))
     assert list(ranges) == [(0, 1_000_000)]
 
@@ -44,14 +44,14 @@ def test_every_offset_of_the_wire_format_fits():
         ranges.add(0, 2**64)
 
 
-def test_a_set_can_be_changed_while_it_is_read():
+def test_set_can_be_changed_during_iteration():
     ranges = RangeSet([(0, 1), (5, 6)])
     for base, end in ranges:
         ranges.remove(base, end)
     assert not ranges
 
 
-def test_a_refused_range_changes_nothing():
+def test_refused_range_changes_nothing():
     ranges = RangeSet([(0, 2)])
     with pytest.raises(OverflowError):
         ranges.add(-1, 5)
@@ -60,7 +60,7 @@ def test_a_refused_range_changes_nothing():
     assert list(ranges) == [(0, 2)]
 
 
-def test_what_joins_far_parts_swallows_all_between():
+def test_long_range_replaces_all_ranges_within():
     ranges = RangeSet((offset, offset + 2) for offset in range(0, 300_000, 3))
     assert len(ranges) == 100_000
     assert ranges.add(100, 250_001) == 83_300
@@ -69,7 +69,7 @@ def test_what_joins_far_parts_swallows_all_between():
 
 
 @pytest.mark.slow
-def test_offsets_in_no_order_take_less_than_a_byte_each():
+def test_unordered_offsets_take_less_than_a_byte_each():
     offsets = list(range(200_000))
     random.Random(4711).shuffle(offsets)
     tracemalloc.start()
@@ -85,7 +85,7 @@ def test_offsets_in_no_order_take_less_than_a_byte_each():
 
 
 @pytest.mark.slow
-def test_ranges_far_apart_take_two_numbers_each():
+def test_distant_ranges_take_two_numbers_each():
     bases = list(range(0, 10**9, 10**4))
     random.Random(4711).shuffle(bases)
     tracemalloc.start()

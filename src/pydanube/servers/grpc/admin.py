@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydanube.model.ids import number_of
+from pydanube.model.ids import stable_id
 from pydanube.servers.grpc.admin_brokers import NO_CLUSTER, BrokerAdmin
 from pydanube.servers.grpc.admin_namespaces import NamespaceAdmin
 from pydanube.servers.grpc.admin_topics import TopicAdmin
@@ -21,7 +21,7 @@ NO_SECURITY = "this broker has no roles: whoever reaches it may do everything"
 def admin_services(broker: Broker, addresses: BrokerAddresses) -> list[Service]:
     """Everything that administrators can ask of *broker*."""
     # The original's tools expect the number of a broker.
-    broker_id = str(number_of(("broker", broker.broker_id)))
+    broker_id = str(stable_id(("broker", broker.broker_id)))
     services = pb.DESCRIPTOR.services_by_name
     cluster, security = services["ClusterAdmin"], services["SecurityAdmin"]
     return [

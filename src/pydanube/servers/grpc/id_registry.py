@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from pydanube.model.ids import number_of
+from pydanube.model.ids import stable_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,10 +26,10 @@ class IdRegistry(Generic[T]):
         self,
         kind: str,
         *,
-        number_of: Callable[[tuple[str, ...], int], int] = number_of,
+        stable_id: Callable[[tuple[str, ...], int], int] = stable_id,
     ) -> None:
         self._kind = kind
-        self._number_of = number_of
+        self._stable_id = stable_id
         self._numbers: dict[tuple[str, ...], int] = {}
         self._things: dict[int, T] = {}
 
@@ -40,7 +40,7 @@ class IdRegistry(Generic[T]):
         """Put *thing* in under *name*, which is new here; its number."""
         assert name not in self._numbers
         attempt = 0
-        while (number := self._number_of((self._kind, *name), attempt)) in self._things:
+        while (number := self._stable_id((self._kind, *name), attempt)) in self._things:
             # Once in ten thousand brokers with a million producers each.
             attempt += 1
         self.restore(name, number, thing)

@@ -26,7 +26,7 @@ def test_what_was_removed_is_not_found_and_comes_back_under_its_number():
 
 def test_two_names_with_the_same_number_get_different_ones():
     register: IdRegistry[str] = IdRegistry(
-        "producer", number_of=lambda _, again: 7 + again
+        "producer", stable_id=lambda _, again: 7 + again
     )
     assert register.add(("t", "one"), "one") == 7
     assert register.add(("t", "two"), "two") == 8
