@@ -1,8 +1,8 @@
 """
-Long random lives of subscriptions, judged by the model after each fact.
+Long random histories of subscriptions, checked by the model after each event.
 
-Hypothesis looks for the short history that breaks a rule (test_subscriptions.py);
-these are long ones, in which much has gathered and many things meet.
+Hypothesis finds short histories that violate a rule (test_subscriptions.py).  These are
+long ones, with much state and many combinations.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ KINDS = [
     SubscriptionType.SHARED,
     SubscriptionType.KEY_SHARED,
 ]
-FACTS_COUNT = 300
+EVENT_COUNT = 300
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.value)
 @pytest.mark.parametrize("seed", range(8))
-def test_a_long_life_breaks_no_rule_and_leaves_nothing_undone(kind, seed):
-    live(kind, seed)
+def test_long_history_violates_no_rule_and_leaves_no_message(kind, seed):
+    run(kind, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.value)
-def test_many_long_lives_break_no_rule_and_leave_nothing_undone(kind):
+def test_many_long_histories_violate_no_rule_and_leave_no_message(kind):
     for seed in range(1000, 1050):
-        live(kind, seed)
+        run(kind, seed)
 
 
-def live(kind, seed):
+def run(kind, seed):
     chance = random.Random(seed)
-    life = Life(kind, chance)
-    for _ in range(FACTS_COUNT):
-        life.go_on()
-    life.history.calm_down()
+    history = RandomHistory(kind, chance)
+    for _ in range(EVENT_COUNT):
+        history.step()
+    history.history.process_all()
 
 
-class Life:
-    """Facts by chance, most of them such as happen most."""
+class RandomHistory:
+    """Random events, weighted by frequency."""
 
     def __init__(self, kind, chance):
         self.chance = chance
@@ -62,14 +62,14 @@ class Life:
             done_ranges_max=chance.choice([2, 10, 1000, 1000]),
             deferred_spans_max=chance.choice([3, 10, 1000, 1000]),
         )
-        self.facts = {
+        self.events = {
             self.credit: 20,
             self.batch: 20,
             self.ack: 20,
             self.nack: 10,
             self.time: 12,
-            self.come: 4,
-            self.go: 2,
+            self.join: 4,
+            self.leave: 2,
             self.replace: 1,
             self.parking: 6,
             self.new_policy: 2,
@@ -81,17 +81,17 @@ class Life:
             self.ack_anything: 2,
         }
 
-    def go_on(self):
-        (fact,) = self.chance.choices(list(self.facts), list(self.facts.values()))
-        fact()
+    def step(self):
+        (event,) = self.chance.choices(list(self.events), list(self.events.values()))
+        event()
 
-    def come(self):
+    def join(self):
         if len(self.history.machine.consumers) < 4:
-            self.history.come(self.chance.choice([0, 0, 0, 0, 1, -1]))
+            self.history.join(self.chance.choice([0, 0, 0, 0, 1, -1]))
 
-    def go(self):
+    def leave(self):
         if self.history.machine.consumers:
-            self.history.go(self.chance.choice(self.history.machine.consumers))
+            self.history.leave(self.chance.choice(self.history.machine.consumers))
 
     def replace(self):
         if self.history.machine.consumers:
@@ -99,7 +99,7 @@ class Life:
 
     def credit(self):
         if not self.history.machine.consumers:
-            self.history.come()
+            self.history.join()
         consumer = self.chance.choice(self.history.machine.consumers)
         byte_count = self.chance.choice([-100, 50, 10_000, 10_000])
         self.history.credit(consumer, self.chance.randrange(20), byte_count)
@@ -119,7 +119,7 @@ class Life:
                 )
                 for _ in range(self.chance.randrange(4))
             ]
-        self.history.bring(
+        self.history.add_batch(
             self.chance.randrange(1, 16),
             self.chance.randrange(1, 1000),
             earlier=self.chance.choice([0, 0, 0, 2]),
@@ -193,7 +193,7 @@ class Life:
         )
 
     def some(self, offsets, ranges_max):
-        """Ranges that begin at some of *offsets*."""
+        """Return ranges that begin at some of *offsets*."""
         offsets = sorted(offsets)
         if not offsets:
             return []

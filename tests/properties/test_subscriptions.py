@@ -1,4 +1,4 @@
-"""Every machine, under arbitrary facts, against a model made of single offsets."""
+"""Each machine compared with a model of single offsets, under arbitrary events."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ policies = st.builds(
 )
 
 
-class Facts(RuleBasedStateMachine):
-    """Arbitrary facts; after the last one, everything calms down."""
+class Events(RuleBasedStateMachine):
+    """Arbitrary events; after the last one, all messages are processed."""
 
     kind: SubscriptionType
     history = None
@@ -65,17 +65,17 @@ class Facts(RuleBasedStateMachine):
         )
 
     @rule(priority=st.sampled_from([0, 0, 0, 1, -1]))
-    def consumer_comes(self, priority):
-        self.history.come(priority)
+    def consumer_joins(self, priority):
+        self.history.join(priority)
 
     @precondition(lambda self: self.history.machine.consumers)
     @rule(data=st.data())
-    def consumer_goes(self, data):
-        self.history.go(data.draw(self.consumers()))
+    def consumer_leaves(self, data):
+        self.history.leave(data.draw(self.consumers()))
 
     @precondition(lambda self: self.history.machine.consumers)
     @rule(data=st.data())
-    def consumer_begins_anew(self, data):
+    def consumer_is_replaced(self, data):
         self.history.replace(data.draw(self.consumers()))
 
     @precondition(lambda self: self.history.machine.consumers)
@@ -94,7 +94,7 @@ class Facts(RuleBasedStateMachine):
         windows=windows,
     )
     def available(self, count, earlier, byte_count, windows):
-        self.history.bring(count, byte_count, earlier=earlier, windows=windows)
+        self.history.add_batch(count, byte_count, earlier=earlier, windows=windows)
 
     @rule(acked=range_lists)
     def ack(self, acked):
@@ -106,7 +106,7 @@ class Facts(RuleBasedStateMachine):
         self.history.ack(data.draw(self.in_flight_ranges()))
 
     @rule(ahead=st.integers(0, 5), count=st.integers(1, 5), beyond=st.integers(0, 3))
-    def ack_ahead_of_what_is_in_hand(self, ahead, count, beyond):
+    def ack_ahead_of_tracked(self, ahead, count, beyond):
         self.history.ack_ahead(ahead, count, beyond)
 
     @rule(end=offsets)
@@ -169,13 +169,13 @@ class Facts(RuleBasedStateMachine):
         self.history.set_paused(is_paused=is_paused)
 
     @invariant()
-    def queries_cost_nothing(self):
+    def queries_match_the_model(self):
         if self.history is not None:
             self.history.model.check_queries(self.history.machine)
 
     def teardown(self):
         if self.history is not None:
-            self.history.calm_down()
+            self.history.process_all()
 
     def consumers(self):
         return st.sampled_from(self.history.machine.consumers)
@@ -186,29 +186,29 @@ class Facts(RuleBasedStateMachine):
         return st.lists(one.map(lambda r: (r[0], r[0] + r[1])), max_size=3)
 
 
-class ExclusiveFacts(Facts):
+class ExclusiveEvents(Events):
     kind = SubscriptionType.EXCLUSIVE
 
 
-class FailoverFacts(Facts):
+class FailoverEvents(Events):
     kind = SubscriptionType.FAILOVER
 
 
-class SharedFacts(Facts):
+class SharedEvents(Events):
     kind = SubscriptionType.SHARED
 
 
-class KeySharedFacts(Facts):
+class KeySharedEvents(Events):
     kind = SubscriptionType.KEY_SHARED
 
 
 _SETTINGS = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
-TestExclusive = pytest.mark.slow(ExclusiveFacts.TestCase)
+TestExclusive = pytest.mark.slow(ExclusiveEvents.TestCase)
 TestExclusive.settings = _SETTINGS
-TestFailover = pytest.mark.slow(FailoverFacts.TestCase)
+TestFailover = pytest.mark.slow(FailoverEvents.TestCase)
 TestFailover.settings = _SETTINGS
-TestShared = pytest.mark.slow(SharedFacts.TestCase)
+TestShared = pytest.mark.slow(SharedEvents.TestCase)
 TestShared.settings = _SETTINGS
-TestKeyShared = pytest.mark.slow(KeySharedFacts.TestCase)
+TestKeyShared = pytest.mark.slow(KeySharedEvents.TestCase)
 TestKeyShared.settings = _SETTINGS

@@ -1,8 +1,8 @@
 """
-A key-shared subscription as sets of single offsets, which judges the machine.
+A model of a key-shared subscription as sets of single offsets.
 
-What a message may not do before it is delivered, and to whom it must go, is worked
-out anew for every message each time; only whose turn it is stands in a hash ring.
+The model computes for each message whether it may be delivered, and to which consumer;
+only the owners of keys come from the hash ring.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class KeySharedModel(SubscriptionModel):
-    """What must hold of a key-shared subscription after each fact."""
+    """The rules of a key-shared subscription, checked after each event."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class KeySharedModel(SubscriptionModel):
         done_ranges_max: int,
         deferred_spans_max: int,
     ) -> None:
-        # Nobody is active, as in a shared one.
+        # No consumer is active, as in a shared subscription.
         super().__init__(
             SubscriptionType.SHARED,
             offset,
@@ -51,17 +51,17 @@ class KeySharedModel(SubscriptionModel):
         self.keys: dict[int, bytes] = {}
         self.filters: dict[int, list[str]] = {}
         self.delivered_in_order: dict[bytes, list[int]] = {}
-        self.refills: list[float | None] = [None]
-        # Of those who are present.
+        self.rate_deadlines: list[float | None] = [None]
+        # The owners of keys among the consumers that are present.
         self.owners: dict[bytes | None, Any] = {}
-        # What failed, and nothing of its key may overtake.
-        self.held: set[int] = set()
+        # Failed messages, which no later message of their key may overtake.
+        self.failed: set[int] = set()
 
     def on_seek(self, offset: int) -> None:
         super().on_seek(offset)
         self.delivered_in_order.clear()
 
-    # Who may get what.
+    # Owners.
 
     def owner_of(self, key: bytes) -> int | None:
         present = tuple(self.credits)
@@ -84,21 +84,21 @@ class KeySharedModel(SubscriptionModel):
         filters = self.filters[consumer]
         return not filters or any(fnmatchcase(key.decode(), each) for each in filters)
 
-    def _fail(self, offset: int, now: float, asked_s: float, reason: str) -> None:
-        super()._fail(offset, now, asked_s, reason)
-        self.held.add(offset)
+    def _fail(self, offset: int, now: float, requested_s: float, reason: str) -> None:
+        super()._fail(offset, now, requested_s, reason)
+        self.failed.add(offset)
 
     def _deliverable(self) -> dict[int, int]:
-        """Ready messages that wait for nothing but credit and room, and for whom."""
+        """Return the ready messages that only credit and limits hold back, by owner."""
         holders: dict[bytes, int] = {}
         for offset, (consumer, _) in self.in_flight.items():
             key = self.keys[offset]
             assert holders.setdefault(key, consumer) == consumer, "a key of two"
-        held: dict[bytes, int] = {}
-        self.held &= self._deferred()
-        for offset in self.held:
+        first_failed: dict[bytes, int] = {}
+        self.failed &= self._deferred()
+        for offset in self.failed:
             key = self.keys[offset]
-            held[key] = min(offset, held.get(key, offset))
+            first_failed[key] = min(offset, first_failed.get(key, offset))
         owners = {key: self.owner_of(key) for key in {self.keys[o] for o in self.ready}}
         found = {}
         for offset in self.ready:
@@ -106,16 +106,16 @@ class KeySharedModel(SubscriptionModel):
             owner = owners[key]
             if owner is None or holders.get(key, owner) != owner:
                 continue
-            if offset < held.get(key, offset + 1):
+            if offset < first_failed.get(key, offset + 1):
                 found[offset] = owner
         return found
 
-    def _first_below(self) -> int:
+    def _first_deliveries_end(self) -> int:
         if self._is_full() and (self.in_flight or self._deferred()):
             return max(self.done) + 1
         return 1 << 60
 
-    # What the machine answered.
+    # Checks of effects.
 
     def _check_delivery(self, delivery: Deliver, before: Deliver | None) -> None:
         offsets = offsets_of(delivery)
@@ -129,19 +129,23 @@ class KeySharedModel(SubscriptionModel):
         assert {self.deliveries.get(o, 0) + 1 for o in offsets} == {delivery.attempt}
         assert len({self.batch_of[offset] for offset in offsets}) == 1
         messages, byte_count = self._allowance(consumer)
-        assert len(offsets) <= messages, "more than was asked for"
+        assert len(offsets) <= messages, "more than the credit"
         assert byte_count > 0, "no byte credit at all"
-        assert len(offsets) <= self._room(), "more than limits and rate allow"
+        assert len(offsets) <= self._delivery_limit(), "more than limits and rate allow"
         base, end, size = self.batch_of[delivery.base]
         fair = size * len(offsets) / (end - base)
-        # Parts of a batch that came back by themselves are charged by themselves.
+        # Returned parts of a batch are charged separately.
         assert abs(delivery.byte_count - fair) < len(delivery.ranges or (None,))
         deliverable = self._deliverable()
         mine = sorted(o for o, owner in deliverable.items() if owner == consumer)
         assert mine[: len(offsets)] == offsets, "out of order, or not to be delivered"
         returned = [o for o in mine if self.deliveries.get(o, 0)]
-        first_below = max([self._first_below(), *(o + 1 for o in returned)])
-        assert offsets[-1] < first_below, "nothing new is to be delivered"
+        first_deliveries_end = max(
+            [self._first_deliveries_end(), *(o + 1 for o in returned)]
+        )
+        assert offsets[-1] < first_deliveries_end, (
+            "a first delivery that is not allowed"
+        )
 
     def _follow(self, delivery: Deliver, now: float) -> None:
         timeout_s = self.policy.ack_timeout_s
@@ -163,39 +167,39 @@ class KeySharedModel(SubscriptionModel):
 
     def check_queries(self, machine: SubscriptionMachine) -> None:
         super().check_queries(machine)
-        self.held &= self._deferred()
+        self.failed &= self._deferred()
 
-    def _check_nobody_waits_in_vain(self) -> None:
-        if self.is_paused or self._room() <= 0:
+    def _check_no_message_waits_needlessly(self) -> None:
+        if self.is_paused or self._delivery_limit() <= 0:
             return
         having = self._having_credit()
         waiting = {o for o, owner in self._deliverable().items() if owner in having}
         assert not {o for o in waiting if self.deliveries.get(o, 0)}
-        assert not {o for o in waiting if o < self._first_below()}
+        assert not {o for o in waiting if o < self._first_deliveries_end()}
 
-    def _note_refill(self, now: float) -> None:
-        self.refilled_at = None
+    def _update_rate_deadline(self, now: float) -> None:
+        self.rate_deadline = None
         bucket = self.bucket
-        # Who waits for the rate is not looked at closely before the rate allows it.
-        self.refills = [None]
+        # The machine checks blocked keys only when the rate allows a delivery.
+        self.rate_deadlines = [None]
         if bucket is None or self.is_paused or bucket.available:
             return
         having = self._having_credit()
         waiting = [o for o in self.ready if self.owner_of(self.keys[o]) in having]
-        refills = [bucket.next_time(n + 1, now) for n in range(len(waiting))]
+        rate_deadlines = [bucket.next_time(n + 1, now) for n in range(len(waiting))]
         if any(owner in having for owner in self._deliverable().values()):
-            self.refills = refills
+            self.rate_deadlines = rate_deadlines
         else:
-            self.refills += refills
+            self.rate_deadlines += rate_deadlines
 
     def _check_next_deadline(self, deadline: float | None) -> None:
         expected = []
-        for refilled_at in self.refills:
-            self.refilled_at = refilled_at
+        for rate_deadline in self.rate_deadlines:
+            self.rate_deadline = rate_deadline
             expected.append(self._next_deadline())
         assert any(deadline == pytest.approx(each) for each in expected)
 
-    def _check_demand(self, wanted: int) -> None:
+    def _check_demand(self, demand: int) -> None:
         having = self._having_credit()
         could = sum(self._allowance(c)[0] for c in having if self._may_own(c))
         unacked_max = self.limits.unacked_messages_max
@@ -206,15 +210,15 @@ class KeySharedModel(SubscriptionModel):
             most = min(could, self.bucket.capacity)
             waiting = {o for o in self.ready if self.owner_of(self.keys[o]) in having}
             least = most - len(waiting)
-        if self.is_paused or (self._is_full() and self._in_hand()):
+        if self.is_paused or (self._is_full() and self._tracked()):
             most = 0
         if len(self._deferred()) >= self.deferred_spans_max:
-            # How many spans these are is the machine's business.
+            # The machine may divide them into any number of spans.
             least = 0
-        assert min(max(0, least), max(0, most)) <= wanted <= max(0, most)
+        assert min(max(0, least), max(0, most)) <= demand <= max(0, most)
 
     def _may_own(self, consumer: int) -> bool:
-        """Whether no consumer that comes before *consumer* accepts every key."""
+        """Return whether no consumer of a better priority accepts every key."""
         mine = self.priorities[consumer]
         return not any(
             self.priorities[each] < mine and not self.filters[each]
@@ -223,7 +227,7 @@ class KeySharedModel(SubscriptionModel):
 
 
 class KeySharedHistory(History):
-    """A key-shared machine and its model; keys and filters come of themselves."""
+    """A key-shared machine and its model, with generated keys and filters."""
 
     model: KeySharedModel
 
@@ -253,8 +257,8 @@ class KeySharedHistory(History):
             deferred_spans_max=deferred_spans_max,
         )
 
-    def come(self, priority: int = 0, filters: Sequence[str] | None = None) -> None:
-        """A consumer comes; every third one takes only some keys."""
+    def join(self, priority: int = 0, filters: Sequence[str] | None = None) -> None:
+        """Add a consumer; some accept only some keys."""
         consumer = self.consumers_ever
         if filters is None:
             filters = FILTERS[consumer % len(FILTERS)]
@@ -266,7 +270,7 @@ class KeySharedHistory(History):
         self.model.on_consumer_joined(consumer, priority)
         self.check(effects)
 
-    def bring(
+    def add_batch(
         self,
         count: int,
         byte_count: int,
@@ -274,23 +278,23 @@ class KeySharedHistory(History):
         earlier: int = 0,
         windows: Sequence[tuple[int, int, float | None, float | None]] = (),
     ) -> None:
-        """As in the base class; the offset says which key a message has."""
+        """Make a batch available, as in the base class; offsets determine the keys."""
         base = max(0, self.machine.next_offset - earlier)
         end = base + count
-        told = windows_from(windows, base, end, self.now)
+        absolute_windows = windows_from(windows, base, end, self.now)
         keys = Keys(KEYS, [code_of(offset) for offset in range(base, end)])
         for offset in range(base, end):
             self.model.keys[offset] = KEYS[code_of(offset)]
         effects = self.machine.on_available(
-            base, end, byte_count, self.now, told, keys=keys
+            base, end, byte_count, self.now, absolute_windows, keys=keys
         )
-        self.model.on_available(base, end, byte_count, self.now, told)
+        self.model.on_available(base, end, byte_count, self.now, absolute_windows)
         self.check(effects)
 
-    def calm_down(self) -> None:
-        """As in the base class, with somebody who accepts every key."""
-        self.come(filters=())
-        super().calm_down()
+    def process_all(self) -> None:
+        """Process all messages, with a consumer that accepts every key."""
+        self.join(filters=())
+        super().process_all()
 
 
 KEYS = [b"a", b"b", b"ab", b"ba", b"c", b"", b"cc"]
@@ -298,17 +302,17 @@ FILTERS = [(), (), ("a*", "?b"), (), ("c",), ("*",), ()]
 
 
 def code_of(offset: int) -> int:
-    """Which of the keys the message at *offset* has."""
+    """Return the index of the key of the message at *offset*."""
     return hash_of(str(offset).encode()) % len(KEYS)
 
 
 def history_of(kind: SubscriptionType, *args: Any, **options: Any) -> History:
-    """A subscription of that kind, and its model."""
+    """Return a subscription of type *kind*, and its model."""
     history = KeySharedHistory if kind is SubscriptionType.KEY_SHARED else History
     return history(kind, *args, **options)
 
 
 def offsets_of(delivery: Deliver) -> list[int]:
-    """The messages that are delivered, in order."""
+    """Return the offsets of the delivered messages, in order."""
     ranges = delivery.ranges or ((delivery.base, delivery.end),)
     return [offset for base, end in ranges for offset in range(base, end)]

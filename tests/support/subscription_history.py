@@ -1,4 +1,4 @@
-"""A machine and the model that judges it, living through the same facts."""
+"""A machine and a model that checks it, driven by the same events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class History:
-    """One method for each fact; each checks what the machine answers."""
+    """One method for each event; each checks the machine's effects."""
 
     def __init__(
         self,
@@ -55,9 +55,9 @@ class History:
             deferred_spans_max=deferred_spans_max,
         )
 
-    # The facts.
+    # Events.
 
-    def come(self, priority: int = 0) -> None:
+    def join(self, priority: int = 0) -> None:
         consumer = self.consumers_ever
         if self.kind is SubscriptionType.EXCLUSIVE and self.machine.consumers:
             with pytest.raises(ConsumerBusy):
@@ -68,7 +68,7 @@ class History:
         self.model.on_consumer_joined(consumer, priority)
         self.check(effects)
 
-    def go(self, consumer: int) -> None:
+    def leave(self, consumer: int) -> None:
         effects = self.machine.on_consumer_left(consumer, self.now)
         self.model.on_consumer_left(consumer, self.now)
         self.check(effects)
@@ -83,7 +83,7 @@ class History:
         self.model.on_credit(consumer, messages, byte_count)
         self.check(effects)
 
-    def bring(
+    def add_batch(
         self,
         count: int,
         byte_count: int,
@@ -92,17 +92,19 @@ class History:
         windows: Sequence[tuple[int, int, float | None, float | None]] = (),
     ) -> None:
         """
-        A batch that begins *earlier* than what is wanted, if there is so much.
+        Make a batch available that begins *earlier* than the next offset, if possible.
 
-        *windows* say how many messages are skipped, how many are meant, and how many
-        seconds from now they are due and expire.
+        Each of *windows* is the number of messages to skip, the number of messages in
+        the window, and the seconds from now after which they are due and expire.
         """
         base = max(0, self.machine.next_offset - earlier)
-        told = windows_from(windows, base, base + count, self.now)
+        absolute_windows = windows_from(windows, base, base + count, self.now)
         effects = self.machine.on_available(
-            base, base + count, byte_count, self.now, told
+            base, base + count, byte_count, self.now, absolute_windows
         )
-        self.model.on_available(base, base + count, byte_count, self.now, told)
+        self.model.on_available(
+            base, base + count, byte_count, self.now, absolute_windows
+        )
         self.check(effects)
 
     def ack(self, ranges: list[Range]) -> None:
@@ -111,7 +113,7 @@ class History:
         self.check(effects)
 
     def ack_ahead(self, ahead: int, count: int, beyond: int) -> None:
-        """Ack what is not in hand, if the cursor has room for that."""
+        """Ack untracked messages, if the cursor has room for them."""
         if len(self.machine.cursor.done) >= self.done_ranges_max:
             return
         base = self.machine.next_offset + ahead
@@ -163,7 +165,7 @@ class History:
         self.model.on_park_failed(base, end, retry_at)
         self.check(effects)
 
-    # The decisions.
+    # Settings.
 
     def set_policy(self, policy: FailurePolicy) -> None:
         effects = self.machine.set_failure_policy(policy, self.now)
@@ -188,26 +190,26 @@ class History:
         self.model.is_paused = is_paused
         self.check(effects)
 
-    # The judgement.
+    # Checks.
 
     def check(self, effects: list[Effect]) -> None:
         self.model.check(effects, self.machine, self.now)
 
-    def calm_down(self) -> None:
+    def process_all(self) -> None:
         """
-        End whatever disturbs: after that, nothing may be left undone.
+        Let all messages be processed, and check that none is left.
 
-        Consumers acknowledge what they get and ask for more, the dead-letter topic
-        works, and time goes on to whatever is due.  What blocks is acknowledged.
+        Consumers acknowledge all messages and give credit, also for blocked messages,
+        the dead-letter topic works, and time passes to each deadline.
         """
         if not self.machine.consumers:
-            self.come()
+            self.join()
         self.set_paused(is_paused=False)
         end = self.machine.next_offset + 7
         for _ in range(2000):
             if self.machine.cursor.offset >= end:
                 break
-            self._calm_down(end)
+            self._process_some(end)
         machine = self.machine
         assert machine.cursor.offset >= end
         assert not machine.ready_count + machine.in_flight_count
@@ -215,13 +217,13 @@ class History:
         assert not machine.blocked
         assert machine.next_deadline() is None
 
-    def _calm_down(self, end: int) -> None:
+    def _process_some(self, end: int) -> None:
         machine, model = self.machine, self.model
         for consumer in machine.consumers:
             owed = max(0, -machine.credit_of(consumer)[1])
             self.credit(consumer, 3, owed + 1)
         if machine.demand() and machine.next_offset < end:
-            self.bring(end - machine.next_offset, 10)
+            self.add_batch(end - machine.next_offset, 10)
         had = machine.cursor.offset, len(machine.cursor.done)
         self.ack([(o, o + 1) for o in sorted({*model.in_flight, *model.blocked})])
         for offset in list(model.parked):
@@ -238,16 +240,16 @@ def windows_from(
     end: int,
     now: float,
 ) -> list[DeliveryWindow]:
-    """The windows of the batch ``base … end``; see ``History.bring``."""
-    told, at = [], base
-    for skipped, meant, due_s, expires_s in windows:
-        told.append(
+    """Return the windows of the batch ``base … end``; see ``add_batch``."""
+    absolute_windows, at = [], base
+    for skipped, count, due_s, expires_s in windows:
+        absolute_windows.append(
             DeliveryWindow(
                 at + skipped,
-                min(at + skipped + meant, end),
+                min(at + skipped + count, end),
                 None if due_s is None else now + due_s,
                 None if expires_s is None else now + expires_s,
             )
         )
-        at += skipped + meant
-    return [each for each in told if each.base < each.end]
+        at += skipped + count
+    return [each for each in absolute_windows if each.base < each.end]

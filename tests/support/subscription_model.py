@@ -1,9 +1,10 @@
 """
-A subscription as sets of single offsets: slow, obvious, and the judge of machines.
+A model of a subscription as sets of single offsets: slow and obvious.
 
-The model does not choose who gets what.  It is told the same facts as the machine,
-checks each of the machine's effects against the rules, and follows them.  What the
-rules leave no choice in (what is parked, dropped, due, blocked) it works out itself.
+The model does not choose consumers.  It receives the same events as the machine,
+checks each of the machine's effects against the rules, and applies them.  Where the
+rules leave no choice (parked, dropped, due and blocked messages), it computes the
+result itself.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class SubscriptionModel:
-    """What must hold of a subscription after each fact."""
+    """The rules of a subscription, checked after each event."""
 
     def __init__(
         self,
@@ -56,22 +57,22 @@ class SubscriptionModel:
         self.limits = DispatchLimits()
         self.is_paused = False
         self.bucket: Bucket | None = None
-        self.refilled_at: float | None = None
+        self.rate_deadline: float | None = None
         self.done_ranges_max = done_ranges_max
         self.deferred_spans_max = deferred_spans_max
         # Consumers.
         self.credits: dict[int, list[int]] = {}
         self.priorities: dict[int, int] = {}
         self.active: int | None = None
-        # Messages: each that is not done and below in_hand_end is in one of these.
+        # Messages: each one below tracked_end that is not done is in one of these.
         self.done = set(range(offset)) | done
-        self.in_hand_end = offset
+        self.tracked_end = offset
         self.ready: set[int] = set()
         self.in_flight: dict[int, tuple[int, float | None]] = {}
         self.waiting: dict[int, float] = {}
         self.blocked: set[int] = set()
         self.parked: dict[int, float | None] = {}
-        # What is known of them.
+        # Properties of messages.
         self.batch_of: dict[int, tuple[int, int, int]] = {}
         self.expires: dict[int, float] = {}
         self.was_delayed: set[int] = set()
@@ -81,19 +82,19 @@ class SubscriptionModel:
         self.expired: set[int] = set()
         self.expired_through = 0.0
         self.first_delivered: list[int] = []
-        # What the machine has to answer to the present fact.
+        # The effects that the machine must return for the current event.
         self.is_save_due = False
         self.states: list[Effect] = []
         self.to_drop: dict[int, tuple[str, bool]] = {}
         self.to_park: dict[int, tuple[int, str, bool]] = {}
 
-    # The facts, as they are told to the machine.
+    # Events, as for the machine.
 
     def on_consumer_joined(self, consumer: int, priority: int) -> None:
         self.credits[consumer] = [0, 0]
         self.priorities[consumer] = priority
         if self.kind is SubscriptionType.FAILOVER and (
-            self.in_flight or self.heir != consumer
+            self.in_flight or self.successor != consumer
         ):
             self.states = [BecomeStandby(consumer)]
 
@@ -108,10 +109,10 @@ class SubscriptionModel:
         self.credits[consumer] = [0, 0]
         self._lose(consumer, now)
         if self.kind is SubscriptionType.FAILOVER:
-            was, heir = self.active, self.heir
-            if was == consumer and heir == consumer:
+            was, successor = self.active, self.successor
+            if was == consumer and successor == consumer:
                 self.states = [BecomeActive(consumer)]
-            elif was != consumer and (heir != consumer or self.in_flight):
+            elif was != consumer and (successor != consumer or self.in_flight):
                 self.states = [BecomeStandby(consumer)]
 
     def on_credit(self, consumer: int, messages: int, byte_count: int) -> None:
@@ -126,7 +127,7 @@ class SubscriptionModel:
         now: float,
         windows: Sequence[DeliveryWindow],
     ) -> None:
-        for offset in range(max(base, self.in_hand_end), end):
+        for offset in range(max(base, self.tracked_end), end):
             self.batch_of[offset] = (base, end, byte_count)
             if offset in self.done:
                 continue
@@ -140,12 +141,12 @@ class SubscriptionModel:
                 self.waiting[offset] = its.due
             else:
                 self.ready.add(offset)
-        self.in_hand_end = max(end, self.in_hand_end)
+        self.tracked_end = max(end, self.tracked_end)
 
     def on_ack(self, ranges: list[Range], end_offset: int = 0) -> None:
         offsets = {o for base, end in ranges for o in range(base, end)}
-        ahead = set(range(self.in_hand_end, end_offset)) - self.done
-        self._finish(offsets & (self._in_hand() | ahead))
+        ahead = set(range(self.tracked_end, end_offset)) - self.done
+        self._finish(offsets & (self._tracked() | ahead))
 
     def on_nack(
         self, ranges: list[Range], now: float, delay_s: float, reason: str
@@ -165,12 +166,12 @@ class SubscriptionModel:
             del self.waiting[offset]
             self.ready.add(offset)
         for offset in retried:
-            self._judge(offset)
+            self._apply_policy(offset)
 
     def on_seek(self, offset: int) -> None:
         self.is_save_due = self.done != set(range(offset))
         self.done = set(range(offset))
-        self.in_hand_end = offset
+        self.tracked_end = offset
         for state in (
             self.ready,
             self.in_flight,
@@ -199,12 +200,12 @@ class SubscriptionModel:
         latest = now + policy.redelivery_delay_s_max
         for offset in [o for o in self.waiting if self.failures.get(o)]:
             if self.failures[offset] > policy.redeliveries_max:
-                self._judge(offset)
+                self._apply_policy(offset)
             else:
                 self.waiting[offset] = min(self.waiting[offset], latest)
         failed = [o for o, time in self.parked.items() if time is not None]
         for offset in [*self.blocked, *failed]:
-            self._judge(offset)
+            self._apply_policy(offset)
         timeout_s = policy.ack_timeout_s
         latest = None if timeout_s is None else now + timeout_s
         for offset, (consumer, deadline) in self.in_flight.items():
@@ -222,23 +223,23 @@ class SubscriptionModel:
             self.bucket.refill(now)
             self.bucket.set_rate(messages_per_s)
 
-    # What follows from them, without any choice.
+    # Consequences without a choice.
 
     def _lose(self, consumer: int, now: float) -> None:
         for offset in [o for o, (c, _) in self.in_flight.items() if c == consumer]:
             self._return(offset, now)
 
-    def _fail(self, offset: int, now: float, asked_s: float, reason: str) -> None:
+    def _fail(self, offset: int, now: float, requested_s: float, reason: str) -> None:
         self.failures[offset] = number = self.failures.get(offset, 0) + 1
         self.reasons[offset] = reason
         if number > self.policy.redeliveries_max and not self._is_over(offset, now):
-            self._judge(offset)
+            self._apply_policy(offset)
             return
         policy = self.policy
         delay_s = policy.redelivery_delay_s
         if policy.backoff is Backoff.EXPONENTIAL:
             delay_s *= 2 ** (number - 1)
-        delay_s = min(max(delay_s, asked_s), policy.redelivery_delay_s_max)
+        delay_s = min(max(delay_s, requested_s), policy.redelivery_delay_s_max)
         self._return(offset, now)
         if delay_s > 0:
             self.ready.remove(offset)
@@ -248,8 +249,8 @@ class SubscriptionModel:
         self._take(offset)
         self.ready.add(offset)
 
-    def _judge(self, offset: int) -> None:
-        """What becomes of *offset*, which is or was given up."""
+    def _apply_policy(self, offset: int) -> None:
+        """Apply the policy to *offset*, which is or was given up."""
         policy = self.policy
         has_failed = self.failures.get(offset, 0) > policy.redeliveries_max
         parks = policy.dead_letter_topic is not None
@@ -281,7 +282,7 @@ class SubscriptionModel:
         for offset in self.ready | set(self.waiting) | self.blocked:
             if self._is_over(offset, now):
                 self.expired.add(offset)
-                self._judge(offset)
+                self._apply_policy(offset)
 
     def _is_over(self, offset: int, now: float) -> bool:
         return offset in self.expires and self.expires[offset] <= now
@@ -293,20 +294,20 @@ class SubscriptionModel:
             self.is_save_due = True
 
     def _take(self, offset: int) -> None:
-        """Take *offset* out of the state in which it is, if it is in one."""
+        """Remove *offset* from its state, if it has one."""
         self.ready.discard(offset)
         self.blocked.discard(offset)
         for state in (self.in_flight, self.waiting, self.parked):
             state.pop(offset, None)
 
-    # What the machine answered.
+    # Checks of effects.
 
     def check(
         self, effects: list[Effect], machine: SubscriptionMachine, now: float
     ) -> None:
-        """Judge *effects*, follow them, and compare what the machine then says."""
+        """Check *effects*, apply them, and compare the state of the machine."""
         self._expire(now)
-        self._hand_over()
+        self._switch_active()
         saves = [effect for effect in effects if isinstance(effect, SaveCursor)]
         assert len(saves) == self.is_save_due
         states = [e for e in effects if isinstance(e, BecomeActive | BecomeStandby)]
@@ -322,23 +323,23 @@ class SubscriptionModel:
             self._check_delivery(delivery, before)
             self._follow(delivery, now)
             before = delivery
-        self._check_nobody_waits_in_vain()
-        self._note_refill(now)
+        self._check_no_message_waits_needlessly()
+        self._update_rate_deadline(now)
         self.is_save_due = False
         self.states = []
         self.check_queries(machine)
 
-    def _hand_over(self) -> None:
+    def _switch_active(self) -> None:
         if self.kind is SubscriptionType.SHARED:
             return
-        heir = self.heir
-        if heir != self.active and not self.in_flight:
+        successor = self.successor
+        if successor != self.active and not self.in_flight:
             if self.kind is SubscriptionType.FAILOVER:
                 if self.active is not None:
                     self.states.append(BecomeStandby(self.active))
-                if heir is not None:
-                    self.states.append(BecomeActive(heir))
-            self.active = heir
+                if successor is not None:
+                    self.states.append(BecomeActive(successor))
+            self.active = successor
 
     def _check_given_up(self, effects: list[Effect]) -> None:
         parked: dict[int, tuple[int, str, bool]] = {}
@@ -366,9 +367,9 @@ class SubscriptionModel:
         assert attempts == {delivery.attempt}
         assert len({self.batch_of[offset] for offset in offsets}) == 1
         messages, byte_count = self._allowance(delivery.consumer)
-        assert len(offsets) <= messages, "more than was asked for"
+        assert len(offsets) <= messages, "more than the credit"
         assert byte_count > 0, "no byte credit at all"
-        assert len(offsets) <= self._room(), "more than limits and rate allow"
+        assert len(offsets) <= self._delivery_limit(), "more than limits and rate allow"
         assert delivery.consumer in self._eligible(), "somebody else's turn"
         base, end, size = self.batch_of[delivery.base]
         fair = size * len(offsets) / (end - base)
@@ -378,7 +379,9 @@ class SubscriptionModel:
         # One span may be shared out in several deliveries.
         goes_on = before is not None and before.end == delivery.base
         if not returned and not goes_on:
-            assert delivery.base < self._first_below(), "nothing new is to be delivered"
+            assert delivery.base < self._first_deliveries_end(), (
+                "nothing new is to be delivered"
+            )
         assert before is None or not (
             before.end == delivery.base
             and before.consumer == delivery.consumer
@@ -407,22 +410,22 @@ class SubscriptionModel:
         mine = self.first_delivered
         assert mine == sorted(mine)
 
-    def _check_nobody_waits_in_vain(self) -> None:
-        if self.is_paused or not self._eligible() or self._room() <= 0:
+    def _check_no_message_waits_needlessly(self) -> None:
+        if self.is_paused or not self._eligible() or self._delivery_limit() <= 0:
             return
         assert not {o for o in self.ready if self.deliveries.get(o, 0)}
-        assert not {o for o in self.ready if o < self._first_below()}
+        assert not {o for o in self.ready if o < self._first_deliveries_end()}
 
-    def _note_refill(self, now: float) -> None:
-        self.refilled_at = None
+    def _update_rate_deadline(self, now: float) -> None:
+        self.rate_deadline = None
         bucket = self.bucket
         if bucket is None or self.is_paused or not self.ready or not self._eligible():
             return
         if not bucket.available:
-            self.refilled_at = bucket.next_time(len(self.ready), now)
+            self.rate_deadline = bucket.next_time(len(self.ready), now)
 
     def check_queries(self, machine: SubscriptionMachine) -> None:
-        """Compare what the machine says with what is known."""
+        """Compare the state of the machine with the model."""
         offset = self.offset
         assert machine.cursor.offset == offset
         assert list(machine.cursor.done) == self._done_ranges()
@@ -440,11 +443,11 @@ class SubscriptionModel:
         if self.kind is not SubscriptionType.SHARED:
             assert machine.active == self.active
         self._check_next_deadline(machine.next_deadline())
-        # What is done already need not be brought.
-        assert machine.next_offset >= self.in_hand_end
-        assert self.done.issuperset(range(self.in_hand_end, machine.next_offset))
-        self.in_hand_end = machine.next_offset
-        end_offset = self.in_hand_end + 3
+        # The machine may skip done messages.
+        assert machine.next_offset >= self.tracked_end
+        assert self.done.issuperset(range(self.tracked_end, machine.next_offset))
+        self.tracked_end = machine.next_offset
+        end_offset = self.tracked_end + 3
         backlog = sum(o not in self.done for o in range(end_offset))
         assert machine.backlog(end_offset) == backlog
         self._check_demand(machine.demand())
@@ -462,11 +465,11 @@ class SubscriptionModel:
                 for offset, time in self.expires.items()
                 if offset not in self.done and time > self.expired_through
             ),
-            self.refilled_at,
+            self.rate_deadline,
         ]
         return min((time for time in times if time is not None), default=None)
 
-    def _check_demand(self, wanted: int) -> None:
+    def _check_demand(self, demand: int) -> None:
         could = sum(self._allowance(c)[0] for c in self._having_credit())
         if self.bucket is not None:
             could = min(could, self.bucket.capacity)
@@ -474,33 +477,32 @@ class SubscriptionModel:
         if unacked_max is not None:
             could = min(could, unacked_max - len(self.in_flight))
         could = max(0, could - len(self.ready))
-        if self.is_paused or self.blocked or (self._is_full() and self._in_hand()):
+        if self.is_paused or self.blocked or (self._is_full() and self._tracked()):
             could = 0
-        aside = self._deferred()
-        # MessageSpans that are neighbours, or have only done messages between them, may
-        # be one.
-        undone = sorted(self._in_hand())
+        deferred = self._deferred()
+        # Neighbouring spans, also with done messages in between, may be one.
+        undone = sorted(self._tracked())
         pairs = zip([None, *undone], undone, strict=False)
-        runs = sum(o in aside and before not in aside for before, o in pairs)
+        runs = sum(o in deferred and before not in deferred for before, o in pairs)
         if runs >= self.deferred_spans_max:
-            assert wanted == 0
-        elif len(aside) < self.deferred_spans_max:
-            assert wanted == could
+            assert demand == 0
+        elif len(deferred) < self.deferred_spans_max:
+            assert demand == could
         else:
-            # How many spans these are is the machine's business.
-            assert wanted in {0, could}
+            # The machine may divide them into any number of spans.
+            assert demand in {0, could}
 
-    # What is known.
+    # State.
 
     @property
-    def heir(self) -> int | None:
+    def successor(self) -> int | None:
         return min(self.priorities, key=self.priorities.__getitem__, default=None)
 
     @property
     def offset(self) -> int:
         return next(o for o in range(len(self.done) + 1) if o not in self.done)
 
-    def _in_hand(self) -> set[int]:
+    def _tracked(self) -> set[int]:
         return self.ready | set(self.in_flight) | self._deferred()
 
     def _deferred(self) -> set[int]:
@@ -515,18 +517,18 @@ class SubscriptionModel:
         return messages, byte_count
 
     def _having_credit(self) -> list[int]:
-        """Who may be given something, now or when others cannot take any more."""
+        """Return the consumers that may receive messages, now or after others."""
         having = [c for c in self.credits if min(self._allowance(c)) > 0]
         if self.kind is SubscriptionType.SHARED:
             return having
-        return [c for c in having if c == self.active == self.heir]
+        return [c for c in having if c == self.active == self.successor]
 
     def _eligible(self) -> list[int]:
         having = self._having_credit()
         first = min((self.priorities[c] for c in having), default=None)
         return [c for c in having if self.priorities[c] == first]
 
-    def _room(self) -> int:
+    def _delivery_limit(self) -> int:
         room = 1 << 60
         if self.limits.unacked_messages_max is not None:
             room = self.limits.unacked_messages_max - len(self.in_flight)
@@ -534,8 +536,8 @@ class SubscriptionModel:
             room = min(room, self.bucket.available)
         return room
 
-    def _first_below(self) -> int:
-        """Below which offset a message may be delivered for the first time."""
+    def _first_deliveries_end(self) -> int:
+        """Return the offset below which first deliveries are allowed."""
         if self.blocked:
             return 0
         if self._is_full() and (self.in_flight or self._deferred()):

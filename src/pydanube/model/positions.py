@@ -1,4 +1,4 @@
-"""Places and times as users write them: offsets, ends of a topic, moments."""
+"""Positions and times as users write them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import AtTime, Position, Start
 
 PositionLike = int | str | datetime
-"""An offset; ``"earliest"`` or ``"latest"``; or when a message was published."""
+"""An offset, ``"earliest"``, ``"latest"``, or a publish time."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -17,17 +17,17 @@ _MICROSECOND = timedelta(microseconds=1)
 
 def to_position(where: PositionLike) -> Position:
     """
-    The place that *where* means.
+    Return the position that *where* names.
 
     Raises:
-        InvalidRequest: It is none: a negative offset, another word, or a time
-            that does not say in which zone it is.
+        InvalidRequest: *where* is a negative offset, another word, or a time without a
+            time zone.
     """
     if isinstance(where, datetime):
         return AtTime(to_microseconds(where))
     if isinstance(where, int):
         if where < 0:
-            raise InvalidRequest(f"an offset is not negative: {where}")
+            raise InvalidRequest(f"an offset must not be negative: {where}")
         return where
     try:
         return Start(where)
@@ -40,10 +40,10 @@ def to_position(where: PositionLike) -> Position:
 
 def to_microseconds(time: datetime | float) -> int:
     """
-    *time*, a datetime or seconds since 1970, in microseconds since 1970, UTC.
+    Convert a datetime or seconds since 1970 to microseconds since 1970, UTC.
 
     Raises:
-        InvalidRequest: It is a datetime without a time zone, or no time at all.
+        InvalidRequest: *time* is no time, or a datetime without a time zone.
     """
     if not isinstance(time, datetime):
         try:
@@ -52,25 +52,25 @@ def to_microseconds(time: datetime | float) -> int:
             raise InvalidRequest(f"{time!r} is not a time") from None
     if time.utcoffset() is None:
         raise InvalidRequest(
-            f"{time.isoformat()} may be anywhere; give it a time zone, for example "
+            f"{time.isoformat()} has no time zone; give it one, for example "
             "datetime.now(UTC)"
         )
     return (time - EPOCH) // _MICROSECOND
 
 
 def to_datetime(microseconds: int) -> datetime:
-    """The moment so many *microseconds* after 1970, in UTC."""
+    """Convert microseconds since 1970 to a datetime in UTC."""
     return EPOCH + timedelta(microseconds=microseconds)
 
 
 def parse_choice(what: str, text: str, choices: type[Any]) -> Any:
     """
-    The member of the enumeration *choices* whose value is *text*.
+    Return the member of the enumeration *choices* whose value is *text*.
 
-    Words may be joined by ``-`` as on the command line.
+    Words may be joined by ``-``, as on the command line.
 
     Raises:
-        InvalidRequest: There is none.
+        InvalidRequest: There is no such member.
     """
     try:
         return choices(text.replace("-", "_"))
