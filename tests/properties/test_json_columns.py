@@ -87,7 +87,7 @@ def one_by_one(payloads):
 @example([b'{"a":1}\n{"a":2}', b'{"a":3', b"}"])
 @example([b'{"f":1e400}'])
 @example([b'{"f":-0}'])
-def test_payloads_become_the_same_values_either_way(payloads):
+def test_both_readers_return_the_same_values(payloads):
     payloads *= AT_ONCE_MIN
     try:
         found = SCHEMA.column_decoder()(pa.array(payloads, pa.binary())).to_pylist()

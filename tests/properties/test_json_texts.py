@@ -77,7 +77,7 @@ def as_json(value, has):
 
 @settings(deadline=None)
 @given(COLUMNS)
-def test_texts_are_the_values_also_of_a_part_of_a_column(column):
+def test_texts_of_a_slice_are_its_values(column):
     has, values, begin = column
     array = pa.array(values, has)[begin:]
     found = to_texts(array).to_pylist()
@@ -88,7 +88,7 @@ def test_texts_are_the_values_also_of_a_part_of_a_column(column):
 
 @settings(deadline=None)
 @given(COLUMNS)
-def test_what_is_said_of_the_texts_is_true(column):
+def test_written_schema_allows_the_texts(column):
     has, values, begin = column
     array = pa.array(values, has)[begin:].drop_null()
     said = JsonSchema(msgspec.json.encode(written_schema(array)))

@@ -105,7 +105,7 @@ def classes_and_values(draw):
 @pytest.mark.parametrize("language", LANGUAGES)
 @settings(max_examples=60, deadline=None)
 @given(classes_and_values())
-def test_values_of_a_dataclass_come_back_as_they_were(language, given):
+def test_values_of_a_dataclass_round_trip(language, given):
     made, values = given
     schema = Schema.from_dataclass(made, type=language).parse()
     payloads = value_encoder(schema, made)(values)
@@ -163,7 +163,7 @@ def is_schema_or_refused(type_, definition, message=None):
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(TEXTUAL), st.binary() | st.text())
-def test_any_text_is_a_schema_or_is_refused(type_, definition):
+def test_arbitrary_text_is_parsed_or_refused(type_, definition):
     if isinstance(definition, str):
         definition = definition.encode(errors="surrogatepass")
     is_schema_or_refused(type_, definition)
@@ -176,7 +176,7 @@ def test_any_text_is_a_schema_or_is_refused(type_, definition):
 @example(SchemaType.JSON_SCHEMA, {"pattern": "(a+)+$", "type": "string"})
 @example(SchemaType.AVRO, {"type": "record", "name": "a", "fields": 3})
 @example(SchemaType.AVRO, {"type": {"type": {"type": "int"}}})
-def test_any_document_is_a_schema_or_is_refused(type_, document):
+def test_arbitrary_document_is_parsed_or_refused(type_, document):
     is_schema_or_refused(type_, json.dumps(document))
 
 
@@ -194,5 +194,5 @@ def test_a_deep_document_is_refused(type_, opening):
     proto_words | st.text(string.printable, max_size=60),
     st.none() | st.sampled_from(["A", "a.b.A", "", "\0", "-x"]),
 )
-def test_any_text_of_protobuf_is_a_schema_or_is_refused(text, message):
+def test_arbitrary_protobuf_text_is_parsed_or_refused(text, message):
     is_schema_or_refused(SchemaType.PROTOBUF, text, message)

@@ -1,7 +1,8 @@
 """
-Schemas: what payloads mean, which versions understand each other, how to decode.
+Schemas: parsing, validation, compatibility, decoding and encoding.
 
-One file or package for each language; ``format.py`` has the words that they share,
-``parsing.py`` finds the right one, ``compatibility.py`` has the modes.  Definitions
-come from clients, so sizes, depths and steps are bounded.
+There is one module or package for each schema language; ``language.py`` has the types
+and limits that they share, ``parsing.py`` chooses the language, and
+``compatibility.py`` applies the modes.  Definitions come from clients, so their sizes
+and depths, and the steps that they cause, are bounded.
 """

@@ -1,9 +1,9 @@
 """
-Python types as schemas: dataclasses, TypedDicts and their like, pydantic models.
+Schemas of Python types: dataclasses, TypedDicts, pydantic models and the like.
 
-``msgspec`` knows what the annotations mean and makes the JSON Schema; the Avro
-schema is made here of what it found out.  A field with a default may be absent in
-JSON, and has that default in Avro, so adding one is a compatible change.
+``msgspec`` reads the annotations and generates the JSON Schema; this module generates
+the Avro schema from the types that msgspec found.  A field with a default may be absent
+in JSON, and has that default in Avro, so adding one is a compatible change.
 
 ================================  ======================  ========================
 annotation                        JSON                    Avro
@@ -61,22 +61,22 @@ _Record = (
 
 
 def is_pydantic(cls: Any) -> bool:
-    """Whether *cls* is a pydantic model; pydantic itself is not imported for it."""
+    """Return whether *cls* is a pydantic model, without importing pydantic."""
     return isinstance(cls, type) and hasattr(cls, "__pydantic_validator__")
 
 
 def is_protobuf(cls: Any) -> bool:
-    """Whether *cls* is a class that the Protobuf compiler has made."""
+    """Return whether *cls* is a class that the Protobuf compiler generated."""
     return isinstance(cls, type) and hasattr(cls, "DESCRIPTOR")
 
 
 def inspect_type(cls: Any) -> inspect.Type:
     """
-    What the annotations of *cls* mean.
+    Return the type that the annotations of *cls* describe.
 
     Raises:
-        InvalidSchema: They have no counterpart in any schema, or name what is not
-            there.
+        InvalidSchema: An annotation has no counterpart in any schema, or names an
+            unknown type.
     """
     try:
         return inspect.type_info(cls)
@@ -86,10 +86,10 @@ def inspect_type(cls: Any) -> inspect.Type:
 
 def json_schema_of(cls: Any) -> str:
     """
-    The JSON Schema of *cls*; references to types by name are under ``$defs``.
+    Return the JSON Schema of *cls*; named types are under ``$defs``.
 
     Raises:
-        InvalidSchema: Something in it has no counterpart in JSON.
+        InvalidSchema: A part of *cls* has no counterpart in JSON.
     """
     if is_pydantic(cls):
         document = cls.model_json_schema(mode="validation")
@@ -105,10 +105,10 @@ def json_schema_of(cls: Any) -> str:
 
 def avro_schema_of(cls: Any, *, namespace: str = "") -> str:
     """
-    The Avro schema of *cls*; records and enums have the names of their classes.
+    Return the Avro schema of *cls*; records and enums have the names of their classes.
 
     Raises:
-        InvalidSchema: Something in it has no counterpart in Avro.
+        InvalidSchema: A part of *cls* has no counterpart in Avro.
     """
     if is_pydantic(cls):
         raise InvalidSchema(
@@ -122,13 +122,13 @@ def avro_schema_of(cls: Any, *, namespace: str = "") -> str:
 
 
 class _AvroTypes:
-    """Makes one Avro schema; a named type is written out where it comes first."""
+    """A generator of one Avro schema; a named type is defined where it occurs first."""
 
     def __init__(self) -> None:
         self._names: dict[Any, str] = {}
 
     def schema_of(self, found: inspect.Type, path: str) -> Any:
-        """The Avro schema of one type; *path* is where it stands in the class."""
+        """Return the Avro schema of one type; *path* is its place in the class."""
         match found:
             case inspect.Metadata():
                 return self.schema_of(found.type, path)
@@ -190,8 +190,8 @@ class _AvroTypes:
             and (found.tag is not None or found.array_like)
         ):
             raise InvalidSchema(
-                f"{path}: {_name_of(cls)} is not written with the names of its fields, "
-                "and so has no counterpart in Avro; use a dataclass"
+                f"{path}: {_name_of(cls)} is encoded without the names of its fields, "
+                "which has no counterpart in Avro; use a dataclass"
             )
         name = self._names[cls] = self._free_name(_name_of(cls))
         return {
@@ -206,18 +206,18 @@ class _AvroTypes:
     def _field(self, field: inspect.Field, path: str, owner: _Record) -> dict[str, Any]:
         if isinstance(owner, inspect.TypedDictType) and not field.required:
             raise InvalidSchema(
-                f"{path}: Avro has no keys that may be absent; say X | None instead "
-                "of NotRequired"
+                f"{path}: Avro has no optional keys; use X | None instead of "
+                "NotRequired"
             )
         if not _NAME.fullmatch(field.encode_name):
-            raise InvalidSchema(f"{path}: Avro has no such name of a field")
+            raise InvalidSchema(f"{path}: not a valid name of a field in Avro")
         schema = self.schema_of(field.type, path)
         made: dict[str, Any] = {"name": field.encode_name, "type": schema}
         if field.default is not msgspec.NODEFAULT:
             default = _default(field.default, path)
             made["default"] = default
             if default is not None and isinstance(schema, list) and "null" in schema:
-                # A default is of the first branch.
+                # A default must be a value of the first branch.
                 made["type"] = [each for each in schema if each != "null"] + ["null"]
         elif field.default_factory in _EMPTY:
             made["default"] = _EMPTY[field.default_factory]()
@@ -229,7 +229,7 @@ class _AvroTypes:
         return ["null", *rest] if len(rest) < len(members) else rest
 
     def _choice(self, cls: Any, name: str, values: Any, path: str) -> Any:
-        """The values of an Enum or a Literal, of which None may be one."""
+        """Return the schema of an Enum or a Literal, whose values may include None."""
         present = [each for each in values if each is not None]
         if all(isinstance(each, str) for each in present):
             schema: Any = "string"
@@ -248,7 +248,7 @@ class _AvroTypes:
         if cls is not None and cls in self._names:
             return self._names[cls]
         name = self._free_name(name)
-        # Without a class, nobody else has this enum, and nobody refers to it.
+        # Without a class, no other type refers to this enum.
         self._names[name if cls is None else cls] = name
         return {"type": "enum", "name": name, "symbols": symbols}
 
@@ -266,12 +266,12 @@ class _AvroTypes:
 
     def _map(self, found: inspect.DictType, path: str) -> Any:
         if not isinstance(found.key_type, inspect.StrType):
-            raise InvalidSchema(f"{path}: the keys of an Avro map are text")
+            raise InvalidSchema(f"{path}: the keys of an Avro map must be text")
         values = self.schema_of(found.value_type, f"{path}.values")
         return {"type": "map", "values": values}
 
     def _free_name(self, wanted: str) -> str:
-        """*wanted* as Avro takes it, with a number if another type has that name."""
+        """Return *wanted* as a valid Avro name, with a number if the name is taken."""
         name = plain = re.sub(r"[^A-Za-z0-9_]+", "_", wanted).strip("_") or "Record"
         number = 2
         while name in self._names.values():
@@ -280,7 +280,7 @@ class _AvroTypes:
 
 
 def _default(value: Any, path: str) -> Any:
-    """A field's default as an Avro schema says it."""
+    """Return the default of a field as an Avro schema represents it."""
     match value:
         case None | bool() | int() | float() | str() if not isinstance(value, Enum):
             return value
@@ -315,9 +315,9 @@ def _default(value: Any, path: str) -> Any:
 
 def _drop_durations(document: Any) -> None:
     """
-    Let any text be a duration.
+    Accept any text as a duration.
 
-    msgspec writes fractions and signs, which the standard's grammar does not have.
+    msgspec writes fractions and signs, which the standard's grammar excludes.
     """
     pending = [document]
     while pending:

@@ -1,9 +1,8 @@
 """
-Columns of values to columns of payloads, as a schema says: the way out of Spark.
+Encoding of Arrow columns of values into columns of payloads, for Spark.
 
-JSON is written by Arrow's kernels, whole columns at a time; so are text, bytes and
-numbers.  Avro and Protobuf go value by value through their encoders.  What does
-not keep to the schema is refused.
+Arrow's kernels write JSON, text, bytes and numbers, a whole column at a time.  Avro and
+Protobuf are encoded value by value.  Values that do not match the schema are refused.
 """
 
 from __future__ import annotations
@@ -35,27 +34,27 @@ if TYPE_CHECKING:
 
 ColumnEncoder = Callable[[Any], Any]
 """
-A column of values to one of payloads; a null stays a null.
+Encodes a column of values as a column of payloads; nulls stay null.
 
-Raises InvalidPayload with the first bad one.
+Raises InvalidPayload for the first invalid value.
 """
 
 PROVEN_MAX = 64
-"""So many different shapes of columns are remembered to keep to a schema."""
+"""The number of column shapes that are remembered to always match the schema."""
 
 Fix = Callable[[Any], Any]
 
 
 def column_encoder(schema: ParsedSchema | None, has: pa.DataType) -> ColumnEncoder:
     """
-    What makes payloads of columns of the type *has*.
+    Return the encoder for columns of the type *has*.
 
-    Without a *schema* text and bytes are payloads as they are, and anything else is
+    Without a *schema*, text and bytes are payloads already, and all other types are
     written as JSON.
 
     Raises:
-        InvalidRequest: No such column can be written with the schema; it says where
-            and why.
+        InvalidRequest: Columns of the type cannot match the schema; the message has the
+            place and the reason.
     """
     if schema is None:
         if _is_text(has):
@@ -94,7 +93,7 @@ def _number_encoder(schema: ParsedSchema, has: pa.DataType) -> ColumnEncoder:
 def _number_payloads(wanted: pa.DataType, array: pa.Array) -> pa.Array:
     numbers = array.cast(wanted, safe=types.is_integer(wanted))
     if not numbers.null_count:
-        # Eight bytes each, little-endian: the data buffer is the payloads.
+        # Numbers are 8 bytes, little-endian, so the data buffer has the payloads.
         body = numbers.buffers()[1].slice(numbers.offset * 8, len(numbers) * 8)
         fixed = pa.Array.from_buffers(pa.binary(8), len(numbers), [None, body])
         return fixed.cast(pa.binary())
@@ -111,7 +110,7 @@ def _json_encoder(schema: JsonSchema, has: pa.DataType) -> ColumnEncoder:
         )
         if missing:
             raise InvalidRequest(
-                f"there is no value.{missing[0]}, which the schema requires; value has "
+                f"value.{missing[0]} is missing, which the schema requires; value has "
                 f"{', '.join(field.name for field in has) or 'no fields'}"
             )
     validate = schema.validator()
@@ -129,7 +128,7 @@ def _json_encoder(schema: JsonSchema, has: pa.DataType) -> ColumnEncoder:
 
 
 def _is_proven(schema: JsonSchema, array: pa.Array, proven: dict[str, bool]) -> bool:
-    """Whether whatever is written of a column like *array* keeps to the schema."""
+    """Return whether the schema proves that payloads of *array* are valid."""
     present = array.drop_null() if array.null_count else array
     written = written_schema(present, schema.document, schema.document)
     key = str(written)
@@ -160,7 +159,7 @@ def _one_by_one(schema: ParsedSchema, has: pa.DataType) -> ColumnEncoder:
 
 
 def _check_fields(has: pa.DataType, wanted: pa.DataType, path: str = "value") -> None:
-    """Refuse fields that the schema does not have: they would be lost."""
+    """Refuse fields that the schema does not have, because they would be lost."""
     if types.is_struct(wanted) and not types.is_struct(has):
         raise InvalidRequest(f"{path} is {has}, and the schema is a record")
     if types.is_struct(has) and types.is_struct(wanted):
@@ -178,7 +177,7 @@ def _check_fields(has: pa.DataType, wanted: pa.DataType, path: str = "value") ->
 
 
 def _fix_of(has: pa.DataType) -> Fix | None:
-    """What makes dicts of the maps in values of *has*; None if there are none."""
+    """Return a function that converts maps in values to dicts; None without maps."""
     if types.is_struct(has):
         fixes = {field.name: _fix_of(field.type) for field in has}
         needed = {name: fix for name, fix in fixes.items() if fix is not None}

@@ -1,4 +1,6 @@
-"""The modes of compatibility: who must be able to read what whom wrote."""
+"""
+Compatibility modes: which schema version must be able to read data written by which.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,17 @@ if TYPE_CHECKING:
 
 
 class Direction(Enum):
-    """Who reads with the new version, and who with an old one."""
+    """Which of two versions reads data written with the other."""
 
     BACKWARD = "backward"
-    """Data of the old version, read with the new one."""
+    """The new version reads data of the old one."""
     FORWARD = "forward"
-    """Data of the new version, read with the old one."""
+    """The old version reads data of the new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """Why a new version may not follow a certain older one."""
+    """An incompatibility of a new version with an older one."""
 
     version: int
     direction: Direction
@@ -33,7 +35,7 @@ class Violation:
 
     def __str__(self) -> str:
         if self.direction is Direction.BACKWARD:
-            way = f"data of version {self.version} cannot be read with the new schema"
+            way = f"the new schema cannot read data of version {self.version}"
         else:
             way = f"version {self.version} cannot read data of the new schema"
         return f"{way}: {self.incompatibility}"
@@ -43,9 +45,9 @@ def find_violations(
     mode: Compatibility, new: ParsedSchema, versions: Sequence[tuple[int, ParsedSchema]]
 ) -> list[Violation]:
     """
-    Why *new* may not follow *versions*, which are in order; empty if it may.
+    Return the incompatibilities of *new* with *versions* under *mode*.
 
-    A subject never changes its type, unless the mode is NONE.
+    *versions* are in order.  A subject cannot change its type, unless the mode is NONE.
     """
     if mode is Compatibility.NONE or not versions:
         return []
@@ -72,7 +74,7 @@ def find_violations(
 def incompatibilities(
     reader: ParsedSchema, writer: ParsedSchema
 ) -> list[Incompatibility]:
-    """Why some of what *writer* allows cannot be read with *reader*."""
+    """Return why *reader* cannot read some data that *writer* allows."""
     if reader.type is not writer.type:
         return [
             Incompatibility(

@@ -1,8 +1,8 @@
 """
-What differs between two schemas, place by place, whether it matters or not.
+The differences between two schemas, whether they affect compatibility or not.
 
-Which differences make schemas incompatible is another question, and the schemas
-answer it; this is for people who want to see what somebody has changed.
+They show people what has changed; ``compatibility.py`` decides whether two schemas are
+compatible.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One place that is not the same in both schemas."""
+    """A place where two schemas differ."""
 
     path: str
-    """Where: names of fields and keywords, after slashes."""
+    """The names of fields and keywords, separated by slashes."""
     old: str | None
-    """What is there in the old schema; None: nothing."""
+    """The text in the old schema, or None if it has none."""
     new: str | None
-    """The same of the new one."""
+    """The text in the new schema, or None if it has none."""
 
 
 def find_differences(old: ParsedSchema, new: ParsedSchema) -> list[Difference]:
-    """What differs between *old* and *new*, in the order of the old one."""
+    """Return the differences between *old* and *new*, in the order of the old one."""
     if old.type is not new.type:
         return [Difference(path="/", old=old.type.value, new=new.type.value)]
     return list(_compare(_outline(old), _outline(new), ""))
@@ -69,7 +69,7 @@ def _text(value: Any) -> str:
 
 
 def _outline(schema: ParsedSchema) -> Any:
-    """The schema as mappings by name, so that order and layout do not count."""
+    """Return the schema as mappings by name, so that order and layout do not count."""
     match schema.type:
         case SchemaType.JSON_SCHEMA:
             return _json_schema(msgspec.json.decode(schema.text))
@@ -88,7 +88,9 @@ def _outline(schema: ParsedSchema) -> Any:
 
 
 def _json_schema(document: Any) -> Any:
-    """The document; one that is a named part of itself stands for that part."""
+    """
+    Return the document; if it refers to a definition inside itself, that definition.
+    """
     if not isinstance(document, dict) or not isinstance(document.get("$defs"), dict):
         return document
     parts = dict(document["$defs"])
@@ -119,7 +121,7 @@ def _avro(document: Any) -> Any:
 
 
 def _protobuf(message: Descriptor) -> Any:
-    """Every message that *message* refers to, its fields by name."""
+    """Return the fields by name of *message* and of every message that it refers to."""
     outline: dict[str, Any] = {"message": message.full_name}
     pending, seen = [message], {message.full_name}
     while pending:
@@ -165,4 +167,4 @@ _SCALARS = {
     17: "sint32",
     18: "sint64",
 }
-"""The names of the types that are neither messages nor enums, by number."""
+"""The names of the scalar types, by number."""

@@ -1,4 +1,4 @@
-"""The words that all schema languages share."""
+"""The types and limits that all schema languages share."""
 
 from __future__ import annotations
 
@@ -16,61 +16,61 @@ if TYPE_CHECKING:
 
 
 DEFINITION_BYTES_MAX = 1024 * 1024
-"""No longer text is taken as a schema."""
+"""The maximum size of a definition."""
 DEPTH_MAX = 64
-"""So deep may a schema be nested."""
+"""The maximum nesting of a schema."""
 PARTS_MAX = 10_000
-"""So many types, fields, symbols and keywords may one schema have."""
+"""The maximum number of types, fields, symbols and keywords of a schema."""
 
 REASON_LENGTH_MAX = 500
-"""So many characters of a library's words about a payload are repeated."""
+"""The maximum number of characters that are quoted from a library's error."""
 
 INCOMPATIBILITIES_MAX = 1000
-"""So many reasons are found at most why two schemas are incompatible."""
+"""The maximum number of reasons that a comparison of two schemas finds."""
 
 BadPayload = tuple[int, str]
-"""The index of a payload in its batch, and what is wrong with it."""
+"""The index of a payload in its batch, and the reason why it is invalid."""
 
 Validate = Callable[[Sequence[bytes]], list[BadPayload]]
-"""Finds the payloads of a batch that do not keep to a schema; never raises."""
+"""Finds the invalid payloads of a batch; never raises."""
 
 Decoder = Callable[[Sequence[bytes]], list[Any]]
-"""Payloads to Python values; raises InvalidPayload with the first bad one."""
+"""Decodes payloads into Python values; raises InvalidPayload for the first bad one."""
 
 Encoder = Callable[[Sequence[Any]], list[bytes]]
-"""Python values to payloads; raises InvalidPayload with the first bad one."""
+"""Encodes Python values as payloads; raises InvalidPayload for the first bad one."""
 
 ColumnDecoder: TypeAlias = "Callable[[pa.Array], pa.Array]"
 """
-A column of payloads to a column of values; a null stays a null.
+Decodes a column of payloads into a column of values; nulls stay null.
 
-Raises InvalidPayload with the first bad one, or what Arrow raises for a value that
-its type does not hold: a ValueError, a TypeError or an OverflowError.
+Raises InvalidPayload for the first bad one, or the error of Arrow if the type of the
+column cannot hold a value: a ValueError, a TypeError or an OverflowError.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incompatibility:
-    """One reason why data written with one schema cannot be read with another."""
+    """A reason why data written with one schema cannot be read with another."""
 
     path: str
-    """Where in the reader's schema, in the words of its language."""
+    """The place in the reader's schema, in the notation of its language."""
     rule: str
-    """Which rule is broken, as an identifier that does not change."""
+    """The identifier of the rule that is broken; identifiers never change."""
     text: str
-    """A sentence for people."""
+    """An explanation for people."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.text} ({self.rule})"
 
 
 def invalid_payload(index: int, reason: str) -> InvalidPayload:
-    """The error about the payload at *index* of a batch."""
+    """Return the error for the payload at *index* of a batch."""
     return InvalidPayload(f"message {index} of the batch: {reason}")
 
 
 def short_repr(value: Any) -> str:
-    """The beginning of what *value* looks like, for an error message."""
+    """Return the beginning of ``repr(value)``, for error messages."""
     try:
         return f"{value!r:.80}"
     except RecursionError:
@@ -78,13 +78,13 @@ def short_repr(value: Any) -> str:
 
 
 def reason_of(error: InvalidPayload) -> str:
-    """What *error* says about the only payload of a batch."""
+    """Return the reason in *error*, which concerns a batch of one payload."""
     return str(error).removeprefix(str(invalid_payload(0, "")))
 
 
 def definition_text(definition: bytes | str) -> str:
     """
-    A definition as text.
+    Return a definition as text.
 
     Raises:
         InvalidSchema: It is too long, or not UTF-8.
@@ -92,8 +92,7 @@ def definition_text(definition: bytes | str) -> str:
     length = len(definition)
     if length > DEFINITION_BYTES_MAX:
         raise InvalidSchema(
-            f"the schema has {length} bytes; no more than {DEFINITION_BYTES_MAX} "
-            "are taken"
+            f"the schema has {length} bytes; the maximum is {DEFINITION_BYTES_MAX}"
         )
     if isinstance(definition, str):
         return definition

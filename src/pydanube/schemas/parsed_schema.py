@@ -1,4 +1,4 @@
-"""What a schema can do, whatever its language, and where the work is done."""
+"""The operations of a parsed schema, and the processes in which they run."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     )
 
 STEPS_IN_PROCESS_MAX = 2 * 1024 * 1024
-"""Validating one payload takes no more steps in this process, some 50 ms at most."""
+"""A payload that takes more steps to validate, about 50 ms, is validated elsewhere."""
 EXHAUSTED_MAX = 3
-"""After so many payloads of a batch that took too long, the rest is refused."""
+"""After this number of timeouts in a batch, the rest of it is not validated."""
 
 _VALIDATIONS = WorkerPool()
 _COMPARISONS = WorkerPool()
@@ -36,24 +36,24 @@ _COMPARISONS = WorkerPool()
 
 class Validator:
     """
-    Finds the payloads of a batch that do not keep to a schema.
+    A validator of payloads against a schema.
 
-    Payloads that might take long are validated in a process of its own, with a
-    deadline and limited memory; one that takes more counts as bad.
+    Payloads that may take long are validated in a separate process, with a deadline and
+    limited memory; a payload that exceeds a limit counts as invalid.
     """
 
     def __init__(self, schema: ParsedSchema) -> None:
         self._schema = schema
         self._here: Validate | None = None
         self.quick_bytes_max = STEPS_IN_PROCESS_MAX // schema.steps_per_byte
-        """Payloads with more bytes are validated in another process; -1: all."""
+        """Larger payloads are validated in another process; -1 means all payloads."""
         if schema.steps_per_byte > STEPS_IN_PROCESS_MAX:
             self.quick_bytes_max = -1
         else:
             self._here = schema.validator_in_process()
 
     def __call__(self, payloads: Sequence[bytes]) -> list[BadPayload]:
-        """The bad payloads, in order; never raises."""
+        """Return the invalid payloads, in order; never raise."""
         here, limit = self._here, self.quick_bytes_max
         for payload in payloads:
             if len(payload) > limit:
@@ -61,7 +61,9 @@ class Validator:
         return [] if here is None else here(payloads)
 
     def _validate_apart(self, payloads: Sequence[bytes]) -> list[BadPayload]:
-        """Validate small payloads here, and large ones in another process."""
+        """
+        Validate small payloads in this process, and large ones in another process.
+        """
         quick: list[int] = []
         slow: list[int] = []
         for index, payload in enumerate(payloads):
@@ -82,12 +84,13 @@ class Validator:
         except LimitExceeded as error:
             if len(payloads) == 1:
                 return [(0, f"the payload cannot be validated: {error}")]
-        # Which one it was shows if each is validated alone.
+        # Validate each payload alone to find out which one exceeds the limit.
         bad: list[BadPayload] = []
         exhausted = 0
         for index, payload in enumerate(payloads):
             if exhausted == EXHAUSTED_MAX:
-                reason = f"not validated, because {exhausted} before it took too much"
+                reason = f"not validated, because {exhausted} payloads before it "
+                "exceeded a limit"
                 bad.append((index, reason))
                 continue
             request = ["validate", self._schema.definition, [payload]]
@@ -101,10 +104,10 @@ class Validator:
 
 class ParsedSchema(ABC):
     """
-    One schema, parsed and checked; immutable.
+    A parsed and checked schema of any language; immutable.
 
-    What is costly, a validator or a decoder, is made once for a batch or many;
-    the callables that are returned may be kept and used from any thread.
+    Validators, decoders and encoders are expensive to create and meant to be reused;
+    the returned callables may be used from any thread.
     """
 
     type: ClassVar[SchemaType]
@@ -116,7 +119,7 @@ class ParsedSchema(ABC):
     @cached_property
     @abstractmethod
     def canonical(self) -> bytes:
-        """A form that is equal for schemas that mean the same."""
+        """A form that is equal for schemas with the same meaning."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -125,13 +128,14 @@ class ParsedSchema(ABC):
 
     def incompatibilities(self, writer: ParsedSchema) -> list[Incompatibility]:
         """
-        Why some of what *writer* allows cannot be read with this schema.
+        Return why this schema cannot read some data that *writer* allows.
 
-        Empty means that all of it can.  Where that cannot be decided the answer is
-        that it cannot, and why.  *writer* is of the same type.
+        An empty list means that it can read all of it.  If this cannot be decided, the
+        list has a reason that says so.  *writer* has the same type.
 
-        Bounds: At most ``INCOMPATIBILITIES_MAX`` are found.  A comparison that might
-            take long runs in another process.
+        Bounds: At most ``INCOMPATIBILITIES_MAX`` reasons.  A comparison that may take
+        long
+            runs in another process.
         """
         if self.is_quick_to_compare(writer):
             return self.incompatibilities_in_process(writer)
@@ -147,44 +151,53 @@ class ParsedSchema(ABC):
         ]
 
     def is_quick_to_compare(self, writer: ParsedSchema) -> bool:
-        """Whether comparing takes few steps; *writer* is of the same type."""
+        """Return whether a comparison takes few steps; *writer* has the same type."""
         return writer.type is self.type
 
     @abstractmethod
     def incompatibilities_in_process(
         self, writer: ParsedSchema
     ) -> list[Incompatibility]:
-        """The same as ``incompatibilities``, in this process whatever it takes."""
+        """Do the same as ``incompatibilities``, always in this process."""
 
     @property
     def definition(self) -> tuple[str, str, str | None]:
-        """All that another process needs to parse the schema again."""
+        """The arguments with which another process can parse the schema again."""
         return self.type.value, self.text, None
 
     @property
     def steps_per_byte(self) -> int:
-        """The maximum number of steps to validate a payload, for each of its bytes."""
+        """The maximum number of steps to validate a payload, per byte."""
         return 1
 
     def validator(self) -> Validator:
-        """What finds payloads that are not of this schema."""
+        """Return a validator of payloads."""
         return Validator(self)
 
     @abstractmethod
     def validator_in_process(self) -> Validate:
-        """The same, in this process whatever it takes."""
+        """Return a validator that always runs in this process."""
 
     @abstractmethod
     def decoder(self) -> Decoder:
-        """What turns payloads into Python values."""
+        """Return a decoder of payloads into Python values."""
 
     @abstractmethod
     def encoder(self) -> Encoder:
-        """What turns Python values into payloads."""
+        """Return an encoder of Python values into payloads."""
 
     @abstractmethod
     def arrow_type(self) -> pa.DataType:
-        """The type of a column of decoded values."""
+        """
+        Return a decoder of columns of payloads into columns of ``arrow_type()``.
+
+        *writer* is the schema that the payloads were written with, by default this one.
+        Fields that only the writer has are dropped; fields that only this schema has
+        get their default, if the language has defaults, or null.
+
+        Raises:
+            IncompatibleSchema: No data written with *writer* can be read.
+        """
 
     def column_decoder(self, writer: ParsedSchema | None = None) -> ColumnDecoder:
         """

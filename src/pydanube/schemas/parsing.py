@@ -1,4 +1,4 @@
-"""From a definition to its schema; the libraries of a language come when it does."""
+"""Parsing of definitions; the libraries of a language are imported when needed."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ def parse_schema(
     type_: SchemaType, definition: bytes | str, *, message: str | None = None
 ) -> ParsedSchema:
     """
-    The schema that *definition* is; it may take a while, so not on an event loop.
+    Return the schema of *definition*; this may take long, so run it in a thread.
 
     *message* is the name of a Protobuf message, by default the first one.
 
     Raises:
-        InvalidSchema: It is not well-formed, or too large or too deep.
+        InvalidSchema: The definition is malformed, too large or too deep.
         MissingExtra: The libraries of the schema language are not installed.
     """
     if message is not None and type_ is not SchemaType.PROTOBUF:
-        raise InvalidSchema(f"a schema of type {type_.value} has no messages to choose")
+        raise InvalidSchema(
+            f"a schema of type {type_.value} has no messages to choose from"
+        )
     if type_ in _WITH_LIBRARIES:
         require("schemas", f"a schema of type {type_.value}")
     match type_:

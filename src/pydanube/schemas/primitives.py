@@ -1,9 +1,9 @@
 """
-The types that need no text: bytes, string, number.
+The types without a definition: bytes, string and number.
 
-A number is eight bytes, little-endian: an int64, or a float64.  Which of both is
-the schema's definition, ``int64`` (also if it is empty) or ``float64``; the
-original's four bytes, an int32 or float32, are read as well.
+A number is an int64 or a float64 of eight bytes, little-endian.  The definition says
+which, ``int64`` (the default) or ``float64``.  The original's four bytes, an int32 or
+float32, can be read too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class BytesSchema(ParsedSchema):
-    """Any payload."""
+    """Payloads of arbitrary bytes."""
 
     type = SchemaType.BYTES
 
@@ -42,31 +42,26 @@ class BytesSchema(ParsedSchema):
 
     @cached_property
     def canonical(self) -> bytes:
-        """See the base class."""
         return b"bytes"
 
     @cached_property
     def fingerprint(self) -> str:
-        """See the base class; of a type without text it is its name."""
+        """See the base class; for a type without a definition it is the type's name."""
         return "bytes"
 
     def incompatibilities_in_process(
         self, writer: ParsedSchema
     ) -> list[Incompatibility]:
-        """See the base class."""
         assert isinstance(writer, BytesSchema)
         return []
 
     def validator_in_process(self) -> Validate:
-        """See the base class."""
         return lambda _: []
 
     def decoder(self) -> Decoder:
-        """See the base class."""
         return list
 
     def encoder(self) -> Encoder:
-        """See the base class."""
 
         def encode(values: Sequence[Any]) -> list[bytes]:
             for index, value in enumerate(values):
@@ -77,17 +72,15 @@ class BytesSchema(ParsedSchema):
         return encode
 
     def arrow_type(self) -> pa.DataType:
-        """See the base class."""
         return pa.binary()
 
     def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
-        """See the base class."""
         assert isinstance(writer, BytesSchema)
         return lambda payloads: payloads
 
 
 class StringSchema(ParsedSchema):
-    """UTF-8 text."""
+    """Payloads of UTF-8 text."""
 
     type = SchemaType.STRING
 
@@ -97,23 +90,20 @@ class StringSchema(ParsedSchema):
 
     @cached_property
     def canonical(self) -> bytes:
-        """See the base class."""
         return b"string"
 
     @cached_property
     def fingerprint(self) -> str:
-        """See the base class; of a type without text it is its name."""
+        """See the base class; for a type without a definition it is the type's name."""
         return "string"
 
     def incompatibilities_in_process(
         self, writer: ParsedSchema
     ) -> list[Incompatibility]:
-        """See the base class."""
         assert isinstance(writer, StringSchema)
         return []
 
     def validator_in_process(self) -> Validate:
-        """See the base class."""
 
         def validate(payloads: Sequence[bytes]) -> list[tuple[int, str]]:
             bad = []
@@ -127,7 +117,6 @@ class StringSchema(ParsedSchema):
         return validate
 
     def decoder(self) -> Decoder:
-        """See the base class."""
 
         def decode(payloads: Sequence[bytes]) -> list[Any]:
             values = []
@@ -141,7 +130,6 @@ class StringSchema(ParsedSchema):
         return decode
 
     def encoder(self) -> Encoder:
-        """See the base class."""
 
         def encode(values: Sequence[Any]) -> list[bytes]:
             for index, value in enumerate(values):
@@ -152,11 +140,9 @@ class StringSchema(ParsedSchema):
         return encode
 
     def arrow_type(self) -> pa.DataType:
-        """See the base class."""
         return pa.string()
 
     def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
-        """See the base class."""
         assert isinstance(writer, StringSchema)
 
         def decode(payloads: pa.Array) -> pa.Array:
@@ -170,7 +156,7 @@ class StringSchema(ParsedSchema):
 
 
 class NumberSchema(ParsedSchema):
-    """An int64, or a float64."""
+    """Payloads that are an int64 or a float64."""
 
     type = SchemaType.NUMBER
 
@@ -182,18 +168,16 @@ class NumberSchema(ParsedSchema):
 
     @cached_property
     def canonical(self) -> bytes:
-        """See the base class."""
         return b"number" if self._kind == "int64" else b"number/float64"
 
     @cached_property
     def fingerprint(self) -> str:
-        """See the base class; of integers, the plain case, it is the type's name."""
+        """See the base class; for integers, the default, it is the type's name."""
         return self.canonical.decode()
 
     def incompatibilities_in_process(
         self, writer: ParsedSchema
     ) -> list[Incompatibility]:
-        """See the base class."""
         assert isinstance(writer, NumberSchema)
         if self._kind == writer._kind:  # noqa: SLF001
             return []
@@ -201,13 +185,12 @@ class NumberSchema(ParsedSchema):
             Incompatibility(
                 path="/",
                 rule="number_kind_changed",
-                text=f"the writer's bytes are {writer._kind}, "  # noqa: SLF001
-                f"the reader takes them for {self._kind}",
+                text=f"the writer's numbers are {writer._kind}, "  # noqa: SLF001
+                f"the reader's {self._kind}",
             )
         ]
 
     def validator_in_process(self) -> Validate:
-        """See the base class."""
 
         def validate(payloads: Sequence[bytes]) -> list[tuple[int, str]]:
             return [
@@ -219,7 +202,6 @@ class NumberSchema(ParsedSchema):
         return validate
 
     def decoder(self) -> Decoder:
-        """See the base class."""
         short, long = _FORMATS[self._kind]
 
         def decode(payloads: Sequence[bytes]) -> list[Any]:
@@ -238,7 +220,6 @@ class NumberSchema(ParsedSchema):
         return decode
 
     def encoder(self) -> Encoder:
-        """See the base class."""
         pack = _FORMATS[self._kind][1].pack
 
         def encode(values: Sequence[Any]) -> list[bytes]:
@@ -248,14 +229,13 @@ class NumberSchema(ParsedSchema):
                     payloads.append(pack(value))
                 except struct.error as error:
                     raise invalid_payload(
-                        index, f"{value!r:.50} is no {self._kind}: {error}"
+                        index, f"{value!r:.50} is not a valid {self._kind}: {error}"
                     ) from error
             return payloads
 
         return encode
 
     def arrow_type(self) -> pa.DataType:
-        """See the base class."""
         return pa.int64() if self._kind == "int64" else pa.float64()
 
     def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
@@ -275,7 +255,7 @@ class NumberSchema(ParsedSchema):
     def _decode_column(self, payloads: pa.Array) -> pa.Array:
         lengths = pc.binary_length(payloads)
         if pc.all(pc.equal(lengths, 8)).as_py() and not payloads.null_count:
-            # All of the same width: the data buffer is the column.
+            # All payloads have the same width, so their data buffer is the column.
             begin = payloads.buffers()[1]
             first = struct.unpack_from("<i", begin, payloads.offset * 4)[0]
             data = payloads.buffers()[2]

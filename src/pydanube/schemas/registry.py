@@ -1,10 +1,9 @@
 """
-The schema registry: subjects, their versions, and the ids that are in messages.
+The schema registry: subjects, their versions, and the schema ids in messages.
 
-A subject has one schema id for its whole life, from a counter that all brokers of a
-store share, and versions from 1; neither is ever given out twice.  Every change is
-one transaction that compares the subject's record, so two registries on one store
-are as good as one.
+A subject has one schema id, from a counter that all brokers of a store share, and
+versions that count from 1; ids and versions are never reused.  Every change is one
+transaction that checks the subject's record, so several registries can use one store.
 """
 
 from __future__ import annotations
@@ -42,28 +41,28 @@ if TYPE_CHECKING:
     from pydanube.schemas.parsed_schema import ParsedSchema
 
 PARSED_MAX = 256
-"""So many schemas are kept parsed."""
+"""The number of parsed schemas to keep."""
 THREADS_MAX = 4
-"""The most schemas parsed or compared at the same time."""
+"""The maximum number of schemas that are parsed or compared at the same time."""
 COMPARED_SECONDS_MAX = 30.0
-"""A schema that takes longer to compare with older versions is refused."""
+"""A schema is refused if comparing it with older versions takes longer."""
 VIOLATIONS_MAX = 1000
-"""With more violations a schema is not compared with further versions."""
+"""With more violations, a schema is not compared with further versions."""
 VERSIONS_MAX = 10_000
-"""Of one subject."""
+"""The maximum number of versions of a subject."""
 REASONS_MAX = 5
-"""Of the reasons why a schema is incompatible, so many are in the error."""
+"""The maximum number of reasons in an error about an incompatible schema."""
 TEXT_LENGTH_MAX = 10_000
-"""Of a description, a creator or all tags."""
+"""The maximum length of a description, a creator or all tags."""
 
 
 DeletionCheck = Callable[[], Awaitable[None]]
-"""Awaited before something is deleted; raises if it must not be."""
+"""Awaited before a deletion; raises if it is not allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSchema:
-    """What somebody wants to register."""
+    """A schema to be registered."""
 
     type: SchemaType
     definition: bytes | str
@@ -77,9 +76,9 @@ class SchemaRegistry:
     """
     The subjects of one metadata store.
 
-    Parsing and comparing take time and run in threads, or in processes of their own
-    where they might take long.  Requests about one subject wait for each other, so a
-    slow schema does not hold up those of other subjects.
+    Schemas are parsed and compared in threads, or in other processes if that may take
+    long.  Requests for one subject wait for each other, so a slow schema delays only
+    its own subject.
     """
 
     def __init__(self, store: MetadataStore, wall_clock_us: Callable[[], int]) -> None:
@@ -88,25 +87,25 @@ class SchemaRegistry:
         self._parsed: OrderedDict[tuple[int, int], ParsedSchema] = OrderedDict()
         self._threads = asyncio.Semaphore(THREADS_MAX)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """Of the subjects for which something is being compared."""
+        """By subject, held while a schema is parsed and compared."""
 
-    # What changes.
+    # Changes.
 
     async def register(
         self, subject: str, new: NewSchema
     ) -> tuple[SchemaVersion, bool]:
         """
-        Make *new* the latest version of *subject*, which is created if needed.
+        Register *new* as the latest version of *subject*, which is created if needed.
 
-        Returns the version, and whether it is new: a schema that the subject has
-        already is not registered twice.
+        Return the version, and whether it is new: a schema that the subject already has
+        is not registered again.
 
-        Durability: On return it is in the metadata store.
+        Durability: On return the version is in the metadata store.
 
         Raises:
             InvalidName: The subject's name is not allowed.
-            InvalidSchema: The definition is not well-formed.
-            IncompatibleSchema: It does not follow the versions that are there.
+            InvalidSchema: The definition is malformed.
+            IncompatibleSchema: The schema is not compatible with existing versions.
         """
         parse_subject(subject)
         _check_texts(new)
@@ -118,10 +117,10 @@ class SchemaRegistry:
 
     async def set_compatibility(self, subject: str, mode: Compatibility) -> None:
         """
-        What later versions of *subject* must be able to do.
+        Set the compatibility mode for later versions of *subject*.
 
         Raises:
-            SchemaNotFound: There is no such subject.
+            SchemaNotFound: The subject does not exist.
         """
 
         async def attempt() -> None:
@@ -136,13 +135,13 @@ class SchemaRegistry:
         self, subject: str, version: int, *, check_unused: DeletionCheck | None = None
     ) -> None:
         """
-        Remove one version; its number is not given out again.
+        Delete one version; its number is not reused.
 
-        *check_unused* raises if somebody uses it.  Whoever begins to use it touches the
-        subject's record, so that none is overlooked.
+        *check_unused* raises if the version is in use.  New uses change the subject's
+        record, so the transaction notices uses that begin after the check.
 
         Raises:
-            SchemaNotFound: There is no such subject or version.
+            SchemaNotFound: The subject or version does not exist.
         """
 
         async def attempt() -> None:
@@ -168,12 +167,12 @@ class SchemaRegistry:
         self, subject: str, *, check_unused: DeletionCheck | None = None
     ) -> None:
         """
-        Remove a subject with all its versions; its id is not given out again.
+        Delete a subject with all its versions; its id is not reused.
 
-        *check_unused* as in ``delete_version``.
+        *check_unused* is as in ``delete_version``.
 
         Raises:
-            SchemaNotFound: There is none.
+            SchemaNotFound: The subject does not exist.
         """
 
         async def attempt() -> None:
@@ -195,19 +194,19 @@ class SchemaRegistry:
 
         await retry_on_conflict(attempt)
 
-    # What is known.
+    # Queries.
 
     async def subjects(self) -> list[str]:
-        """Every subject, by name."""
+        """Return the names of all subjects, in order."""
         stored = await self._store.scan(keys.SUBJECTS)
         return [keys.SUBJECTS.name_of(path) for path, _ in stored]
 
     async def describe(self, subject: str) -> SubjectDescription:
         """
-        The subject as it is.
+        Describe a subject.
 
         Raises:
-            SchemaNotFound: There is none.
+            SchemaNotFound: The subject does not exist.
         """
         record = (await self._subject(subject)).value
         tags: tuple[str, ...] = ()
@@ -224,10 +223,10 @@ class SchemaRegistry:
 
     async def latest(self, subject: str) -> SchemaVersion:
         """
-        The latest version of *subject*.
+        Return the latest version of *subject*.
 
         Raises:
-            SchemaNotFound: There is no such subject, or all versions are deleted.
+            SchemaNotFound: The subject does not exist, or all its versions are deleted.
         """
         record = (await self._subject(subject)).value
         if not record.versions:
@@ -236,20 +235,20 @@ class SchemaRegistry:
 
     async def version(self, subject: str, version: int) -> SchemaVersion:
         """
-        One version of *subject*.
+        Return one version of *subject*.
 
         Raises:
-            SchemaNotFound: There is no such subject or version.
+            SchemaNotFound: The subject or version does not exist.
         """
         record = (await self._subject(subject)).value
         return await self._version(subject, record, version)
 
     async def versions(self, subject: str) -> list[SchemaVersion]:
         """
-        All versions of *subject*, in order.
+        Return all versions of *subject*, in order.
 
         Raises:
-            SchemaNotFound: There is no such subject.
+            SchemaNotFound: The subject does not exist.
         """
         stored = await self._store.get(keys.subject(subject))
         if stored is None:
@@ -263,10 +262,10 @@ class SchemaRegistry:
 
     async def by_id(self, schema_id: int, version: int | None = None) -> SchemaVersion:
         """
-        One version, by default the latest, of the subject with this id.
+        Return one version, by default the latest, of the subject with this id.
 
         Raises:
-            SchemaNotFound: There is none.
+            SchemaNotFound: The subject or version does not exist.
         """
         stored = await self._store.get(keys.schema_id(schema_id))
         if stored is None:
@@ -279,16 +278,16 @@ class SchemaRegistry:
         self, subject: str, new: NewSchema, mode: Compatibility | None = None
     ) -> list[Violation]:
         """
-        Why *new* may not become a version of *subject*; empty if it may.
+        Return why *new* is not compatible with *subject*; an empty list if it is.
 
         Args:
-            subject: One that exists.
-            new: The candidate.
-            mode: Instead of the subject's own mode.
+            subject: An existing subject.
+            new: The schema to check.
+            mode: Replaces the compatibility mode of the subject.
 
         Raises:
-            SchemaNotFound: There is no such subject.
-            InvalidSchema: The definition is not well-formed.
+            SchemaNotFound: The subject does not exist.
+            InvalidSchema: The definition is malformed.
         """
         record = (await self._subject(subject)).value
         async with self._locks.setdefault(subject, asyncio.Lock()):
@@ -298,7 +297,9 @@ class SchemaRegistry:
             )
 
     async def schema(self, found: SchemaVersion) -> ParsedSchema:
-        """The parsed schema of a version, from memory if it was used lately."""
+        """
+        Return the parsed schema of a version, from memory if it was used recently.
+        """
         key = (found.schema_id, found.version)
         schema = self._parsed.get(key)
         if schema is None:
@@ -310,7 +311,7 @@ class SchemaRegistry:
             self._parsed.move_to_end(key)
         return schema
 
-    # What follows.
+    # Implementation.
 
     async def _try_register(
         self, subject: str, new: NewSchema, schema: ParsedSchema
@@ -328,7 +329,9 @@ class SchemaRegistry:
         if violations:
             raise IncompatibleSchema(_error_text(subject, record, violations))
         if record.last_version >= VERSIONS_MAX:
-            raise InvalidSchema(f"{subject} has {VERSIONS_MAX} versions already")
+            raise InvalidSchema(
+                f"{subject} already has the maximum of {VERSIONS_MAX} versions"
+            )
         version = record.last_version + 1
         record = replace(
             record,
@@ -432,8 +435,8 @@ class SchemaRegistry:
     ) -> ParsedSchema:
         if len(definition) > DEFINITION_BYTES_MAX:
             raise InvalidSchema(
-                f"the schema has {len(definition)} bytes; no more than "
-                f"{DEFINITION_BYTES_MAX} are taken"
+                f"the schema has {len(definition)} bytes; the maximum is "
+                f"{DEFINITION_BYTES_MAX}"
             )
         async with self._threads:
             return await asyncio.to_thread(
@@ -504,5 +507,5 @@ def _check_texts(new: NewSchema) -> None:
     texts = [new.description, new.created_by, *new.tags]
     if sum(map(len, texts)) > TEXT_LENGTH_MAX:
         raise InvalidSchema(
-            f"description, creator and tags are longer than {TEXT_LENGTH_MAX}"
+            f"description, creator or tags are longer than {TEXT_LENGTH_MAX} characters"
         )

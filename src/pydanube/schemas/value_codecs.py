@@ -1,10 +1,10 @@
 """
-Values of Python types to payloads, and payloads to values of Python types.
+Encoding and decoding of values of Python types.
 
-Whoever reads may have another class than whoever wrote: a payload is always taken
-apart by the schema that it was written with, and what comes out is put together by
-field names.  Fields that the class does not have are left out, and fields that were
-not written get the defaults of the class.
+The class of a reader may differ from that of the writer: a payload is decoded with the
+schema that it was written with, and the fields are assigned by name.  Fields that the
+class does not have are dropped, and fields that are missing get the defaults of the
+class.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from pydanube.schemas.parsed_schema import ParsedSchema
 
 _AVRO_TYPES = (bytes, bytearray, datetime, date, time, UUID)
-"""What an Avro encoder wants as it is."""
+"""Types that the Avro encoder takes unchanged."""
 
 _REFUSALS = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
-"""What says that a value does not fit; pydantic's errors are ValueErrors."""
+"""Errors that mean that a value does not fit; pydantic's errors are ValueErrors."""
 
 
 def value_decoder(writer: ParsedSchema, cls: Any = None) -> Decoder:
     """
-    What makes values of *cls* of payloads that were written with *writer*.
+    Return a decoder of payloads written with *writer* into values of *cls*.
 
-    Without a class, values are what the language gives: numbers, text, lists, dicts.
+    Without a class, values are those of the language: numbers, text, lists, dicts.
 
     Raises:
-        InvalidSchema: *cls* is no type that values can be made of.
+        InvalidSchema: *cls* is not a type that values can be converted to.
     """
     if cls is None:
         return writer.decoder()
@@ -69,9 +69,9 @@ def value_decoder(writer: ParsedSchema, cls: Any = None) -> Decoder:
 
 def value_encoder(schema: ParsedSchema, cls: Any = None) -> Encoder:
     """
-    What makes payloads of *schema* of values of *cls*, or of plain ones.
+    Return an encoder of values of *cls*, or of plain values, for *schema*.
 
-    What does not keep to the schema is refused.
+    Values that do not match the schema are refused.
     """
     if is_pydantic(cls) and schema.type is SchemaType.JSON_SCHEMA:
         return _prepared(
@@ -95,15 +95,15 @@ def value_encoder(schema: ParsedSchema, cls: Any = None) -> Encoder:
 
 
 def protobuf_decoder(written_as: SchemaType, cls: Any) -> Decoder:
-    """What makes messages of *cls*, which the Protobuf compiler has made."""
-    # Whoever has such a class has the runtime; others need not.
+    """Return a decoder into messages of *cls*, a class from the Protobuf compiler."""
+    # A caller with such a class has the Protobuf runtime; others may lack it.
     from google.protobuf.message import DecodeError  # noqa: PLC0415
 
     def decode(payloads: Sequence[bytes]) -> list[Any]:
         if written_as is not SchemaType.PROTOBUF:
             raise InvalidPayload(
-                f"written as {written_as.value}, which is no "
-                f"{cls.DESCRIPTOR.full_name} of Protobuf"
+                f"written as {written_as.value}, which is not the Protobuf message "
+                f"{cls.DESCRIPTOR.full_name}"
             )
         values: list[Any] = []
         try:
@@ -132,7 +132,7 @@ def _one_by_one(
 
 
 def _validating(schema: ParsedSchema) -> Encoder:
-    """What lets payloads pass that keep to *schema*."""
+    """Return an encoder that passes valid payloads of *schema* unchanged."""
     validate = schema.validator()
 
     def encode(payloads: Sequence[Any]) -> list[bytes]:
@@ -157,7 +157,7 @@ def _prepared(encode_plain: Encoder, prepare: Callable[[Any], Any]) -> Encoder:
 
 
 def _refuse_naive_times(value: Any) -> None:
-    """What has no time zone would mean another time on every machine."""
+    """Refuse times without a time zone, which depend on the machine."""
     pending = [value]
     while pending:
         found = pending.pop()

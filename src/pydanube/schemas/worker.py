@@ -1,8 +1,8 @@
 """
-The process that validates payloads and compares schemas for another one.
+The worker process of a ``WorkerPool``: validates payloads and compares schemas.
 
-It answers the requests on its standard input until that ends.  A piece of work that
-takes too long ends the process: its alarm has no handler.
+It answers requests on standard input until the input ends.  Work that takes too long
+ends the process, because its alarm signal has no handler.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SCHEMAS_KEPT_MAX = 16
 
 
 def main(seconds_max: float) -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until standard input ends."""
     while True:
         try:
             kind, *arguments = read_message(sys.stdin.buffer)

@@ -1,9 +1,9 @@
 """
-Work that may take long or much memory, in processes of its own.
+Worker processes with limited time and memory.
 
-A parser, a comparison or a validation of what a client has sent must neither hang this
-process nor take its memory.  Such work runs in a process whose address space is
-limited, and which the kernel ends when it takes too long.
+Parsing, comparing or validating a client's input must neither block this process nor
+exhaust its memory.  Such work runs in a process whose address space is limited, and
+which the kernel ends after a deadline.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _LENGTH_BYTES = 4
 
 
 class LimitExceeded(Exception):
-    """The work took more time or memory than it may; the text says which."""
+    """The work exceeded a limit; the text says which."""
 
 
 def limited_command(*arguments: str, memory_kib_max: int = MEMORY_KIB_MAX) -> list[str]:
-    """Return the command that runs Python with *arguments* in limited memory."""
+    """Return a command that runs Python with *arguments* and limited memory."""
     return [
         *("/bin/sh", "-c", f'ulimit -v {memory_kib_max}; exec "$@"', "sh"),
         *(sys.executable, *arguments),
@@ -44,10 +44,10 @@ def limited_command(*arguments: str, memory_kib_max: int = MEMORY_KIB_MAX) -> li
 
 class WorkerPool:
     """
-    Processes that do one kind of work; ``worker.py`` is what runs in them.
+    A pool of processes for one kind of work; they run ``worker.py``.
 
-    A process starts when it is needed, stays for the next piece of work, and ends
-    with this process.  The processes may be called from any thread.
+    Processes start on demand, are reused, and end with this process.  The pool may be
+    called from any thread.
     """
 
     def __init__(
@@ -61,18 +61,18 @@ class WorkerPool:
         self._pid = os.getpid()
         self._slots = threading.BoundedSemaphore(PROCESSES_MAX)
         self._idle: list[_Process] = []
-        # At the latest when the interpreter exits.
+        # This runs at interpreter exit at the latest.
         weakref.finalize(self, _close_all, self._idle)
 
     def call(self, request: Any) -> Any:
         """
         Return the answer to *request*.
 
-        Bounds: The work takes at most *seconds_max* and *memory_kib_max*; a call
-            waits while ``PROCESSES_MAX`` others are being answered.
+        Bounds: The work takes at most *seconds_max* and *memory_kib_max*; a call waits
+            while ``PROCESSES_MAX`` others are running.
 
         Raises:
-            LimitExceeded: The work takes more.
+            LimitExceeded: The work exceeded a limit.
         """
         with self._process() as process:
             return process.call(request)
@@ -80,7 +80,7 @@ class WorkerPool:
     @contextmanager
     def _process(self) -> Iterator[_Process]:
         if self._pid != os.getpid():
-            # A fork: what is idle belongs to the parent.
+            # After a fork, the idle processes belong to the parent.
             self._begin()
         with self._slots:
             process = self._idle.pop() if self._idle else self._start()
@@ -96,13 +96,13 @@ class WorkerPool:
 
 
 class _Process:
-    """One process that answers one request after the other."""
+    """A process that answers one request at a time."""
 
     def __init__(self, seconds_max: float, memory_kib_max: int) -> None:
         self._seconds_max = seconds_max
         self._memory_kib_max = memory_kib_max
         self._parent = os.getpid()
-        # Our own interpreter, and no word of the client's on the command line.
+        # The command is our own interpreter, without any input of the client.
         self._process = subprocess.Popen(  # noqa: S603
             limited_command(
                 *("-m", "pydanube.schemas.worker", str(seconds_max)),
@@ -111,7 +111,7 @@ class _Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            # A signal of the terminal is for this process.
+            # Signals of the terminal are for this process only.
             start_new_session=True,
         )
 
@@ -130,7 +130,7 @@ class _Process:
             raise LimitExceeded(f"it takes more than {limit} MiB of memory") from error
 
     def close(self) -> None:
-        """End the process, if it is a child of ours, and wait until it is gone."""
+        """Kill the process if it is a child of this one, and wait for its end."""
         if self._parent != os.getpid():
             return
         self._process.kill()
@@ -144,7 +144,7 @@ def _close_all(processes: list[_Process]) -> None:
 
 
 def write_message(sink: IO[bytes], message: Any) -> None:
-    """Write *message*, which MessagePack can represent, and its length."""
+    """Write *message* in MessagePack, after its length."""
     from msgspec import msgpack
 
     body = msgpack.encode(message)
@@ -155,10 +155,10 @@ def write_message(sink: IO[bytes], message: Any) -> None:
 
 def read_message(source: IO[bytes]) -> Any:
     """
-    Read what ``write_message`` has written.
+    Read a message that ``write_message`` wrote.
 
     Raises:
-        EOFError: The other side is gone.
+        EOFError: The other side has closed the stream.
     """
     from msgspec import msgpack
 

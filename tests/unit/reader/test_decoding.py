@@ -96,7 +96,7 @@ def test_messages_without_a_value_are_null_and_it_is_said_why():
         "not JSON",
         None,
         "version 4 cannot be read as version 2 of orders: what is written as string",
-        "'x' is no integer",
+        "'x' is not a valid integer",
     ]
     for found, expected in zip(errors.to_pylist(), reasons, strict=True):
         assert (found is None) == (expected is None)

@@ -66,13 +66,13 @@ def test_plain_modes_look_at_the_latest_version_and_transitive_ones_at_all():
     assert "/fields/b" in str(found)
 
 
-def test_a_subject_does_not_change_its_type_unless_there_are_no_rules():
+def test_subject_changes_its_type_only_with_mode_none():
     old, new = record("a"), StringSchema()
     for mode in MODES:
         assert is_compatible(mode, new, old) is (mode is Compatibility.NONE)
 
 
-def test_the_first_version_follows_nothing():
+def test_first_version_is_always_compatible():
     for mode in MODES:
         assert is_compatible(mode, record("a"))
 
@@ -92,7 +92,7 @@ def _avro(declared):
 
 
 @pytest.mark.slow
-def test_the_laws_of_the_modes_hold_for_every_pair_of_the_corpora():
+def test_modes_are_consistent_for_all_pairs_of_the_corpora():
     for old, new in _schemas():
         verdict = {mode: is_compatible(mode, new, old) for mode in MODES}
         backward = verdict[Compatibility.BACKWARD]

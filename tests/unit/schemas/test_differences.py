@@ -36,7 +36,7 @@ def test_keywords_of_json_are_compared_where_they_are():
     ]
 
 
-def test_a_class_that_was_renamed_is_compared_all_the_same():
+def test_renamed_class_is_compared():
     one = make_dataclass("One", [("a", int)])
     two = make_dataclass("Two", [("a", int), ("b", int, 0)])
     assert between(Schema.of(one), Schema.of(two)) == [

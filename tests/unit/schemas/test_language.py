@@ -42,7 +42,7 @@ def message(fields, more=""):
 
 
 @pytest.mark.parametrize("schema_type", ["avro", "json_schema", "protobuf", "number"])
-def test_what_another_language_wrote_is_refused(schema_type):
+def test_data_of_another_language_is_refused(schema_type):
     texts = {
         "avro": '"string"',
         "json_schema": "{}",
@@ -123,7 +123,7 @@ def test_a_protobuf_field_of_another_type_is_refused_rather_than_skipped():
         message("int32 a = 1;").column_decoder(message("string a = 1;"))
 
 
-def test_json_says_itself_what_is_in_it():
+def test_json_is_read_whatever_the_writer_schema():
     writer = JsonSchema('{"type": "object"}')
     reader = JsonSchema(
         json.dumps(
@@ -186,5 +186,5 @@ def test_many_objects_are_read_at_once():
         [],
     ],
 )
-def test_what_arrow_s_parser_reads_differently_is_left_to_the_other(payloads):
+def test_values_that_arrow_reads_differently_are_read_one_by_one(payloads):
     assert objects(*payloads) is None

@@ -19,7 +19,7 @@ def test_fingerprints_are_the_names_of_the_types():
 
 
 @pytest.mark.parametrize("cls", [BytesSchema, StringSchema, NumberSchema])
-def test_a_definition_that_means_nothing_is_refused(cls):
+def test_unknown_definition_is_refused(cls):
     with pytest.raises(InvalidSchema, match="has no definition"):
         cls('{"type": "record"}')
 

@@ -67,7 +67,7 @@ def test_the_corpus_of_comparison(pair):
     assert old.incompatibilities(schema_of(pair.old)) == []
 
 
-def test_the_corpus_is_large_enough_to_mean_something():
+def test_corpus_is_large_enough():
     assert len(PAIRS) >= 60
     assert len({pair.what for pair in PAIRS}) == len(PAIRS)
 
@@ -88,14 +88,14 @@ def test_an_incompatibility_names_the_path_and_the_rule():
         ("message M {", "refused: schema.proto:1"),
         ('syntax = "proto3"; message M { int32 a = 1; int32 b = 1; }', "refused"),
         ('syntax = "proto3"; message M { Unknown a = 1; }', "Unknown"),
-        ('import "other.proto";', "must be complete"),
-        ('import "/etc/passwd";', "must be complete"),
+        ('import "other.proto";', "can be imported"),
+        ('import "/etc/passwd";', "can be imported"),
         ('import "google/protobuf/../../x.proto";', "refused"),
         ('syntax = "proto3"; enum E { A = 0; }', "declares no message"),
         ("message M {} \0", "zero byte"),
     ],
 )
-def test_what_is_no_schema_is_refused_with_the_compilers_words(text, words):
+def test_invalid_schema_is_refused_with_the_compiler_error(text, words):
     with pytest.raises(InvalidSchema, match=words):
         ProtobufSchema(text)
 
@@ -117,7 +117,7 @@ def test_a_message_is_chosen_by_name_and_else_the_first():
         ProtobufSchema(ORDER, "Nothing")
 
 
-def test_equal_schemas_have_one_fingerprint_however_they_are_written():
+def test_equal_schemas_have_the_same_fingerprint():
     one, other = schema_of("int32 a = 1;"), schema_of("\n  int32   a = 1; // note\n")
     assert one.fingerprint == other.fingerprint
     assert one.fingerprint != schema_of("int32 b = 1;").fingerprint
@@ -125,7 +125,7 @@ def test_equal_schemas_have_one_fingerprint_however_they_are_written():
     assert order.fingerprint != ProtobufSchema(ORDER, "Item").fingerprint
 
 
-def test_dicts_and_messages_are_encoded_and_come_back_as_dicts():
+def test_dicts_and_messages_round_trip_as_dicts():
     schema = ProtobufSchema(ORDER)
     at = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
     cls = message_factory.GetMessageClass(schema.message)
@@ -161,7 +161,7 @@ def test_bad_payloads_and_values_are_named():
     schema = schema_of("int32 a = 1; string s = 2;")
     [(index, reason)] = schema.validator()([b"", b"\x08\x01", b"\x08"])
     assert index == 2
-    assert "no bytes of a M" in reason
+    assert "not a valid M" in reason
     with pytest.raises(InvalidPayload, match="message 1 of the batch"):
         schema.decoder()([b"", b"\xff"])
     with pytest.raises(InvalidPayload, match=r"message 1 .*does not fit"):
@@ -187,7 +187,7 @@ def test_a_column_has_arrows_types():
     assert json.loads(first["previous"]) == {"id": "7"}
 
 
-def test_names_that_unfold_without_end_are_a_column_of_json():
+def test_endlessly_expanding_names_are_a_column_of_json():
     messages = ["message M0 { int32 v = 1; }"]
     for level in range(1, 12):
         fields = " ".join(f"M{level - 1} f{n} = {n};" for n in range(1, 9))

@@ -31,7 +31,7 @@ def alternatives(least):
 
 
 @pytest.mark.slow
-def test_work_is_answered_and_ends_at_its_limits():
+def test_work_is_answered_or_exceeds_its_time_limit():
     processes = WorkerPool(seconds_max=0.5)
     compare = ["compare", alternatives(1).definition, alternatives(0).definition]
     with pytest.raises(LimitExceeded, match=r"more than 0\.5 s"):
@@ -44,7 +44,7 @@ def test_work_is_answered_and_ends_at_its_limits():
 
 
 @pytest.mark.slow
-def test_work_that_takes_too_much_memory_ends():
+def test_work_exceeds_its_memory_limit():
     processes = WorkerPool(memory_kib_max=400 * 1024)
     payload = b"[" + b"{},".join([b""] * 4_000_000) + b"{}]"
     with pytest.raises(LimitExceeded, match="more than 400 MiB"):

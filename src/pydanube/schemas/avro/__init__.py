@@ -1,9 +1,9 @@
 """
-Avro: parsed and compared by our own code, decoded and encoded by fastavro.
+Avro: this package parses and compares schemas, fastavro decodes and encodes values.
 
-A payload is one datum in binary encoding.  An object-container file that holds
-one datum is read as well, because the original's validator wants that.  What a datum
-may cost is in ``bounds.py``.
+A payload is one datum in binary encoding.  An object container file with one datum is
+accepted too, because the original's validator requires that.  ``bounds.py`` limits the
+cost of decoding a datum.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 _WIDER = {"int": "long", "float": "double"}
 _NAMED = "__named_schemas"
-"""Where fastavro keeps the types that a schema refers to by name."""
+"""The key under which fastavro keeps named types."""
 
 
 class AvroSchema(ParsedSchema):
-    """One Avro schema."""
+    """An Avro schema."""
 
     type = SchemaType.AVRO
 
@@ -57,8 +57,9 @@ class AvroSchema(ParsedSchema):
         Parse *definition*.
 
         Raises:
-            InvalidSchema: It is not what the Avro specification allows, or its
-                values could take too much to decode.
+            InvalidSchema: It violates the Avro specification, or its values could be
+                too
+                expensive to decode.
         """
         super().__init__(definition_text(definition))
         self.root, records = parse_avro(self.text)
@@ -66,23 +67,19 @@ class AvroSchema(ParsedSchema):
 
     @property
     def steps_per_byte(self) -> int:
-        """See the base class."""
         return self.bounds.steps_per_byte
 
     @cached_property
     def canonical(self) -> bytes:
-        """See the base class."""
         return canonical_form(self.root)
 
     def incompatibilities_in_process(
         self, writer: ParsedSchema
     ) -> list[Incompatibility]:
-        """See the base class."""
         assert isinstance(writer, AvroSchema)
         return find_incompatibilities(self.root, writer.root)
 
     def validator_in_process(self) -> Validate:
-        """See the base class."""
         read = self._reader()
 
         def validate(payloads: Sequence[bytes]) -> list[tuple[int, str]]:
@@ -97,7 +94,6 @@ class AvroSchema(ParsedSchema):
         return validate
 
     def decoder(self) -> Decoder:
-        """See the base class."""
         read_all = self._batch_reader()
 
         def decode(payloads: Sequence[bytes]) -> list[Any]:
@@ -106,7 +102,6 @@ class AvroSchema(ParsedSchema):
         return decode
 
     def encoder(self) -> Encoder:
-        """See the base class."""
         parsed = self._parsed()
         write = fastavro.schemaless_writer
         is_recursive = self.bounds.is_recursive
@@ -116,7 +111,7 @@ class AvroSchema(ParsedSchema):
             for index, value in enumerate(values):
                 sink = BytesIO()
                 try:
-                    # The encoder, too, recurses in C without a limit.
+                    # The encoder also recurses in C without a limit.
                     if is_recursive:
                         _check_depth(value)
                     write(sink, parsed, value, strict_allow_default=True)
@@ -130,15 +125,15 @@ class AvroSchema(ParsedSchema):
         return encode
 
     def arrow_type(self) -> pa.DataType:
-        """See the base class."""
         return arrow_type_of(self.root)
 
     def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
         """
-        See the base class: the specification's schema resolution, and a little more.
+        See the base class; follows the specification's schema resolution, with
+        additions.
 
         A field that the writer does not have and that has no default is null, and a
-        number of a wider type is read if it fits.
+        number of a wider type is accepted if it fits.
         """
         assert isinstance(writer, AvroSchema)
         is_same = writer is self or writer.text == self.text
@@ -155,16 +150,16 @@ class AvroSchema(ParsedSchema):
         self, reader: Any = None
     ) -> Callable[[Sequence[bytes | None], Convert | None], list[Any]]:
         """
-        What decodes a batch and converts each value; a null stays a null.
+        Return a decoder of a batch that also converts each value; nulls stay null.
 
-        *reader* is the parsed schema that the values are to be of.
+        *reader* is the parsed schema of the resulting values.
         """
         read_one = self._reader(reader)
         parsed, read = self._parsed(), fastavro.schemaless_reader
         root, walked_min = self.root, self.bounds.walked_bytes_min
 
         def read_joined(payloads: Sequence[bytes | None]) -> list[Any] | None:
-            # One source for all is a quarter faster than one for each.
+            # Reading all payloads as one source is a quarter faster than one by one.
             joined = b"".join(payload for payload in payloads if payload)
             if len(joined) >= walked_min:
                 for payload in payloads:
@@ -188,7 +183,7 @@ class AvroSchema(ParsedSchema):
         ) -> list[Any]:
             try:
                 values = read_joined(payloads)
-            # Reading the payloads one by one finds the one that fails.
+            # Read the payloads one by one to find the invalid one.
             except Exception:  # noqa: BLE001
                 values = None
             if values is None:
@@ -205,7 +200,9 @@ class AvroSchema(ParsedSchema):
         return read_all
 
     def _reader(self, reader: Any = None) -> Callable[[bytes], Any]:
-        """What decodes one payload, or raises InvalidPayload with the reason."""
+        """
+        Return a decoder of one payload, which raises InvalidPayload with the reason.
+        """
         read_datum = self._datum_reader(reader)
 
         def read_one(payload: bytes) -> Any:
@@ -224,7 +221,7 @@ class AvroSchema(ParsedSchema):
         return read_one
 
     def _datum_reader(self, reader: Any) -> Callable[[bytes], tuple[Any, int]]:
-        """What returns the datum that a payload begins with, and where it ends."""
+        """Return a decoder of the datum that a payload begins with, and of its end."""
         parsed, read = self._parsed(), fastavro.schemaless_reader
         root, walked_min = self.root, self.bounds.walked_bytes_min
 
@@ -234,9 +231,9 @@ class AvroSchema(ParsedSchema):
             source = BytesIO(payload)
             try:
                 value = read(source, parsed, reader)
-            # fastavro raises whatever its reading runs into.
+            # fastavro raises arbitrary exceptions for malformed data.
             except Exception as error:
-                reason = f"no datum of the Avro schema: {_reason(error)}"
+                reason = f"not a datum of the Avro schema: {_reason(error)}"
                 raise InvalidPayload(reason) from error
             return value, source.tell()
 
@@ -248,7 +245,7 @@ class AvroSchema(ParsedSchema):
         except msgspec.DecodeError:
             document = self.text.strip()
         try:
-            # fastavro would read such decimals all the same.
+            # fastavro would read invalid decimals, too.
             return fastavro.parse_schema(without_wrong_decimals(document))
         except Exception as error:
             raise InvalidSchema(
@@ -257,7 +254,7 @@ class AvroSchema(ParsedSchema):
 
 
 def _lenient(part: Any) -> Any:
-    """A parsed schema as one that reads more; what Arrow makes of it is checked."""
+    """Return a parsed schema that also reads wider types; Arrow checks the result."""
     if isinstance(part, list):
         return [_lenient(each) for each in part]
     if not isinstance(part, dict):
@@ -279,7 +276,7 @@ def _lenient(part: Any) -> Any:
 
 
 def _read_container(payload: bytes, reader: Any) -> Any:
-    """The only datum of a container file, as the parsed schema *reader*."""
+    """Return the only datum of a container file, read as the parsed schema *reader*."""
     definition, datum = open_container(payload)
     try:
         writer = _written_in_containers(definition)
@@ -298,12 +295,12 @@ def _written_in_containers(definition: str) -> AvroSchema:
 def _refuse_rest(payload: bytes, end: int) -> None:
     if end != len(payload):
         raise InvalidPayload(
-            f"no datum of the Avro schema: {len(payload) - end} bytes are left over"
+            f"not a datum of the Avro schema: {len(payload) - end} bytes are left over"
         )
 
 
 def _check_depth(value: Any) -> None:
-    """Raise ValueError if *value* nests deeper than a datum may."""
+    """Raise ValueError if *value* is nested deeper than a datum may be."""
     pending: list[tuple[Any, int]] = [(value, 0)]
     while pending:
         found, depth = pending.pop()
@@ -314,10 +311,10 @@ def _check_depth(value: Any) -> None:
         else:
             continue
         if depth >= VALUE_DEPTH_MAX:
-            raise ValueError(f"it nests deeper than {VALUE_DEPTH_MAX} values")
+            raise ValueError(f"it is nested deeper than {VALUE_DEPTH_MAX} values")
         pending += [(each, depth + 1) for each in inner]
 
 
 def _reason(error: Exception) -> str:
-    """The error's own words, or its name where it has none."""
+    """Return the text of the error, or its name if it has none."""
     return str(error)[:REASON_LENGTH_MAX] or type(error).__name__

@@ -1,16 +1,16 @@
 """
-What decoding one datum of an Avro schema may cost, and how that is bounded.
+Bounds of the cost of decoding one datum of an Avro schema.
 
-The decoder recurses in C without a limit, and makes an object for every value,
-also for values that take no bytes.  Two kinds of checks keep it safe:
+The decoder recurses in C without a limit, and makes an object for every value, also for
+values that take no bytes.  Two kinds of checks bound this:
 
 - When a schema is parsed, ``bounds_of`` refuses records without a finite value, types
   that nest deeper than ``VALUE_DEPTH_MAX``, and records with many more parts than
   bytes.  Every other datum is decoded in a number of steps that is proportional to
   its bytes.
-- Where the schema alone does not bound a datum (it is recursive, has arrays whose items
+- If the schema alone does not bound a datum (it is recursive, has arrays whose items
   take no bytes, or has decimals of any length), ``check_datum`` walks over the bytes
-  before the decoder sees them.  The walk itself uses no recursion.
+  before they are decoded.  The walk uses no recursion.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ VALUE_DEPTH_MAX = 256
 VALUES_MAX = 4 * 1024 * 1024
 """The maximum number of values in one datum that is walked over."""
 VALUES_NOT_WALKED_MAX = 16 * 1024 * 1024
-"""A datum that cannot have more values needs no walk."""
+"""A datum with at most this number of values needs no walk."""
 EMPTY_VALUES_MAX = 10_000
 """The maximum number of array items without bytes in one datum."""
 PARTS_PER_BYTE_MAX = 64
-"""The maximum number of a record's parts without bytes, for each byte that it has."""
+"""The maximum number of a record's parts without bytes, for each byte of the record."""
 
 _WIDTHS = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _VARINT_BYTES_MAX = 10
@@ -51,7 +51,7 @@ _VARINT_BYTES_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many steps a datum of a schema takes to decode."""
+    """The number of steps that decoding a datum of a schema takes."""
 
     steps_per_byte: int
     """The maximum number of values for each byte of a datum that needs no walk."""
@@ -62,11 +62,11 @@ class Bounds:
 
 @dataclass(slots=True)
 class _Cost:
-    """What one value of a type costs at least and at most."""
+    """The minimum and maximum cost of one value of a type."""
 
     bytes_min: int
     parts: int
-    """The values that take no bytes of their own, down to the next that does."""
+    """The values without bytes that precede the next value with bytes."""
     depth: int
 
 
@@ -105,7 +105,7 @@ class _Measure:
         self.steps_per_byte = 1
 
     def add(self, record: Record) -> None:
-        """Measure *record*; the records that it contains are measured already."""
+        """Measure *record*, after the records that it contains."""
         costs = [self.cost_of(field.type) for field in record.fields]
         cost = _Cost(
             bytes_min=sum(each.bytes_min for each in costs),
@@ -124,7 +124,7 @@ class _Measure:
         self._costs[id(record)] = cost
 
     def cost_of(self, avro_type: AvroType) -> _Cost:
-        """What a value of *avro_type* costs."""
+        """Return the cost of a value of *avro_type*."""
         match avro_type:
             case Primitive("null"):
                 return _Cost(0, 1, 0)
@@ -142,8 +142,8 @@ class _Measure:
                 return _Cost(1, 0, depth)
             case Array(items):
                 cost = self.cost_of(items)
-                # The minimum of an unfinished record is not known, but is not 0:
-                # a record that can contain itself has a union, array or map.
+                # The minimum of an unfinished record is not known, but is not 0: a
+                # record that can contain itself has a union, array or map.
                 is_known = not isinstance(items, Record) or id(items) in self._costs
                 self.has_empty_items |= is_known and not cost.bytes_min
                 return _Cost(1, 0, 1 + cost.depth)
@@ -166,7 +166,7 @@ def _check_depth(depth: int, what: str) -> None:
 
 
 def _refuse_endless(records: Sequence[Record]) -> None:
-    """Refuse a record that always contains itself, directly or through others."""
+    """Refuse records that always contain themselves, directly or through others."""
     finite: set[int] = set()
     pending = list(records)
     while pending:
@@ -181,7 +181,9 @@ def _refuse_endless(records: Sequence[Record]) -> None:
 
 
 def _is_finite(record: Record, finite: set[int]) -> bool:
-    """Whether *record* has a finite value if those in *finite* have; adds it then."""
+    """
+    Return whether *record* has a finite value if those in *finite* have; add it then.
+    """
     if all(_has_value(field.type, finite) for field in record.fields):
         finite.add(id(record))
         return True
@@ -200,7 +202,7 @@ def _has_value(avro_type: AvroType, finite: set[int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One entry of a map: its key, then its value."""
+    """An entry of a map: its key, then its value."""
 
     value: AvroType
 
@@ -224,7 +226,7 @@ def check_datum(payload: bytes, root: AvroType) -> int:
 
 
 class _Walk:
-    """Walks over the bytes of one datum without decoding it."""
+    """A walk over the bytes of one datum without decoding it."""
 
     def __init__(self, payload: bytes) -> None:
         self._payload = payload
@@ -234,7 +236,7 @@ class _Walk:
 
     def run(self, root: AvroType) -> None:
         """Walk over one datum of *root*."""
-        # What is still to be read, the next on top: a type, its depth, how many.
+        # A stack of what remains to be read: type, depth, and number of values.
         pending: list[tuple[AvroType | _Entry, int, int]] = [(root, 0, 1)]
         while pending:
             node, depth, count = pending.pop()
@@ -270,7 +272,7 @@ class _Walk:
                     pending.append((value, depth, 1))
 
     def _skip(self, node: Primitive | Fixed | Enum, count: int) -> None:
-        """Skip *count* values that contain no others."""
+        """Skip *count* values that contain no other values."""
         self._count(count)
         width = node.size if isinstance(node, Fixed) else None
         if isinstance(node, Primitive):
@@ -292,7 +294,7 @@ class _Walk:
                 self._advance(number)
 
     def _block(self) -> int:
-        """The number of items in the next block of an array or map."""
+        """Return the number of items in the next block of an array or map."""
         count = self._integer()
         if count < 0:
             count = -count
@@ -301,7 +303,7 @@ class _Walk:
         return count
 
     def _expect(self, item: AvroType, count: int) -> None:
-        """Refuse a block of more items than the bytes that are left can hold."""
+        """Refuse a block with more items than the remaining bytes can hold."""
         if _is_empty(item):
             self._empty_values += count
             if self._empty_values > EMPTY_VALUES_MAX:
@@ -310,7 +312,9 @@ class _Walk:
                     f"{EMPTY_VALUES_MAX} in one datum are allowed"
                 )
         elif count > len(self._payload) - self.at:
-            raise _bad(f"a block has {count} items, more than there are bytes left")
+            raise _bad(
+                f"a block has {count} items, more than the remaining bytes can hold"
+            )
 
     def _deeper(self, depth: int) -> int:
         if depth >= VALUE_DEPTH_MAX:
@@ -328,7 +332,7 @@ class _Walk:
     def _advance(self, count: int) -> None:
         self.at += count
         if count < 0 or self.at > len(self._payload):
-            raise _bad("the datum is cut short")
+            raise _bad("the datum is truncated")
 
     def _integer(self) -> int:
         payload, at = self._payload, self.at
@@ -344,11 +348,11 @@ class _Walk:
                     break
                 return (number >> 1) ^ -(number & 1)
             shift += 7
-        raise _bad("an integer is cut short or has more than 64 bits")
+        raise _bad("an integer is truncated or has more than 64 bits")
 
 
 def _is_empty(item: AvroType) -> bool:
-    """Whether values of *item* take no bytes; such a type is not recursive."""
+    """Return whether values of *item* take no bytes; such a type is not recursive."""
     match item:
         case Primitive(name):
             return name == "null"
@@ -361,4 +365,4 @@ def _is_empty(item: AvroType) -> bool:
 
 
 def _bad(reason: str) -> InvalidPayload:
-    return InvalidPayload(f"no datum of the Avro schema: {reason}")
+    return InvalidPayload(f"not a datum of the Avro schema: {reason}")

@@ -1,9 +1,9 @@
 """
-A canonical form of Avro schemas.
+The canonical form of Avro schemas.
 
-The specification's Parsing Canonical Form, and besides what changes how data is
-read: aliases, defaults and logical types.  Documentation, the order of keys and
-unknown keys are not in it.
+It is the specification's Parsing Canonical Form, with the attributes that also affect
+how data is read: aliases, defaults and logical types.  It leaves out documentation, the
+order of keys and unknown keys.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pydanube.schemas.avro.types import (
 
 
 def canonical_form(avro_type: AvroType) -> bytes:
-    """Equal bytes for schemas that mean the same."""
+    """Return bytes that are equal for schemas with the same meaning."""
     return msgspec.json.encode(_form(avro_type, set()), order="deterministic")
 
 

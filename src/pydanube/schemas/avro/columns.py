@@ -52,11 +52,11 @@ _LOGICAL = {
 
 def arrow_type_of(avro_type: AvroType, inside: tuple[Record, ...] = ()) -> pa.DataType:
     """
-    The Arrow type of a column of such values.
+    Return the Arrow type of a column of *avro_type*.
 
-    A union of null and one type is that type; any other union, a record inside
-    itself, and one that unfolds to more than ``PARTS_MAX`` parts or ``DEPTH_MAX``
-    records inside each other, become JSON text.
+    A union of null and one type has that type.  Other unions, a record inside itself,
+    and a record that expands to more than ``PARTS_MAX`` parts or ``DEPTH_MAX`` nested
+    records, become JSON text.
     """
     match avro_type:
         case Primitive(name, logical):
@@ -86,7 +86,9 @@ def arrow_type_of(avro_type: AvroType, inside: tuple[Record, ...] = ()) -> pa.Da
 def converter_of(
     avro_type: AvroType, inside: tuple[Record, ...] = ()
 ) -> Convert | None:
-    """What makes a decoded value one that Arrow takes; None if it is one already."""
+    """
+    Return a function that converts decoded values for Arrow; None if none is needed.
+    """
     match avro_type:
         case Primitive(_, logical) | Fixed(logical=logical):
             return str if arrow_type_of(avro_type) == pa.string() and logical else None
@@ -113,7 +115,7 @@ def converter_of(
 
 
 def _is_endless(record: Record, inside: tuple[Record, ...]) -> bool:
-    """Whether *record*, one of the outermost, has too many parts for a column."""
+    """Return whether *record*, an outermost one, has too many parts for a column."""
     if inside:
         return False
     parts = 0
@@ -147,7 +149,7 @@ def _scalar(logical: Logical | None, plain: pa.DataType) -> pa.DataType:
 
 
 def _only_branch(union: Union) -> AvroType | None:
-    """The one branch that is not null, if there is just one."""
+    """Return the branch that is not null, if there is exactly one."""
     branches = [each for each in union.branches if each != Primitive("null")]
     if not branches:
         return Primitive("null")

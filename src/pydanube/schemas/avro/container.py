@@ -1,9 +1,9 @@
 """
 Object container files of Avro that hold one datum.
 
-Source: Apache Avro specification 1.12, "Object Container Files".  Our own code reads
-the frame of the file, so that the size of a decompressed block is bounded, and so
-that the schema in the file is checked like any other.
+Source: Apache Avro specification 1.12, "Object Container Files".  This module reads the
+framing of the file itself, so that the size of a decompressed block is bounded, and the
+schema in the file is checked like any other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CONTAINER_MAGIC = b"Obj\x01"
 DATUM_BYTES_MAX = 8 * 1024 * 1024
 """The maximum size of the decompressed datum."""
 XZ_MEMORY_BYTES_MAX = 64 * 1024 * 1024
-"""What the dictionary of a block in xz may take."""
+"""The maximum memory for the dictionary of an xz block."""
 
 # A file with one block, after the magic bytes.  The size of a block and its bytes are
 # encoded like a value of the type bytes.
@@ -53,7 +53,7 @@ def open_container(payload: bytes) -> tuple[str, bytes]:
         decompressed.
 
     Raises:
-        InvalidPayload: It is no such file, or holds more or less than one datum.
+        InvalidPayload: It is not a container file, or does not hold exactly one datum.
     """
     rest = payload.removeprefix(CONTAINER_MAGIC)
     try:
@@ -65,7 +65,9 @@ def open_container(payload: bytes) -> tuple[str, bytes]:
         held = file["count"] if end == len(rest) else "several"
         raise InvalidPayload(f"the container file holds {held} data, not one")
     if file["marker"] != file["end"]:
-        raise _refused("the marker behind the block is another one")
+        raise _refused(
+            "the sync marker after the block differs from that of the header"
+        )
     metadata = file["metadata"]
     definition = metadata.get("avro.schema", b"")
     if len(definition) > DEFINITION_BYTES_MAX:
@@ -92,7 +94,7 @@ def _decompress(block: bytes, codec: str) -> bytes:
     try:
         datum: bytes = decompressor.decompress(block, DATUM_BYTES_MAX)
         if not decompressor.eof:
-            # Whatever is left is either more than is allowed, or missing.
+            # Remaining input means that the block exceeds the limit or is incomplete.
             datum += decompressor.decompress(_tail(decompressor), 1)
     except (zlib.error, OSError, EOFError, ValueError, lzma.LZMAError) as error:
         raise _refused(f"its block is damaged: {error}") from error
@@ -102,9 +104,9 @@ def _decompress(block: bytes, codec: str) -> bytes:
 
 
 def _tail(decompressor: Any) -> bytes:
-    """What a decompressor still has to be given after it stopped at its limit."""
+    """Return the input that a decompressor has left after it stopped at its limit."""
     return getattr(decompressor, "unconsumed_tail", b"")
 
 
 def _refused(reason: str) -> InvalidPayload:
-    return InvalidPayload(f"no container file of the Avro schema: {reason}")
+    return InvalidPayload(f"not a container file of the Avro schema: {reason}")

@@ -1,10 +1,10 @@
 """
-Whether data written with one Avro schema can be read with another.
+Schema resolution: whether data written with one Avro schema can be read with another.
 
-Source: Apache Avro specification 1.12, "Schema Resolution".  What depends on the
-data there (which branch of a union was written, which symbol) is asked of every
-possibility here.  Two rules are stricter than the specification, which leaves the
-meaning to the reader: two different logical types, or units, do not match.
+Source: Apache Avro specification 1.12, "Schema Resolution".  Rules of the specification
+that depend on the data (the branch of a union, the symbol of an enum) are checked for
+all possible data.  Two rules are stricter than the specification, which leaves the
+meaning to the reader: different logical types, and different units, do not match.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ PROMOTIONS = {
     "string": ("bytes",),
     "bytes": ("string",),
 }
-"""What a writer's type may be read as, besides itself."""
+"""The types that a writer's type can be promoted to."""
 
 STEPS_MAX = 100_000
-"""No comparison takes more steps; schemas for which it would are not compared."""
+"""A comparison that takes more steps is given up."""
 
 SYMBOLS_PER_STEP = 16
 
@@ -52,19 +52,20 @@ _TOO_COMPLEX = Incompatibility(
 
 
 def find_incompatibilities(reader: AvroType, writer: AvroType) -> list[Incompatibility]:
-    """Why some of what *writer* allows cannot be read as *reader*."""
+    """Return why *reader* cannot read some data that *writer* allows."""
     return _Resolution().compare(reader, writer, "")
 
 
 class _Resolution:
-    """One comparison; knows the pairs of records that it is inside of or has seen."""
+    """A comparison of two schemas."""
 
     def __init__(self) -> None:
-        # A record that contains itself is compared once: while that is not
-        # finished, it counts as readable, and what hinders is found on the way.
+        # Results by pair of records.  A record that contains itself is compared once;
+        # until that is finished it counts as readable, and the comparison finds the
+        # reasons why it is not.
         self._compared: dict[tuple[int, int], list[Incompatibility]] = {}
         self._order: list[tuple[int, int]] = []
-        """The same pairs, in the order in which they were begun."""
+        """The same pairs, in the order in which their comparisons began."""
         self._fields: dict[int, dict[str, Field]] = {}
         self._steps = 0
 
@@ -158,11 +159,10 @@ class _Resolution:
                         "has no default for it",
                     )
                 )
-        # Through several fields the same reasons may come together.
+        # The same reason may be found through several fields.
         found = list(dict.fromkeys(found))[:INCOMPATIBILITIES_MAX]
         if found:
-            # What was judged meanwhile was judged on the assumption that this
-            # pair is readable.
+            # Results since then assumed that this pair is readable.
             for judged in self._order[later:]:
                 del self._compared[judged]
             del self._order[later:]
@@ -178,7 +178,7 @@ class _Resolution:
 
 
 def _field_for(part: Field, written: dict[str, Field]) -> Field | None:
-    """The one of the fields *written* that the reader's field *part* is read from."""
+    """Return the writer's field that the reader's field *part* is read from."""
     for name in (part.name, *part.aliases):
         if name in written:
             return written[name]
@@ -186,7 +186,7 @@ def _field_for(part: Field, written: dict[str, Field]) -> Field | None:
 
 
 def _names(reader: Named, writer: Named, path: str) -> list[Incompatibility]:
-    """Names match if their last parts do, or if the reader knows the old name."""
+    """Compare the last parts of the names, and the reader's aliases."""
     if _last(reader.name) == _last(writer.name) or writer.name in reader.aliases:
         return []
     return [

@@ -1,5 +1,5 @@
 """
-An Avro schema as values, parsed by the rules of the specification.
+Avro schemas as values, parsed by the rules of the specification.
 
 Source: Apache Avro specification 1.12, "Schema Declaration" and "Names".
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 
 NAME_LENGTH_MAX = 256
-"""The maximum length of each part of a name; names are in error messages."""
+"""The maximum length of each part of a name; names are quoted in error messages."""
 DEFAULT_STEPS_MAX = 100_000
 """The maximum number of comparisons to check one default value."""
 DECIMAL_BYTES_MAX = 1024
@@ -35,7 +35,7 @@ _MISSING = object()
 
 @dataclass(frozen=True, slots=True)
 class Logical:
-    """What the bytes of a type stand for."""
+    """A logical type."""
 
     name: str
     precision: int | None = None
@@ -57,28 +57,28 @@ class Primitive:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Any number of one type."""
+    """An array."""
 
     items: AvroType
 
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Values of one type by strings."""
+    """A map from strings to values of one type."""
 
     values: AvroType
 
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """One of several types."""
+    """A union of types."""
 
     branches: tuple[AvroType, ...]
 
 
 @dataclass(slots=True, eq=False)
 class Field:
-    """A part of a record."""
+    """A field of a record."""
 
     name: str
     type: AvroType
@@ -87,13 +87,13 @@ class Field:
 
     @property
     def has_default(self) -> bool:
-        """Whether the field may be missing in what was written."""
+        """Return whether the field may be missing in the writer's schema."""
         return self.default is not _MISSING
 
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """Named fields; it may contain itself, so its identity is the object's."""
+    """A record; it may contain itself, so records are compared by identity."""
 
     name: str
     aliases: tuple[str, ...]
@@ -102,7 +102,7 @@ class Record:
 
 @dataclass(slots=True, eq=False)
 class Enum:
-    """One of several symbols."""
+    """An enum."""
 
     name: str
     aliases: tuple[str, ...]
@@ -112,7 +112,7 @@ class Enum:
 
 @dataclass(slots=True, eq=False)
 class Fixed:
-    """So many bytes."""
+    """A fixed number of bytes."""
 
     name: str
     aliases: tuple[str, ...]
@@ -125,7 +125,7 @@ Named = Record | Enum | Fixed
 
 
 def kind_of(avro_type: AvroType) -> str:
-    """The type's name in the words of the specification."""
+    """Return the type's name in the specification."""
     match avro_type:
         case Primitive(name):
             return name
@@ -145,17 +145,17 @@ def kind_of(avro_type: AvroType) -> str:
 
 def parse_avro(text: str) -> tuple[AvroType, list[Record]]:
     """
-    Return the schema that *text*, JSON, declares, and its records.
+    Return the schema that *text* declares in JSON, and its records.
 
     Each record comes after those that it contains.
 
     Raises:
-        InvalidSchema: It breaks a rule of the specification, which is named.
+        InvalidSchema: It violates a rule of the specification; the message names it.
     """
     try:
         document = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        # A name alone is a schema too: people leave its quotes out.
+        # A name alone is also a schema; accept it without quotes.
         if text.strip() in PRIMITIVES:
             return Primitive(text.strip()), []
         raise InvalidSchema(f"the Avro schema is not JSON: {error}") from error
@@ -163,15 +163,17 @@ def parse_avro(text: str) -> tuple[AvroType, list[Record]]:
     try:
         return parser.parse(document, "", "", 0), parser.records
     except RecursionError as error:
-        raise InvalidSchema("a default in the Avro schema nests too deep") from error
+        raise InvalidSchema(
+            "a default in the Avro schema is nested too deeply"
+        ) from error
 
 
 class _Parser:
-    """Reads one document; keeps the names that it has declared so far."""
+    """A parser of one document, with the names declared so far."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
-        """The records that are parsed, each after those that it contains."""
+        """The parsed records, each after those that it contains."""
         self._names: dict[str, Named] = {}
         self._parts = 0
 
@@ -186,7 +188,8 @@ class _Parser:
         if isinstance(value, dict):
             return self._complex(value, namespace, path, depth)
         raise InvalidSchema(
-            f"{path or '/'}: a type is a name, an object or a list, not {value!r:.50}"
+            f"{path or '/'}: a type must be a name, an object or a list, not "
+            f"{value!r:.50}"
         )
 
     def _find(self, name: str, namespace: str, path: str) -> AvroType:
@@ -196,7 +199,7 @@ class _Parser:
         found = self._names.get(full) or self._names.get(name)
         if found is None:
             raise InvalidSchema(
-                f"{path or '/'}: no type is called {name!r} (declared before: "
+                f"{path or '/'}: unknown type {name!r} (declared before: "
                 f"{', '.join(sorted(self._names)[:10]) or 'none'})"
             )
         return found
@@ -208,11 +211,11 @@ class _Parser:
             where = f"{path}/{index}"
             branch = self.parse(each, namespace, where, depth + 1)
             if isinstance(branch, Union):
-                raise InvalidSchema(f"{where}: a union stands directly in a union")
+                raise InvalidSchema(f"{where}: a union directly inside a union")
             named = branch if isinstance(branch, Record | Enum | Fixed) else None
             key = named.name if named is not None else kind_of(branch)
             if key in seen:
-                raise InvalidSchema(f"{where}: the union has {key} twice")
+                raise InvalidSchema(f"{where}: the union has the branch {key} twice")
             seen.add(key)
             branches.append(branch)
         return Union(tuple(branches))
@@ -222,7 +225,7 @@ class _Parser:
     ) -> AvroType:
         kind = value.get("type", _MISSING)
         if kind is _MISSING:
-            raise InvalidSchema(f"{path or '/'}: an object without a type")
+            raise InvalidSchema(f"{path or '/'}: the object has no type")
         match kind:
             case "record" | "error":
                 return self._record(value, namespace, path, depth)
@@ -259,12 +262,12 @@ class _Parser:
         for each in fields:
             if not isinstance(each, dict) or not isinstance(each.get("name"), str):
                 raise InvalidSchema(
-                    f"{path}/fields: a field of {name} is no object with a name"
+                    f"{path}/fields: a field of {name} is not an object with a name"
                 )
             where = f"{path}/fields/{each['name']:.{NAME_LENGTH_MAX}}"
             _check_name(each["name"], where)
             if each["name"] in seen:
-                raise InvalidSchema(f"{where}: the field stands there twice")
+                raise InvalidSchema(f"{where}: the field is declared twice")
             seen.add(each["name"])
             if "type" not in each:
                 raise InvalidSchema(f"{where}: the field has no type")
@@ -278,13 +281,15 @@ class _Parser:
         avro_type = self.parse(value["type"], namespace, path, depth + 1)
         aliases = value.get("aliases", [])
         if not _are_strings(aliases):
-            raise InvalidSchema(f"{path}: aliases are a list of names")
+            raise InvalidSchema(f"{path}: aliases must be a list of names")
         parsed = Field(value["name"], avro_type, tuple(aliases))
         if "default" in value:
             parsed.default = value["default"]
             reason = _DefaultCheck(path).why_not(parsed.default, avro_type)
             if reason is not None:
-                raise InvalidSchema(f"{path}: the default is no value of it: {reason}")
+                raise InvalidSchema(
+                    f"{path}: the default does not match the type: {reason}"
+                )
         return parsed
 
     def _enum(self, value: dict[str, Any], namespace: str, path: str) -> Enum:
@@ -300,7 +305,7 @@ class _Parser:
         default = value.get("default")
         if default is not None and default not in symbols:
             raise InvalidSchema(
-                f"{path or '/'}: the default {default!r} is no symbol of enum {name}"
+                f"{path or '/'}: the default {default!r} is not a symbol of enum {name}"
             )
         parsed = Enum(name, _aliases_of(value, space, path), tuple(symbols), default)
         self._names[name] = parsed
@@ -323,13 +328,15 @@ class _Parser:
     def _declare(
         self, value: dict[str, Any], namespace: str, path: str
     ) -> tuple[str, str]:
-        """The full name that *value* declares, and the namespace inside of it."""
+        """
+        Return the full name that *value* declares, and the namespace inside of it.
+        """
         name = value.get("name")
         if not isinstance(name, str) or not name:
             raise InvalidSchema(f"{path or '/'}: a {value['type']} without a name")
         space = value.get("namespace", namespace)
         if not isinstance(space, str):
-            raise InvalidSchema(f"{path or '/'}: the namespace is no text")
+            raise InvalidSchema(f"{path or '/'}: the namespace is not text")
         if "." in name:
             space = name.rpartition(".")[0]
         full = name if "." in name or not space else f"{space}.{name}"
@@ -355,15 +362,15 @@ def _check_name(name: str, path: str) -> None:
         )
     if not _NAME.fullmatch(name):
         raise InvalidSchema(
-            f"{path or '/'}: {name!r:.50} is no name (letters, digits and '_', not "
-            "beginning with a digit)"
+            f"{path or '/'}: {name!r:.50} is not a valid name (letters, digits and "
+            "'_', not beginning with a digit)"
         )
 
 
 def _aliases_of(value: dict[str, Any], namespace: str, path: str) -> tuple[str, ...]:
     aliases = value.get("aliases", [])
     if not _are_strings(aliases):
-        raise InvalidSchema(f"{path or '/'}: aliases are a list of names")
+        raise InvalidSchema(f"{path or '/'}: aliases must be a list of names")
     return tuple(
         alias if "." in alias or not namespace else f"{namespace}.{alias}"
         for alias in aliases
@@ -392,7 +399,7 @@ _LOGICAL = {
 
 
 def _logical_of(value: dict[str, Any], kind: str, size: int | None) -> Logical | None:
-    """The logical type; one that is unknown or wrong is ignored, as specified."""
+    """Return the logical type; unknown and invalid ones are ignored, as specified."""
     name = value.get("logicalType")
     if not isinstance(name, str) or name not in _LOGICAL.get(kind, ()):
         return None
@@ -414,7 +421,7 @@ _TYPES_UNDER = ("type", "items", "values", "fields")
 
 
 def without_wrong_decimals(document: Any) -> Any:
-    """Return *document* without the decimals that a schema ignores, being wrong."""
+    """Return *document* without the invalid decimals that a schema ignores."""
     if isinstance(document, list):
         return [without_wrong_decimals(each) for each in document]
     if not isinstance(document, dict):
@@ -432,16 +439,15 @@ def without_wrong_decimals(document: Any) -> Any:
 
 
 def _check_decimal(precision: Any, size: int | None) -> None:
-    """Refuse decimals whose conversion would take long, also where they are ignored."""
+    """Refuse decimals that are expensive to convert, also those that are ignored."""
     if isinstance(precision, int) and precision > DECIMAL_DIGITS_MAX:
         raise InvalidSchema(
-            f"a decimal has the precision {precision}; at most {DECIMAL_DIGITS_MAX} is "
-            "allowed"
+            f"a decimal has the precision {precision}; the maximum is "
+            f"{DECIMAL_DIGITS_MAX}"
         )
     if size is not None and size > DECIMAL_BYTES_MAX:
         raise InvalidSchema(
-            f"a decimal is a fixed of {size} bytes; at most {DECIMAL_BYTES_MAX} are "
-            "allowed"
+            f"a decimal is a fixed of {size} bytes; the maximum is {DECIMAL_BYTES_MAX}"
         )
 
 
@@ -450,13 +456,13 @@ def _is_count(value: Any) -> bool:
 
 
 def _digits_of(size: int) -> int:
-    """How many decimal digits surely fit into *size* bytes of two's complement."""
+    """Return the number of decimal digits that fit into *size* bytes."""
     # log10(2) is a little more than 0.30102.
     return (8 * size - 1) * 30102 // 100000 if size else 0
 
 
 class _DefaultCheck:
-    """Checks one default value; a union is tried branch by branch."""
+    """A check of one default value; tries the branches of a union in order."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -464,7 +470,7 @@ class _DefaultCheck:
 
     def why_not(self, value: Any, avro_type: AvroType) -> str | None:
         """
-        Why *value*, JSON, is no default for *avro_type*; None if it is one.
+        Return why the JSON *value* is not a default for *avro_type*; None if it is.
 
         Raises:
             InvalidSchema: The check takes more than ``DEFAULT_STEPS_MAX`` steps.
@@ -472,7 +478,7 @@ class _DefaultCheck:
         self._steps += 1
         if self._steps > DEFAULT_STEPS_MAX:
             raise InvalidSchema(
-                f"{self._path}: to check the default takes more than "
+                f"{self._path}: checking the default takes more than "
                 f"{DEFAULT_STEPS_MAX} steps"
             )
         match avro_type:
@@ -480,30 +486,30 @@ class _DefaultCheck:
                 reasons = (self.why_not(value, branch) for branch in branches)
                 if None in reasons:
                     return None
-                return "it fits no branch of the union"
+                return "it matches no branch of the union"
             case Array(items):
                 if not isinstance(value, list):
-                    return f"{value!r:.50} is no list"
+                    return f"{value!r:.50} is not a list"
                 return _first(self.why_not(each, items) for each in value)
             case Map(values):
                 if not isinstance(value, dict):
-                    return f"{value!r:.50} is no object"
+                    return f"{value!r:.50} is not an object"
                 return _first(self.why_not(each, values) for each in value.values())
             case Record():
                 return self._why_no_record(value, avro_type)
             case Enum():
                 is_symbol = isinstance(value, str) and value in avro_type.symbols
-                return None if is_symbol else f"{value!r:.50} is no symbol"
+                return None if is_symbol else f"{value!r:.50} is not a symbol"
             case Fixed(size=size):
                 is_bytes = _are_bytes(value) and len(value) == size
                 return None if is_bytes else f"{value!r:.50} is not {size} bytes"
             case Primitive(name):
                 is_one = _is_primitive(value, name)
-                return None if is_one else f"{value!r:.50} is no {name}"
+                return None if is_one else f"{value!r:.50} is not a valid {name}"
 
     def _why_no_record(self, value: Any, record: Record) -> str | None:
         if not isinstance(value, dict):
-            return f"{value!r:.50} is no object"
+            return f"{value!r:.50} is not an object"
         for part in record.fields:
             if part.name in value:
                 reason = self.why_not(value[part.name], part.type)
@@ -534,7 +540,7 @@ def _is_primitive(value: Any, name: str) -> bool:
 
 
 def _are_bytes(value: Any) -> bool:
-    """In JSON, bytes are text of the characters 0 to 255."""
+    """Return whether *value* is bytes in JSON: text of the characters 0 to 255."""
     return isinstance(value, str) and all(ord(character) < 256 for character in value)
 
 

@@ -1,8 +1,8 @@
 """
-JSON Schema: jsonschema-rs validates and decides containment, msgspec decodes.
+JSON Schema: jsonschema-rs validates and proves containment, msgspec decodes.
 
-A payload is one JSON value in UTF-8.  All drafts from 4 on are taken; formats count
-as constraints.  References stay inside the document.
+A payload is one JSON value in UTF-8.  All drafts from 4 on are supported; formats are
+constraints.  References must stay inside the document.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ if TYPE_CHECKING:
 
 ERRORS_LISTED_MAX = 3
 EXPLAINED_STEPS_MAX = 16 * 1024
-"""If there may be more errors in a value, it is not said what they are."""
+"""If a value may have more errors, they are not listed."""
 EXPLAINED_TEXT_BYTES_MAX = 1024
-"""Errors in a longer payload count accordingly more: each has its text."""
+"""Errors in longer payloads count as more steps, because each quotes the value."""
 
 _NOT_JSON = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 AT_ONCE_MIN = 16
-"""For fewer payloads it takes longer to begin than to read them one by one."""
+"""With fewer payloads, starting the column reader takes longer than reading them."""
 
 
 class JsonSchema(ParsedSchema):
-    """One JSON Schema document."""
+    """A JSON Schema document."""
 
     type = SchemaType.JSON_SCHEMA
 
@@ -70,7 +70,7 @@ class JsonSchema(ParsedSchema):
         Parse *definition*.
 
         Raises:
-            InvalidSchema: It is no JSON Schema, or refers to another document.
+            InvalidSchema: It is not a JSON Schema, or refers to another document.
         """
         super().__init__(definition_text(definition))
         try:
@@ -89,23 +89,21 @@ class JsonSchema(ParsedSchema):
             try:
                 rules = self._make_rules(_regex_for(patterns))
             except (jsonschema_rs.ValidationError, ValueError) as error:
-                raise InvalidSchema(f"no JSON Schema: {_reason(error)}") from error
+                raise InvalidSchema(f"not a JSON Schema: {_reason(error)}") from error
         if self._is_linear:
-            # Any others are made where they are needed, which is not in a broker.
+            # Other validators are made when needed, which is not in a broker.
             self._rules = rules
 
     @property
     def steps_per_byte(self) -> int:
-        """See the base class; patterns that can backtrack have no bound."""
+        """See the base class; patterns that may backtrack have no bound."""
         return self._weight.steps if self._is_linear else UNBOUNDED
 
     @cached_property
     def canonical(self) -> bytes:
-        """See the base class."""
         return msgspec.json.encode(self.document, order="deterministic")
 
     def is_quick_to_compare(self, writer: ParsedSchema) -> bool:
-        """See the base class."""
         assert isinstance(writer, JsonSchema)
         if self.canonical == writer.canonical:
             return True
@@ -117,8 +115,8 @@ class JsonSchema(ParsedSchema):
         """
         See the base class.
 
-        A property that the writer's schema does not name counts as not written,
-        unless the schema allows it by ``additionalProperties``.
+        A property that the writer's schema does not name counts as absent, unless the
+        schema allows it with ``additionalProperties``.
         """
         assert isinstance(writer, JsonSchema)
         if self.canonical == writer.canonical:
@@ -126,7 +124,6 @@ class JsonSchema(ParsedSchema):
         return find_incompatibilities(self.document, writer.document)
 
     def validator_in_process(self) -> Validate:
-        """See the base class."""
         decode, is_valid = msgspec.json.decode, self._rules.is_valid
 
         def validate(payloads: Sequence[bytes]) -> list[tuple[int, str]]:
@@ -140,7 +137,7 @@ class JsonSchema(ParsedSchema):
                 except _NOT_JSON as error:
                     reason = f"not JSON: {error}"
                 except ValueError as error:
-                    # The library takes no value that nests deeper than 255.
+                    # The library refuses values that nest deeper than 255.
                     reason = f"cannot be validated: {_reason(error)}"
                 bad.append((index, reason))
             return bad
@@ -148,7 +145,7 @@ class JsonSchema(ParsedSchema):
         return validate
 
     def decoder(self) -> Decoder:
-        """See the base class; the values are not checked against the schema."""
+        """See the base class; the values are not validated against the schema."""
         decode_one = msgspec.json.Decoder().decode
 
         def decode(payloads: Sequence[bytes]) -> list[Any]:
@@ -163,7 +160,7 @@ class JsonSchema(ParsedSchema):
         return decode
 
     def encoder(self) -> Encoder:
-        """See the base class; what the schema does not allow is refused."""
+        """See the base class; values that the schema does not allow are refused."""
         encode_one, validate = msgspec.json.Encoder().encode, self.validator()
 
         def encode(values: Sequence[Any]) -> list[bytes]:
@@ -181,14 +178,13 @@ class JsonSchema(ParsedSchema):
         return encode
 
     def arrow_type(self) -> pa.DataType:
-        """See the base class."""
         return arrow_type_of(self.document, self.document)
 
     def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
         """
-        See the base class; what the column's type does not hold is refused.
+        See the base class; values that the column's type cannot hold are refused.
 
-        A JSON text says itself what is in it, so who wrote it does not matter.
+        JSON describes itself, so the writer's schema does not matter.
         """
         assert isinstance(writer, JsonSchema)
         decode_one = msgspec.json.Decoder().decode
@@ -224,9 +220,9 @@ class JsonSchema(ParsedSchema):
         )
 
     def _why(self, value: Any, payload: bytes) -> str:
-        """Why *value*, which *payload* is, is not valid."""
+        """Return why *value*, decoded from *payload*, is invalid."""
         if self._steps_to_explain(payload) > EXPLAINED_STEPS_MAX:
-            return "the value is not valid; it is too large or too deep to say where"
+            return "the value is invalid; it is too large or too deep to say where"
         said = []
         for error in self._rules.iter_errors(value):
             where = (
@@ -239,11 +235,10 @@ class JsonSchema(ParsedSchema):
 
     def _steps_to_explain(self, payload: bytes) -> int:
         """
-        How many errors there may be, at most.
+        Return the maximum number of errors.
 
-        The library collects the errors of all alternatives at every depth, which
-        are exponentially many if the schema refers to itself.  Each has the text of
-        its value.
+        The library collects the errors of all alternatives at every depth, which are
+        exponentially many if the schema refers to itself.  Each quotes its value.
         """
         depth = payload.count(b"{") + payload.count(b"[")
         weight = self._weight.steps
@@ -256,7 +251,7 @@ class JsonSchema(ParsedSchema):
 
 
 def _regex_for(patterns: int) -> Any:
-    """The options for so many patterns: all together they take little memory."""
+    """Return regex options that limit the memory of all *patterns* together."""
     size = min(1024 * 1024, 64 * 1024 * 1024 // max(1, patterns))
     return jsonschema_rs.FancyRegexOptions(
         backtrack_limit=100_000, size_limit=size, dfa_size_limit=4 * size

@@ -1,17 +1,17 @@
 """
-Many JSON objects at once, by Arrow's own parser: three times as fast as one by one.
+Reading a column of JSON objects with Arrow's parser, three times as fast as singly.
 
-That parser reads a stream of values, and takes a little more than JSON.  So it gets a
-batch only where both make no difference, and where it objects to anything the batch
-is read value by value, which says what is wrong with which payload:
+Arrow's parser reads a stream of values, and accepts a little more than JSON.  It gets a
+batch only if this makes no difference; batches that it refuses are read value by value,
+to find the invalid payload:
 
 - Every payload begins with ``{`` and ends with ``}``, and they are joined by newlines.
-  Between ``}``, a newline and ``{`` a stream can only be between two values: a
-  string holds no raw newline, and inside of anything else a comma is missing.  So no
-  value reaches over a border, each payload is one value or more, and if there are as
-  many values as payloads, each is exactly one.
-- ``NaN`` and ``Infinity`` are not in it, nor bytes that are not UTF-8.
-- Nothing nests deeper than a few brackets can.
+  In a stream, ``}``, a newline and ``{`` can only occur between two values: a string
+  contains no raw newline, and everywhere else a comma would be missing.  So no value
+  crosses payloads, each payload has at least one value, and if there are as many values
+  as payloads, each payload has exactly one.
+- The batch has no ``NaN`` or ``Infinity``, and only valid UTF-8.
+- The nesting is limited by the number of brackets.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from pyarrow import json
 
 BRACKETS_MAX = 256
-"""A payload with more opening brackets of a kind is left to the other parser."""
+"""Batches with more opening brackets of a kind in a payload are read value by value."""
 BLOCK_BYTES_MAX = 2**30
 
 _NO_JSON = re.compile(rb"[:,\[\s-](?:NaN|Inf)")
@@ -31,9 +31,7 @@ _NO_JSON = re.compile(rb"[:,\[\s-](?:NaN|Inf)")
 
 def read_objects(payloads: pa.Array, arrow_type: pa.StructType) -> pa.Array | None:
     """
-    The values of *payloads* as a column of *arrow_type*.
-
-    None if they have to be read one by one.
+    Return *payloads* as a column of *arrow_type*, or None to read them one by one.
     """
     count = len(payloads)
     if not count or payloads.null_count or payloads.nbytes > BLOCK_BYTES_MAX:

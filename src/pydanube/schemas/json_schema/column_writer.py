@@ -1,11 +1,10 @@
 """
-Columns of values to JSON texts, whole columns at a time, by Arrow's own kernels.
+Writing columns of values as JSON with Arrow's kernels, a whole column at a time.
 
-A null is left out of its object, as a property that was not written, unless the schema
-requires the property: there it is written as ``null``, and whether that may be is
-for the schema to say.  Times are RFC 3339 in UTC, bytes are base64.  What was
-written is also told as a JSON Schema: where the topic's one contains it, nobody has
-to look at the texts again.
+Nulls are left out of their object, unless the schema requires the property: then they
+are written as ``null``, which the schema may allow or not.  Times are RFC 3339 in UTC,
+bytes are base64.  ``written_schema`` describes the texts as a JSON Schema: if the
+topic's schema contains it, the texts need no validation.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ _RARE = r"[\x00-\x08\x0b\x0c\x0e-\x1f]"
 
 def check_writable(has: pa.DataType, path: str = "value") -> None:
     """
-    Refuse a type that JSON has no form for.
+    Refuse types that JSON cannot represent.
 
     Raises:
-        InvalidRequest: Where it stands.
+        InvalidRequest: There is such a type; the message has its place.
     """
     if types.is_struct(has):
         for field in has:
@@ -41,19 +40,19 @@ def check_writable(has: pa.DataType, path: str = "value") -> None:
     elif types.is_map(has):
         if not types.is_string(has.key_type):
             raise InvalidRequest(
-                f"{path} is a map with keys of {has.key_type}; the names in a JSON "
-                "object are text: cast them to string"
+                f"{path} is a map with keys of type {has.key_type}, but names in a "
+                "JSON object are text; cast them to string"
             )
         check_writable(has.item_type, f"{path}{{}}")
     elif not _is_scalar(has):
         raise InvalidRequest(
-            f"{path} is {has}, which JSON has no form for: cast it to string"
+            f"{path} is {has}, which JSON cannot represent; cast it to string"
         )
 
 
 def to_texts(array: pa.Array, schema: Any = None, document: Any = None) -> pa.Array:
     """
-    The JSON text of each value, null where there is none.
+    Return the JSON text of each value; nulls stay null.
 
     *schema*, a part of *document*, says which properties are required.
 
@@ -71,12 +70,12 @@ def to_texts(array: pa.Array, schema: Any = None, document: Any = None) -> pa.Ar
 
 
 def required_names(document: Any) -> set[str]:
-    """The properties that every value of *document* has."""
+    """Return the properties that *document* requires."""
     return _object_of(document, document)[1]
 
 
 def written_schema(array: pa.Array, schema: Any = None, document: Any = None) -> Any:
-    """A JSON Schema that all texts which ``to_texts`` makes of *array* keep to."""
+    """Return a JSON Schema that all texts of ``to_texts`` for *array* match."""
     found = _written_schema(array, schema, document)
     if array.null_count and not types.is_null(array.type):
         return {"anyOf": [found, {"type": "null"}]}
@@ -142,7 +141,7 @@ def _scalar_texts(array: pa.Array) -> pa.Array:
         ]
         return _between_quotes(pa.array(encoded, pa.string()))
     if types.is_timestamp(has):
-        # Its instant in UTC, whatever zone it would be shown in.
+        # The instant in UTC, whatever the time zone of the column.
         text = array.cast(pa.timestamp(has.unit)).cast(pa.string())
         text = pc.replace_substring(text, " ", "T", max_replacements=1)
         if has.tz is not None:
@@ -153,7 +152,7 @@ def _scalar_texts(array: pa.Array) -> pa.Array:
     if types.is_floating(has):
         at = pc.index(pc.is_finite(array), value=False).as_py()
         if at >= 0:
-            raise InvalidPayload(f"{array[at]} is no number of JSON")
+            raise InvalidPayload(f"{array[at]} is not a number in JSON")
     return array.cast(pa.string())
 
 
@@ -208,7 +207,7 @@ def _written_object(array: pa.Array, schema: Any, document: Any) -> Any:
 
 
 def _object_of(schema: Any, document: Any) -> tuple[dict[str, Any], set[str]]:
-    """The properties that *schema* names, and which of them it requires."""
+    """Return the properties that *schema* names, and those that it requires."""
     name, found = single_type(schema, document)
     if name != "object":
         return {}, set()
@@ -240,7 +239,7 @@ def _between_quotes(texts: pa.Array) -> pa.Array:
 
 
 def _joined(array: pa.Array, texts: pa.Array, begin: str, end: str) -> pa.Array:
-    """The *texts* of each of the lists in *array* as one, with commas."""
+    """Join the *texts* of each list in *array*, with commas."""
     lists = pa.ListArray.from_arrays(array.offsets, texts)
     return pc.binary_join_element_wise(begin, pc.binary_join(lists, ","), end, "")
 
@@ -252,5 +251,5 @@ def _masked(array: pa.Array, texts: pa.Array) -> pa.Array:
 
 
 def _from_zero(array: pa.Array) -> pa.Array:
-    """*array* with offsets that count from the beginning of its values."""
+    """Return *array* with offsets that count from the beginning of its values."""
     return array.take(pa.array(range(len(array)), pa.int64()))

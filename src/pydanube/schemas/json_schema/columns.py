@@ -16,7 +16,7 @@ from pydanube.schemas.language import DEPTH_MAX, PARTS_MAX
 Convert = Callable[[Any], Any]
 
 COLUMN_DEPTH_MAX = DEPTH_MAX // 8
-"""What is nested deeper becomes JSON text; a schema may contain itself."""
+"""Values nested deeper become JSON text; a schema may contain itself."""
 
 _SCALARS: dict[str, tuple[pa.DataType, type | tuple[type, ...]]] = {
     "string": (pa.string(), str),
@@ -29,11 +29,12 @@ _SCALARS: dict[str, tuple[pa.DataType, type | tuple[type, ...]]] = {
 
 def arrow_type_of(schema: Any, document: Any, depth: int = 0) -> pa.DataType:
     """
-    The Arrow type of a column of such values.
+    Return the Arrow type of a column of *schema*.
 
-    An object with named properties is a struct, a list of one type a list; whatever
-    may be of several types, or is deeper than a column can be, is JSON text.  So is
-    the whole value where its references would unfold to more than ``PARTS_MAX`` parts.
+    An object with named properties is a struct, and a list of one type is a list.
+    Values that may have several types, and values nested deeper than
+    ``COLUMN_DEPTH_MAX``, are JSON text; so is the whole value if its references expand
+    to more than ``PARTS_MAX`` parts.
     """
     name, schema = single_type(schema, document)
     if _is_text(schema, document, depth):
@@ -54,9 +55,9 @@ def arrow_type_of(schema: Any, document: Any, depth: int = 0) -> pa.DataType:
 
 def converter_of(schema: Any, document: Any, depth: int = 0) -> Convert:
     """
-    What makes a decoded value one for its column.
+    Return a function that converts decoded values for their column.
 
-    It raises InvalidPayload where the value is not of the column's type.
+    It raises InvalidPayload if a value does not have the column's type.
     """
     name, schema = single_type(schema, document)
     if _is_text(schema, document, depth):
@@ -77,7 +78,7 @@ def converter_of(schema: Any, document: Any, depth: int = 0) -> Convert:
 
 
 def is_plain_object(schema: Any, document: Any) -> bool:
-    """Whether it is an object of which nothing becomes JSON text."""
+    """Return whether *schema* is an object without parts that become JSON text."""
     name, schema = single_type(schema, document)
     return name == "object" and _is_plain(schema, document, 0)
 
@@ -108,7 +109,7 @@ def _is_text(schema: Any, document: Any, depth: int) -> bool:
 def _unfolded(
     schema: Any, document: Any, depth: int, known: dict[tuple[int, int], int]
 ) -> int:
-    """How many parts *schema* has when every reference is what it refers to."""
+    """Return the number of parts of *schema* with all references expanded."""
     name, schema = single_type(schema, document)
     if depth > COLUMN_DEPTH_MAX or name not in ("array", "object"):
         return 1
@@ -124,7 +125,7 @@ def _unfolded(
 
 
 def single_type(schema: Any, document: Any) -> tuple[str | None, dict[str, Any]]:
-    """The one type besides null that *schema* allows, and what says so."""
+    """Return the only type besides null that *schema* allows, and its schema."""
     for _ in range(DEPTH_MAX):
         if not isinstance(schema, dict):
             return None, {}
@@ -151,10 +152,10 @@ def _scalar(name: str, kinds: type | tuple[type, ...], value: Any) -> Any:
     if is_other or not isinstance(value, kinds):
         if name == "integer" and isinstance(value, float) and value.is_integer():
             return int(value)
-        raise InvalidPayload(f"{value!r:.50} is no {name}")
+        raise InvalidPayload(f"{value!r:.50} is not a valid {name}")
     if name == "number":
         assert isinstance(value, int | float)
-        # Arrow takes no integer that a float rounds.
+        # Arrow refuses integers that a float would round.
         return float(value)
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise InvalidPayload(f"{value} does not fit into 64 bits")
@@ -163,13 +164,13 @@ def _scalar(name: str, kinds: type | tuple[type, ...], value: Any) -> Any:
 
 def _list(convert: Convert, value: Any) -> Any:
     if not isinstance(value, list):
-        raise InvalidPayload(f"{value!r:.50} is no array")
+        raise InvalidPayload(f"{value!r:.50} is not an array")
     return [None if each is None else convert(each) for each in value]
 
 
 def _struct(converters: dict[str, Convert], value: Any) -> Any:
     if not isinstance(value, dict):
-        raise InvalidPayload(f"{value!r:.50} is no object")
+        raise InvalidPayload(f"{value!r:.50} is not an object")
     return {
         name: None if (inner := value.get(name)) is None else convert(inner)
         for name, convert in converters.items()

@@ -1,16 +1,16 @@
 """
-Whether every value that one JSON Schema allows is allowed by another.
+Containment: whether one JSON Schema allows all values that another allows.
 
-``jsonschema_rs`` proves that for whole schemas.  This file takes apart what it could
-not prove, keyword by keyword and property by property, for two reasons: to say
-*where* two schemas differ, and to prove what contains itself.  A schema is the
-conjunction of its keywords, so it covers a writer if each of its keywords does; what
-is left over counts as not covered.
+``jsonschema_rs`` proves this for whole schemas.  If it cannot, this module compares
+them keyword by keyword and property by property, to find *where* two schemas differ,
+and to prove containment of schemas that contain themselves.  A schema is the
+conjunction of its keywords, so it covers a writer if each of its keywords does;
+keywords that cannot be proven count as not covered.
 
-One assumption is made that the specification does not make: who writes by a schema
-that names properties, and says nothing of others, writes no others.  Otherwise no
-property could ever be added, because an old value might have had anything under its
-name.  ``additionalProperties: true`` takes the assumption away.
+One assumption is not in the specification: a writer whose schema names properties, and
+says nothing about others, writes no others.  Otherwise no property could ever be added,
+because an old value might have anything under its name.  ``additionalProperties: true``
+removes the assumption.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pydanube.schemas.json_schema.document import REGEX, find_target
 from pydanube.schemas.language import INCOMPATIBILITIES_MAX, Incompatibility
 
 STEPS_MAX = 20_000
-"""No comparison takes more steps; schemas for which it would are not compared."""
+"""A comparison that takes more steps is given up."""
 
 QUICK_PARTS_MAX = 500
 QUICK_ALTERNATIVES_MAX = 24
@@ -51,7 +51,7 @@ _ANNOTATIONS = {
     "readOnly",
     "writeOnly",
 }
-# They multiply what has to be compared.
+# These keywords multiply the number of comparisons.
 _SLOW = {
     "$dynamicRef",
     "$recursiveRef",
@@ -63,7 +63,7 @@ _SLOW = {
     "unevaluatedItems",
     "unevaluatedProperties",
 }
-# Keywords whose meaning depends on others of the same object stay together.
+# Keywords whose meaning depends on each other are compared together.
 _TOGETHER = {
     "properties": ("properties", "patternProperties", "additionalProperties"),
     "additionalProperties": (
@@ -111,7 +111,7 @@ _RULES = {
     "anyOf": "no_alternative_fits",
     "oneOf": "no_alternative_fits",
 }
-# An object with these says more about its properties than `properties` does.
+# With these keywords, an object has more rules for its properties than `properties`.
 _APPLICATORS = {
     "$ref",
     "$dynamicRef",
@@ -130,7 +130,7 @@ _APPLICATORS = {
 
 
 def is_quick_to_compare(reader: Any, writer: Any) -> bool:
-    """Whether comparing the documents surely takes few steps."""
+    """Return whether comparing the documents certainly takes few steps."""
     parts = alternatives = 0
     pending = [reader, writer]
     while pending:
@@ -151,14 +151,14 @@ def is_quick_to_compare(reader: Any, writer: Any) -> bool:
 
 
 def find_incompatibilities(reader: Any, writer: Any) -> list[Incompatibility]:
-    """Why some value that *writer* allows is not allowed by *reader*; documents."""
+    """Return why *reader* does not allow some value that *writer* allows."""
     return _Containment(reader, writer).compare(
         _absolute(reader, _READER), _absolute(writer, _WRITER), "$"
     )
 
 
 class _Containment:
-    """One comparison of two documents."""
+    """A comparison of two documents."""
 
     def __init__(self, reader: Any, writer: Any) -> None:
         self._documents = {
@@ -170,15 +170,17 @@ class _Containment:
             [(uri, document) for uri, document in self._documents.items()],
             draft=self._draft,
         )
-        # Pairs that are being compared, or were: a schema inside itself counts as
-        # covered meanwhile, and what hinders is found on the way.
+        # Results by pair of schemas.  A schema inside itself counts as covered until
+        # its comparison is finished, which finds the reasons why it is not.
         self._compared: dict[bytes, list[Incompatibility]] = {}
         self._order: list[bytes] = []
-        """The same pairs, in the order in which they were begun."""
+        """The same pairs, in the order in which their comparisons began."""
         self._steps = 0
 
     def compare(self, reader: Any, writer: Any, path: str) -> list[Incompatibility]:
-        """Why *writer*, a part of its document, is not covered by *reader*."""
+        """
+        Return why *reader* does not cover *writer*, which are parts of the documents.
+        """
         if self._covers(reader, writer):
             return []
         pair = msgspec.json.encode((reader, writer), order="deterministic")
@@ -211,9 +213,7 @@ class _Containment:
         reader = self._resolved(reader)
         writer = {} if writer is True else writer
         if not isinstance(reader, dict):
-            text = (
-                "the writer may have written something, and the reader allows nothing"
-            )
+            text = "the writer may have written a value, and the reader allows none"
             return [Incompatibility(path=path, rule="nothing_allowed", text=text)]
         return self._by_keywords(reader, writer, path)
 
@@ -249,7 +249,7 @@ class _Containment:
         self, reader: dict[str, Any], writer: dict[str, Any], path: str
     ) -> list[Incompatibility]:
         found: list[Incompatibility] = []
-        # Whatever else the writer's schema says only makes this narrower.
+        # All other keywords of the writer's schema only restrict its values further.
         written = writer.get("properties", {})
         others = writer.get("additionalProperties", True)
         if writer.get("patternProperties"):
@@ -260,7 +260,7 @@ class _Containment:
                 found += self.compare(expected, written[name], where)
             elif others is not False:
                 found += self.compare(expected, others, where)
-        # What is left are the names that the reader does not know.
+        # The properties that the reader does not name remain.
         shell = {**reader, "properties": dict.fromkeys(reader["properties"], True)}
         if self._covers(shell, writer):
             return found
@@ -309,7 +309,7 @@ class _Containment:
         ]
 
     def _are_disjoint(self, branches: list[Any]) -> bool:
-        """Whether no value can be of two of *branches*, surely."""
+        """Return whether no value can match two of *branches*."""
         for index, branch in enumerate(branches):
             for other in branches[:index]:
                 both = self._canonical(branch).intersect(self._canonical(other))
@@ -323,7 +323,7 @@ class _Containment:
             return False
         try:
             verdict = self._canonical(reader).covers(self._canonical(writer))
-        # What cannot be brought into the canonical form is not proved.
+        # Schemas without a canonical form cannot be proven.
         except (ValueError, TypeError, jsonschema_rs.ValidationError):
             return False
         return str(verdict) == "yes"
@@ -339,7 +339,7 @@ class _Containment:
         )
 
     def _resolved(self, schema: Any) -> Any:
-        """*schema*, or what it stands for if it is nothing but a reference."""
+        """Return *schema*, or the target if it is only a reference."""
         seen = set()
         while isinstance(schema, dict) and "$ref" in schema:
             reference = schema["$ref"]
@@ -351,7 +351,7 @@ class _Containment:
         return schema
 
     def _closed(self, writer: dict[str, Any]) -> dict[str, Any]:
-        """*writer* under the assumption of the module."""
+        """Return *writer* without unnamed properties; see the module's assumption."""
         if not writer.get("properties") or _applied(writer):
             return writer
         required = dict.fromkeys(writer.get("required", ()), True)
@@ -360,12 +360,14 @@ class _Containment:
             "properties": {**required, **writer["properties"]},
             "additionalProperties": False,
         }
-        # A schema that nothing keeps to would be covered by every other.
+        # Every other schema would cover a schema that allows nothing.
         is_empty = str(self._canonical(closed).satisfiability()) == "no"
         return writer if is_empty else closed
 
     def _merged(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """An ``allOf`` of plain objects as one object, if that is what it is."""
+        """
+        Return an ``allOf`` of plain objects as one object; other schemas unchanged.
+        """
         if "allOf" not in schema:
             return schema
         rest = {name: value for name, value in schema.items() if name != "allOf"}
@@ -390,7 +392,7 @@ class _Containment:
 
 
 def _alternatives_of(writer: dict[str, Any]) -> list[Any] | None:
-    """The alternatives of which a value of *writer* is one, if it has such."""
+    """Return the alternatives of a value of *writer*, if it has any."""
     for keyword in ("anyOf", "oneOf"):
         branches = writer.get(keyword)
         if isinstance(branches, list):
@@ -419,7 +421,7 @@ def _not_covered(
         path=path,
         rule=_RULES.get(keyword, "not_provably_contained"),
         text=f"the reader's {keyword} is {_short(wanted)}, the writer's "
-        f"{_short(written)}: not everything that was written is surely allowed",
+        f"{_short(written)}: the reader may not allow everything that was written",
     )
 
 
@@ -430,7 +432,7 @@ def _short(value: Any) -> str:
 
 
 def _absolute(value: Any, uri: str) -> Any:
-    """A document whose references say which of the two they are in."""
+    """Return a document whose references name *uri* as their document."""
     if isinstance(value, dict):
         absolute = {name: _absolute(inner, uri) for name, inner in value.items()}
         for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
@@ -445,7 +447,7 @@ def _absolute(value: Any, uri: str) -> Any:
 
 
 def _draft_of(document: Any) -> int | None:
-    """The number of the draft that the document names, if it does."""
+    """Return the number of the draft that the document names, if any."""
     name = document.get("$schema", "") if isinstance(document, dict) else ""
     for mark, draft in (
         ("2020-12", jsonschema_rs.Draft202012),

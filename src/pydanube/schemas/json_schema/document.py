@@ -1,4 +1,4 @@
-"""A JSON Schema document: its limits, its references, its nodes."""
+"""JSON Schema documents: limits, references and parts."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from pydanube.schemas.language import DEPTH_MAX, PARTS_MAX
 REGEX = jsonschema_rs.FancyRegexOptions(
     backtrack_limit=100_000, size_limit=1024 * 1024, dfa_size_limit=4 * 1024 * 1024
 )
-"""A pattern that would take longer on some payload counts as not matching."""
+"""A pattern that would take longer on a payload counts as not matching."""
 LINEAR_REGEX = jsonschema_rs.RegexOptions(
     size_limit=16 * 1024, dfa_size_limit=64 * 1024
 )
-"""Takes fewer patterns, and matches a text in steps in proportion to its length."""
+"""Supports fewer patterns, and matches in time proportional to the text."""
 LINEAR_PATTERNS_MAX = 256
-"""A document with more patterns is not validated in this process: they take memory."""
+"""A document with more patterns is validated in another process: they take memory."""
 ANCHORS_MAX = 100
-"""The most anchors that a document may refer to; each is searched for."""
+"""The maximum number of anchors that a document refers to; each is searched for."""
 
 PATH_LENGTH_MAX = 200
-"""The most characters of a path in error messages."""
+"""The maximum length of a path in error messages."""
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 def check_document(document: Any) -> None:
     """
-    Refuse what is too large or too deep, or refers to another document.
+    Refuse documents that are too large or too deep, or refer to other documents.
 
     Raises:
-        InvalidSchema: Where, and why.
+        InvalidSchema: The document is refused; the message has the place.
     """
     if not isinstance(document, dict | bool):
         raise InvalidSchema(
-            f"a JSON Schema is an object, true or false, not {document!r:.50}"
+            f"a JSON Schema must be an object, true or false, not {document!r:.50}"
         )
     parts = 0
     anchors: set[str] = set()
@@ -50,7 +50,7 @@ def check_document(document: Any) -> None:
             raise InvalidSchema(f"{path}: nested deeper than {DEPTH_MAX}")
         if parts > PARTS_MAX:
             raise InvalidSchema(f"the schema has more than {PARTS_MAX} parts")
-        # The end of a path will do: names may be long, and there are many.
+        # Only the end of the path is kept: names may be long, and there are many.
         path = path[-PATH_LENGTH_MAX:]
         if isinstance(value, dict):
             _check_references(value, path, anchors)
@@ -91,26 +91,27 @@ def _check_references(value: dict[str, Any], path: str, anchors: set[str]) -> No
             if len(anchors) > ANCHORS_MAX:
                 raise InvalidSchema(
                     f"{path}: the schema refers to more than {ANCHORS_MAX} anchors; "
-                    "refer to places instead, for example #/$defs/Name"
+                    "use JSON pointers instead, for example #/$defs/Name"
                 )
         if not target.startswith("#"):
             raise InvalidSchema(
-                f"{path}: {keyword} {target!r:.100} is outside of the document; put "
-                "what it refers to under $defs"
+                f"{path}: {keyword} {target!r:.100} is outside of the document; move "
+                "its target to $defs"
             )
     identifier = value.get("$id", value.get("id"))
     if path != "$" and isinstance(identifier, str) and "$id" in value:
         raise InvalidSchema(
-            f"{path}: an $id inside the document would change what references mean"
+            f"{path}: an $id inside the document is not supported, because it changes "
+            "the meaning of references"
         )
 
 
 def find_target(document: Any, reference: str) -> Any:
     """
-    What *reference*, ``#`` and a JSON pointer or an anchor, stands for.
+    Return the target of *reference*, ``#`` and a JSON pointer or an anchor.
 
     Raises:
-        InvalidSchema: There is nothing.
+        InvalidSchema: The target does not exist.
     """
     fragment = unquote(reference.removeprefix("#"))
     if fragment and not fragment.startswith("/"):
@@ -121,7 +122,9 @@ def find_target(document: Any, reference: str) -> Any:
         try:
             value = value[int(name)] if isinstance(value, list) else value[name]
         except (LookupError, ValueError, TypeError):
-            raise InvalidSchema(f"there is nothing at {reference!r:.100}") from None
+            raise InvalidSchema(
+                f"the document has nothing at {reference!r:.100}"
+            ) from None
     return value
 
 
@@ -135,4 +138,4 @@ def _find_anchor(document: Any, name: str) -> Any:
             pending += value.values()
         elif isinstance(value, list):
             pending += value
-    raise InvalidSchema(f"no part of the document has the anchor {name!r:.100}")
+    raise InvalidSchema(f"the document has no anchor {name!r:.100}")

@@ -1,12 +1,12 @@
 """
-How many steps it takes to validate a payload by a JSON Schema.
+The number of steps that validating a payload with a JSON Schema takes.
 
-A validator evaluates, for each value in a payload, all schemas that apply to it:
-those that are in the same place as another one (``allOf``, ``anyOf``, ``$ref``, …) and
-those that several of them have for the same part of a value.  Where references are
-used twice on the way, that number grows exponentially with the size of the schema, and
-where a schema refers to itself more than once for the same part, with the depth of the
-payload.  ``ValidationCost`` has an upper bound for it.
+A validator evaluates, for each value in a payload, all schemas that apply to it: those
+that apply to the same value as another one (``allOf``, ``anyOf``, ``$ref``, …), and
+those that several of them have for the same part of a value.  If references occur twice
+on the way, this number grows exponentially with the size of the schema; if a schema
+refers to itself more than once for the same part, with the depth of the payload.
+``ValidationCost`` computes an upper bound.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from pydanube.model.errors import InvalidSchema
 from pydanube.schemas.json_schema.document import find_target
 
 EXPANDED_MAX = 100_000
-"""A schema may expand to so many keywords for one value."""
+"""The maximum number of keywords that a schema may expand to for one value."""
 UNBOUNDED = 2**62
-"""The weight of a schema for which there is no useful bound."""
+"""The cost of a schema without a useful bound."""
 
 _ROUNDS_MAX = 16
-"""Schemas that refer to themselves need few rounds, if their weight has a bound."""
+"""Recursive schemas with a bound converge in a few rounds."""
 _LISTS = ("allOf", "anyOf", "oneOf")
 _SINGLE = ("not", "if", "then", "else")
 _MAPS = ("dependentSchemas", "dependencies")
 _PATTERN_STEPS = 8
-"""A pattern is matched by an automaton; a byte takes it longer than a keyword."""
+"""Per byte, a pattern takes an automaton longer than a keyword."""
 _UNIQUE_STEPS = 16
-"""Up to so many items are compared with each other, more are hashed."""
+"""Up to this number of items are compared with each other; more are hashed."""
 _UNBOUNDED_KEYWORDS = (
     *("$dynamicRef", "$recursiveRef"),
-    # To find out what is unevaluated, a validator evaluates other keywords again.
+    # To find unevaluated parts, a validator evaluates other keywords again.
     *("unevaluatedProperties", "unevaluatedItems"),
 )
 _UNBOUNDED_FORMATS = ("regex", "idn-hostname", "idn-email")
 
 
 class ValidationCost:
-    """The weight of one document."""
+    """The validation cost of one document."""
 
     def __init__(self, document: Any) -> None:
         """
-        Weigh *document*.
+        Compute the cost of *document*.
 
         Raises:
             InvalidSchema: It expands to more than ``EXPANDED_MAX`` keywords.
@@ -61,12 +61,12 @@ class ValidationCost:
         self.is_recursive = self._find_cycle(order)
         self._compute(order)
         self.steps = self._steps.get(id(document), 1)
-        """The maximum number of steps for each byte of a payload, or ``UNBOUNDED``."""
+        """The maximum number of steps per byte of a payload, or ``UNBOUNDED``."""
         if self._is_unbounded or (self._has_unique and self.is_recursive):
             self.steps = UNBOUNDED
 
     def _post_order(self) -> list[dict[str, Any]]:
-        """All schemas in the document, each after those that it applies."""
+        """Return all schemas in the document, each after those that it applies."""
         order: list[dict[str, Any]] = []
         seen: set[int] = set()
         pending: list[tuple[Any, bool]] = [(self._document, False)]
@@ -81,7 +81,7 @@ class ValidationCost:
         return order
 
     def _find_cycle(self, order: list[dict[str, Any]]) -> bool:
-        """Whether a schema applies itself, for the same value or a part of it."""
+        """Return whether a schema applies itself, to the same value or a part of it."""
         places = {id(schema): index for index, schema in enumerate(order)}
         return any(
             places.get(id(each), -1) >= places[id(schema)]
@@ -99,7 +99,9 @@ class ValidationCost:
         self._is_unbounded = True
 
     def _update(self, schema: dict[str, Any]) -> bool:
-        """Weigh *schema* by the weights of its parts; whether it has changed."""
+        """
+        Compute the cost of *schema* from its parts; return whether it has changed.
+        """
         place = id(schema)
         if place not in self._own_steps:
             self._own_steps[place] = self._own_cost(schema)
@@ -124,7 +126,7 @@ class ValidationCost:
         return has_changed
 
     def _own_cost(self, schema: dict[str, Any]) -> int:
-        """The steps that the keywords of *schema* themselves take."""
+        """Return the steps of the keywords of *schema* themselves."""
         steps = 1 + len(schema)
         for keyword in ("properties", "required"):
             value = schema.get(keyword)
@@ -146,7 +148,7 @@ class ValidationCost:
         return steps
 
     def _part_cost(self, schema: dict[str, Any]) -> int:
-        """The steps for that part of a value for which *schema* takes most."""
+        """Return the steps for the part of a value that takes most."""
         named = self._max_cost(schema, "properties", "additionalProperties")
         patterns = schema.get("patternProperties")
         if isinstance(patterns, dict):
@@ -156,7 +158,10 @@ class ValidationCost:
         return max(named, items, self._cost_of(schema.get("propertyNames")))
 
     def _max_cost(self, schema: dict[str, Any], *keywords: str) -> int:
-        """The weight of the heaviest schema under *keywords*, which exclude others."""
+        """
+        Return the highest cost of the schemas under *keywords*, which exclude each
+        other.
+        """
         return max(
             (
                 self._cost_of(each)
@@ -172,7 +177,7 @@ class ValidationCost:
         return self._steps.get(id(schema), 1) if isinstance(schema, dict) else 1
 
     def _applied_in_place(self, schema: dict[str, Any]) -> Iterator[Any]:
-        """The schemas that apply to the same value as *schema* does."""
+        """Return the schemas that apply to the same value as *schema*."""
         reference = schema.get("$ref")
         if isinstance(reference, str):
             yield self._target(reference)
@@ -180,7 +185,7 @@ class ValidationCost:
             yield from _schemas_in(schema.get(keyword), keyword)
 
     def _applied(self, schema: dict[str, Any]) -> Iterator[Any]:
-        """The schemas that *schema* applies to a value or to a part of it."""
+        """Return the schemas that *schema* applies to a value or to a part of it."""
         yield from self._applied_in_place(schema)
         for keyword in (
             *("properties", "additionalProperties", "patternProperties"),
@@ -199,7 +204,7 @@ class ValidationCost:
 
 
 def _schemas_in(value: Any, keyword: str) -> Iterator[Any]:
-    """The schemas that *value* is or has, which stands under *keyword*."""
+    """Return the schemas under *keyword*, whose value is *value*."""
     if isinstance(value, list):
         yield from value
     elif isinstance(value, dict) and keyword in (
@@ -212,7 +217,7 @@ def _schemas_in(value: Any, keyword: str) -> Iterator[Any]:
 
 
 def _size(value: Any) -> int:
-    """How many parts *value* has, however deep."""
+    """Return the number of nested parts of *value*."""
     size = 0
     pending = [value]
     while pending:

@@ -1,8 +1,8 @@
 """
-Protobuf: the real compiler parses, the protobuf runtime decodes.
+Protobuf: protoc parses schemas, the protobuf runtime decodes and encodes values.
 
-A payload is the bytes of one message: the one that was chosen, or the first of the
-text.
+A payload is the bytes of one message: the one that was chosen, or the first in the
+definition.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class ProtobufSchema(ParsedSchema):
-    """One message of one ``.proto`` text."""
+    """A message of a ``.proto`` definition."""
 
     type = SchemaType.PROTOBUF
 
@@ -54,22 +54,21 @@ class ProtobufSchema(ParsedSchema):
         Compile *definition*; *message* is a name in it, by default the first one.
 
         Raises:
-            InvalidSchema: The compiler refuses it, or there is no such message.
+            InvalidSchema: The compiler refuses it, or the message does not exist.
         """
         super().__init__(definition_text(definition))
         if "\0" in self.text:
-            raise InvalidSchema("the Protobuf schema holds a zero byte")
+            raise InvalidSchema("the Protobuf schema contains a zero byte")
         self._files = compile_proto(self.text)
         _check_size(self._files[-1])
         pool = descriptor_pool.DescriptorPool()
         for file in self._files:
             pool.Add(file)
         self.message: Descriptor = _find_message(pool, self._files[-1], message)
-        """The descriptor of what a payload is."""
+        """The descriptor of payloads."""
 
     @property
     def definition(self) -> tuple[str, str, str | None]:
-        """See the base class."""
         return self.type.value, self.text, self.message.full_name
 
     @cached_property
@@ -84,12 +83,10 @@ class ProtobufSchema(ParsedSchema):
     def incompatibilities_in_process(
         self, writer: ParsedSchema
     ) -> list[Incompatibility]:
-        """See the base class."""
         assert isinstance(writer, ProtobufSchema)
         return find_incompatibilities(self.message, writer.message)
 
     def validator_in_process(self) -> Validate:
-        """See the base class."""
         read = self._reader()
 
         def validate(payloads: Sequence[bytes]) -> list[tuple[int, str]]:
@@ -104,7 +101,7 @@ class ProtobufSchema(ParsedSchema):
         return validate
 
     def decoder(self) -> Decoder:
-        """See the base class; a message becomes a dict by its fields' names."""
+        """See the base class; a message becomes a dict with the names of its fields."""
         read = self._reader()
         extract = extractor_of(self.message, is_column=False)
 
@@ -114,14 +111,16 @@ class ProtobufSchema(ParsedSchema):
         return decode
 
     def encoder(self) -> Encoder:
-        """See the base class; takes messages of this name, and dicts."""
+        """See the base class; accepts messages of this name, and dicts."""
         cls = message_factory.GetMessageClass(self.message)
         name = self.message.full_name
 
         def encode_one(value: Any) -> bytes:
             if isinstance(value, Message):
                 if value.DESCRIPTOR.full_name != name:
-                    raise TypeError(f"it is a {value.DESCRIPTOR.full_name}, no {name}")
+                    raise TypeError(
+                        f"it is a {value.DESCRIPTOR.full_name}, not a {name}"
+                    )
                 return value.SerializeToString()
             return cls(**value).SerializeToString()
 
@@ -130,7 +129,7 @@ class ProtobufSchema(ParsedSchema):
             try:
                 for value in values:
                     payloads.append(encode_one(value))  # noqa: PERF401
-            # The runtime raises whatever it runs into in a user's values.
+            # The runtime raises arbitrary exceptions for values of users.
             except Exception as error:
                 index = len(payloads)
                 reason = f"{short_repr(values[index])} does not fit the schema: {error}"
@@ -140,14 +139,13 @@ class ProtobufSchema(ParsedSchema):
         return encode
 
     def arrow_type(self) -> pa.DataType:
-        """See the base class."""
         return arrow_type_of(self.message)
 
     def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
-        """See the base class; fields are known by their numbers."""
+        """See the base class; fields are matched by number."""
         assert isinstance(writer, ProtobufSchema)
         for each in find_incompatibilities(self.message, writer.message):
-            # What does not fit is skipped by the runtime without a word.
+            # The runtime skips fields of other types silently.
             if each.rule == "type_changed":
                 raise IncompatibleSchema(str(each))
         written = None if writer.message is self.message else writer.message
@@ -161,7 +159,9 @@ class ProtobufSchema(ParsedSchema):
         return decode
 
     def _reader(self) -> Callable[[bytes], Any]:
-        """What parses one payload, or raises InvalidPayload with the reason."""
+        """
+        Return a decoder of one payload, which raises InvalidPayload with the reason.
+        """
         parse = message_factory.GetMessageClass(self.message).FromString
         name = self.message.full_name
 
@@ -169,13 +169,13 @@ class ProtobufSchema(ParsedSchema):
             try:
                 return parse(payload)
             except DecodeError as error:
-                raise InvalidPayload(f"no bytes of a {name}: {error}") from error
+                raise InvalidPayload(f"not a valid {name}: {error}") from error
 
         return read
 
 
-# What values may be that no Python value stands for: texts that are not UTF-8, times
-# out of range, an Any of a type that is not known, a Struct with an infinite number.
+# Values without a Python counterpart: text that is not UTF-8, times out of range, an
+# Any of an unknown type, a Struct with an infinite number.
 _REFUSALS = (
     InvalidPayload,
     ValueError,

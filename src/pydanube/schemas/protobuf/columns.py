@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 Extract = Callable[[Any], Any]
-"""A message, or a value of a field, to a plain Python value."""
+"""Converts a message, or a value of a field, into a plain Python value."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMESTAMP = "google.protobuf.Timestamp"
@@ -56,11 +56,11 @@ _SCALARS = {
 
 def arrow_type_of(message: Descriptor, inside: tuple[str, ...] = ()) -> pa.DataType:
     """
-    The Arrow type of a column of *message*.
+    Return the Arrow type of a column of *message*.
 
-    A message inside itself, one that unfolds to more than ``PARTS_MAX`` parts or
-    ``DEPTH_MAX`` messages inside each other, and the JSON types become JSON text; an
-    enum becomes the names of its values.
+    A message inside itself, a message that expands to more than ``PARTS_MAX`` parts or
+    ``DEPTH_MAX`` nested messages, and the JSON types become JSON text; an enum becomes
+    the names of its values.
     """
     name = message.full_name
     if name == _TIMESTAMP:
@@ -78,7 +78,7 @@ def arrow_type_of(message: Descriptor, inside: tuple[str, ...] = ()) -> pa.DataT
 
 
 def _is_endless(message: Descriptor, inside: tuple[str, ...]) -> bool:
-    """Whether *message*, the outermost, has too many parts for a column."""
+    """Return whether *message*, the outermost, has too many parts for a column."""
     if inside:
         return False
     parts = 0
@@ -123,11 +123,11 @@ def extractor_of(
     written: Descriptor | None = None,
 ) -> Extract:
     """
-    What makes a message a plain value: a dict by the fields' names.
+    Return a function that converts a message into a dict by the fields' names.
 
-    What a field does not tell from being left out is its default, the rest is None.
-    With *is_column* the values are those of ``arrow_type_of``.  A field that
-    *written*, the message as its writer knew it, does not have is None.
+    A field without presence that is absent has its default; other absent fields are
+    None.  With *is_column* the values are those of ``arrow_type_of``.  Fields that
+    *written*, the writer's message, does not have are None.
     """
     if not is_column:
         return partial(_PlainValues().extract, message)
@@ -150,17 +150,17 @@ def extractor_of(
 
 class _PlainValues:
     """
-    Makes plain values of messages.
+    A converter of messages into plain values.
 
-    What a type of message needs is prepared when the first one is met, and once: the
-    types that a schema refers to may be endless when they are unfolded.
+    The functions for a type of message are made once, when it first occurs: a schema
+    may refer to types that expand without end.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, Extract] = {}
 
     def extract(self, message: Descriptor, value: Any) -> Any:
-        """The plain value of *value*, which is a *message*."""
+        """Return the plain value of *value*, which is a *message*."""
         name = message.full_name
         extract = self._known.get(name)
         if extract is None:
@@ -198,7 +198,7 @@ class _PlainValues:
 
 
 def _well_known(name: str, *, is_column: bool) -> Extract | None:
-    """What extracts a message that has a meaning of its own; None if it has none."""
+    """Return the function for a well-known type; None for other types."""
     if name == _TIMESTAMP:
         return _to_datetime
     if name in _JSON:
@@ -209,7 +209,9 @@ def _well_known(name: str, *, is_column: bool) -> Extract | None:
 def _field_extractor(
     field: FieldDescriptor, *, inside: tuple[str, ...], written: Descriptor | None
 ) -> Extract | None:
-    """What a field's value goes through in a column; None: it is plain already."""
+    """
+    Return the function for a field of a column; None if its value is plain already.
+    """
     inner = _written_as(field, written)
     if written is not None and inner is None:
         return _to_nothing

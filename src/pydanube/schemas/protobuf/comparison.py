@@ -2,10 +2,9 @@
 Whether data written with one Protobuf message can be read with another.
 
 Source: Protocol Buffers language guides, "Updating A Message Type", "Oneof" and
-"Reserved", and the encoding's rules on wire types.  The guides call some changes
-compatible that lose data without a word; these count as incompatible here: a list
-read as a single value, bytes read as text, and a value that has moved to another
-number.
+"Reserved", and the encoding's rules on wire types.  Some changes that the guides call
+compatible lose data silently; they are incompatible here: a list read as a single
+value, bytes read as text, and a field that has moved to another number.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _GROUPS: tuple[frozenset[int], ...] = (
     frozenset((Type.TYPE_FIXED32, Type.TYPE_SFIXED32)),
     frozenset((Type.TYPE_FIXED64, Type.TYPE_SFIXED64)),
 )
-"""Types that are written alike, so that one may be read as another."""
+"""Types with the same encoding, so that one may be read as another."""
 
 _AS_BYTES = (Type.TYPE_STRING, Type.TYPE_MESSAGE, Type.TYPE_BYTES)
 
@@ -56,7 +55,7 @@ _NAMES = {
 def find_incompatibilities(
     reader: Descriptor, writer: Descriptor
 ) -> list[Incompatibility]:
-    """Why some of what is written as *writer* cannot be read as *reader*."""
+    """Return why *reader* cannot read some data that *writer* allows."""
     found = []
     if reader.name != writer.name:
         found.append(
@@ -71,11 +70,10 @@ def find_incompatibilities(
 
 
 class _Comparison:
-    """One comparison; knows the pairs of messages that it has been in."""
+    """A comparison of two messages."""
 
     def __init__(self) -> None:
-        # Every pair counts once: nothing is chosen here by whether it succeeds, so
-        # what is wrong with a pair need not be said again.
+        # Each pair of messages is compared once; repeated results would be the same.
         self._seen: set[tuple[str, str]] = set()
 
     def messages(
@@ -111,7 +109,7 @@ class _Comparison:
                     path=where,
                     rule="reserved_number_used",
                     text=f"the writer's schema reserves number {field.number}: older "
-                    "data may have something else there",
+                    "data may have another field under it",
                 )
         for oneof in reader.oneofs:
             yield from _oneofs(oneof, writer, path)
@@ -123,8 +121,8 @@ class _Comparison:
             yield Incompatibility(
                 path=path,
                 rule="repeated_read_as_single",
-                text="the writer may have written several values, of which the "
-                "reader sees the last",
+                text="the writer may have written several values, of which the reader "
+                "sees only the last",
             )
         if reader.is_required and not writer.is_required:
             yield Incompatibility(
@@ -158,7 +156,7 @@ def _is_readable(reader: int, writer: int) -> bool:
 def _enums(
     reader: EnumDescriptor, writer: EnumDescriptor, path: str
 ) -> Iterator[Incompatibility]:
-    """A closed enum does not keep numbers that it has no name for."""
+    """Compare closed enums, which lose numbers that they have no name for."""
     if not reader.is_closed:
         return
     known = reader.values_by_number
@@ -189,7 +187,7 @@ def _oneofs(
             path=where,
             rule="fields_moved_into_oneof",
             text=f"the writer may have written {', '.join(m.name for m in members)} "
-            "together, of which the reader keeps the last",
+            "together, of which the reader keeps only the last",
         )
     written_oneof = writer.oneofs_by_name.get(reader.name)
     if written_oneof is None:
@@ -202,8 +200,8 @@ def _oneofs(
         yield Incompatibility(
             path=where,
             rule="oneof_field_missing",
-            text=f"the writer may have written {', '.join(missing)}, and to the reader "
-            f"{reader.name} looks as if nothing had been",
+            text=f"the writer may have written {', '.join(missing)}, and "
+            f"{reader.name} would be empty for the reader",
         )
 
 
@@ -213,7 +211,9 @@ def _oneof_of(field: FieldDescriptor) -> str | None:
 
 
 def _is_synthetic(oneof: OneofDescriptor) -> bool:
-    """Whether the oneof only stands for the presence of an ``optional`` field."""
+    """
+    Return whether the oneof only represents the presence of an ``optional`` field.
+    """
     return len(oneof.fields) == 1 and oneof.name == f"_{oneof.fields[0].name}"
 
 

@@ -1,8 +1,8 @@
 """
-``.proto`` text to descriptors, by the real compiler in a process of its own.
+Compilation of ``.proto`` definitions by protoc, in a separate process.
 
-A process, because a parser of a client's text must neither hang the broker nor take
-its memory; the well-known types of ``google/protobuf`` are all that can be imported.
+A separate process, because parsing a client's input must neither block the broker nor
+exhaust its memory.  Only the well-known types in ``google/protobuf`` can be imported.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ _IMPORT = re.compile(r'^\s*import\s+(?:public\s+|weak\s+)?"([^"]*)"', re.MULTILI
 @lru_cache(maxsize=32)
 def compile_proto(text: str) -> tuple[FileDescriptorProto, ...]:
     """
-    The file that *text* is, the last one, and the files that it imports.
+    Return the file that *text* defines, as the last one, after the files that it
+    imports.
 
     Raises:
-        InvalidSchema: The compiler refuses it; its words are in the message.
+        InvalidSchema: The compiler refuses it; the message has its errors.
     """
     for name in _IMPORT.findall(text):
         if not name.startswith("google/protobuf/"):
             raise InvalidSchema(
-                f"the Protobuf schema imports {name!r:.100}; it must be complete but "
-                "for the well-known types in google/protobuf"
+                f"the Protobuf schema imports {name!r:.100}; only the well-known "
+                "types in google/protobuf can be imported"
             )
     with (
         tempfile.TemporaryDirectory(prefix="danube-proto-") as directory,
@@ -56,7 +57,7 @@ def _run_compiler(directory: str, well_known: str, result: Path) -> None:
         *(f"--descriptor_set_out={result}", FILE_NAME),
     )
     try:
-        # Our own interpreter, and no word of the client's on the command line.
+        # The command is our own interpreter, without any input of the client.
         done = subprocess.run(  # noqa: S603
             command,
             cwd=directory,
@@ -75,7 +76,7 @@ def _run_compiler(directory: str, well_known: str, result: Path) -> None:
 
 
 def _reason(stderr: str) -> str:
-    """The compiler's errors, without its log and the path of the directory."""
+    """Return the compiler's errors, without its log and the path of the directory."""
     lines = [
         FILE_NAME + line.rpartition(FILE_NAME)[2]
         for line in stderr.splitlines()

@@ -1,4 +1,4 @@
-"""A file's descriptor as the ``.proto`` text that it could have been compiled from."""
+"""Generation of ``.proto`` text from descriptors."""
 
 from __future__ import annotations
 
@@ -21,26 +21,30 @@ if TYPE_CHECKING:
 
 _WELL_KNOWN = "google/protobuf/"
 _RANGE_END_MAX = 536_870_912
-"""What the end of a range of field numbers is that goes on for ever."""
+"""The end of a range of field numbers without an upper limit."""
 
 
 def source_of(file: FileDescriptor) -> str:
     """
-    The ``.proto`` text of *file*: its messages and enums, without services.
+    Return the ``.proto`` text of *file*: its messages and enums, without services.
 
     Raises:
-        InvalidSchema: It imports other files than the well-known types, or has
-            groups or an edition, which are not taken.
+        InvalidSchema: It imports files other than the well-known types, or has groups
+            or
+            an edition, which are not supported.
     """
     proto = FileDescriptorProto()
     file.CopyToProto(proto)
     if proto.syntax not in ("", "proto2", "proto3"):
-        raise InvalidSchema(f"{proto.name} has an edition instead of proto2 or proto3")
+        raise InvalidSchema(
+            f"{proto.name} uses an edition, which is not supported; "
+            "use proto2 or proto3"
+        )
     for name in proto.dependency:
         if not name.startswith(_WELL_KNOWN):
             raise InvalidSchema(
-                f"{proto.name} imports {name}; a schema must be complete but for the "
-                f"well-known types in {_WELL_KNOWN.rstrip('/')}"
+                f"{proto.name} imports {name}; only the well-known types in "
+                f"{_WELL_KNOWN.rstrip('/')} can be imported"
             )
     is_proto3 = proto.syntax == "proto3"
     lines = [f'syntax = "{"proto3" if is_proto3 else "proto2"}";', ""]
@@ -87,7 +91,7 @@ def _message_lines(message: DescriptorProto, *, is_proto3: bool) -> Iterator[str
 
 
 def _oneof_of(field: FieldDescriptorProto) -> int | None:
-    """Of which oneof the field is; the fields of one stand together."""
+    """Return the index of the field's oneof; fields of a oneof are adjacent."""
     if field.HasField("oneof_index") and not field.proto3_optional:
         return field.oneof_index
     return None
@@ -121,7 +125,9 @@ def _field_line(
 
 def _type(field: FieldDescriptorProto) -> str:
     if field.type == FieldDescriptorProto.TYPE_GROUP:
-        raise InvalidSchema(f"the field {field.name} is a group, which is not taken")
+        raise InvalidSchema(
+            f"the field {field.name} is a group, which is not supported"
+        )
     if field.type_name:
         return field.type_name
     name: str = FieldDescriptorProto.Type.Name(field.type)
@@ -132,7 +138,7 @@ def _default(field: FieldDescriptorProto) -> str:
     if field.type == FieldDescriptorProto.TYPE_STRING:
         return _quoted(field.default_value.encode())
     if field.type == FieldDescriptorProto.TYPE_BYTES:
-        # The descriptor has it escaped already.
+        # The descriptor has the value escaped already.
         return f'"{field.default_value}"'
     return field.default_value
 
@@ -149,7 +155,9 @@ def _enum_lines(enum: EnumDescriptorProto) -> Iterator[str]:
 def _reserved_lines(
     ranges: Iterable[Any], names: Iterable[str], excess: int
 ) -> Iterator[str]:
-    """*excess* is how far the end of a range is behind its last number."""
+    """
+    Return the lines; *excess* is the distance of a range's end from its last number.
+    """
     for each in ranges:
         yield f"reserved {_range(each.start, each.end - excess, _RANGE_END_MAX - 1)};"
     for name in names:

@@ -152,7 +152,7 @@ def test_an_array_of_some_items_without_bytes_is_decoded():
 def test_a_block_of_more_items_than_bytes_is_refused(kind):
     type_ = {"items": "array", "values": "map"}[kind]
     schema = schema_of(record_of("R", a={"type": type_, kind: ["null", "R"]}))
-    assert "more than there are bytes" in reason_of(
+    assert "more than the remaining bytes" in reason_of(
         schema, long_of(2**40) + b"\x00" * 9
     )
 
@@ -219,7 +219,7 @@ def test_a_datum_with_too_many_values_is_refused():
         check_datum(payload, schema.root)
 
 
-def test_a_schema_that_is_not_recursive_needs_no_walk():
+def test_datum_of_a_non_recursive_schema_needs_no_walk():
     schema = schema_of(record_of("R", a="int", b={"type": "array", "items": "string"}))
     assert schema.bounds.walked_bytes_min > 1024 * 1024
     assert schema.bounds.steps_per_byte == 2

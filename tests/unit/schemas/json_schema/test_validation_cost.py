@@ -57,7 +57,7 @@ def test_references_that_double_are_refused(keyword):
         JsonSchema(json.dumps(doubled(40, keyword)))
 
 
-def test_the_weight_doubles_with_each_pair_of_references():
+def test_cost_doubles_with_each_pair_of_references():
     weights = [ValidationCost(doubled(depth)).steps for depth in range(3, 9)]
     for lighter, heavier in itertools.pairwise(weights):
         assert lighter * 2 <= heavier <= lighter * 2 + 10
@@ -71,13 +71,13 @@ def test_doubling_below_a_value_counts_like_doubling_in_place():
     assert ValidationCost(schema).steps >= 2**12
 
 
-def test_schemas_of_messages_weigh_little():
+def test_typical_schemas_have_a_low_cost():
     assert ValidationCost(PLAIN).steps < 20
     assert ValidationCost({"type": "string"}).steps < 5
     assert ValidationCost(True).steps == 1
 
 
-def test_a_tree_weighs_as_little_as_a_node():
+def test_recursive_tree_costs_as_much_as_a_node():
     tree = ValidationCost(TREE)
     assert tree.is_recursive
     assert tree.steps < 20
@@ -95,7 +95,7 @@ def test_a_tree_weighs_as_little_as_a_node():
         {"format": "regex"},
     ],
 )
-def test_schemas_that_may_take_more_than_in_proportion_have_no_bound(document):
+def test_schemas_with_superlinear_cost_have_no_bound(document):
     schema = JsonSchema(json.dumps(document))
     assert schema.steps_per_byte == UNBOUNDED
     assert schema.validator().quick_bytes_max == -1
@@ -116,7 +116,7 @@ def test_patterns_that_can_backtrack_have_no_bound(pattern, is_linear):
     assert (schema.steps_per_byte < STEPS_IN_PROCESS_MAX) is is_linear
 
 
-def test_a_reference_to_nothing_is_refused_with_its_name():
+def test_dangling_reference_is_refused_with_its_name():
     with pytest.raises(InvalidSchema, match="nothing"):
         JsonSchema('{"$ref": "#/$defs/nothing"}')
 

@@ -90,14 +90,14 @@ def make_plain(message):
 @pytest.mark.parametrize(
     "text", [PROTO2, PROTO3, 'syntax = "proto3";'], ids=["proto2", "proto3", "empty"]
 )
-def test_text_that_was_compiled_is_found_again(text):
+def test_source_of_a_compiled_file_compiles_to_the_same(text):
     file = descriptor_of(text)
     assert plain(descriptor_of(source_of(file))) == plain(file)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("module", [stream_pb2, danube_admin_pb2])
-def test_generated_classes_have_a_text(module):
+def test_generated_classes_have_a_source(module):
     file = module.DESCRIPTOR
     assert plain(descriptor_of(source_of(file))).message_type == (
         plain(file).message_type
@@ -112,7 +112,7 @@ def built(**fields):
     return pool.FindFileByName("x.proto")
 
 
-def test_what_a_schema_cannot_have_is_refused():
+def test_unsupported_features_are_refused():
     with pytest.raises(InvalidSchema, match=r"imports shop\.proto"):
         source_of(built(dependency=["shop.proto"]))
     with pytest.raises(InvalidSchema, match="an edition"):
