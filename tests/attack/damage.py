@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 
 from pydanube import BrokerError
 from pydanube.model.errors import OffsetDropped, TimedOut
-from pydanube.servers.data_recovery import recover_directory
 from pydanube.servers.directory import hold_directory
+from pydanube.servers.recovery.recover import recover_directory
 from pydanube.storage.config import StorageConfig
 from support.directories import change_metadata, copied, first_error, publish, serving
 

@@ -21,11 +21,11 @@ from pydanube.cli.output import (
 from pydanube.cli.parameters import examples
 from pydanube.model.errors import NotFound
 from pydanube.servers.config import load_config
-from pydanube.servers.data_recovery import recover_directory
 from pydanube.servers.directory import hold_directory
+from pydanube.servers.recovery.recover import recover_directory
 
 if TYPE_CHECKING:
-    from pydanube.servers.data_recovery import Findings
+    from pydanube.servers.recovery.report import RecoveryReport
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -92,7 +92,7 @@ def recover(
         raise NotFound(f"{path} is not a broker's data directory")
     with hold_directory(path) as directory:
 
-        def run(*, write: bool) -> Findings:
+        def run(*, write: bool) -> RecoveryReport:
             return asyncio.run(
                 recover_directory(
                     directory,
@@ -118,7 +118,7 @@ def recover(
         print_line(f"{path} is recovered; start the broker.")
 
 
-def _print(findings: Findings) -> None:
+def _print(findings: RecoveryReport) -> None:
     print_fields(
         [
             ("Directory", findings.directory),

@@ -4,8 +4,9 @@ import shutil
 import pytest
 
 from pydanube.model.errors import InconsistentDirectory, OffsetDropped
-from pydanube.servers.data_recovery import SKIPPED_OFFSETS, recover_directory
 from pydanube.servers.directory import hold_directory
+from pydanube.servers.recovery.contents import SKIPPED_OFFSETS
+from pydanube.servers.recovery.recover import recover_directory
 from pydanube.storage.config import StorageConfig
 from support.directories import contents_of, copied, publish, serving
 

@@ -1,0 +1,365 @@
+"""The parts of a data directory as a recovery reads them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pydanube.broker.manifest import MetadataManifest
+from pydanube.metadata import keys
+from pydanube.metadata.records import TopicRecord
+from pydanube.metadata.sqlite import open_sqlite
+from pydanube.model.errors import (
+    Corrupt,
+    CorruptJournal,
+    InconsistentDirectory,
+    MetadataUnavailable,
+    NewerJournal,
+)
+from pydanube.model.ids import TopicId
+from pydanube.servers.identity import MARKER_NAME, ClusterMarker
+from pydanube.servers.recovery.report import WHOLE, RecoveryReport
+from pydanube.servers.recovery.segments import (
+    FoundSegment,
+    choose_segments,
+    find_segments,
+)
+from pydanube.storage.files import DirectoryFiles
+from pydanube.storage.manifest import SegmentEntry
+from pydanube.storage.objects import wall_clock_us
+from pydanube.storage.recovery import (
+    FIRST_NUMBER,
+    JournalPosition,
+    end_of,
+    recover,
+    salvage,
+)
+from pydanube.storage.state import JournalState, TopicState
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from pydanube.metadata.key import Prefix
+    from pydanube.metadata.sqlite import SqliteStore
+    from pydanube.servers.directory import DataDirectory
+    from pydanube.storage.config import StorageConfig
+    from pydanube.storage.recovery import Recovery
+    from pydanube.wire.batches import BatchFrame
+
+SKIPPED_OFFSETS = 10**10
+"""
+The number of offsets that are skipped if the end of a topic was lost.
+
+A journal cannot contain as many messages, and the lower digits of offsets stay equal.
+"""
+
+
+@dataclass(slots=True)
+class RecoveredTopic:
+    """One topic as described by all parts of the data directory."""
+
+    topic_id: TopicId
+    name: str
+    record: TopicRecord | None
+    manifest: tuple[SegmentEntry, ...]
+    state: TopicState | None
+    found: list[FoundSegment]
+    epoch: int
+    kept: list[SegmentEntry] = field(default_factory=list)
+    """The segments that it will have, besides those of salvaged messages."""
+    runs: list[list[BatchFrame]] = field(default_factory=list)
+    """Messages of the journal that are not sealed, as ranges without gaps."""
+    subscriptions: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        """The offset after the last message that any part knows."""
+        ends = [each.end for each in self.kept]
+        ends += [each.end for each in self.manifest]
+        ends += [each.entry.end for each in self.found]
+        ends += [run[-1].end for run in self.runs]
+        if self.state is not None:
+            ends += [self.state.end_offset, self.state.sealed_offset]
+            ends += [cursor.offset for cursor in self.state.cursors.values()]
+        return max(ends, default=0)
+
+
+class DirectoryContents:
+    """The parts of a data directory; ``read`` reads them."""
+
+    def __init__(self, directory: DataDirectory, config: StorageConfig) -> None:
+        self.report = RecoveryReport(
+            directory=str(directory.path),
+            cluster_id=None,
+            metadata=WHOLE,
+            journal=WHOLE,
+            objects=WHOLE,
+            needs_from_segments=False,
+            needs_accept_loss=False,
+        )
+        self.directory = directory
+        self.config = config
+        self.topics: dict[int, RecoveredTopic] = {}
+        self.state = JournalState()
+        self.frames: dict[TopicId, list[BatchFrame]] = {}
+        self.journal_end: JournalPosition | None = None
+        self.noted_end: JournalPosition | None = None
+        self.last_number = FIRST_NUMBER - 1
+        self.revision = 0
+        self.now = wall_clock_us()
+        self.has_marker = False
+
+    @asynccontextmanager
+    async def reading_metadata(self) -> AsyncIterator[SqliteStore]:
+        """Open a copy of the metadata store, or an empty store if it is unreadable."""
+        with tempfile.TemporaryDirectory(prefix="danube-recover-") as scratch:
+            copy = Path(scratch) / "metadata.sqlite"
+            try:
+                _copy_metadata(self.directory, copy)
+                async with open_sqlite(copy) as store:
+                    await _read_all(store)
+            except (MetadataUnavailable, Corrupt, OSError) as error:
+                self._report_metadata(f"missing or damaged ({error})")
+                copy = Path(scratch) / "empty.sqlite"
+            async with open_sqlite(copy) as store:
+                yield store
+
+    async def read(self, store: SqliteStore) -> None:
+        """Read all parts, and add their problems to the report."""
+        self.revision = await store.revision()
+        cluster = await store.get(keys.CLUSTER)
+        noted = await store.get(keys.JOURNAL)
+        if noted is not None:
+            record = noted.value
+            self.noted_end = JournalPosition(record.file_number, record.position)
+        journal_id = self._read_journal()
+        marker = self._read_marker()
+        found = list(find_segments(self.directory, self.report.unreadable))
+        if self.report.metadata == WHOLE:
+            if self.state.metadata_revision > self.revision:
+                self._report_metadata("older than the journal")
+            elif (cluster, await store.get(keys.BROKER)) == (None, None) and (
+                journal_id or found
+            ):
+                self._report_metadata("empty")
+            elif cluster is not None and marker is None and noted is not None:
+                self.report.objects = f"missing or emptied (no {MARKER_NAME})"
+                self.report.needs_accept_loss = True
+        known = None if cluster is None else cluster.value.cluster_id
+        ids = {each for each in (known, journal_id, marker) if each is not None}
+        if len(ids) > 1:
+            raise InconsistentDirectory(
+                f"{self.directory.path}: the metadata store is of cluster {known}, "
+                f"the journal of {journal_id}, the object store of {marker}; put the "
+                "parts of one cluster together, or move the wrong one away"
+            )
+        self.report.cluster_id = next(iter(ids), os.urandom(16).hex())
+        if journal_id is None and (known or marker or found):
+            if noted is not None or marker is not None or found:
+                self._report_journal("missing")
+        elif self.noted_end is not None and (
+            self.journal_end or JournalPosition(0, 0)
+        ) < (self.noted_end):
+            self._report_journal(
+                f"older than the metadata store (it ends before file {self.noted_end})"
+            )
+        await self._merge(store, found)
+
+    def _read_journal(self) -> str | None:
+        """Read the journal as far as possible, and return its id."""
+        if not self.directory.journal.is_dir():
+            return None
+        contents = _journal_contents(self.directory.journal)
+        recovery: Recovery
+        try:
+            recovery = recover(contents)
+        except NewerJournal:
+            raise
+        except CorruptJournal as error:
+            self._report_journal(f"damaged ({error})")
+            recovery = salvage(contents)
+        self.state, self.frames = recovery.state, recovery.frames
+        if recovery.files:
+            self.journal_end = end_of(recovery.files[-1])
+            self.last_number = recovery.files[-1].number
+        return None if recovery.journal_id is None else recovery.journal_id.hex()
+
+    def _read_marker(self) -> str | None:
+        if not self.directory.objects.is_dir():
+            return None
+        path = self.directory.objects / MARKER_NAME
+        if not path.exists():
+            return None
+        try:
+            marker = msgspec.json.decode(path.read_bytes(), type=ClusterMarker)
+        except (OSError, msgspec.DecodeError) as error:
+            raise InconsistentDirectory(
+                f"{path} is damaged: {error}. Move it away and recover again"
+            ) from error
+        self.has_marker = True
+        return marker.cluster_id
+
+    def _report_metadata(self, problem: str) -> None:
+        self.report.metadata = problem
+        self.report.needs_from_segments = True
+
+    def _report_journal(self, problem: str) -> None:
+        self.report.journal = problem
+        self.report.needs_accept_loss = True
+
+    async def _merge(self, store: SqliteStore, found: list[FoundSegment]) -> None:
+        """Merge the descriptions of each topic."""
+        records = {
+            stored.value.topic_id: (keys.TOPICS.name_of(path), stored.value)
+            for path, stored in await store.scan(keys.TOPICS)
+        }
+        deleted = {
+            int(keys.DELETED_TOPICS.name_of(path))
+            for path, _ in await store.scan(keys.DELETED_TOPICS)
+        }
+        epochs = {
+            int(keys.EPOCHS.name_of(path)): stored.value
+            for path, stored in await store.scan(keys.EPOCHS)
+        }
+        manifest = MetadataManifest(store)
+        by_id: dict[int, list[FoundSegment]] = {}
+        for each in found:
+            by_id.setdefault(each.topic_id, []).append(each)
+        numbers = {
+            *(
+                number
+                for number, (_, each) in records.items()
+                if each.policy.is_reliable
+            ),
+            *self.state.topics,
+            *by_id,
+        }
+        for number in sorted(numbers - deleted):
+            topic_id, segments = TopicId(number), by_id.get(number, [])
+            state = self.state.topics.get(topic_id)
+            path, record = records.get(number, ("", None))
+            name = f"/{path}" if record is not None else ""
+            name = name or (state.name if state is not None else segments[-1].topic)
+            topic = RecoveredTopic(
+                topic_id,
+                name,
+                record,
+                await manifest.load(topic_id),
+                state,
+                segments,
+                epoch=max(
+                    epochs.get(number, 0),
+                    state.epoch if state is not None else 0,
+                    *(each.entry.epoch for each in segments),
+                    0,
+                ),
+            )
+            topic.kept = choose_segments(topic.manifest, topic.found)
+            sealed_end = topic.kept[-1].end if topic.kept else 0
+            topic.runs = _runs_of(self.frames.get(topic_id, []), sealed_end)
+            self.topics[number] = topic
+        self._drop_replaced_topics()
+        journal_ends = {
+            number: 0 if topic.state is None else topic.state.end_offset
+            for number, topic in self.topics.items()
+        }
+        for number, topic in self.topics.items():
+            behind = [
+                each for each in topic.found if each.entry.end > journal_ends[number]
+            ]
+            if behind and not self.report.needs_accept_loss:
+                self._report_journal(
+                    f"older than the object store (it ends before "
+                    f"{behind[-1].entry.object_name})"
+                )
+            extra = {entry.object_name for entry in topic.kept}
+            extra -= {entry.object_name for entry in topic.manifest}
+            if behind and extra and self.report.metadata == WHOLE:
+                self._report_metadata("older than the object store")
+
+    def _drop_replaced_topics(self) -> None:
+        """Drop all but the newest topic of each name."""
+        by_name: dict[str, int] = {}
+        for number in sorted(self.topics):
+            topic = self.topics[number]
+            before = by_name.get(topic.name)
+            if before is not None:
+                self.report.unreadable += [
+                    each.entry.object_name for each in self.topics[before].found
+                ]
+                del self.topics[before]
+            by_name[topic.name] = number
+
+    @property
+    def replaces_journal(self) -> bool:
+        """Whether a new journal replaces the old one."""
+        return self.report.journal != WHOLE
+
+    def next_offset(self, topic: RecoveredTopic) -> int:
+        """Return the offset of the next message of *topic*."""
+        return topic.end + (SKIPPED_OFFSETS if self.replaces_journal else 0)
+
+
+def _runs_of(frames: list[BatchFrame], sealed_end: int) -> list[list[BatchFrame]]:
+    """Return *frames* from *sealed_end* on, in order, as ranges without gaps."""
+    runs: list[list[BatchFrame]] = []
+    end = sealed_end
+    for frame in frames:
+        if frame.end <= end:
+            continue
+        rest = frame if frame.base >= end else frame.slice(end, frame.end)
+        if runs and rest.base == end:
+            runs[-1].append(rest)
+        else:
+            runs.append([rest])
+        end = frame.end
+    return runs
+
+
+def _journal_contents(path: Path) -> dict[str, memoryview]:
+    """Return the contents of the journal files in the directory *path* by name."""
+    files = DirectoryFiles(path)
+    names = (each for each in sorted(path.glob("*.journal")) if each.is_file())
+    return {each.name: files.map(each.name) for each in names}
+
+
+async def _read_all(store: SqliteStore) -> None:
+    """Read every record that the recovery needs; a damaged record raises."""
+    prefixes: tuple[Prefix[Any], ...] = (
+        keys.TOPICS,
+        keys.DELETED_TOPICS,
+        keys.EPOCHS,
+        keys.SEGMENTS,
+        keys.SUBSCRIPTIONS,
+        keys.NAMESPACES,
+        keys.PARTITIONED_TOPICS,
+    )
+    for prefix in prefixes:
+        await store.scan(prefix)
+
+
+def metadata_files(path: Path) -> list[Path]:
+    """Return the paths of an SQLite database and its auxiliary files."""
+    return [
+        path,
+        path.with_name(path.name + "-wal"),
+        path.with_name(path.name + "-shm"),
+    ]
+
+
+def _copy_metadata(directory: DataDirectory, copy: Path) -> None:
+    """Copy the metadata store with its WAL; raise if there is none."""
+    if not directory.metadata.stat().st_size:
+        raise MetadataUnavailable(f"{directory.metadata} is empty")
+    for source, target in zip(
+        metadata_files(directory.metadata)[:2], metadata_files(copy)[:2], strict=True
+    ):
+        if source.exists():
+            shutil.copyfile(source, target)

@@ -1,0 +1,142 @@
+"""The segments that a recovery finds in the object store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+
+from pydanube.model.errors import InvalidName
+from pydanube.model.names import TopicName
+from pydanube.storage.manifest import SegmentEntry
+from pydanube.storage.segments import publish_times_of_metadata
+from pydanube.wire.files.segment_checksums import UNREADABLE
+from pydanube.wire.files.segment_format import (
+    PARTS,
+    ObjectName,
+    parse_object_name,
+    read_footer,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from pydanube.servers.directory import DataDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSegment:
+    """A segment in the object store, as described by its name and footer."""
+
+    topic: str
+    topic_id: int
+    name: ObjectName
+    entry: SegmentEntry
+    schema_id: int
+
+
+def find_segments(
+    directory: DataDirectory, unreadable: list[str]
+) -> Iterator[FoundSegment]:
+    """Yield all segments, and add the names of unreadable objects to *unreadable*."""
+    objects = directory.objects
+    for path in sorted(objects.rglob("*")) if objects.is_dir() else ():
+        name = path.relative_to(objects).as_posix()
+        parsed = parse_object_name(name)
+        if parsed is None or name.startswith(f"{PARTS}/") or not path.is_file():
+            continue
+        found = _read_segment(path, name, parsed)
+        if found is None:
+            unreadable.append(name)
+        else:
+            yield found
+
+
+def choose_segments(
+    manifest: Sequence[SegmentEntry], found: Sequence[FoundSegment]
+) -> list[SegmentEntry]:
+    """Return the segments of a topic, from its manifest and the object store."""
+    there = {each.entry.object_name for each in found}
+    recorded = {entry.object_name for entry in manifest}
+    kept = [entry for entry in manifest if entry.object_name in there]
+    others = [each for each in found if each.entry.object_name not in recorded]
+    # If two segments overlap, the one with the higher epoch is valid.
+    sealed = [each for each in others if each.name.run is None]
+    for each in sorted(sealed, key=lambda one: (-one.entry.epoch, one.entry.base)):
+        if not any(_overlap(each.entry, entry) for entry in kept):
+            kept.append(each.entry)
+    # Segments of a maintenance run count only if the segments that they replace are
+    # gone.
+    made = [each for each in others if each.name.run is not None]
+    made.sort(key=lambda one: (str(one.name.run), one.entry.base))
+    runs = [list(group) for _, group in groupby(made, key=lambda one: one.name.run)]
+    runs.sort(key=lambda run: run[0].name.run.started_at if run[0].name.run else 0)
+    for run in runs:
+        base, end = run[0].entry.base, run[-1].entry.end
+        if not _covers(kept, base, end):
+            kept = [each for each in kept if each.end <= base or each.base >= end]
+            kept += [each.entry for each in run]
+    # A recorded segment that is missing stays in the manifest; reading it fails.
+    kept += [
+        entry
+        for entry in manifest
+        if entry.object_name not in there
+        and not any(_overlap(entry, each) for each in kept)
+    ]
+    return sorted(kept, key=lambda entry: entry.base)
+
+
+def _read_segment(path: Path, name: str, parsed: ObjectName) -> FoundSegment | None:
+    """Read the footer of a segment; return None if it is not that of a topic."""
+    try:
+        metadata = pq.read_metadata(path)
+        footer = read_footer(metadata.metadata)
+        if footer is None or (footer.base, footer.end) != (parsed.base, parsed.end):
+            return None
+        topic = metadata.metadata[b"danube.topic"].decode()
+        TopicName.parse(topic)
+        times = publish_times_of_metadata(metadata) or (0, 0)
+        schema_id = _highest_schema_id(metadata)
+    except (*UNREADABLE, InvalidName):
+        return None
+    entry = SegmentEntry(
+        base=footer.base,
+        end=footer.end,
+        epoch=parsed.epoch,
+        count=footer.count,
+        byte_count=path.stat().st_size,
+        object_name=name,
+        first_publish_time=times[0],
+        last_publish_time=times[1],
+        sealed_at=path.stat().st_mtime_ns // 1000,
+        # Checksums of the current bytes would prove nothing.  Without them readers
+        # verify the checksums of the object's pages.
+    )
+    return FoundSegment(topic, footer.topic_id, parsed, entry, schema_id)
+
+
+def _highest_schema_id(metadata: pq.FileMetaData) -> int:
+    highest = 0
+    for at in range(metadata.num_row_groups):
+        group = metadata.row_group(at)
+        for index in range(group.num_columns):
+            column = group.column(index)
+            statistics = column.statistics
+            if column.path_in_schema == "schema_id" and statistics is not None:
+                highest = max(highest, statistics.max if statistics.has_min_max else 0)
+    return highest
+
+
+def _overlap(one: SegmentEntry, other: SegmentEntry) -> bool:
+    return one.base < other.end and other.base < one.end
+
+
+def _covers(entries: Iterable[SegmentEntry], base: int, end: int) -> bool:
+    """Return whether *entries* together have all offsets of ``base … end``."""
+    for entry in sorted(entries, key=lambda each: each.base):
+        if entry.base <= base:
+            base = max(base, entry.end)
+    return base >= end
