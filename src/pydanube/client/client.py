@@ -12,12 +12,14 @@ from urllib.parse import urlsplit
 
 from pydanube.aio.tasks import task_scope
 from pydanube.client.connection import BrokerConnection
-from pydanube.client.consumer import Consumer, ConsumerOptions
+from pydanube.client.consumer import Consumer
+from pydanube.client.consumer_options import ConsumerOptions
 from pydanube.client.dead_letters import DeadLetters
 from pydanube.client.namespaces import NamespaceRequests
 from pydanube.client.partitioned_consumer import PartitionedConsumer, open_consumer
 from pydanube.client.partitioned_producer import PartitionedProducer, open_producer
-from pydanube.client.producer import Producer, ProducerOptions
+from pydanube.client.producer import Producer
+from pydanube.client.producer_options import ProducerOptions
 from pydanube.client.reader import read
 from pydanube.client.requester import Dial
 from pydanube.client.schema import Schema

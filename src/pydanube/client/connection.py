@@ -49,7 +49,7 @@ CHECKS_PER_PING = 2
 """After so many checks without a frame in either direction, a PING is sent."""
 
 
-class Channel(Protocol):
+class ChannelOwner(Protocol):
     """A producer or consumer, as its connection sees it."""
 
     def on_frame(self, frame: ReceivedFrame) -> None:
@@ -74,7 +74,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._batches: dict[int, Callable[[BatchFrame], None]] = {}
         self._on_answers: dict[int, Callable[[], None]] = {}
-        self._channels: dict[int, Channel] = {}
+        self._channels: dict[int, ChannelOwner] = {}
         self._next_channel = 0
         self._welcome: asyncio.Future[pb.Welcome] = self._loop.create_future()
         self._next_check: asyncio.TimerHandle | None = None
@@ -228,7 +228,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 self._protocol.send_batch(Kind.STAGE, batch, channel)
             )
 
-    def new_channel(self, owner: Channel) -> int:
+    def new_channel(self, owner: ChannelOwner) -> int:
         """
         A number for *owner*'s channel; what comes on it goes to *owner*.
 

@@ -10,14 +10,14 @@ name; what had come and was not handed out is dropped, because it comes again.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections import deque
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydanube.client.acks import Acks
+from pydanube.client.channel import Channel, retrieve
+from pydanube.client.credit import Credit
 from pydanube.client.messages import (
     Message,
     MessageBatch,
@@ -31,20 +31,16 @@ from pydanube.client.offsets import (
     origins_of,
     ranges_of,
 )
-from pydanube.client.retrying import Backoff, retry
+from pydanube.client.retrying import Backoff
 from pydanube.model.errors import (
     BrokerError,
     Closed,
     InvalidRequest,
-    ProtocolViolation,
     Remedy,
     TimedOut,
-    Unavailable,
 )
-from pydanube.model.names import parse_client_name, parse_subscription
 from pydanube.model.policy import Start, SubscriptionType
-from pydanube.model.positions import parse_choice, to_position
-from pydanube.wire.batches import BODY_BYTES_MAX
+from pydanube.model.positions import to_position
 from pydanube.wire.native.connection import CREDIT_REVISION
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import (
@@ -59,10 +55,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
     from pydanube.client.connection import BrokerConnection
+    from pydanube.client.consumer_options import ConsumerOptions
     from pydanube.client.offsets import AckTarget
     from pydanube.client.requester import Requester
-    from pydanube.client.writer_schemas import ValueDecoding
-    from pydanube.model.policy import Position
     from pydanube.model.positions import PositionLike
     from pydanube.model.ranges import Range
     from pydanube.wire.batches import BatchFrame
@@ -71,95 +66,24 @@ if TYPE_CHECKING:
 ACK_LINGER_S = 0.005
 ACK_MESSAGES_MAX = 4096
 """Acknowledgements of so many messages do not wait for more."""
-OPEN_TIMEOUT_S = 30.0
 FLUSH_TIMEOUT_S = 30.0
 REASON_CHARACTERS_MAX = 1024
 """Of a nack; what is longer is cut off."""
 CONFIRM_INTERVAL_S = 1.0
 """How often the broker is asked to confirm what it was sent."""
 
-OVERDRAFT_BYTES_MAX = 4 * BODY_BYTES_MAX
-"""
-The most bytes that an honest broker sends beyond what was requested.
+RETURN_PART = 2
+"""A consumer returns its free credit when it is at least one half of all."""
+RETURN_PART_WAITING = 16
+"""A consumer that waits for messages returns at least one sixteenth."""
 
-It overdraws by a batch, and it estimates pieces of batches.
-"""
-
-TRICKLE = 16
-"""Who waits for messages gives credit back if more than this part of it is used."""
-
-_UNWRITTEN = (
-    "the broker cannot be reached, so what was acknowledged last may come again"
+_UNCONFIRMED = (
+    "the broker did not confirm the last acknowledgements, so it may deliver these "
+    "messages again"
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerOptions:
-    """How to consume."""
-
-    subscription: str
-    type: SubscriptionType
-    start: Position
-    name: str
-    ack_timeout_s: float | None
-    prefetch_messages: int
-    prefetch_bytes: int
-    key_filters: tuple[str, ...]
-    priority: int
-    decoding: ValueDecoding
-    """What makes values of payloads."""
-
-    @classmethod
-    def of(
-        cls,
-        subscription: str,
-        type: str,  # noqa: A002  # As in Client.consumer.
-        start: PositionLike,
-        name: str | None,
-        *,
-        ack_timeout_s: float | None,
-        prefetch_messages: int | None,
-        prefetch_bytes: int,
-        key_filters: Iterable[str],
-        priority: int,
-        decoding: ValueDecoding,
-    ) -> ConsumerOptions:
-        """Return the options that ``Client.consumer`` is called with."""
-        type_ = parse_choice("type", type, SubscriptionType)
-        if prefetch_messages is None:
-            is_shared = type_ in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
-            prefetch_messages = 1_000 if is_shared else 10_000
-        if prefetch_messages < 1 or prefetch_bytes < 1:
-            raise InvalidRequest(
-                f"prefetch_messages is {prefetch_messages} and prefetch_bytes is "
-                f"{prefetch_bytes}: both must be at least 1"
-            )
-        if isinstance(key_filters, str):
-            raise InvalidRequest(
-                f"key_filters is {key_filters!r}: pass a list, for example ['user-*']"
-            )
-        filters = tuple(key_filters)
-        if filters and type_ is not SubscriptionType.KEY_SHARED:
-            raise InvalidRequest("only key-shared subscriptions have key filters")
-        return cls(
-            subscription=parse_subscription(subscription),
-            type=type_,
-            start=to_position(start),
-            name=(
-                f"consumer-{uuid.uuid4().hex[:12]}"
-                if name is None
-                else parse_client_name("consumer", name)
-            ),
-            ack_timeout_s=ack_timeout_s,
-            prefetch_messages=prefetch_messages,
-            prefetch_bytes=prefetch_bytes,
-            key_filters=filters,
-            priority=priority,
-            decoding=decoding,
-        )
-
-
-class Consumer:
+class Consumer(Channel):
     """
     A consumer of one subscription; made by ``Client.consumer``.
 
@@ -179,31 +103,22 @@ class Consumer:
         "_awaiting_schema",
         "_batch",
         "_batches",
-        "_channel",
-        "_channel_end",
-        "_client",
         "_confirm_at",
-        "_connection",
-        "_credit_bytes",
-        "_credit_messages",
+        "_credit",
         "_decoding",
-        "_failure",
         "_is_closing",
         "_is_seeking",
-        "_loop",
         "_on_arrival",
         "_options",
         "_position",
-        "_prefetch_bytes",
-        "_prefetch_messages",
         "_source",
-        "_used_bytes",
-        "_used_messages",
         "is_active",
         "name",
         "subscription",
         "topic",
     )
+
+    CLOSE_REQUEST = pb.CloseConsumer()
 
     def __init__(
         self,
@@ -212,21 +127,14 @@ class Consumer:
         options: ConsumerOptions,
         on_arrival: Callable[[], None] | None = None,
     ) -> None:
+        super().__init__(client)
         self.topic = topic
         self.subscription = options.subscription
         self.name = options.name
         self.is_active = True
         """False while another consumer of a failover subscription is active."""
-        self._client = client
         self._options = options
-        self._prefetch_messages = options.prefetch_messages
-        self._prefetch_bytes = options.prefetch_bytes
         self._decoding = options.decoding
-        self._loop = asyncio.get_running_loop()
-        self._connection: BrokerConnection | None = None
-        self._channel = 0
-        self._channel_end: asyncio.Future[BrokerError]
-        self._failure: BrokerError | None = None
         self._is_closing = False
         self._is_seeking = False
         # What delivers messages now; None once the consumer has failed.
@@ -240,12 +148,7 @@ class Consumer:
         self._arrived = asyncio.Event()
         # Called when messages or the end have come.
         self._on_arrival = on_arrival or self._arrived.set
-        # Handed out, and not yet given back to the broker as credit.
-        self._used_messages = 0
-        self._used_bytes = 0
-        # What the broker may still send.
-        self._credit_messages = 0
-        self._credit_bytes = 0
+        self._credit = Credit(options.prefetch_messages, options.prefetch_bytes)
         self._acks = Acks()
         self._confirm_at = 0.0
         self._ack_timer: asyncio.TimerHandle | None = None
@@ -466,7 +369,7 @@ class Consumer:
                 while not await self._try_flush():
                     await backoff.wait()
         except TimeoutError:
-            raise TimedOut(_UNWRITTEN) from None
+            raise TimedOut(_UNCONFIRMED) from None
 
     async def seek(self, to: PositionLike) -> None:
         """
@@ -506,10 +409,15 @@ class Consumer:
     # What the connection tells us.
 
     def on_frame(self, frame: ReceivedFrame) -> None:
-        """See ``connection.Channel``."""
+        """See ``connection.ChannelOwner``."""
         if frame.kind is Kind.DELIVERY:
             assert frame.batch is not None
-            self._use_credit(frame.batch)
+            # Old brokers count compressed bytes, which say little.
+            self._credit.use(
+                frame.batch.count,
+                self._bytes_of(frame.batch),
+                is_enforced=self._counts_plain_bytes,
+            )
             batch = ReceivedBatch(frame.batch, self.topic, frame.attempt, self._source)
             if not self._awaiting_schema and self._decoding.attach_decoder(batch):
                 self._batches.append(batch)
@@ -520,18 +428,6 @@ class Consumer:
             message: Any = frame.message
             self.is_active = message.is_active
 
-    def _use_credit(self, frame: BatchFrame) -> None:
-        """Raise if the broker sends more than it was asked for."""
-        self._credit_messages -= frame.count
-        self._credit_bytes -= self._bytes_of(frame)
-        if (
-            self._credit_messages < 0 or self._credit_bytes < -OVERDRAFT_BYTES_MAX
-        ) and self._counts_plain_bytes:
-            raise ProtocolViolation(
-                f"the broker sent {-self._credit_messages} messages and "
-                f"{-self._credit_bytes} bytes more than consumer {self.name} asked for"
-            )
-
     def _bytes_of(self, frame: BatchFrame) -> int:
         """What *frame* counts as credit."""
         return frame.plain_bytes if self._counts_plain_bytes else frame.byte_count
@@ -541,36 +437,15 @@ class Consumer:
         connection = self._connection
         return connection is None or connection.peer_revision >= CREDIT_REVISION
 
-    def on_closed(self, reason: BrokerError) -> None:
-        """See ``connection.Channel``."""
-        self._connection = None
-        if not self._channel_end.done():
-            self._channel_end.set_result(reason)
-
     # The life of the consumer.
 
-    async def open(self) -> None:
-        """Open for the first time; errors are the caller's."""
-        await retry(self._open_channel, OPEN_TIMEOUT_S)
-
-    async def run(self) -> None:
-        """Keep the consumer open, whatever happens to its channel, until it fails."""
-        backoff = Backoff()
-        while self._failure is None:
-            if self._connection is not None:
-                reason = await self._channel_end
-                backoff.reset()
-                self._drop_batches()
-            else:
-                try:
-                    await self._open_channel()
-                    continue
-                except BrokerError as error:
-                    reason = error
-            if reason.remedy is Remedy.GIVE_UP:
-                self._fail(reason)
-            else:
-                await backoff.wait()
+    def _on_broken(self, reason: BrokerError, backoff: Backoff | None) -> bool:
+        if backoff is not None:
+            backoff.reset()
+            self._drop_batches()
+        if reason.remedy is Remedy.GIVE_UP:
+            self._fail(reason)
+        return False
 
     async def aclose(self) -> None:
         """Have all acknowledgements written, and leave the subscription."""
@@ -579,12 +454,11 @@ class Consumer:
                 async with self._client.closing():
                     if self._acks.has_unconfirmed:
                         await self.flush()
-                    if self._connection is not None:
-                        self._is_closing = True
-                        await self._close_channel(self._connection)
+                    self._is_closing = self._connection is not None
+                    await self._close_channel()
         except TimeoutError:
             if self._acks.has_unconfirmed:
-                raise TimedOut(_UNWRITTEN) from None
+                raise TimedOut(_UNCONFIRMED) from None
         finally:
             self._fail(Closed("the consumer is closed"))
 
@@ -594,11 +468,6 @@ class Consumer:
             self._fail(Closed("the consumer is closed"))
 
     @property
-    def failure(self) -> BrokerError | None:
-        """Why nothing comes any more, if so."""
-        return self._failure
-
-    @property
     def has_messages(self) -> bool:
         """Whether there is a message to be handed out."""
         batch = self._batch
@@ -606,23 +475,7 @@ class Consumer:
             batch is not None and self._position < batch.count
         )
 
-    @property
-    def is_connected(self) -> bool:
-        """Whether the broker has the consumer open at the moment."""
-        return self._connection is not None
-
-    async def _close_channel(self, connection: BrokerConnection) -> None:
-        try:
-            await connection.request(
-                Kind.CLOSE_CONSUMER, pb.CloseConsumer(), self._channel
-            )
-        except Unavailable:
-            # The broker is gone, and our place with it.
-            return
-        connection.release_channel(self._channel)
-
-    async def _open_channel(self) -> None:
-        connection = await self._client.connection()
+    def _open_request(self) -> pb.OpenConsumer:
         options = self._options
         if (
             options.type is SubscriptionType.KEY_SHARED
@@ -630,49 +483,31 @@ class Consumer:
             or not isinstance(options.start, Start)
         ):
             self._client.require(1, "key-shared, priorities and starts by time")
-        channel = connection.new_channel(self)
-        self._channel_end = self._loop.create_future()
-        try:
-            await connection.request(
-                Kind.OPEN_CONSUMER,
-                pb.OpenConsumer(
-                    topic=self.topic,
-                    subscription=self.subscription,
-                    name=self.name,
-                    type=type_to_wire(options.type),
-                    start=(
-                        start_to_wire(options.start)
-                        if isinstance(options.start, Start)
-                        else None
-                    ),
-                    position=position_to_wire(options.start),
-                    ack_timeout_s=options.ack_timeout_s or 0,
-                    key_filters=options.key_filters,
-                    priority=options.priority,
-                ),
-                channel,
-            )
-        except asyncio.CancelledError:
-            connection.abandon_channel(Kind.CLOSE_CONSUMER, pb.CloseConsumer(), channel)
-            raise
-        except BaseException:
-            connection.release_channel(channel)
-            raise
-        self._connection, self._channel = connection, channel
-        self._used_messages = self._used_bytes = 0
-        self._credit_messages = self._prefetch_messages
-        self._credit_bytes = self._prefetch_bytes
-        # Before new deliveries: what is done need not come again.
+        return pb.OpenConsumer(
+            topic=self.topic,
+            subscription=self.subscription,
+            name=self.name,
+            type=type_to_wire(options.type),
+            start=(
+                start_to_wire(options.start)
+                if isinstance(options.start, Start)
+                else None
+            ),
+            position=position_to_wire(options.start),
+            ack_timeout_s=options.ack_timeout_s or 0,
+            key_filters=options.key_filters,
+            priority=options.priority,
+        )
+
+    def _on_opened(self, connection: BrokerConnection, answer: Any) -> None:
+        # Acknowledgements go before credit, so that the broker does not deliver
+        # these messages again.
         if self._acks.has_unconfirmed:
             again = self._acks.take_unconfirmed()
             for ranges in (*again, *self._take_acks()):
-                connection.send(Kind.ACK, pb.Ack(ranges=ranges), channel)
+                connection.send(Kind.ACK, pb.Ack(ranges=ranges), self._channel)
             self._acks.restore_unconfirmed(again)
-        connection.send(
-            Kind.CREDIT,
-            pb.Credit(messages=self._prefetch_messages, bytes=self._prefetch_bytes),
-            channel,
-        )
+        self._grant(connection, self._credit.grant_all())
 
     def _fail(self, reason: BrokerError) -> None:
         self._failure = reason
@@ -694,12 +529,8 @@ class Consumer:
             return None
         batch = self._batch = self._batches.popleft()
         self._position = 0
-        self._used_messages += batch.count
-        self._used_bytes += self._bytes_of(batch.frame)
-        if (
-            self._used_messages * 2 >= self._prefetch_messages
-            or self._used_bytes * 2 >= self._prefetch_bytes
-        ):
+        self._credit.free(batch.count, self._bytes_of(batch.frame))
+        if self._credit.has_free(RETURN_PART):
             self.return_credit()
         return batch
 
@@ -725,28 +556,26 @@ class Consumer:
 
     def return_credit_before_wait(self) -> None:
         """
-        Give credit back before waiting.
+        Return credit before waiting for messages.
 
-        What is handed out is used, and the broker may wait for just that, or cut a
-        batch that does not fit.  Where messages trickle, one word is enough for many.
+        The broker may wait for it, or split a batch that exceeds the credit.  If few
+        messages arrive, credit is returned for many at a time.
         """
-        if (
-            self._used_messages * TRICKLE >= self._prefetch_messages
-            or self._used_bytes * TRICKLE >= self._prefetch_bytes
-        ):
+        if self._credit.has_free(RETURN_PART_WAITING):
             self.return_credit()
 
     def return_credit(self) -> None:
-        """Let the broker send as much as was handed out."""
-        # Nothing follows the word that the channel is closed.
-        is_open = self._connection is not None and not self._is_closing
-        if is_open and self._used_messages:
-            assert self._connection is not None
-            credit = pb.Credit(messages=self._used_messages, bytes=self._used_bytes)
-            self._connection.send(Kind.CREDIT, credit, self._channel)
-            self._credit_messages += self._used_messages
-            self._credit_bytes += self._used_bytes
-            self._used_messages = self._used_bytes = 0
+        """Return the credit of the messages that were handed out or dropped."""
+        # After the request to close the channel, nothing may be sent on it.
+        if self._connection is not None and not self._is_closing:
+            messages, byte_count = self._credit.take_free()
+            if messages:
+                self._grant(self._connection, (messages, byte_count))
+
+    def _grant(self, connection: BrokerConnection, credit: tuple[int, int]) -> None:
+        messages, byte_count = credit
+        message = pb.Credit(messages=messages, bytes=byte_count)
+        connection.send(Kind.CREDIT, message, self._channel)
 
     def _queue_for_schema(self, batch: ReceivedBatch) -> None:
         """Hand *batch* out later, in its turn, when its schema is known."""
@@ -773,8 +602,7 @@ class Consumer:
 
     def _drop_batches(self) -> None:
         for batch in (*self._batches, *self._awaiting_schema):
-            self._used_messages += batch.count
-            self._used_bytes += self._bytes_of(batch.frame)
+            self._credit.free(batch.count, self._bytes_of(batch.frame))
         self._batches.clear()
         self._awaiting_schema.clear()
         self._batch = None
@@ -797,7 +625,7 @@ class Consumer:
                 self._connection.send(Kind.ACK, pb.Ack(ranges=ranges), self._channel)
         else:
             self._confirm_at = self._loop.time() + CONFIRM_INTERVAL_S
-            self._request_ack(self._connection).add_done_callback(_retrieve)
+            self._request_ack(self._connection).add_done_callback(retrieve)
 
     def _request_ack(self, connection: BrokerConnection) -> asyncio.Future[Any]:
         """Send the acknowledgements, and hear when they are on the broker's disk."""
@@ -851,9 +679,3 @@ async def open_consumer(
     finally:
         consumer.abandon()
         running.cancel()
-
-
-def _retrieve(answer: asyncio.Future[Any]) -> None:
-    # Nobody waits for it; what went wrong shows when the channel is closed.
-    if not answer.cancelled():
-        answer.exception()

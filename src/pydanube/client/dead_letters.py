@@ -15,11 +15,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from pydanube.client.messages import MessageId
-from pydanube.client.producer import (
-    ProducerOptions,
-    open_producer,
-    wait_for_offsets,
-)
+from pydanube.client.pending import wait_for_offsets
+from pydanube.client.producer import open_producer
+from pydanube.client.producer_options import ProducerOptions
 from pydanube.client.reader import read
 from pydanube.model.batch import batch_of
 from pydanube.model.dead_letters import (
@@ -221,7 +219,7 @@ class DeadLetters:
                     keys=[each.key_bytes for each in messages],
                     attributes=[each.attributes for each in messages],
                 )
-                shipped += await producer.ship([batch], schema=schema)
+                shipped += await producer.send_batches([batch], schema=schema)
             await wait_for_offsets(shipped)
 
     async def _mark_done(self, letters: Sequence[DeadLetter]) -> None:

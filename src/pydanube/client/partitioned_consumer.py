@@ -26,7 +26,7 @@ from pydanube.model.positions import to_position
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from pydanube.client.consumer import ConsumerOptions
+    from pydanube.client.consumer_options import ConsumerOptions
     from pydanube.client.messages import MessageId
     from pydanube.client.offsets import AckTarget
     from pydanube.client.topics import TopicRequests

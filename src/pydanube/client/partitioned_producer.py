@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from pydanube.aio.tasks import gather, run_all
 from pydanube.client.batching import batches_of, delivery_window, to_bytes
 from pydanube.client.messages import MessageIds, PartitionedIds, PartitionSlice
-from pydanube.client.producer import Producer, close_timeout_error, wait_for_offsets
+from pydanube.client.pending import wait_for_offsets
+from pydanube.client.producer import Producer, close_timeout_error
 from pydanube.client.producer import open_producer as open_producer_of_one
 from pydanube.client.routing import Router
 from pydanube.model.errors import BrokerError, Closed, TimedOut
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 
     from pydanube.client.batching import DeliveryOptions
     from pydanube.client.messages import MessageId
-    from pydanube.client.pending import Pending
-    from pydanube.client.producer import BatchData, ProducerOptions, SentPiece
+    from pydanube.client.pending import Pending, SentPiece
+    from pydanube.client.producer import BatchData
+    from pydanube.client.producer_options import ProducerOptions
     from pydanube.client.topics import TopicRequests
 
 PARTITIONS_LOOKUP_INTERVAL_S = 5.0
@@ -128,7 +130,7 @@ class PartitionedProducer:
         base = 0
         for batch in batches:
             for number, indexes, piece in self._router.split(batch):
-                shipped = await self._producers[number].ship([piece])
+                shipped = await self._producers[number].send_batches([piece])
                 routed.append((number, pc.add(indexes, base), shipped))
             base += batch.num_rows
         runs = [

@@ -19,7 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from pydanube.client.batching import cut, times_of
-from pydanube.client.producer import parse_codec
+from pydanube.client.producer_options import parse_codec
 from pydanube.client.retrying import retry
 from pydanube.client.routing import Router, fnv1a_64
 from pydanube.model.batch import Column, conform
@@ -451,14 +451,14 @@ class _Stage:
             self._connection.stage(frame, self._channel)
 
     def on_frame(self, frame: ReceivedFrame) -> None:
-        """See ``connection.Channel``."""
+        """See ``connection.ChannelOwner``."""
         message: Any = frame.message
         if frame.kind is Kind.STAGED:
             self._drop_written(message.next_sequence)
             self._part.on_written()
 
     def on_closed(self, reason: BrokerError) -> None:
-        """See ``connection.Channel``."""
+        """See ``connection.ChannelOwner``."""
         self._connection = None
         self._ending = reason
         self._part.on_broken()

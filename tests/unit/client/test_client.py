@@ -287,7 +287,9 @@ def test_a_consumer_says_on_closing_that_acknowledgements_may_be_lost():
     async def test():
         broker = ScriptedBroker()
         async with broker.connect(**IMPATIENT) as client:
-            with pytest.raises(pydanube.TimedOut, match="may come again"):
+            with pytest.raises(
+                pydanube.TimedOut, match="may deliver these messages again"
+            ):
                 async with client.consumer(TOPIC, subscription="s") as consumer:
                     await consumer.ack(pydanube.MessageId(TOPIC, 0))
 

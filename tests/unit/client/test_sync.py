@@ -313,7 +313,15 @@ FACADES = [
 INTERNAL = {
     *("aclose", "closing", "connection", "request", "require"),
     *("create_topics", "existing_partitions", "find_partitions", "one_partition"),
-    *("abandon", "on_closed", "on_frame", "open", "run", "ship", "wait_for_capacity"),
+    *(
+        "abandon",
+        "on_closed",
+        "on_frame",
+        "open",
+        "run",
+        "send_batches",
+        "wait_for_capacity",
+    ),
     *("ack_nowait", "ack_range", "ack_ranges", "nack_nowait", "nack_ranges"),
     *("batch_nowait", "next_nowait", "check_acknowledgeable", "check_origin"),
     *("return_credit", "return_credit_before_wait", "on_written", "on_broken"),
