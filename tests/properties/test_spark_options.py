@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydanube.model.errors import BrokerError
 from pydanube.reader.bounds import EARLIEST, split_name, wanted
 from pydanube.reader.read_option_table import OPTIONS
-from pydanube.reader.read_options import Mode, parse_options
+from pydanube.reader.read_options import Mode, parse_read_options
 
 numbers = st.one_of(
     st.integers(-3, 10**20).map(str),
@@ -47,7 +47,7 @@ names = st.sampled_from([each.name for each in OPTIONS]) | st.text()
 )
 def test_options_make_sense_or_are_refused_with_an_error_of_ours(said, mode, what):
     try:
-        found = parse_options(said | what, mode)
+        found = parse_read_options(said | what, mode)
     except BrokerError:
         return
     assert (
@@ -70,7 +70,7 @@ topics = st.sets(
 def test_offsets_fit_the_topics_or_are_refused_with_an_error_of_ours(there, said):
     options = {"subscribe": "/default/a", "startingOffsets": json.dumps(said)}
     try:
-        bound = parse_options(options, Mode.STREAM).starting
+        bound = parse_read_options(options, Mode.STREAM).starting
         found = wanted(bound, there, "startingOffsets")
     except BrokerError:
         return
@@ -93,7 +93,7 @@ def test_what_is_said_of_each_partition_holds_for_it(said):
         }
     )
     options = {"subscribe": ",".join(said), "startingOffsets": text}
-    bound = parse_options(options, Mode.STREAM).starting
+    bound = parse_read_options(options, Mode.STREAM).starting
     there = [f"{topic}-part-{n}" for topic, parts in said.items() for n in parts]
     found = wanted(bound, there, "startingOffsets")
     for part in there:

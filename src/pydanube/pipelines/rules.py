@@ -19,7 +19,7 @@ from pydanube.pipelines.options import read_of, sink_options, source_options
 from pydanube.pipelines.problems import listed
 from pydanube.pipelines.spec import Mode, Read, parse_duration, parse_trigger
 from pydanube.reader.read_options import Mode as SourceMode
-from pydanube.reader.read_options import parse_options
+from pydanube.reader.read_options import parse_read_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +115,7 @@ class Rules:
         is_stream = read_of(source) is Read.STREAM
         mode = SourceMode.STREAM if is_stream else SourceMode.BATCH
         try:
-            parse_options(source_options(source, self._broker), mode)
+            parse_read_options(source_options(source, self._broker), mode)
         except BrokerError as error:
             self._problems.add(self._locate(source, path, str(error)), str(error))
 

@@ -17,7 +17,7 @@ from pydanube.model.names import TopicName
 from pydanube.pipelines.options import read_of, source_options
 from pydanube.pipelines.spec import Read
 from pydanube.reader.catalog import process_client
-from pydanube.reader.read_options import Mode, parse_options
+from pydanube.reader.read_options import Mode, parse_read_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +54,7 @@ def fix_latest_offsets(pipeline: Pipeline, checkpoints: Path) -> dict[str, str]:
         if source.is_topic and read_of(source) is Read.STREAM and name not in starts
         for given in [source_options(source, pipeline.broker)]
         if given.get("startingOffsets") == "latest"
-        for options in [parse_options(given, Mode.STREAM)]
+        for options in [parse_read_options(given, Mode.STREAM)]
     }
     if not found:
         return starts

@@ -22,7 +22,7 @@ from pydanube.pipelines.spark_errors import SPARK_ERRORS, error_message
 from pydanube.pipelines.spec import Mode, Read
 from pydanube.reader.catalog import process_client
 from pydanube.reader.read_options import Mode as SourceMode
-from pydanube.reader.read_options import parse_options
+from pydanube.reader.read_options import parse_read_options
 from pydanube.spark.formats import check_sink
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _topics_exist(
     """Whether the broker has the topics of *source*."""
     mode = SourceMode.STREAM if read_of(source) is Read.STREAM else SourceMode.BATCH
     path = ("sources", name)
-    options = parse_options(source_options(source, pipeline.broker), mode)
+    options = parse_read_options(source_options(source, pipeline.broker), mode)
     try:
         client = process_client(options.url)
         missing = [each for each in options.topics if not client.partitions(each)]

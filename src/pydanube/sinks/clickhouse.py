@@ -26,6 +26,7 @@ from pydanube.model.errors import (
     Unavailable,
 )
 from pydanube.model.retry import RetryPolicy
+from pydanube.reader.option_parsing import Option
 from pydanube.sinks import clickhouse_sql
 from pydanube.sinks.chunks import split_rows
 from pydanube.sinks.clickhouse_sql import DONE, MOVE_SETTINGS, MOVING, ROW, Plan
@@ -39,8 +40,7 @@ from pydanube.spark.sink_options import (
     BATCH_ID,
     RETRIES,
     RETRY_INTERVAL,
-    SinkOption,
-    parse_given,
+    parse_sink_options,
 )
 
 if TYPE_CHECKING:
@@ -54,32 +54,32 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OPTIONS = (
-    SinkOption(
+    Option(
         "url",
         "http://127.0.0.1:8123",
         "The HTTP interface of one server. Behind a load balancer the sink would not "
         "find its staged rows again.",
     ),
-    SinkOption("database", "default", "The database of the table."),
-    SinkOption("table", "", "The table; its name is case-sensitive.", is_required=True),
-    SinkOption("user", "default", "The user who writes."),
-    SinkOption("password", "", "The user's password; it is never shown."),
-    SinkOption(
+    Option("database", "default", "The database of the table."),
+    Option("table", "", "The table; its name is case-sensitive.", is_required=True),
+    Option("user", "default", "The user who writes."),
+    Option("password", "", "The user's password; it is never shown."),
+    Option(
         "createTable", "false", "Create the table if it does not exist; see `orderBy`."
     ),
-    SinkOption(
+    Option(
         "engine",
         "MergeTree",
         "The engine of a created table, such as `ReplacingMergeTree(version)`.",
     ),
-    SinkOption(
+    Option(
         "orderBy",
         "",
         "The sorting key of a created table; its columns are not nullable.",
     ),
-    SinkOption("batchRows", "100000", "The maximum number of rows in a request."),
-    SinkOption("batchBytes", "33554432", "The maximum size of a request in bytes."),
-    SinkOption("timeoutS", "300", "The timeout of a request in seconds."),
+    Option("batchRows", "100000", "The maximum number of rows in a request."),
+    Option("batchBytes", "33554432", "The maximum size of a request in bytes."),
+    Option("timeoutS", "300", "The timeout of a request in seconds."),
     RETRIES,
     RETRY_INTERVAL,
     APP_ID,
@@ -121,7 +121,7 @@ class ClickHouseOptions:
         Raises:
             InvalidConfig: An option is unknown, malformed or contradicts another.
         """
-        given = parse_given(options, OPTIONS)
+        given = parse_sink_options(options, OPTIONS)
         url = given.text("url", "http://127.0.0.1:8123").rstrip("/")
         if not url.startswith(("http://", "https://")):
             raise InvalidConfig("url: must begin with http:// or https://")

@@ -18,6 +18,7 @@ from pydanube.model.errors import BrokerError, InvalidConfig, InvalidRequest
 from pydanube.model.names import TopicName
 from pydanube.model.retry import RetryPolicy
 from pydanube.reader.catalog import process_client
+from pydanube.reader.option_parsing import Option
 from pydanube.reader.read_option_table import URL_DEFAULT
 from pydanube.sinks import secrets
 from pydanube.sinks.http_bodies import Format, format_named, idempotency_key
@@ -31,8 +32,7 @@ from pydanube.spark.sink_options import (
     BATCH_ID,
     RETRIES,
     RETRY_INTERVAL,
-    SinkOption,
-    parse_given,
+    parse_sink_options,
 )
 
 if TYPE_CHECKING:
@@ -49,34 +49,34 @@ METHODS = ("POST", "PUT", "PATCH")
 FORMATS = ("json", "ndjson", "arrow")
 
 OPTIONS = (
-    SinkOption("url", "", "The URL of the requests.", is_required=True),
-    SinkOption("method", "POST", "`POST`, `PUT` or `PATCH`."),
-    SinkOption(
+    Option("url", "", "The URL of the requests.", is_required=True),
+    Option("method", "POST", "`POST`, `PUT` or `PATCH`."),
+    Option(
         "format",
         "json",
         "The body of a request: `json`, an array of objects; `ndjson`, one object per "
         "line; `arrow`, an Arrow stream.",
     ),
-    SinkOption(
+    Option(
         "header.*",
         "",
         "A header, such as `header.Authorization`. Its value is never shown.",
     ),
-    SinkOption("batchRows", "1000", "The maximum number of rows in a request."),
-    SinkOption(
+    Option("batchRows", "1000", "The maximum number of rows in a request."),
+    Option(
         "batchBytes",
         "1048576",
         "The maximum size of a request in bytes; a larger row is sent alone.",
     ),
-    SinkOption("timeoutS", "30", "The timeout of a request in seconds."),
+    Option("timeoutS", "30", "The timeout of a request in seconds."),
     RETRIES,
     RETRY_INTERVAL,
-    SinkOption(
+    Option(
         "deadLetterTopic",
         "",
         "The topic for rows that the server rejects; without it the query fails.",
     ),
-    SinkOption("deadLetterUrl", URL_DEFAULT, "The broker of that topic."),
+    Option("deadLetterUrl", URL_DEFAULT, "The broker of that topic."),
     APP_ID,
     BATCH_ID,
 )
@@ -110,7 +110,7 @@ class HttpOptions:
             InvalidConfig: An option is unknown, malformed or contradicts another.
             InvalidName: The name of the dead-letter topic is invalid.
         """
-        given = parse_given(options, OPTIONS)
+        given = parse_sink_options(options, OPTIONS)
         url = given.text("url")
         if not url.startswith(("http://", "https://")):
             raise InvalidConfig("url: must begin with http:// or https://")

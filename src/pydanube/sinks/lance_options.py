@@ -10,66 +10,67 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pydanube.model.errors import InvalidConfig
+from pydanube.reader.option_parsing import Option
 from pydanube.sinks.vectors import is_numbers
 from pydanube.spark.dataframe_columns import missing_columns
 from pydanube.spark.sink import BatchIdentity
-from pydanube.spark.sink_options import APP_ID, BATCH_ID, SinkOption, parse_given
+from pydanube.spark.sink_options import APP_ID, BATCH_ID, parse_sink_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OPTIONS = (
-    SinkOption(
+    Option(
         "uri",
         "",
         "The database: a directory that all machines of the cluster share, or an "
         "object store such as `s3://bucket/path`.",
         is_required=True,
     ),
-    SinkOption("table", "", "The table.", is_required=True),
-    SinkOption(
+    Option("table", "", "The table.", is_required=True),
+    Option(
         "keyColumns",
         "",
         "Replace the row that has the same values in these columns, or insert it. "
         "Without this option all rows are inserted.",
     ),
-    SinkOption(
+    Option(
         "orderColumns",
         "",
         "The latest row of a key in a batch is the one with the greatest values in "
         "these columns, then the last one in the highest partition.",
     ),
-    SinkOption(
+    Option(
         "batchColumn",
         "_batch",
         "Without `keyColumns`: the column of the table that names the batch of a row. "
         "With `none` there is no such column, and a batch may be added twice.",
     ),
-    SinkOption(
+    Option(
         "vectorColumn",
         "",
         "The vector column: arrays of numbers, all of the same length.",
     ),
-    SinkOption(
+    Option(
         "dimension",
         "the table's",
         "The number of values in a vector; required if the table is created.",
     ),
-    SinkOption("createTable", "false", "Create the table if it does not exist."),
-    SinkOption(
+    Option("createTable", "false", "Create the table if it does not exist."),
+    Option(
         "index",
         "none",
         "The vector index, created as soon as there are enough rows: `IvfFlat`, "
         "`IvfPq`, `IvfSq`, `HnswSq` or `HnswPq`.",
     ),
-    SinkOption("indexMinRows", "10000", "The number of rows required for an index."),
-    SinkOption("metric", "l2", "The distance metric: `l2`, `cosine` or `dot`."),
-    SinkOption(
+    Option("indexMinRows", "10000", "The number of rows required for an index."),
+    Option("metric", "l2", "The distance metric: `l2`, `cosine` or `dot`."),
+    Option(
         "optimizeEvery",
         "100",
         "Merge small files and index new rows after this many batches; 0: never.",
     ),
-    SinkOption(
+    Option(
         "storage.*",
         "",
         "Options of the object store, such as `storage.region`; never shown.",
@@ -111,7 +112,7 @@ class LanceOptions:
         Raises:
             InvalidConfig: An option is unknown, malformed or contradicts another.
         """
-        given = parse_given(options, OPTIONS)
+        given = parse_sink_options(options, OPTIONS)
         keys = given.names("keyColumns")
         if given.text("orderColumns") and not keys:
             raise InvalidConfig("orderColumns: only with keyColumns")

@@ -26,6 +26,7 @@ from pydanube.model.errors import (
     Unavailable,
 )
 from pydanube.model.retry import RetryPolicy
+from pydanube.reader.option_parsing import Option
 from pydanube.sinks import json_text, postgres_sql
 from pydanube.sinks.postgres_database import Database, connect, open_connection
 from pydanube.sinks.postgres_sql import Plan, TableName, Target
@@ -38,8 +39,7 @@ from pydanube.spark.sink_options import (
     BATCH_ID,
     RETRIES,
     RETRY_INTERVAL,
-    SinkOption,
-    parse_given,
+    parse_sink_options,
 )
 
 if TYPE_CHECKING:
@@ -52,38 +52,38 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OPTIONS = (
-    SinkOption(
+    Option(
         "uri",
         "",
         "The database: `postgresql://user:password@host:5432/database`.",
         is_required=True,
     ),
-    SinkOption(
+    Option(
         "table",
         "",
         "The table, as `table` or `schema.table`. Names are case-sensitive; those with "
         "dots or blanks are in double quotes.",
         is_required=True,
     ),
-    SinkOption(
+    Option(
         "keyColumns",
         "",
         "Update the row that has the same values in these columns, or insert it; they "
         "need a unique index. Without this option all rows are inserted.",
     ),
-    SinkOption(
+    Option(
         "orderColumns",
         "",
         "The latest row of a key in a batch is the one with the greatest values in "
         "these columns, then the last one in the highest partition.",
     ),
-    SinkOption(
+    Option(
         "deleteColumn",
         "",
         "A boolean column that is not written: if it is true, the row with that key is "
         "deleted. Only with `keyColumns`.",
     ),
-    SinkOption(
+    Option(
         "createTable",
         "false",
         "Create the table if it does not exist, with `keyColumns` as its primary key.",
@@ -116,7 +116,7 @@ class PostgresOptions:
         Raises:
             InvalidConfig: An option is unknown, malformed or contradicts another.
         """
-        given = parse_given(options, OPTIONS)
+        given = parse_sink_options(options, OPTIONS)
         keys = given.names("keyColumns")
         for name in ("orderColumns", "deleteColumn"):
             if given.text(name) and not keys:

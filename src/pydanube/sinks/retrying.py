@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from pydanube.model.errors import Unavailable
-    from pydanube.spark.sink_options import ParsedOptions
+    from pydanube.reader.option_parsing import ParsedOptions
 
 T = TypeVar("T")
 

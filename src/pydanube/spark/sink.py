@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pydanube.spark.sink_options import ParsedOptions
+    from pydanube.reader.option_parsing import ParsedOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,12 @@ from pydanube.reader.decoding_planner import (
     from_metadata,
     to_metadata,
 )
-from pydanube.reader.read_options import Mode, OnUndecodable, ReadOptions, parse_options
+from pydanube.reader.read_options import (
+    Mode,
+    OnUndecodable,
+    ReadOptions,
+    parse_read_options,
+)
 from pydanube.reader.scan_reader import (
     DECODED_COLUMNS,
     SCHEMA,
@@ -60,16 +65,16 @@ class DanubeDataSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> StructType:
         """Return the columns; for decoded values the broker is asked for their type."""
-        options = parse_options(dict(self.options), None)
+        options = parse_read_options(dict(self.options), None)
         return schema_of(options, broker_catalog(options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = parse_options(dict(self.options), Mode.BATCH)
+        options = parse_read_options(dict(self.options), Mode.BATCH)
         _check_chosen(options, schema)
         return BatchReader(options, _arrow_schema(schema), planned=_planned(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        options = parse_options(dict(self.options), Mode.STREAM)
+        options = parse_read_options(dict(self.options), Mode.STREAM)
         _check_chosen(options, schema)
         return StreamReader(options, _arrow_schema(schema), planned=_planned(schema))
 

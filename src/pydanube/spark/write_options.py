@@ -13,36 +13,37 @@ from typing import TYPE_CHECKING
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.model.names import TopicName, parse_client_name
+from pydanube.reader.option_parsing import Option
 from pydanube.reader.read_option_table import URL_DEFAULT
 from pydanube.spark.sink import BatchIdentity
-from pydanube.spark.sink_options import APP_ID, BATCH_ID, SinkOption, parse_given
+from pydanube.spark.sink_options import APP_ID, BATCH_ID, parse_sink_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OPTIONS = (
-    SinkOption("url", URL_DEFAULT, "The broker; `danube.url` is another name for it."),
-    SinkOption(
+    Option("url", URL_DEFAULT, "The broker; `danube.url` is another name for it."),
+    Option(
         "topic",
         "the column `topic`",
         "The topic of all rows; the base name of a partitioned topic means all its "
         "partitions. The column `topic` is then ignored.",
     ),
-    SinkOption(
+    Option(
         "mode",
         "exactly-once",
         "With `exactly-once` the tasks stage their messages, and a batch is published "
         "as a whole, once. With `at-least-once` the tasks publish immediately, which "
         "is faster, but messages of a task that failed are published twice.",
     ),
-    SinkOption(
+    Option(
         "encode",
         "auto",
         "With `auto`, the column `value` is encoded with the topic's schema, and a "
         "`payload` is labelled with that schema. With `payload`, payloads are sent as "
         "they are, without a schema.",
     ),
-    SinkOption(
+    Option(
         "schemaVersion",
         "the topic's, or else the latest",
         "The writer schema: a version of the topic's subject.",
@@ -92,12 +93,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         InvalidConfig: An option is unknown, malformed, or contradicts another.
         InvalidName: The topic's name or the appId is malformed.
     """
-    renamed: dict[str, str] = {}
-    for name, value in options.items():
-        key = _ALIASES.get(name.lower(), name)
-        if renamed.setdefault(key, value) != value:
-            raise InvalidConfig(f"{key}: given twice with different values")
-    given = parse_given(renamed, OPTIONS)
+    given = parse_sink_options(options, OPTIONS, _ALIASES)
     topic = given.text("topic")
     identity = BatchIdentity.parse(given)
     if identity.app is not None:

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pydanube.model.errors import InvalidConfig
+from pydanube.reader.option_parsing import Option
 from pydanube.spark.sink import BatchIdentity
-from pydanube.spark.sink_options import APP_ID, BATCH_ID, SinkOption, parse_given
+from pydanube.spark.sink_options import APP_ID, BATCH_ID, parse_sink_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pydanube.spark.sink_options import ParsedOptions
+    from pydanube.reader.option_parsing import ParsedOptions
 
 MIB = 1024 * 1024
 FILE_BYTES_MAX = 128 * MIB
@@ -23,7 +24,7 @@ FILE_BYTES_MAX = 128 * MIB
 
 
 _COMMON = (
-    SinkOption(
+    Option(
         "mergeSchema",
         "false",
         "Add new columns to the table. Without this option they are an error. Column "
@@ -31,25 +32,25 @@ _COMMON = (
     ),
     APP_ID,
     BATCH_ID,
-    SinkOption(
+    Option(
         "fileBytesMax", str(FILE_BYTES_MAX), "The approximate maximum size of a file."
     ),
 )
 
 DELTA_OPTIONS = (
-    SinkOption(
+    Option(
         "path",
         "",
         "The table: a directory or a URL such as s3://bucket/table.",
         is_required=True,
     ),
-    SinkOption(
+    Option(
         "partitionBy",
         "",
         "The columns that a new table is partitioned by, separated by commas.",
     ),
     *_COMMON,
-    SinkOption(
+    Option(
         "storage.*",
         "",
         "Options of the object store, such as `storage.aws_region`; the names are "
@@ -58,19 +59,19 @@ DELTA_OPTIONS = (
 )
 
 ICEBERG_OPTIONS = (
-    SinkOption(
+    Option(
         "table",
         "",
         "The table as NAMESPACE.TABLE; a new namespace is created.",
         is_required=True,
     ),
-    SinkOption(
+    Option(
         "catalog.*",
         "",
         "The catalog's properties, such as `catalog.uri`; the names are those of the "
         "package pyiceberg. `catalog.name` names a catalog in its configuration file.",
     ),
-    SinkOption(
+    Option(
         "partitionBy",
         "",
         "The partition fields of a new table, separated by commas: columns, and "
@@ -137,7 +138,7 @@ def parse_delta(options: Mapping[str, str]) -> DeltaOptions:
     Raises:
         InvalidConfig: An option is unknown, missing or malformed.
     """
-    given = parse_given(options, DELTA_OPTIONS)
+    given = parse_sink_options(options, DELTA_OPTIONS)
     found = DeltaOptions(
         path=given.text("path"),
         storage=given.family("storage."),
@@ -160,7 +161,7 @@ def parse_iceberg(options: Mapping[str, str]) -> IcebergOptions:
     Raises:
         InvalidConfig: An option is unknown, missing or malformed.
     """
-    given = parse_given(options, ICEBERG_OPTIONS)
+    given = parse_sink_options(options, ICEBERG_OPTIONS)
     return IcebergOptions(
         table=_table_name(given.text("table")),
         catalog=given.family("catalog."),

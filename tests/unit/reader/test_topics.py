@@ -6,7 +6,7 @@ import pytest
 
 from pydanube.model.errors import InvalidRequest, OffsetDropped, TopicNotFound
 from pydanube.reader.offsets import Position
-from pydanube.reader.read_options import Mode, parse_options
+from pydanube.reader.read_options import Mode, parse_read_options
 from pydanube.reader.topics import (
     find_heads,
     find_range,
@@ -32,7 +32,7 @@ def topics(tmp_path):
 
 
 def options(**said):
-    return parse_options(said, Mode.STREAM)
+    return parse_read_options(said, Mode.STREAM)
 
 
 def test_topics_are_found_by_the_name_they_go_by(topics):

@@ -4,11 +4,11 @@ import pytest
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.spark.sink import BatchIdentity, BatchKey, digest
-from pydanube.spark.sink_options import APP_ID, BATCH_ID, parse_given
+from pydanube.spark.sink_options import APP_ID, BATCH_ID, parse_sink_options
 
 
 def identity(**options):
-    return BatchIdentity.parse(parse_given(options, (APP_ID, BATCH_ID)))
+    return BatchIdentity.parse(parse_sink_options(options, (APP_ID, BATCH_ID)))
 
 
 def test_a_stream_has_its_own_name_and_numbers():

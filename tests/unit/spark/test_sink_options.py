@@ -1,92 +1,22 @@
-"""What a user can say to a sink with option(...)."""
+"""The options that several sinks have, and the tables of all in the guide."""
 
 import pytest
 
-from pydanube.model.errors import InvalidConfig
+from pydanube.reader.option_parsing import options_table
 from pydanube.sinks import clickhouse, http, lance_options, postgres
-from pydanube.spark.sink_options import SinkOption, options_table, parse_given
+from pydanube.spark.sink_options import APP_ID, parse_sink_options
 from support.project import ROOT
 
-DECLARED = (
-    SinkOption("table", "", "Where to.", is_required=True),
-    SinkOption("batchRows", "10", "How many."),
-    SinkOption("header.*", "", "A header."),
-)
 
-
-def given(**options):
-    return parse_given({"table": "t"} | options, DECLARED)
-
-
-def test_names_are_taken_in_any_case():
-    assert given(BATCHROWS=" 5 ").count("batchRows", 10) == 5
-    assert given().count("batchRows", 10) == 10
-
-
-def test_an_unknown_name_is_refused_with_a_suggestion():
-    with pytest.raises(InvalidConfig, match="'batchrow'; did you mean 'batchRows'"):
-        given(batchrow="5")
-    with pytest.raises(InvalidConfig, match=r"unknown option 'header\.'"):
-        given(**{"header.": "x"})
-
-
-def test_what_spark_adds_by_itself_is_no_option_of_the_sink():
-    assert "checkpointLocation" not in given(checkpointLocation="/tmp/x")
-
-
-def test_a_required_option_must_be_there():
-    for options in ({}, {"table": "  "}):
-        with pytest.raises(InvalidConfig, match="'table' is required"):
-            parse_given(options, DECLARED)
-
-
-def test_different_values_for_one_option_are_refused_and_not_shown():
-    with pytest.raises(InvalidConfig, match="given twice") as refused:
-        parse_given({"table": "sesame", "TABLE": "open"}, DECLARED)
-    assert "sesame" not in str(refused.value)
-
-
-def test_a_family_is_taken_as_a_whole():
-    found = given(**{"header.X-A": "1", "HEADER.x-b": "2"})
-    assert found.family("header.") == {"x-a": "1", "x-b": "2"}
-
-
-@pytest.mark.parametrize("text", ["", "-1", "0", "x", "1.5"])
-def test_a_count_is_a_number_from_the_smallest_up(text):
-    with pytest.raises(InvalidConfig, match="batchRows: must be a number from 1 up"):
-        given(batchRows=text).count("batchRows", 10)
-
-
-@pytest.mark.parametrize("text", ["", "-1", "0", "x", "nan", "inf"])
-def test_a_time_is_above_zero(text):
-    with pytest.raises(InvalidConfig, match="seconds above zero"):
-        given(batchRows=text).seconds("batchRows", 1)
-
-
-def test_a_choice_has_a_suggestion():
-    assert given(batchRows="NDJSON").choice(
-        "batchRows", ("json", "ndjson"), "json"
-    ) == ("ndjson")
-    with pytest.raises(InvalidConfig, match="did you mean 'ndjson'"):
-        given(batchRows="nd-json").choice("batchRows", ("ndjson", "arrow"), "arrow")
-
-
-def test_names_keep_their_order_and_stand_there_once():
-    assert given(batchRows=" b, a ,,").names("batchRows") == ("b", "a")
-    with pytest.raises(InvalidConfig, match="twice"):
-        given(batchRows="a,a").names("batchRows")
-
-
-def test_truth_is_true_or_false():
-    assert given(batchRows="TRUE").boolean("batchRows")
-    with pytest.raises(InvalidConfig, match="must be true or false"):
-        given(batchRows="yes").boolean("batchRows")
+def test_options_of_spark_itself_are_ignored():
+    given = parse_sink_options({"checkpointLocation": "/tmp/x"}, (APP_ID,))
+    assert "checkpointLocation" not in given
 
 
 @pytest.mark.parametrize(
     "declared",
     [postgres.OPTIONS, clickhouse.OPTIONS, lance_options.OPTIONS, http.OPTIONS],
 )
-def test_the_guide_has_the_table_of_each_sink(declared):
+def test_guide_has_the_table_of_each_sink(declared):
     guide = ROOT / "docs/guide/sinks.md"
     assert options_table(declared) in guide.read_text(encoding="utf-8")

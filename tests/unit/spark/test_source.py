@@ -17,7 +17,7 @@ from pydanube.model.errors import (
     OffsetDropped,
     TopicNotFound,
 )
-from pydanube.reader.read_options import Mode, parse_options
+from pydanube.reader.read_options import Mode, parse_read_options
 from pydanube.reader.scan_reader import SCHEMA
 from pydanube.spark.source import (
     BatchReader,
@@ -55,7 +55,9 @@ def expected(letter, base, end):
 
 def batch_of(topics, **options):
     options = {"subscribe": f"{A},{B}"} | options
-    reader = BatchReader(parse_options(options, Mode.BATCH), SCHEMA, lambda _: topics)
+    reader = BatchReader(
+        parse_read_options(options, Mode.BATCH), SCHEMA, lambda _: topics
+    )
     return read_all(reader, reader.partitions())
 
 
@@ -92,13 +94,13 @@ def test_a_pattern_selects_whole_names(topics):
 
 
 def batch_of_pattern(topics, pattern):
-    options = parse_options({"subscribePattern": pattern}, Mode.BATCH)
+    options = parse_read_options({"subscribePattern": pattern}, Mode.BATCH)
     reader = BatchReader(options, SCHEMA, lambda _: topics)
     return read_all(reader, reader.partitions())
 
 
 def test_min_partitions_cuts(topics):
-    options = parse_options({"subscribe": A, "minPartitions": "8"}, Mode.BATCH)
+    options = parse_read_options({"subscribe": A, "minPartitions": "8"}, Mode.BATCH)
     reader = BatchReader(options, SCHEMA, lambda _: topics)
     assert len(reader.partitions()) == 8
     assert read_all(reader, reader.partitions()) == expected("a", 0, 40)
@@ -106,7 +108,7 @@ def test_min_partitions_cuts(topics):
 
 def test_a_partition_that_spark_made_up_is_empty(topics):
     reader = BatchReader(
-        parse_options({"subscribe": A}, Mode.BATCH), SCHEMA, lambda _: topics
+        parse_read_options({"subscribe": A}, Mode.BATCH), SCHEMA, lambda _: topics
     )
     assert list(reader.read(InputPartition(None))) == []
 
@@ -132,7 +134,9 @@ def test_a_batch_without_the_tail_ends_where_segments_do(topics):
 
 
 def test_no_spark_partition_has_more_messages_than_the_limit(topics):
-    options = parse_options({"subscribe": A, "maxRecordsPerPartition": "7"}, Mode.BATCH)
+    options = parse_read_options(
+        {"subscribe": A, "maxRecordsPerPartition": "7"}, Mode.BATCH
+    )
     reader = BatchReader(options, SCHEMA, lambda _: topics)
     found = reader.partitions()
     assert max(each.scan.count for each in found) <= 7
@@ -142,7 +146,9 @@ def test_no_spark_partition_has_more_messages_than_the_limit(topics):
 def pushed(topics, *conditions, **options):
     """What comes, how many scans were planned, and what is left to Spark."""
     options = {"subscribe": f"{A},{B}", "pushFilters": "true"} | options
-    reader = BatchReader(parse_options(options, Mode.BATCH), SCHEMA, lambda _: topics)
+    reader = BatchReader(
+        parse_read_options(options, Mode.BATCH), SCHEMA, lambda _: topics
+    )
     left = list(reader.pushFilters(conditions))
     planned = reader.partitions()
     there = pickle.loads(pickle.dumps(reader))
@@ -189,13 +195,13 @@ def test_what_nobody_asks_for_may_be_lost(topics):
 
 def test_filters_are_taken_although_spark_refuses_readers_that_take_them(topics):
     """As Spark decides it: by the function behind the method."""
-    options = parse_options({"subscribe": A}, Mode.BATCH)
+    options = parse_read_options({"subscribe": A}, Mode.BATCH)
     reader = BatchReader(options, SCHEMA, lambda _: topics)
     assert reader.pushFilters.__func__ is DataSourceReader.pushFilters
 
 
 def columns_of(**options):
-    return schema_of(parse_options({"subscribe": A} | options, None), None).names
+    return schema_of(parse_read_options({"subscribe": A} | options, None), None).names
 
 
 def test_columns_are_those_that_are_asked_for():
@@ -213,7 +219,7 @@ def test_columns_that_are_not_there_are_refused(columns):
 
 def test_values_are_a_column_like_others(bound):
     options = {"subscribe": A, "columns": "offset,value"} | DECODE
-    found = schema_of(parse_options(options, None), bound)
+    found = schema_of(parse_read_options(options, None), bound)
     assert found.names == ["offset", "value"]
 
 
@@ -229,7 +235,9 @@ def test_columns_and_a_schema_must_agree():
 def test_spark_finds_the_source_and_it_says_its_schema():
     source = pyspark_danube.DefaultSource({"subscribe": A})
     assert source.name() == DanubeDataSource.name() == "danube"
-    assert source.schema() == schema_of(parse_options({"subscribe": A}, None), None)
+    assert source.schema() == schema_of(
+        parse_read_options({"subscribe": A}, None), None
+    )
 
 
 def test_readers_travel_to_tasks_without_a_connection():
@@ -274,19 +282,19 @@ ORDER = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}}
 
 
 def test_the_columns_of_values_are_those_of_the_subject(bound):
-    options = parse_options({"subscribe": A} | DECODE, None)
+    options = parse_read_options({"subscribe": A} | DECODE, None)
     found = schema_of(options, bound)
     assert found.names[-2:] == ["value", "_error"]
     assert found["value"].dataType.simpleString() == "struct<id:bigint>"
     assert found["value"].metadata == {
         "danube": {"subject": "orders", "schema_id": 1, "version": 1}
     }
-    plain = schema_of(parse_options({"subscribe": A}, None), bound)
+    plain = schema_of(parse_read_options({"subscribe": A}, None), bound)
     assert list(found)[:-2] == list(plain)
 
 
 def test_decoding_asks_for_columns_that_are_not_yielded(bound):
-    options = parse_options(
+    options = parse_read_options(
         {"subscribe": A, "decode": "true"} | {"onUndecodable": "null"}, Mode.BATCH
     )
     reader = BatchReader(options, VALUES_SCHEMA, lambda _: bound)

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pydanube.model.errors import InvalidConfig, OffsetDropped, TopicNotFound
-from pydanube.reader.read_options import Mode, parse_options
+from pydanube.reader.read_options import Mode, parse_read_options
 from pydanube.reader.scan_reader import SCHEMA
 from pydanube.spark.stream import StreamReader
 from support.topic_directory import FIRST_TIME_US, TopicDirectory
@@ -42,7 +42,7 @@ class Stream:
         options = {name: value for name, value in options.items() if value is not None}
         self.waits = []
         self.reader = StreamReader(
-            parse_options(options, Mode.STREAM),
+            parse_read_options(options, Mode.STREAM),
             SCHEMA,
             lambda _: topics,
             wait=self._wait,
@@ -377,7 +377,7 @@ ORDER = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}}
 def decoding_stream(topics, **options):
     options = {"subscribe": f"{A},{B}"} | DECODE | options
     return StreamReader(
-        parse_options(options, Mode.STREAM),
+        parse_read_options(options, Mode.STREAM),
         VALUES_SCHEMA,
         lambda _: topics,
         wait=lambda _: None,

@@ -3,8 +3,8 @@
 import pytest
 
 from pydanube.model.errors import InvalidConfig
+from pydanube.reader.option_parsing import options_table
 from pydanube.spark.sink import BatchIdentity
-from pydanube.spark.sink_options import options_table
 from pydanube.tables.table_options import (
     DELTA_OPTIONS,
     ICEBERG_OPTIONS,
