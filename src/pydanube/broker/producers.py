@@ -8,6 +8,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pydanube.aio.futures import complete_future
 from pydanube.broker.producer_registrations import AccessRequest, ProducerRegistration
 from pydanube.broker.producer_session import (
     ProducerSession,
@@ -17,7 +18,6 @@ from pydanube.broker.producer_session import (
 from pydanube.broker.topic import ReliableTopic, Topic
 from pydanube.model.errors import AlreadyExists, TopicNotFound
 from pydanube.model.policy import ProducerAccess, TopicPolicy
-from pydanube.storage.journal import complete_future
 
 if TYPE_CHECKING:
     from collections.abc import Callable

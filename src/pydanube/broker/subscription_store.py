@@ -11,6 +11,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pydanube.aio.futures import complete_future
 from pydanube.broker.counts import Counts
 from pydanube.broker.cursors import CursorSaver, state_of
 from pydanube.broker.direct_subscription import DirectSubscription
@@ -29,7 +30,6 @@ from pydanube.metadata.store import Delete
 from pydanube.model.descriptions import DEFAULT_SETTINGS
 from pydanube.model.names import SubscriptionName
 from pydanube.model.policy import FailurePolicy
-from pydanube.storage.journal import complete_future
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,72 +22,74 @@ class JournalConfig(
     """How the journal is written."""
 
     file_bytes_max: Annotated[int, Meta(ge=KIB)] = 64 * MIB
-    """Where the journal goes on in a new file; the group that crosses it is whole."""
+    """The size at which the journal begins a new file. A group is never divided."""
     pending_bytes_max: AtLeastOne = 64 * MIB
-    """How much may wait for the disk before publishers have to wait."""
+    """How many bytes may wait for the disk before publishers have to wait."""
 
 
 class StorageConfig(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """How messages are kept: journal, then memory, then segments."""
+    """How messages are stored: in the journal and in memory, then in segments."""
 
     journal: JournalConfig = JournalConfig()
     """The write-ahead journal."""
     seal_bytes: AtLeastOne = 64 * MIB
-    """How much of a topic makes a segment. Messages count as they are before
-    compression, and 16 bytes more for each."""
+    """The size at which a topic's messages are sealed as a segment. Messages count
+    before compression, plus 16 bytes for each."""
     seal_age_s: Seconds = 600.0
-    """How long a message may wait for its segment to fill."""
+    """The age at which a message is sealed even if its segment is small."""
     seal_pace: Annotated[float, Meta(ge=0)] = 1.0
-    """After a segment the sealer rests so many times as long as it took to write."""
+    """The pause after each segment, as a multiple of the time that sealing it took."""
     seal_interval_s: Interval = 1.0
-    """How often the sealer looks what is due, unless it is woken."""
+    """How often the sealer checks for topics that are due, unless it is woken."""
     tail_bytes_max: AtLeastOne = 512 * MIB
     """
-    How much of all topics together may wait in memory to be sealed. Messages count as
-    for ``seal_bytes``.
+    How much memory the unsealed messages of all topics may take. Messages count as for
+    ``seal_bytes``.
 
-    From three quarters on the largest topics are sealed at once; at the limit
+    From three quarters of this, the largest topics are sealed at once; at the limit,
     publishers wait.
     """
     journal_bytes_max: AtLeastOne = GIB
-    """From here on topics are sealed that keep old journal files from deletion."""
+    """The size of the journal from which topics are sealed whose unsealed messages keep
+    old journal files from being deleted."""
     row_group_bytes: AtLeastOne = 8 * MIB
-    """How much of a topic makes a row group, the least that is read of a segment.
+    """The size of a row group, which is the smallest part of a segment that is read.
     Messages count as for ``seal_bytes``; a row group has at most 131,072 of them."""
     frame_bytes: AtLeastOne = MIB
-    """How long a batch is that is read back from a segment, if messages allow it."""
+    """The size of the batches that are read from segments; a longer message is a batch
+    of its own."""
     cache_bytes_max: Annotated[int, Meta(ge=0)] = 128 * MIB
-    """How much of what was read from segments is kept for the next reader."""
+    """The size of the cache of decoded segment data."""
     retention_interval_s: Interval = 60.0
-    """How often topics are searched for segments that are too old or too many."""
+    """How often retention is applied to all topics."""
     replaced_keep_s: Seconds = 60.0
-    """How long a segment that was replaced stays for readers who have it open."""
+    """How long a replaced segment is kept for readers that have it open."""
     orphan_keep_s: Seconds = 7 * 86_400.0
-    """How long an object stays that no topic consists of, such as one that a crash left
-    before it became part of its topic."""
+    """How long an orphan is kept: an object that no manifest names, for example after a
+    crash."""
     reserve_bytes: Annotated[int, Meta(ge=0)] = 16 * MIB
-    """How much disk space is set aside for a full disk. When the disk is full, nothing
-    is published or staged, and this space serves deletions, retention, cursors and
-    metadata; publishing goes on when twice as much is free. 0 sets nothing aside."""
+    """How much disk space is reserved. When the disk is full, the broker accepts no
+    messages and uses this space for deletions, retention, cursors and metadata;
+    publishing resumes when twice as much is free. 0 reserves nothing."""
     root: str = ""
-    """Where segments stand in the object store: a prefix of their names."""
+    """The prefix of the names of segments in the object store."""
 
 
 class StagingConfig(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """How batches are kept that are staged and not committed yet."""
+    """How staged batches are kept until they are committed."""
 
     bytes_max: AtLeastOne = 16 * GIB
-    """How much all staged parts together may take on the disk; more is refused."""
+    """The disk space for all staged parts together; more is refused."""
     expiry_s: Interval = 86_400.0
-    """How long a part is kept that nobody writes or commits. It begins anew when the
-    broker starts."""
+    """How long a part is kept that is neither written nor committed. A restart of the
+    broker starts this time again."""
     query_memory_s: Interval = 90 * 86_400.0
-    """How long the last committed version of a query is remembered. Who commits it
-    again after that, commits it twice."""
+    """How long the last committed version of a query is remembered. A client that
+    repeats a commit after this time publishes the messages twice."""
     queries_max: AtLeastOne = 10_000
-    """How many queries are remembered; the one that committed longest ago is forgotten
+    """How many queries are remembered; the one with the oldest commit is forgotten
     first."""

@@ -1,8 +1,8 @@
 """
-What we ask of a file system: one directory of append-only files.
+The interface to the file system: a directory of append-only files.
 
-Everything that the journal does to a disk goes through here, so that a test can
-put a disk of its own in its place and stop it at any point.
+The journal accesses the disk only through it, so that a test can replace the disk and
+simulate a crash at any point.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class AppendFile(Protocol):
 
     def write(self, buffers: Sequence[Buffer]) -> None:
         """
-        Append *buffers*, all of them; nothing of them is on disk yet.
+        Append all of *buffers*, without syncing them to disk.
 
         Raises:
             OSError: Some of the bytes may have been appended, or none.
@@ -38,14 +38,14 @@ class AppendFile(Protocol):
         Return when everything that was appended is on disk.
 
         Raises:
-            OSError: It may be or not, and asking again tells nothing.
+            OSError: It is unknown whether it is, even if a later call succeeds.
         """
 
     def truncate(self, byte_count: int) -> None:
-        """Cut the file off behind its first *byte_count* bytes."""
+        """Cut the file off after its first *byte_count* bytes."""
 
     def close(self) -> None:
-        """Let go of the file; this does not sync it."""
+        """Close the file, without syncing it."""
 
 
 class Files(Protocol):
@@ -53,46 +53,46 @@ class Files(Protocol):
 
     @property
     def is_blocking(self) -> bool:
-        """Whether calls may wait for a disk, so that a thread must make them."""
+        """Whether calls may wait for a disk and must be made in a thread."""
 
     def names(self) -> list[str]:
-        """The files that there are, sorted."""
+        """Return the names of all files, sorted."""
 
     def create(self, name: str) -> AppendFile:
-        """A new, empty file.  It is there after a crash if the directory was synced."""
+        """Create an empty file; only sync_directory() makes it survive a crash."""
 
     def append(self, name: str) -> AppendFile:
-        """The file that there is, to write behind its end."""
+        """Open an existing file for writing at its end."""
 
     def map(self, name: str) -> memoryview:
         """
-        What the file holds at the moment, read-only and not copied.
+        Return the present content of the file, read-only and without a copy.
 
-        It stays readable after the file was removed or grew.
+        It stays readable after the file was removed or has grown.
         """
 
     def remove(self, name: str) -> None:
-        """Take the file out of the directory."""
+        """Remove the file from the directory."""
 
     def sync_directory(self) -> None:
-        """Return when it is on disk which files there are."""
+        """Return when the list of files is on disk."""
 
 
 class DirectoryFiles:
     """
-    The files of a real directory, which is made if it is not there.
+    The files of a real directory, which is created if it does not exist.
 
-    Only their owner may access a directory and files that are created here.
+    Only their owner can access directories and files that are created here.
     """
 
     is_blocking = True
 
     def __init__(self, path: Path, *, reserve_bytes: int = 0) -> None:
         """
-        With *reserve_bytes* a file takes so much room ahead of what is written.
+        Open the directory; allocate *reserve_bytes* ahead of each file's end.
 
-        A sync is a quarter quicker where the file does not grow.  Until it is
-        closed, and after a crash, such a file ends in zeros that nobody wrote.
+        A sync takes a quarter less time if the file does not grow.  Until it is closed,
+        and after a crash, such a file ends with unwritten zeros.
         """
         self._path = Path(path)
         self._reserve_bytes = reserve_bytes
@@ -135,7 +135,7 @@ class DirectoryFiles:
 
 
 def sync_directory(path: Path) -> None:
-    """Return when it is on disk which files the directory *path* has."""
+    """Return when the list of files in the directory *path* is on disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -148,8 +148,8 @@ class _DescriptorFile:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o600)
         self._position = self._end = os.fstat(self._descriptor).st_size
         self._reserve_bytes = reserve_bytes
-        # A new file's beginning is on disk before anything is reserved behind it,
-        # so that a crash leaves a short file, or one with a beginning.
+        # Sync the beginning of a new file before allocating space after it, so that a
+        # crash never leaves a long file without a beginning.
         self._may_reserve = self._position > 0
         self._was_cut = False
 
@@ -161,15 +161,15 @@ class _DescriptorFile:
             at = self._write_some(buffers, at, min(len(buffers), at + _IOV_MAX))
 
     def _write_some(self, buffers: Sequence[Buffer], at: int, end: int) -> int:
-        """Write from *at* on; return the index of the first buffer not begun."""
+        """Write buffers from index *at* on; return the index of the next one."""
         written = os.pwritev(self._descriptor, buffers[at:end], self._position)
         self._position += written
         while at < end and written >= len(buffers[at]):
             written -= len(buffers[at])
             at += 1
         if at < end and written:
-            # A buffer was cut.  What is left of it goes out by itself, so that
-            # the caller's sequence stays as it is.
+            # A buffer was written in part.  Write the rest of it separately, so that
+            # the caller's sequence is not changed.
             rest = memoryview(buffers[at])[written:]
             while rest:
                 written = os.pwrite(self._descriptor, rest, self._position)
@@ -179,17 +179,17 @@ class _DescriptorFile:
         return at
 
     def _reserve(self, byte_count: int) -> None:
-        """Have room for *byte_count* bytes, if there is some to be had."""
+        """Allocate space for at least *byte_count* bytes, if the disk has it."""
         if self._position + byte_count <= self._end:
             return
         end = self._position + max(byte_count, self._reserve_bytes)
-        # Whether there is room for the bytes themselves, their write will say.
+        # If there is no space for the bytes themselves, their write fails.
         with suppress(OSError):
             os.posix_fallocate(self._descriptor, self._end, end - self._end)
             self._end = end
 
     def sync(self) -> None:
-        # That a file is shorter is not among its data.
+        # fdatasync does not sync that a file became shorter.
         (os.fsync if self._was_cut else _fdatasync)(self._descriptor)
         self._was_cut = False
         self._may_reserve = True
@@ -201,7 +201,7 @@ class _DescriptorFile:
 
     def close(self) -> None:
         if self._end > self._position:
-            # What is left of it after a crash does not matter either.
+            # Recovery ignores the zeros if this fails.
             with suppress(OSError):
                 os.ftruncate(self._descriptor, self._position)
         os.close(self._descriptor)
@@ -212,7 +212,7 @@ _fdatasync = getattr(os, "fdatasync", os.fsync)
 
 
 class MemoryFiles:
-    """Files that are gone with the process: for tests and brokers inside them."""
+    """Files in the memory of the process, for tests and brokers inside them."""
 
     is_blocking = False
 
@@ -235,7 +235,7 @@ class MemoryFiles:
         return _MemoryFile(self._find(name))
 
     def map(self, name: str) -> memoryview:
-        """See Files; memory that grows cannot be shared, so this one is a copy."""
+        """See Files; this is a copy, because a growing bytearray cannot be shared."""
         return memoryview(bytes(self._find(name)))
 
     def remove(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Looking into the files of storage: what a journal file or a segment holds."""
+"""Descriptions of the content of journal files and segments, for diagnosis."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryDescription:
-    """One entry of a journal file, or a place that is not one."""
+    """An entry of a journal file, or a damaged range of it."""
 
     position: int
     kind: str
@@ -50,12 +50,12 @@ class EntryDescription:
 
 def inspect_journal(path: Path) -> Iterator[EntryDescription]:
     """
-    What the journal file at *path* holds, in order; the file is only read.
+    Yield the content of the journal file at *path*, in order, without changing it.
 
-    A damaged place is described as such, and the search goes on behind it.
+    Damaged ranges are described as such, and the search continues after them.
 
     Raises:
-        CorruptJournal: The file's header cannot be read, so nothing can.
+        CorruptJournal: The file's header is damaged, so nothing can be read.
         OSError: The file cannot be read.
     """
     view = DirectoryFiles(path.parent).map(path.name)
@@ -142,7 +142,7 @@ class RowGroupDescription:
     index: int
     base: int | None
     end: int | None
-    """Offsets, half-open; None where the file has no statistics of them."""
+    """The half-open offset range; None if the file has no statistics of offsets."""
     count: int
     byte_count: int
     """Before compression."""
@@ -153,26 +153,25 @@ class RowGroupDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentDescription:
-    """A segment's file."""
+    """The content of a segment."""
 
     count: int
     byte_count: int
     columns: dict[str, str]
     """Arrow types by name."""
     metadata: dict[str, str]
-    """What the file says about itself."""
+    """The key-value metadata of the file."""
     checksum: int
-    """CRC-32C of the file, to be compared with the manifest's."""
+    """CRC-32C of the file, to compare with the manifest's."""
     row_groups: tuple[RowGroupDescription, ...]
 
 
 def describe_segment(path: Path) -> SegmentDescription:
     """
-    What the segment at *path* holds; all of it is read, its pages are compared with
-    their checksums.
+    Read all of the segment at *path*, verify its page checksums, and describe it.
 
     Raises:
-        CorruptSegment: It is not a Parquet file.
+        CorruptSegment: The file is not a Parquet file.
         OSError: The file cannot be read.
     """
     with pa.OSFile(str(path)) as file:
@@ -202,7 +201,7 @@ def describe_segment(path: Path) -> SegmentDescription:
 
 
 def _problem_of(file: pq.ParquetFile, index: int) -> str | None:
-    """Why the row group *index* cannot be read, if it cannot."""
+    """Return why the row group *index* cannot be read, or None."""
     problems = []
     for column in dict.fromkeys(file.schema_arrow.names):
         try:

@@ -1,4 +1,4 @@
-"""What storage needs somebody to remember: of which segments a topic consists."""
+"""The interface to the manifest: the list of segments of each topic."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ class SegmentEntry:
 
     base: int
     end: int
-    """The first offset that is *not* in the segment."""
+    """The first offset after the segment."""
     epoch: int
-    """Of the claim under which it was written, or put in place of others."""
+    """The topic's epoch when the segment was sealed, or replaced others."""
     count: int
-    """How many messages there are; fewer than offsets where some are missing."""
+    """The number of messages; fewer than offsets if some are missing."""
     byte_count: int
-    """How long the object is."""
+    """The length of the object."""
     object_name: str
     first_publish_time: int
-    """The earliest in it; microseconds since 1970, UTC, as all times here."""
+    """The earliest publish time; microseconds since 1970, UTC, as all times here."""
     last_publish_time: int
-    """The latest in it."""
+    """The latest publish time."""
     sealed_at: int
     checksum: int | None = None
-    """CRC-32C of the object; None where none was taken."""
+    """CRC-32C of the object; None for segments of old versions."""
     part_checksums: bytes | None = None
     """CRC-32C of its footer and of each column chunk; see ``segment_checksums``."""
 
@@ -49,19 +49,19 @@ class Manifest(Protocol):
     """
     The list of segments of every topic.
 
-    Each change is all or nothing and compares the topic's epoch, so that a
-    broker whose claim is over cannot change history.
+    Each change is atomic and compares the topic's epoch, so that a fenced broker cannot
+    change a topic.
     """
 
     async def load(self, topic_id: TopicId) -> tuple[SegmentEntry, ...]:
-        """All segments of the topic, by offset."""
+        """Return all segments of the topic, sorted by offset."""
 
     async def add(self, topic_id: TopicId, entry: SegmentEntry, epoch: int) -> None:
         """
-        Make *entry* part of the topic's history; adding it again changes nothing.
+        Add *entry* to the topic; adding it again changes nothing.
 
         Raises:
-            TopicFenced: The topic has been claimed again since *epoch*.
+            TopicFenced: The topic has a newer epoch than *epoch*.
         """
 
     async def replace(
@@ -72,18 +72,18 @@ class Manifest(Protocol):
         epoch: int,
     ) -> None:
         """
-        Put *new* in the place of *old*, all at once.
+        Replace *old* by *new*, atomically.
 
         Raises:
-            TopicFenced: The topic has been claimed again since *epoch*.
+            TopicFenced: The topic has a newer epoch than *epoch*.
         """
 
     async def drop(
         self, topic_id: TopicId, entries: Sequence[SegmentEntry], epoch: int
     ) -> None:
         """
-        Take *entries* out of the topic's history; those not there do not matter.
+        Remove *entries* from the topic; missing ones are ignored.
 
         Raises:
-            TopicFenced: The topic has been claimed again since *epoch*.
+            TopicFenced: The topic has a newer epoch than *epoch*.
         """

@@ -1,4 +1,4 @@
-"""What we ask of an object store: named, immutable objects."""
+"""The interface to the object store: named, immutable objects."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ if TYPE_CHECKING:
 
 
 class Objects(Protocol):
-    """Objects by name; a name is words with slashes between, as a path has them."""
+    """Objects by name; names have slashes like paths."""
 
     async def put(self, name: str, data: Buffer | pa.Buffer) -> None:
         """
-        Store an object, in the place of one of the same name.
+        Store an object; replace an existing one of the same name.
 
-        Durability: On return it is stored for good, whole.  Before, and after a
-            crash or a cancellation, it is there whole or not at all.
+        Durability: On return the object is durable.  Until then, and after a crash or a
+            cancellation, either all of it is stored or nothing.
 
         Raises:
-            ObjectsUnavailable: It could not be stored.
+            ObjectsUnavailable: The object could not be stored.
         """
 
     def open(self, name: str) -> Any:
         """
-        The object for reading at random, as pyarrow reads it; for worker threads.
+        Open an object as a pyarrow file for random access; call this in a thread.
 
         Raises:
-            OSError: There is no such object, or it cannot be read.
+            OSError: The object does not exist or cannot be read.
         """
 
     async def delete(self, name: str) -> None:
         """
-        Remove an object; that there is none does not matter.
+        Remove an object, if it exists.
 
         Raises:
-            ObjectsUnavailable: It could not be removed.
+            ObjectsUnavailable: The object could not be removed.
         """
 
     async def names(self, prefix: str) -> list[str]:
         """
-        The objects whose names begin with *prefix*, sorted.
+        Return the names that begin with *prefix*, sorted.
 
         Raises:
             ObjectsUnavailable: The store did not answer.
@@ -61,27 +61,27 @@ class Objects(Protocol):
 
     async def modified_at(self, name: str) -> int:
         """
-        When the object was stored: microseconds since 1970, UTC.
+        Return when the object was stored: microseconds since 1970, UTC.
 
         Raises:
-            ObjectsUnavailable: There is no such object, or the store did not answer.
+            ObjectsUnavailable: The object does not exist, or the store did not answer.
         """
 
     def url(self, name: str) -> str:
-        """Where any engine can read the object."""
+        """Return the URL at which other programs can read the object."""
 
 
 class DirectoryObjects:
     """
-    Objects as files below a directory, which is made if it is not there.
+    Objects as files below a directory, which is created if it does not exist.
 
-    Only their owner may access directories and files that are created here.
+    Only their owner can access directories and files that are created here.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = Path(path).absolute()
-        # What is not whole yet stands apart, so that what a crash left of it is
-        # found without a look at every object.
+        # Incomplete objects are in a directory of their own, so that those that a crash
+        # left are found quickly.
         self._parts = self._path / PARTS
         self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._parts.mkdir(mode=0o700, exist_ok=True)
@@ -94,7 +94,7 @@ class DirectoryObjects:
 
     def open(self, name: str) -> Any:
         """See Objects."""
-        # Not mapped: an error of the disk would be a signal that ends the process.
+        # Not mapped: a disk error would be a signal that ends the process.
         return pa.OSFile(str(self._path_of(name)))
 
     async def delete(self, name: str) -> None:
@@ -132,13 +132,13 @@ class DirectoryObjects:
                 os.fsync(file.fileno())
             part.replace(path)
         except OSError:
-            # On a full disk, what was written of it must not take the last space.
+            # The incomplete file must not take the last space of a full disk.
             part.unlink(missing_ok=True)
             raise
         sync_directory(path.parent)
 
     def _make_directory(self, path: Path) -> None:
-        """Make *path*, and see to it that its parents know it after a crash."""
+        """Create *path*, so that it survives a crash."""
         if path.is_dir():
             return
         self._make_directory(path.parent)
@@ -149,12 +149,12 @@ class DirectoryObjects:
         self._path_of(name).unlink(missing_ok=True)
 
     def _names(self, prefix: str) -> list[str]:
-        # Only the directory that the prefix is inside of needs to be searched.
+        # Search only the directory that the prefix names.
         begin = self._path / prefix.rpartition("/")[0]
         try:
             found = list(begin.rglob("*"))
         except OSError as error:
-            # A directory that no file system can have is not there.
+            # A directory whose name is too long does not exist.
             if error.errno == errno.ENAMETOOLONG:
                 return []
             raise
@@ -171,7 +171,7 @@ class DirectoryObjects:
     def _path_of(self, name: str) -> Path:
         path = self._path / name
         if ".." in path.parts or not path.is_relative_to(self._path):
-            raise NotFound(f"{name!r} cannot be the name of an object")
+            raise NotFound(f"{name!r} is not a valid name of an object")
         return path
 
 
@@ -181,12 +181,12 @@ def _open_private(path: str, flags: int) -> int:
 
 
 def wall_clock_us() -> int:
-    """The time: microseconds since 1970, UTC."""
+    """Return the time: microseconds since 1970, UTC."""
     return time.time_ns() // 1000
 
 
 class MemoryObjects:
-    """Objects that are gone with the process."""
+    """Objects in the memory of the process."""
 
     def __init__(self, wall_clock_us: Callable[[], int] = wall_clock_us) -> None:
         self._objects: dict[str, pa.Buffer] = {}

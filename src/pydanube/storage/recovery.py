@@ -1,28 +1,26 @@
 """
-What a crash may leave of a journal, and what we make of it.  Pure, over bytes.
+Recovery of a journal after a crash, from the bytes of its files.
 
-What we assume of the disk: what was synced is there; of what was not, any part
-may be there, in any order, whole or torn.  What the journal does about it:
+Assumptions about the disk: what was synced is there; of what was not synced, any part
+may be there, in any order, complete or torn.  The journal therefore guarantees:
 
-- A group of entries is written at the end of the last file and acknowledged when
-  that file was synced.  So a crash leaves at most a bad end of the *last* file,
-  behind everything that was acknowledged.  It is cut off silently: nobody was
-  told that it succeeded.
-- Room may be reserved behind the end of the last file: zeros, which say nothing.
-- A new file is begun when the one before is synced, without any room that was
-  reserved behind it, and the new one's head (file header and snapshot) is synced
-  before anything else goes into it, and before any old file is removed.  So a
-  crash leaves at most a *last* file with a bad head and nothing else in it; it is
-  removed, and the file before it is the last, whole.
-- Old files are removed from the oldest on, one by one.  So a crash leaves no hole.
+- It writes a group of entries at the end of the last file and acknowledges the group
+  when the file is synced.  So a crash leaves at most a torn end of the *last* file,
+  after everything that was acknowledged.  Recovery cuts it off.
+- Reserved space after the end of the last file is all zeros.
+- Before it begins a new file, it cuts reserved space off the old one and syncs it.  It
+  syncs the new file's head (header and snapshot) before it writes anything else to it,
+  and before it removes an old file.  So a crash leaves at most a *last* file with only
+  an incomplete head.  Recovery removes it; the file before it is complete.
+- It removes old files one by one, from the oldest on.  So a crash leaves no gap.
 
-Everything else is damage, and is reported with file, position and what was
-expected.  Damage near the end is told from a crash by the positions that entries
-carry (see ``wire/files/journal_format.py``): a whole entry behind the bad place that
-says "this was on disk when I was written".
+Everything else is damage.  The error names the file, the position and what was
+expected.  The positions in entries distinguish damage near the end from a crash (see
+``wire/files/journal_format.py``): a complete entry after the bad position may prove
+that the position was on disk already.
 
-The snapshot at the head of each file must agree with the fold of the files before
-it, so that a file that was swapped, or cut off at the end of an entry, is noticed.
+The snapshot at the head of each file must agree with the fold of the files before it.
+This detects a file that was swapped, or truncated at the end of an entry.
 """
 
 from __future__ import annotations
@@ -62,18 +60,18 @@ _EMPTY_HEAD_BYTES = FILE_HEADER_BYTES + ENTRY_HEADER_BYTES + 8
 
 @dataclass(slots=True)
 class JournalFile:
-    """A file of the journal, as far as it counts."""
+    """A file of the journal, up to its last complete entry."""
 
     number: int
     byte_count: int
     head_bytes: int
-    """How much of it is header and snapshot."""
+    """The length of the header and the snapshot."""
     ends: dict[TopicId, Offset] = field(default_factory=dict)
-    """The topics with batches in the file: where the last of them ends."""
+    """The topics with batches in the file, and the end of the last batch of each."""
 
     @property
     def name(self) -> str:
-        """What the file is called."""
+        """The name of the file."""
         return file_name(self.number)
 
 
@@ -89,54 +87,54 @@ class JournalPosition:
 
 
 def end_of(file: JournalFile) -> JournalPosition:
-    """The end of *file*, as far as it counts."""
+    """Return the position after the last complete entry of *file*."""
     return JournalPosition(file.number, file.byte_count)
 
 
 @dataclass(frozen=True, slots=True)
 class TornEnd:
-    """What a crash left behind the last whole entry; nobody was told of it."""
+    """What a crash left after the last complete entry; it was not acknowledged."""
 
     name: str
     position: int
     byte_count: int
     reason: str
     is_reserved: bool
-    """It is room that was reserved and never written to."""
+    """Whether this is unused reserved space."""
 
 
 @dataclass(slots=True)
 class Recovery:
-    """What a journal's files say."""
+    """The recovered content of a journal."""
 
     journal_id: bytes | None = None
-    """None where there is no journal yet."""
+    """None if there is no journal yet."""
     state: JournalState = field(default_factory=JournalState)
     frames: dict[TopicId, list[BatchFrame]] = field(default_factory=dict)
     """
     The batches of each topic that are not sealed, in order and without gaps.
 
-    The first may begin above the topic's ``sealed_offset``: then a file was
-    removed whose batches had been sealed, and the manifest knows it.
+    The first may begin after the topic's ``sealed_offset``: then a file with sealed
+    batches was removed, and the manifest has the segments.
     """
     files: list[JournalFile] = field(default_factory=list)
     torn: TornEnd | None = None
-    """What to cut off the last file."""
+    """The end to cut off the last file."""
     headless_file: str | None = None
-    """A file whose head was never whole: to be removed."""
+    """A file with an incomplete head, to be removed."""
 
 
 def file_name(number: int) -> str:
-    """The name of the journal's file of that number."""
+    """Return the name of the journal file with *number*."""
     return f"{number:020d}{SUFFIX}"
 
 
 def number_of(name: str) -> int | None:
     """
-    The number of the journal file called *name*; None if it is something else.
+    Return the number of the journal file called *name*; None for other files.
 
     Raises:
-        CorruptJournal: It calls itself a journal file, but no journal wrote it.
+        CorruptJournal: The name has the suffix of a journal file, but not its form.
     """
     match = _NAME.fullmatch(name)
     if match is not None:
@@ -148,12 +146,12 @@ def number_of(name: str) -> int | None:
 
 def recover(contents: Mapping[str, memoryview]) -> Recovery:
     """
-    What the journal says whose files are *contents*, by name.
+    Recover the journal whose files are *contents*, by name, without changing them.
 
-    The recovered frames are views of these contents.  Nothing is changed.
+    The recovered frames are views of these contents.
 
     Raises:
-        NewerJournal: A file is of a version that this program does not know.
+        NewerJournal: A file has a newer format version than this program reads.
         CorruptJournal: There is damage that a crash cannot explain.
     """
     numbered = sorted(
@@ -172,13 +170,13 @@ def recover(contents: Mapping[str, memoryview]) -> Recovery:
 
 def salvage(contents: Mapping[str, memoryview]) -> Recovery:
     """
-    What can be read of a damaged journal; there may be gaps in all of it.
+    Read what is readable of a damaged journal; there may be gaps everywhere.
 
-    Damaged places, files without a header and files of another journal are passed
-    over.  The result tells what there was at least, and must not be appended to.
+    Damaged entries, files without a header and files of another journal are skipped.
+    Nothing may be appended to the result.
 
     Raises:
-        NewerJournal: A file is of a version that this program does not know.
+        NewerJournal: A file has a newer format version than this program reads.
     """
     recovery = Recovery()
     for name in sorted(contents):
@@ -198,7 +196,7 @@ def salvage(contents: Mapping[str, memoryview]) -> Recovery:
 
 
 def _salvage_entries(recovery: Recovery, view: memoryview, seed: int) -> int:
-    """Fold the entries of one file that are whole; return where the last one ends."""
+    """Apply the complete entries of one file; return the end of the last one."""
     state, frames, at, end = recovery.state, recovery.frames, FILE_HEADER_BYTES, 0
     while at < len(view):
         try:
@@ -228,7 +226,7 @@ def _salvage_entries(recovery: Recovery, view: memoryview, seed: int) -> int:
 def _read_headers(
     numbered: list[tuple[int, memoryview]], recovery: Recovery
 ) -> list[FileHeader]:
-    """The headers of all files, but for an unborn last one."""
+    """Return the headers of all files, except a last one with an incomplete head."""
     headers: list[FileHeader] = []
     for index, (number, view) in enumerate(numbered):
         name = file_name(number)
@@ -297,8 +295,8 @@ def _read_file(
     if recovery.files and recovery.state.positions() != snapshot.positions():
         raise CorruptJournal(
             f"{name}, position {FILE_HEADER_BYTES}: expected a snapshot of what "
-            f"the files up to {file_name(header.number - 1)} say; one of them is not "
-            "as it was"
+            f"the files up to {file_name(header.number - 1)} say; one of them was "
+            "replaced or truncated"
         )
     recovery.state = snapshot
     file = JournalFile(header.number, at, at)
@@ -326,7 +324,7 @@ def _read_entries(
                 file.name, at, end - at, str(error), is_reserved=is_reserved(view, at)
             )
             break
-        # What is whole and does not fit is never a crash's doing.
+        # A crash cannot be the reason for a complete entry that does not fit.
         try:
             apply(decoded.entry)
         except CorruptJournal as error:
@@ -342,7 +340,7 @@ def _read_entries(
 
 
 def _was_synced(view: memoryview, position: int, seed: int) -> bool:
-    """Whether something behind *position* says that it had been on disk."""
+    """Return whether a later entry proves that *position* had been on disk."""
     return any(synced > position for _, synced in find_entries(view, position, seed))
 
 
@@ -354,10 +352,10 @@ def _check_last_head(
     reason: CorruptJournal,
 ) -> None:
     """
-    Return if a crash explains that the last file has a bad head; else raise.
+    Raise *reason* unless a crash explains the incomplete head of the last file.
 
-    *journal_id* is that of the files before it, None if there are none; *header*
-    is the file's own, None if that is what is bad.
+    *journal_id* is that of the files before it, or None; *header* is the header of the
+    file, or None if it is damaged.
     """
     if journal_id is None and number != FIRST_NUMBER:
         raise CorruptJournal(f"{reason}; the file before it is missing") from reason
@@ -367,7 +365,7 @@ def _check_last_head(
         # Without the header nothing in the file can be verified.
         is_damage = len(view) > _EMPTY_HEAD_BYTES
     else:
-        # Whatever follows a head says that the head was on disk.
+        # Any entry after the head proves that the head was on disk.
         is_damage = _was_synced(view, 0, header.seed)
     if is_damage:
         raise reason
@@ -378,15 +376,15 @@ def _at(name: str, position: int, error: CorruptJournal) -> CorruptJournal:
 
 
 def _keep_unsealed(recovery: Recovery) -> None:
-    """Forget frames that are sealed or whose topic is gone; check the others."""
+    """Drop frames that are sealed or whose topic was deleted; check the others."""
     kept: dict[TopicId, list[BatchFrame]] = {}
     for topic_id, frames in recovery.frames.items():
         topic = recovery.state.topics.get(topic_id)
         if topic is None:
             continue
         unsealed = [frame for frame in frames if frame.end > topic.sealed_offset]
-        # Applying them has shown that each begins where the one before ended,
-        # unless the topic was opened again at another offset in between.
+        # ``apply`` has checked that each frame begins where the last one ended, unless
+        # the topic was opened again at another offset in between.
         for before, after in pairwise(unsealed):
             if before.end != after.base:
                 raise CorruptJournal(

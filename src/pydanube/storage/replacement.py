@@ -36,17 +36,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 REPLACED_MAX = 100
-"""So many segments go at once, because a transaction has that many operations."""
+"""The most segments replaced at once, because of the size of a transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """An object that is to take the place of others, as its writer describes it."""
+    """An object that is to replace segments, as its writer describes it."""
 
     object_name: str
     byte_count: int
     checksum: int
-    """CRC-32C of all of it."""
+    """CRC-32C of the object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class VerifiedReplacement:
     replacement: Replacement
     footer: SegmentFooter
     last_offset: int | None
-    """Of its last message; None if it has no message."""
+    """The offset of the last message; None if there is no message."""
     times: tuple[int, int] | None
     """The earliest and the latest publish time."""
     part_checksums: bytes
@@ -67,11 +67,11 @@ def verify_replacement(
     replacement: Replacement, source: Callable[[], Any]
 ) -> VerifiedReplacement:
     """
-    Read the object that *source* opens, all of it.
+    Read and verify the whole object that *source* opens.
 
     Raises:
-        SegmentsChanged: It is not there (any more).
-        InvalidRequest: It is not a segment, or not the one that is described.
+        SegmentsChanged: The object does not exist.
+        InvalidRequest: The object is not a segment, or differs from the description.
     """
     name = replacement.object_name
     try:
@@ -91,14 +91,14 @@ def verify_replacement(
                     f"the object {name} is not a segment of this version"
                 )
             times = publish_times_of_metadata(parquet.metadata)
-            # This compares what the footer says of offsets; then it can be relied on.
+            # The reader compares the footer's offsets with those of the row groups.
             entry = _entry(replacement, footer, 0, times or (0, 0), part_checksums)
             reader = SegmentReader(entry, source, frame_bytes=1)
             for index in range(parquet.num_row_groups):
                 _check_offsets(parquet.read_row_group(index, ["offset"]), name)
     except FileNotFoundError as error:
         raise SegmentsChanged(
-            f"the object {name} is not there any more; run the maintenance again"
+            f"the object {name} does not exist any more; run the maintenance again"
         ) from error
     except (*UNREADABLE, CorruptSegment) as error:
         raise InvalidRequest(f"the object {name} cannot be read: {error}") from error
@@ -130,14 +130,14 @@ def plan_replacement(
     now: int,
 ) -> tuple[tuple[SegmentEntry, ...], tuple[SegmentEntry, ...]]:
     """
-    Which of *segments*, a topic's, go, and what comes instead.
+    Return those of a topic's *segments* that are replaced, and their replacements.
 
     Raises:
-        SegmentsChanged: Those to be replaced are not all there any more.
-        InvalidRequest: The replacements cannot take their place.
+        SegmentsChanged: The topic does not have all the old segments any more.
+        InvalidRequest: The new objects cannot replace them.
     """
     if not old_names or not new:
-        raise InvalidRequest("at least one segment is replaced, by at least one")
+        raise InvalidRequest("name at least one old and one new segment")
     if len(old_names) > REPLACED_MAX or len(new) > REPLACED_MAX:
         raise InvalidRequest(f"at most {REPLACED_MAX} segments are replaced at once")
     names = [segment.object_name for segment in segments]
@@ -145,8 +145,8 @@ def plan_replacement(
     old = tuple(segments[at : at + len(old_names)])
     if [each.object_name for each in old] != list(old_names):
         raise SegmentsChanged(
-            f"the segments of {topic} that are to be replaced are not what it consists "
-            "of any more; run the maintenance again"
+            f"{topic} does not have all the segments that are to be replaced any more; "
+            "run the maintenance again"
         )
     borders = [(each.footer.base, each.footer.end) for each in new]
     chain = [old[0].base, *(end for _, end in borders)]
@@ -154,7 +154,7 @@ def plan_replacement(
         base >= end for base, end in borders
     ):
         raise InvalidRequest(
-            f"the new segments of {topic} have {borders}; expected that they follow "
+            f"the new segments of {topic} have the offsets {borders}; they must follow "
             f"each other from {old[0].base} to {old[-1].end}"
         )
     for each in new:
@@ -190,12 +190,12 @@ def _check_name(
 ) -> None:
     name = verified.replacement.object_name
     parsed = parse_object_name(name)
-    said = None if parsed is None else (parsed.base, parsed.end)
+    named = None if parsed is None else (parsed.base, parsed.end)
     if (
         parsed is None
         or parsed.run is None
         or parsed.epoch > epoch
-        or said != (verified.footer.base, verified.footer.end)
+        or named != (verified.footer.base, verified.footer.end)
         or name.rpartition("/")[0] + "/" != prefix
         or name in present
     ):

@@ -1,11 +1,11 @@
 """
-The reserve: disk space that is set aside for the work that makes room again.
+The reserve: disk space that is kept free for the work that frees more space.
 
-On a disk without any room not even a topic can be deleted, because the deletion
-has to be written down first.  So a file occupies some space as long as there is
-room.  When a write finds the disk full, the file is removed.  From then on nothing
-is published or staged, and what is left of the space serves deletions, retention,
-cursors and metadata, until there is room for the reserve again.
+On a full disk not even a topic can be deleted, because the journal must record the
+deletion first.  So a file reserves some space.  When a write finds the disk full, the
+file is removed.  From then on the broker accepts no messages, and uses the space for
+deletions, retention, cursors and metadata, until there is enough space for the reserve
+again.
 """
 
 from __future__ import annotations
@@ -26,46 +26,46 @@ START_BYTES_MIN = 1024 * 1024
 
 
 class DiskSpace(Protocol):
-    """What the reserve needs of a disk."""
+    """The disk space that the reserve allocates and frees."""
 
     @property
     def is_blocking(self) -> bool:
-        """Whether calls may wait for a disk, so that a thread must make them."""
+        """Whether calls may wait for a disk and must be made in a thread."""
 
     def free_bytes(self) -> int:
-        """How much room the disk has, besides what is occupied here."""
+        """Return the free space of the disk, without the allocated space."""
 
     def allocate(self, byte_count: int) -> None:
         """
-        Occupy *byte_count* bytes, instead of what was occupied before.
+        Allocate *byte_count* bytes in total.
 
         Raises:
-            OSError: There is not so much room; nothing is occupied.
+            OSError: The disk does not have the space; nothing is allocated now.
         """
 
     def free(self) -> None:
-        """Occupy nothing any more."""
+        """Free the allocated space."""
 
 
 class Reserve:
     """
-    Disk space that can be released once and is set aside again later.
+    Disk space that can be released once and is reserved again later.
 
     Threads: ``release`` and ``refill`` may be called by any thread.
     """
 
     def __init__(self, space: DiskSpace | None = None, byte_count: int = 0) -> None:
-        """Nothing is ever reserved without a *space*, or if *byte_count* is 0."""
+        """Reserve *byte_count* of *space*; nothing if it is None or 0."""
         self.is_released = False
         """Whether the disk is full, so that nothing is published or staged."""
         self.sealing_bytes_left = 0
-        """How much may be sealed before the reserve is set aside again."""
+        """How much may be sealed before the space is reserved again."""
         self._space = space
         self._byte_count = byte_count if space is not None else 0
         self._lock = threading.Lock()
 
     def open(self) -> None:
-        """Set the space aside, as far as there is room."""
+        """Reserve the space, or release it if the disk is too full."""
         with self._lock:
             if self._space is None:
                 return
@@ -75,17 +75,17 @@ class Reserve:
             try:
                 self._space.allocate(self._byte_count)
             except OSError as error:
-                self._release(f"no room for it: {error.strerror}")
+                self._release(f"it cannot be allocated: {error.strerror}")
                 return
             if self._space.free_bytes() < START_BYTES_MIN:
-                self._release("too little room to start")
+                self._release("too little free space to start")
 
     def release(self) -> bool:
         """
-        Make the space usable, because a write found the disk full.
+        Free the space, because a write found the disk full.
 
         Returns:
-            Whether it makes sense to try that write once more.
+            Whether the write is worth another attempt.
         """
         with self._lock:
             if self._byte_count and not self.is_released:
@@ -94,23 +94,23 @@ class Reserve:
 
     def refill(self) -> bool:
         """
-        Set the space aside again, if there is twice as much room.
+        Reserve the space again, if twice as much is free.
 
         Returns:
-            Whether that succeeded.
+            Whether the space is reserved again now.
         """
         with self._lock:
             if self._space is None or not self.is_released:
                 return False
             try:
-                # With just enough room, the disk would be full again at once.
+                # With just enough free space, the disk would be full again at once.
                 if self._space.free_bytes() < 2 * self._byte_count:
                     return False
                 self._space.allocate(self._byte_count)
             except OSError:
                 return False
             self.is_released = False
-            log.warning("the disk has room again: publishing goes on")
+            log.warning("the disk has free space again: publishing resumes")
             return True
 
     @property
@@ -120,9 +120,9 @@ class Reserve:
 
     @property
     def refusal(self) -> str:
-        """What whoever publishes is told while the reserve is released."""
+        """The error message for publishers while the reserve is released."""
         return (
-            "the disk is full, so nothing is published: delete topics or shorten their "
+            "the disk is full; publishing is refused: delete topics or shorten their "
             f"retention until {2 * self._byte_count} bytes are free, or add space"
         )
 
@@ -133,7 +133,7 @@ class Reserve:
         self.is_released = True
         self.sealing_bytes_left = self._byte_count // 2
         log.warning(
-            "releasing the disk reserve of %d bytes (%s): nothing is published until "
+            "releasing the disk reserve of %d bytes (%s): publishing is refused until "
             "twice as much is free",
             self._byte_count,
             reason,
@@ -141,7 +141,7 @@ class Reserve:
 
 
 class ReserveFile:
-    """A file that occupies space of the disk that it is on."""
+    """A file that reserves space on its disk."""
 
     is_blocking = True
 

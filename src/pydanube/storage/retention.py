@@ -1,4 +1,4 @@
-"""What may be forgotten.  Pure."""
+"""Which segments retention drops."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ def plan_drops(
     segments: Sequence[SegmentEntry], retention: Retention, *, tail_bytes: int, now: int
 ) -> tuple[SegmentEntry, ...]:
     """
-    The oldest of *segments*, a topic's, that *retention* no longer keeps.
+    Return the oldest of a topic's *segments* that *retention* does not keep.
 
-    Whole segments only, from the oldest on, so that what is left has no gap; a
-    segment is too old when its last message is.  *bytes_max* is kept as well
-    as whole segments allow: the last one that reaches below the limit stays.
-    What is not sealed counts and is never dropped.
+    Only whole segments are dropped, from the oldest on, so that the others have no gap.
+    A segment is too old when its last message is.  The topic may exceed *bytes_max* by
+    less than one segment.  Unsealed messages count and are never dropped.
 
-    The newest segment stays, however old: where the journal is lost, it alone
-    tells at which offset the topic goes on.
+    The newest segment always stays: if the journal is lost, only this segment tells
+    the offset at which the topic continues.
 
     *now* is in microseconds since 1970, UTC.
     """

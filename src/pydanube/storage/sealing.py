@@ -1,17 +1,17 @@
 """
-Sealing: the tail of a topic becomes a segment.
+Sealing: writing the tail of a topic as a segment.
 
-Which topic is next is decided by plan_seals(), which is pure.  The Sealer carries
-it out, one segment at a time: Parquet in a worker thread, the object, the
-manifest, then memory, then the journal.  The manifest is the truth: what is in
-it is history, and what the journal says later only lets old files go.  A crash
-between any two steps leaves an orphan object at most, or a tail that recovery
-finds to be history already.
+plan_seals(), which is pure, decides which topics are next.  The Sealer seals one
+segment at a time: it encodes the Parquet file in a worker thread, stores the object,
+updates the manifest, then the tail, then the journal.  The manifest decides which
+messages are sealed; the journal's entry only lets old files be removed.  A crash
+between two steps leaves at most an orphan, or a tail whose messages recovery finds in
+the manifest.
 
-An object that the manifest does not name is an orphan.  The objects of a run of
-maintenance (see replacement.py) are orphans until it is accepted.  So are all objects
-of a topic whose metadata was lost.  Orphans are therefore kept for a long time
-(``orphan_keep_s``), and each one that is deleted is logged by name.
+The objects of a maintenance run (see replacement.py) are orphans until they replace
+segments.  So are all objects of a topic whose metadata was lost.  Orphans are therefore
+kept for a long time (``orphan_keep_s``), and the Sealer logs the name of each one that
+it deletes.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from crc32c import crc32c
 
+from pydanube.aio.futures import complete_future
 from pydanube.model.errors import BrokerError, TopicFenced
 from pydanube.model.ids import Offset, TopicId
 from pydanube.model.policy import Durability
 from pydanube.model.retry import RetryPolicy
-from pydanube.storage.journal import complete_future
 from pydanube.storage.manifest import SegmentEntry
 from pydanube.storage.retention import plan_drops
 from pydanube.storage.segments import encode_segment, publish_times_of
@@ -61,23 +61,23 @@ log = logging.getLogger(__name__)
 
 _RETRIES = RetryPolicy(first_s=1.0, max_s=60.0)
 _US_PER_S = 1_000_000
-# After so many topics, whatever else is due has its turn.
+# After so many topics, other work has its turn.
 _TOPICS_AT_ONCE = 100
 LOG_INTERVAL_S = 10.0
-"""Failures of all topics together are logged once in this time."""
+"""The failures of all topics together are logged at most once in this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class SealCandidate:
-    """What speaks for sealing a topic."""
+    """A topic with unsealed messages, and what is needed to plan its sealing."""
 
     topic_id: TopicId
     byte_count: int
-    """How much memory its unsealed messages take when decoded."""
+    """The memory that its unsealed messages take when decoded."""
     time: float
-    """When the oldest of that came."""
+    """When the oldest of them was appended."""
     pins_journal: bool
-    """Whether it keeps the oldest journal file from being deleted."""
+    """Whether they keep the oldest journal file from being deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +86,12 @@ class SealPlan:
 
     topics: tuple[TopicId, ...]
     is_urgent: bool
-    """Memory or journal are short: do not rest."""
+    """Whether memory or journal are short, so that sealing must not pause."""
 
 
 def pressure_bytes(tail_bytes_max: int) -> int:
-    """From how much in memory on topics are sealed that are not due otherwise."""
-    # Publishers wait at the limit itself; sealing must come before that.
+    """Return the size of all tails from which the largest topics are sealed."""
+    # Publishers wait at the limit itself, so sealing must begin before it.
     return tail_bytes_max * 3 // 4
 
 
@@ -107,9 +107,9 @@ def plan_seals(
     """
     Decide which topics are to be sealed now.
 
-    Where memory is short, the largest, as many as it takes to have half of it
-    again; where the journal is too long, those that pin its oldest file; then
-    whoever is large or old enough, the oldest first.
+    If memory is short, the largest topics, until half of the memory is free; if the
+    journal is too long, the topics that pin its oldest file; then all topics that are
+    large or old enough, the oldest first.
     """
     loads = list(loads)
     chosen: dict[TopicId, None] = {}
@@ -131,27 +131,27 @@ def plan_seals(
 
 @dataclass(slots=True)
 class _Failures:
-    """How often work for a topic failed in a row."""
+    """The consecutive failures of one topic."""
 
     count: int
     retry_at: float
     sealing: SealingFailure | None = None
-    """Why it is not sealed, if sealing has failed."""
+    """Set if sealing has failed, not other work."""
 
 
 @dataclass(frozen=True, slots=True)
 class SealingFailure:
-    """A topic that cannot be sealed at the moment."""
+    """A topic whose sealing fails."""
 
     topic: str
     since: int
-    """When it failed for the first time, in microseconds since 1970, UTC."""
+    """When it first failed, in microseconds since 1970, UTC."""
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class _DelayedDeletion:
-    """Objects of a topic that are history no longer."""
+    """Replaced objects of a topic, and when to delete them."""
 
     time: float
     topic_log: TopicLog
@@ -159,7 +159,7 @@ class _DelayedDeletion:
 
 
 class Sealer:
-    """Seals, drops and tidies up; see run()."""
+    """Seals topics, applies retention and deletes orphans; see run()."""
 
     def __init__(
         self,
@@ -190,16 +190,16 @@ class Sealer:
         self._clock = clock
         self._wall_clock = wall_clock
         self._failures: dict[TopicId, _Failures] = {}
-        # Failures since the last line in the log, and when there may be another.
+        # Failures since the last one was logged, and when the next one may be.
         self._unlogged = 0
         self._log_next_at = float("-inf")
-        # What is left of the last plan: making one looks at every topic in memory.
+        # The rest of the last plan; to make a plan, every unsealed topic is examined.
         self._planned: deque[TopicId] = deque()
         self._is_urgent = False
-        # Topics whose objects are to be searched for orphans: at once, or at a time.
+        # Topics whose objects are to be searched for orphans: now, or at a time.
         self._opened: deque[TopicLog] = deque()
         self._searches: list[tuple[float, TopicId]] = []
-        # What was replaced, and when it is to be deleted, the first due first.
+        # Sorted by time.
         self._delayed_deletions: deque[_DelayedDeletion] = deque()
         self._room_waiters: list[asyncio.Future[None]] = []
         self._removal = asyncio.Lock()
@@ -207,12 +207,12 @@ class Sealer:
 
     async def run(self) -> None:
         """
-        Seal what is due, drop what retention does not keep, for ever.
+        Seal topics and apply retention, forever.
 
-        A topic for which that fails is tried again later, after longer and longer
-        pauses, while the others go on.
+        A topic whose work fails is retried after growing pauses, while the others
+        continue.
 
-        Cancellation: Safe at any point; what was not finished is done again.
+        Cancellation: Safe at any point; unfinished work is repeated.
         """
         while True:
             self._memory.due.clear()
@@ -229,7 +229,7 @@ class Sealer:
                 await _wait(self._memory.due, self._config.seal_interval_s)
 
     async def room(self) -> None:
-        """Return when the tails together are below their limit."""
+        """Return when all tails together are below their limit."""
         while not self._memory.has_room:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._room_waiters.append(waiter)
@@ -237,7 +237,7 @@ class Sealer:
 
     @property
     def failing(self) -> list[SealingFailure]:
-        """The topics whose sealing fails, those that have failed longest first."""
+        """The topics whose sealing fails; the ones that have failed longest first."""
         failing = [
             failures.sealing
             for topic_id, failures in self._failures.items()
@@ -246,21 +246,21 @@ class Sealer:
         return sorted(failing, key=lambda each: each.since)
 
     def on_opened(self, topic_log: TopicLog) -> None:
-        """A log was opened: what an older claim left of it is to be tidied up."""
+        """Search a newly opened log for orphans soon."""
         self._opened.append(topic_log)
         self._memory.due.set()
 
     def delete_later(self, topic_log: TopicLog, names: Iterable[str]) -> None:
         """
-        Delete these objects, but not at once, because readers may have them open.
+        Delete these objects after ``replaced_keep_s``; readers may have them open.
 
-        What is not deleted before the broker stops is an orphan then.
+        If the broker stops earlier, they are orphans.
         """
         time = self._clock() + self._config.replaced_keep_s
         self._delayed_deletions.append(_DelayedDeletion(time, topic_log, tuple(names)))
 
     def on_memory_freed(self) -> None:
-        """There may be room again."""
+        """Wake the callers of room(), if there is room."""
         if self._memory.has_room:
             waiting, self._room_waiters = self._room_waiters, []
             for waiter in waiting:
@@ -269,13 +269,13 @@ class Sealer:
 
     async def seal(self, topic_log: TopicLog) -> None:
         """
-        Seal all that the log has in memory at this moment.
+        Seal all messages that are in the tail now.
 
-        Durability: On return it is in the object store and in the manifest.
+        Durability: On return they are in the object store and in the manifest.
 
         Raises:
             TopicFenced: Another broker writes this log now.
-            TopicNotFound: The topic is deleted.
+            TopicNotFound: The topic was deleted.
             ObjectsUnavailable, MetadataUnavailable: Try again.
         """
         end = topic_log.end_offset
@@ -306,9 +306,9 @@ class Sealer:
 
     async def _seal_smallest(self) -> bool:
         """
-        On a full disk, seal the smallest topic, unless that takes too much room.
+        On a full disk, seal the smallest topic, unless that takes too much space.
 
-        What keeps a journal file from deletion may be only a few messages.
+        A few messages may be all that keeps a journal file from being deleted.
         """
         reserve = self._journal.reserve
         loads = sorted(
@@ -322,7 +322,7 @@ class Sealer:
         return await self._attempt(topic_log, work, is_sealing=True)
 
     async def _refill_reserve(self) -> None:
-        """On a disk that was full, find out whether there is room again."""
+        """If the disk was full, try to reserve the space again."""
         reserve = self._journal.reserve
         if not reserve.is_released:
             return
@@ -355,7 +355,7 @@ class Sealer:
         self._is_urgent = plan.is_urgent
 
     def _next_planned(self) -> TopicLog | None:
-        """The next planned topic that still has something in memory."""
+        """Return the next planned topic that still has unsealed messages."""
         while self._planned:
             topic_log = self._memory.unsealed.get(self._planned.popleft())
             if topic_log is not None and topic_log.refusal is None:
@@ -382,8 +382,7 @@ class Sealer:
         self, topic_log: TopicLog, work: Awaitable[None], *, is_sealing: bool = False
     ) -> bool:
         """Do *work* for one topic; return whether it succeeded."""
-        # One sick topic must not keep the others from being sealed: this is the
-        # one place that decides so.
+        # One failing topic must not keep the others from being sealed.
         try:
             await work
         except TopicFenced as error:
@@ -409,7 +408,7 @@ class Sealer:
                 since = failures.sealing.since
             failures.sealing = SealingFailure(topic_log.name, since, str(error))
             topic_log.on_seal_failed(error)
-            # Others need not wait for the memory of this one any more.
+            # Publishers of other topics need not wait for this topic's memory any more.
             self.on_memory_freed()
         if now < self._log_next_at:
             self._unlogged += 1
@@ -418,7 +417,7 @@ class Sealer:
             "topic %s cannot be %s (failure %d in a row, %d of other topics not "
             "logged); it is tried again in %g s: %s",
             topic_log.name,
-            "sealed" if is_sealing else "tidied up",
+            "sealed" if is_sealing else "cleaned up",
             failures.count,
             self._unlogged,
             delay_s,
@@ -429,7 +428,7 @@ class Sealer:
         self._log_next_at = now + LOG_INTERVAL_S
 
     async def _seal_one(self, topic_log: TopicLog) -> None:
-        """Seal the oldest messages that are in memory as one segment."""
+        """Seal the oldest messages of the tail as one segment."""
         async with topic_log.maintenance:
             frames = topic_log.unsealed(self._config.seal_bytes)
             if not frames:
@@ -450,7 +449,7 @@ class Sealer:
     async def _store(
         self, topic_log: TopicLog, frames: Sequence[BatchFrame]
     ) -> SegmentEntry:
-        """Make a segment of *frames* and have it in store and manifest."""
+        """Store *frames* as a segment and add it to the manifest."""
         identity = SegmentIdentity(
             topic=topic_log.name, topic_id=topic_log.topic_id, epoch=topic_log.epoch
         )
@@ -460,28 +459,28 @@ class Sealer:
             self._executor, make, frames, identity
         )
         if topic_log.policy.durability is not Durability.DURABLE:
-            # If the power failed, the segment would be there, and the journal might
-            # not know any more whose messages these were: sent again, they would be
-            # stored twice.
+            # Otherwise a power failure could leave the segment but lose the producers'
+            # sequence numbers in the journal, and messages sent again would be stored
+            # twice.
             await self._journal.sync()
         await self._objects.put(segment.object_name, data)
         await self._manifest.add(topic_log.topic_id, segment, topic_log.epoch)
         return segment
 
     async def _append_sealed(self, topic_log: TopicLog, segment: SegmentEntry) -> None:
-        """Tell the journal, which may forget the messages."""
+        """Record in the journal that the messages are sealed."""
         noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = TopicSealed(topic_log.topic_id, Offset(segment.end))
         try:
             self._journal.append(entry, partial(complete_future, noted))
             await noted
         except BrokerError as error:
-            # A full disk must not keep us from deleting old files.  Recovery
-            # compares with the manifest, so the entry may be missing.
-            log.warning("topic %s: sealing is not noted: %s", topic_log.name, error)
+            # Go on and delete old files, which matters on a full disk.  Recovery reads
+            # the manifest, so it does not need the entry.
+            log.warning("cannot journal a seal of %s: %s", topic_log.name, error)
 
     async def remove_files(self) -> None:
-        """Delete the journal files that nobody needs any more."""
+        """Delete the journal files that are not needed any more."""
         async with self._removal:
             names = self._journal.plan_removal(self._sealed_offset_of)
             if not names:
@@ -517,7 +516,7 @@ class Sealer:
 
         Raises:
             TopicFenced: Another broker writes this log now.
-            ObjectsUnavailable: They are dropped, but the objects are still there.
+            ObjectsUnavailable: They are dropped, but some objects still exist.
         """
         async with topic_log.maintenance:
             if topic_log.holds:
@@ -562,14 +561,14 @@ class Sealer:
     async def _delete(self, retired: _DelayedDeletion) -> None:
         topic_log = retired.topic_log
         async with topic_log.maintenance:
-            # Of a deleted topic all is gone, and another one may use the names.
+            # A deleted topic has no objects, and another topic may use the names.
             if self._logs.get(topic_log.topic_id) is not topic_log:
                 return
             for name in retired.names:
                 await self._objects.delete(name)
 
     async def _collect_orphans(self, topic_log: TopicLog) -> None:
-        """Delete the orphans of a topic that are old enough; look again for others."""
+        """Delete the old orphans of a topic; schedule another search for the others."""
         async with topic_log.maintenance:
             if self._logs.get(topic_log.topic_id) is not topic_log:
                 return
@@ -579,7 +578,7 @@ class Sealer:
             wait_us: float | None = None
             for name in await self._objects.names(prefix):
                 parsed = parse_object_name(name)
-                # A newer claim than ours may be about to put it into its manifest.
+                # A broker with a newer epoch may be about to add it to the manifest.
                 if name in known or parsed is None or parsed.epoch > topic_log.epoch:
                     continue
                 left_us = await self._kept_us(name)
@@ -593,7 +592,7 @@ class Sealer:
             heappush(self._searches, (time, topic_log.topic_id))
 
     async def _kept_us(self, orphan: str) -> float:
-        """For how many microseconds more the object *orphan* is kept."""
+        """Return for how many more microseconds to keep the object *orphan*."""
         age_us = self._wall_clock() - await self._objects.modified_at(orphan)
         return self._config.orphan_keep_s * _US_PER_S - age_us
 
@@ -605,7 +604,7 @@ def make_segment(
     *,
     sealed_at: int,
 ) -> tuple[pa.Buffer, SegmentEntry]:
-    """The object of *frames*, which follow each other, and its manifest entry."""
+    """Encode consecutive *frames* as a segment; return it with its manifest entry."""
     data = encode_segment(frames, identity, row_group_bytes=config.row_group_bytes)
     base, end = frames[0].base, frames[-1].end
     earliest, latest = publish_times_of(data)
@@ -625,12 +624,12 @@ def make_segment(
 
 
 def _remove_files(files: Files, names: Sequence[str]) -> list[str]:
-    """Remove *names* one by one; return those that are gone."""
-    # Each removal is on disk before the next: a crash must not leave a hole.
+    """Remove *names* one by one; return those that were removed."""
+    # Sync each removal before the next, so that a crash cannot leave a gap.
     removed = []
     for name in names:
         try:
-            # One that is gone was removed by a call that was cut off.
+            # A cancelled call may have removed the file already.
             with suppress(FileNotFoundError):
                 files.remove(name)
             files.sync_directory()
@@ -642,7 +641,7 @@ def _remove_files(files: Files, names: Sequence[str]) -> list[str]:
 
 
 async def _finish(work: asyncio.Future[list[str]]) -> list[str]:
-    """Wait for *work* even if we are cancelled, because it cannot be stopped."""
+    """Wait for *work* even when cancelled, because it cannot be stopped."""
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:

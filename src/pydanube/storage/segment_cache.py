@@ -1,4 +1,4 @@
-"""Row groups that were read lately, decoded, for whoever reads the same history."""
+"""A cache of decoded row groups of segments."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from pydanube.storage.objects import Objects
     from pydanube.wire.batches import BatchFrame
 
-# A footer takes about so much, and so much more for each of its row groups.
+# The approximate size of an open segment, and of each of its row groups.
 _FOOTER_BYTES = 16 * 1024
 _FOOTER_GROUP_BYTES = 2 * 1024
 
 _RETRIES = RetryPolicy(first_s=1.0, max_s=30.0)
 
 FAILURES_MAX = 10_000
-"""How many failed reads are remembered; the longest ago are forgotten first."""
+"""How many failed reads are remembered; the oldest are forgotten first."""
 
 log = logging.getLogger(__name__)
 
@@ -37,18 +37,18 @@ _Key = tuple["SegmentEntry", int | None]
 
 class SegmentCache:
     """
-    Reads segments in worker threads and keeps what it decoded.
+    Reads segments in worker threads and caches the decoded row groups.
 
-    Several readers that want the same row group at once share one decoding.
+    Readers that need the same row group at the same time share one decoding.
 
-    A read that failed is not repeated at once: until the time of the next attempt,
-    all readers get the same error.  Attempts follow at growing intervals.
+    A failed read is repeated at growing intervals; until the next attempt, all readers
+    get the same error.
 
-    Bounds: What is kept is at most *bytes_max*, least recently used first out;
-        besides that there is what readers hold themselves.
+    Bounds: The cache holds at most *bytes_max* and evicts the least recently used
+        entries; readers may hold more.
 
-    Cancellation: A reader that is cut off disturbs no other; the decoding it
-        had asked for is finished and kept.
+    Cancellation: A cancelled reader does not affect others; the decoding that it
+        started is finished and cached.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class SegmentCache:
         self._executor = executor
         self._frame_bytes = frame_bytes
         self._bytes_max = bytes_max
-        # By the whole entry, not by name: the name may come again for another
-        # topic of the same name.  Without an index it is the opened segment.
+        # The key is the whole entry, because another topic of the same name may reuse
+        # the object's name.  With the index None, the value is the open segment.
         self._cached: OrderedDict[_Key, tuple[Any, int]] = OrderedDict()
         self._loading: dict[_Key, asyncio.Future[tuple[Any, int]]] = {}
         self._failed: OrderedDict[_Key, CorruptSegment] = OrderedDict()
@@ -71,10 +71,10 @@ class SegmentCache:
         self, entry: SegmentEntry, offset: int, bytes_max: int
     ) -> list[BatchFrame]:
         """
-        Frames of the segment from the first with a message from *offset* on.
+        Return frames of one row group from the first with a message from *offset* on.
 
-        Of about *bytes_max* bytes, at least one, all of one row group; none only if
-        the segment has no such message.
+        They have about *bytes_max* bytes; there is at least one, unless the segment has
+        no such message.
 
         Raises:
             CorruptSegment: The object is damaged or gone.
@@ -89,7 +89,7 @@ class SegmentCache:
         )
         first = max(0, bisect_right(frames, offset, key=_base_of) - 1)
         if frames[first].end <= offset:
-            # Between the two frames, offsets are missing.
+            # *offset* is missing, between two frames.
             first += 1
         end, byte_count = first + 1, frames[first].byte_count
         while end < len(frames):
@@ -97,7 +97,7 @@ class SegmentCache:
             if byte_count > bytes_max:
                 break
             end += 1
-        # Who reads on will want the next row group before this one is sent.
+        # Read ahead: sequential readers need the next row group soon.
         following = entry, index + 1
         if (
             2 * end > len(frames)
@@ -109,7 +109,7 @@ class SegmentCache:
 
     async def find_time(self, entry: SegmentEntry, publish_time: int) -> int | None:
         """
-        The offset of the segment's first message of *publish_time* or later.
+        Return the offset of the segment's first message of *publish_time* or later.
 
         Raises:
             CorruptSegment: The object is damaged or gone.
@@ -122,7 +122,7 @@ class SegmentCache:
 
     @property
     def failing(self) -> set[SegmentEntry]:
-        """The segments whose last read failed, as far as it is remembered."""
+        """The segments whose last read failed, as far as is remembered."""
         return {entry for entry, _ in self._failed}
 
     def discard(self, entries: Iterable[SegmentEntry]) -> None:
@@ -148,7 +148,7 @@ class SegmentCache:
     def _begin(
         self, key: _Key, load: Callable[[_Key], tuple[Any, int]]
     ) -> asyncio.Future[tuple[Any, int]]:
-        """What loads *key*, begun now if it is not on its way or here already."""
+        """Return a future of the value of *key*; start loading it if necessary."""
         loading = self._loading.get(key)
         if loading is not None:
             return loading
@@ -169,7 +169,7 @@ class SegmentCache:
             return
         error = loading.exception()
         if error is not None:
-            # A read ahead that failed is nobody's error: the next reader tries again.
+            # Nobody may be waiting, because of reading ahead, so do not raise.
             if isinstance(error, CorruptSegment):
                 self._on_failed(key, error)
             return

@@ -1,13 +1,13 @@
 """
-A segment: one immutable Parquet file of a topic's messages, sorted by offset.
+Conversion between frames and segments: Parquet files of messages sorted by offset.
 
-Frames in, Parquet out, and back.  Everything here waits for the processor or a
-disk, so it is called in a worker thread; Arrow lets go of the interpreter lock
-meanwhile.  ``docs/format/segment.md`` is the normative description.
+Call these functions in a worker thread, because they use much processor time or wait
+for a disk; Arrow releases the interpreter lock meanwhile.  ``docs/format/segment.md``
+is the normative description.
 
-What is constant in a frame (its producer, its schema) becomes a column of runs
-before it is spread out, and columns of many frames are put together before they
-are converted, so that frames of one message are cheap too.
+Values that are constant in a frame (producer, schema) are run-end encoded first, and
+columns of many frames are concatenated before they are converted, so that frames of one
+message are cheap, too.
 """
 
 from __future__ import annotations
@@ -52,14 +52,13 @@ if TYPE_CHECKING:
     from pydanube.wire.files.segment_format import SegmentIdentity
 
 FRAME_OFFSETS_MAX = 65_536
-"""So far a frame reaches where offsets are missing; who reads it plans by offsets."""
+"""The largest offset range of a frame with gaps; readers plan by offsets."""
 
 ROW_GROUP_MESSAGES_MAX = 131_072
 """
-The most messages in a row group, also if they are empty.
+The most messages in a row group.
 
-Every message has all columns there, which take a hundred bytes and the name of its
-producer.
+Even an empty message takes about a hundred bytes there, and its producer's name.
 """
 
 _NULLABLE = {
@@ -75,13 +74,13 @@ def encode_segment(
     frames: Sequence[BatchFrame], identity: SegmentIdentity, *, row_group_bytes: int
 ) -> pa.Buffer:
     """
-    The Parquet file of *frames*, which follow each other and have no gaps.
+    Encode consecutive *frames* without gaps as a Parquet file.
 
-    Bounds: Three row groups are decoded at a time. One takes *row_group_bytes*, or
-        what its only frame takes, and has at most ``ROW_GROUP_MESSAGES_MAX`` messages.
+    Bounds: Three row groups are decoded at a time. Each has *row_group_bytes*, or a
+        single larger frame, and at most ``ROW_GROUP_MESSAGES_MAX`` messages.
 
     Raises:
-        CorruptBatch: The body of a frame is not what its header says.
+        CorruptBatch: The body of a frame differs from its header.
     """
     sink = pa.BufferOutputStream()
     base, end = frames[0].base, frames[-1].end
@@ -94,20 +93,20 @@ def encode_segment(
             oldest = oldest_tombstone_of(table)
             if oldest is not None:
                 tombstones.append(oldest)
-        said = identity.metadata(base, end, end - base, min(tombstones, default=None))
-        writer.add_key_value_metadata(said)
+        oldest = min(tombstones, default=None)
+        writer.add_key_value_metadata(identity.metadata(base, end, end - base, oldest))
     return sink.getvalue()
 
 
 def publish_times_of(data: pa.Buffer) -> tuple[int, int]:
-    """The earliest and the latest publish time in *data*, a segment of ours."""
+    """Return the earliest and latest publish time in *data*, an encoded segment."""
     times = publish_times_of_metadata(pq.read_metadata(pa.BufferReader(data)))
     assert times is not None
     return times
 
 
 def publish_times_of_metadata(metadata: pq.FileMetaData) -> tuple[int, int] | None:
-    """The earliest and the latest publish time, if there is a message."""
+    """Return the earliest and latest publish time, if there is a message."""
     extremes = [
         _publish_times(metadata.row_group(at)) for at in range(metadata.num_row_groups)
     ]
@@ -118,7 +117,7 @@ def publish_times_of_metadata(metadata: pq.FileMetaData) -> tuple[int, int] | No
 
 
 def _publish_times(group: pq.RowGroupMetaData) -> tuple[int, int] | None:
-    """The extremes of a row group, if its writer has noted them."""
+    """Return the earliest and latest publish time of a row group, if known."""
     statistics = group.column(SCHEMA.get_field_index("publish_time")).statistics
     if statistics is None or not statistics.has_min_max:
         return None
@@ -126,12 +125,12 @@ def _publish_times(group: pq.RowGroupMetaData) -> tuple[int, int] | None:
 
 
 def tables_of(frames: Sequence[BatchFrame], row_group_bytes: int) -> Iterator[pa.Table]:
-    """The row groups of *frames*, with a segment's columns; see ``encode_segment``."""
+    """Yield *frames* as row groups with a segment's columns; see ``encode_segment``."""
     return map(_table_of, _grouped(frames, row_group_bytes))
 
 
 class _Piece(NamedTuple):
-    """Messages of one frame that go into one row group."""
+    """Consecutive messages of one frame that go into one row group."""
 
     header: BatchHeader
     base: int
@@ -153,7 +152,7 @@ def _grouped(frames: Sequence[BatchFrame], bytes_max: int) -> Iterator[list[_Pie
         rows = frame.arrow()
         base = frame.base
         while rows.num_rows > ROW_GROUP_MESSAGES_MAX:
-            # Older brokers took batches of any number of messages.
+            # Older brokers accepted batches of any number of messages.
             yield [_Piece(frame.header, base, rows.slice(0, ROW_GROUP_MESSAGES_MAX))]
             rows = rows.slice(ROW_GROUP_MESSAGES_MAX)
             base += ROW_GROUP_MESSAGES_MAX
@@ -164,7 +163,7 @@ def _grouped(frames: Sequence[BatchFrame], bytes_max: int) -> Iterator[list[_Pie
 
 
 def _table_of(pieces: list[_Piece]) -> pa.Table:
-    """The messages of *pieces*, which follow each other, with a segment's columns."""
+    """Return the messages of consecutive *pieces* with a segment's columns."""
     headers = [piece.header for piece in pieces]
     bodies = [piece.rows for piece in pieces]
     ends: list[int] = []
@@ -214,9 +213,9 @@ def _column(
     otherwise: Callable[[], pa.Array],
 ) -> pa.Array:
     """
-    One column of all *bodies*.
+    Return one column of all *bodies*.
 
-    *otherwise* makes the whole column as it is where no batch has one of its own.
+    *otherwise* returns the column for batches that do not have it.
     """
     has = [bool(header.columns & mask) for header in headers]
     if not any(has):
@@ -237,23 +236,23 @@ def _together(chunks: list[pa.Array]) -> pa.Array:
 
 
 def _spread(run_ends: pa.Array, values: pa.Array) -> pa.Array:
-    """Each of *values* as often as its run is long."""
+    """Repeat each of *values* for the length of its run."""
     return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(run_ends, values))
 
 
 def _count_from(base: int, count: int) -> pa.Array:
-    """``base … base + count`` as an array."""
+    """Return ``base … base + count`` as an array."""
     ones = pa.repeat(pa.scalar(1, pa.int64()), count)
     return pc.cumulative_sum(ones, start=pa.scalar(base - 1, pa.int64()))
 
 
 class SegmentReader:
     """
-    One segment, opened: where its row groups begin, and how to decode them.
+    An open segment: the offsets of its row groups, and methods to decode them.
 
-    Every byte that is decoded has been compared with a checksum of the manifest, if
-    the manifest has any.  Decoding may go on in several threads at once: each opens
-    the object again.
+    All decoded bytes are verified with the checksums of the manifest, if it has any.
+
+    Threads: Several threads may decode at the same time; each opens the object again.
     """
 
     def __init__(
@@ -263,8 +262,8 @@ class SegmentReader:
         Read the footer of the object that *source* opens.
 
         Raises:
-            CorruptSegment: The object is not the segment that *entry* names, or it is
-                missing, or it cannot be read.
+            CorruptSegment: The object is missing, cannot be read, or is not the segment
+                that *entry* describes.
         """
         self.entry = entry
         self._source = source
@@ -284,7 +283,7 @@ class SegmentReader:
             raise self._corrupt(error) from error
 
     def _check(self, schema: pa.Schema) -> tuple[list[int], list[int]]:
-        """Where row groups begin and end, if this is the segment."""
+        """Return the bases and ends of the row groups; raise if they are invalid."""
         entry, metadata = self.entry, self._metadata
         groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
         if entry.has_gaps:
@@ -313,7 +312,7 @@ class SegmentReader:
 
     @property
     def row_group_count(self) -> int:
-        """How many row groups there are."""
+        """The number of row groups."""
         return len(self._bases)
 
     @property
@@ -323,9 +322,9 @@ class SegmentReader:
 
     def row_group_of(self, offset: int) -> int | None:
         """
-        The index of the row group with the first message from *offset* on.
+        Return the index of the row group with the first message from *offset* on.
 
-        None if there is none: then the end of the segment is missing.
+        Returns None if all later offsets of the segment are missing.
         """
         assert self.entry.base <= offset < self.entry.end
         index = bisect_right(self._ends, offset)
@@ -333,7 +332,7 @@ class SegmentReader:
 
     def read_row_group(self, index: int) -> list[BatchFrame]:
         """
-        The messages of one row group as frames, in order.
+        Return the messages of one row group as frames, in order.
 
         Raises:
             CorruptSegment: The object is damaged or gone.
@@ -355,7 +354,7 @@ class SegmentReader:
 
     def find_time(self, publish_time: int) -> int | None:
         """
-        The offset of the first message published at *publish_time* or later.
+        Return the offset of the first message published at *publish_time* or later.
 
         Raises:
             CorruptSegment: The object is damaged or gone.
@@ -375,7 +374,7 @@ class SegmentReader:
 
     @contextmanager
     def _reading(self, index: int) -> Iterator[pq.ParquetFile]:
-        """The open object; what fails meanwhile is because of row group *index*."""
+        """Open the object; attribute errors to the row group *index*."""
         try:
             with self._source() as file:
                 yield self._index.open_row_group(file, index)
@@ -383,7 +382,7 @@ class SegmentReader:
             raise self._corrupt(error, index) from error
 
     def _corrupt(self, error: Exception, index: int | None = None) -> CorruptSegment:
-        """What to raise for *error* in the footer, or in the row group *index*."""
+        """Return the exception for *error* in the footer or the row group *index*."""
         base, end = self.entry.base, self.entry.end
         name = f"segment {self.entry.object_name}"
         if index is not None:
@@ -403,7 +402,7 @@ class SegmentReader:
 
 
 def _offsets_of(group: pq.RowGroupMetaData) -> tuple[int, int]:
-    """The first and the last offset of a row group; of an unknown one, nonsense."""
+    """Return the first and last offset of a row group; -1 without statistics."""
     statistics = group.column(SCHEMA.get_field_index("offset")).statistics
     if statistics is None or not statistics.has_min_max:
         return -1, -1
@@ -411,7 +410,7 @@ def _offsets_of(group: pq.RowGroupMetaData) -> tuple[int, int]:
 
 
 def topic_id_of(source: Callable[[], Any]) -> int | None:
-    """Whose segment the object is that *source* opens; None if it is not one."""
+    """Return the topic of the segment that *source* opens; None for other objects."""
     try:
         with pq.ParquetFile(source()) as file:
             metadata = file.metadata.metadata or {}
@@ -422,11 +421,11 @@ def topic_id_of(source: Callable[[], Any]) -> int | None:
 
 def frames_of(table: pa.Table, *, epoch: int, frame_bytes: int) -> Iterator[BatchFrame]:
     """
-    The messages of *table*, a segment's columns, as frames.
+    Yield the messages of *table*, a segment's columns, as frames.
 
-    A frame is of one schema, of about *frame_bytes* or of one message, has at most
-    ``BATCH_MESSAGES_MAX`` messages, and where offsets are missing it reaches over
-    FRAME_OFFSETS_MAX of them at the most.
+    A frame has one schema and about *frame_bytes*, or one message.  It has at most
+    ``BATCH_MESSAGES_MAX`` messages and, if offsets are missing, a range of at most
+    ``FRAME_OFFSETS_MAX`` offsets.
     """
     offsets = table.column("offset").combine_chunks()
     base = offsets[0].as_py()
@@ -450,7 +449,7 @@ def frames_of(table: pa.Table, *, epoch: int, frame_bytes: int) -> Iterator[Batc
 
 
 def _schema_runs(table: pa.Table) -> list[tuple[int, int, int, int]]:
-    """``begin … end`` of rows with one schema, with its id and version."""
+    """Return the row ranges ``begin … end`` of each schema, with its id and version."""
     ids, versions = table.column("schema_id"), table.column("schema_version")
     bounds = {0}
     for column in (ids, versions):
@@ -468,7 +467,7 @@ def _schema_runs(table: pa.Table) -> list[tuple[int, int, int, int]]:
 
 
 def _envelope(table: pa.Table, *, with_offsets: bool) -> pa.RecordBatch:
-    """The columns that a batch of these messages needs, as one batch."""
+    """Return the columns that a batch of these messages needs."""
     columns = Column.PUBLISH_TIME | Column.PAYLOAD
     if with_offsets:
         columns |= Column.OFFSET
@@ -485,14 +484,14 @@ def _envelope(table: pa.Table, *, with_offsets: bool) -> pa.RecordBatch:
 def _pieces(
     rows: pa.RecordBatch, bytes_max: int, at: int = 0
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """*rows* cut into pieces of at most *bytes_max*, or one row; with their places."""
+    """Yield *rows* in pieces of at most *bytes_max* or one row, with their indexes."""
     size, count, reach = rows.nbytes, rows.num_rows, _reach(rows)
     if count == 1 or (
         size <= bytes_max and count <= BATCH_MESSAGES_MAX and reach <= FRAME_OFFSETS_MAX
     ):
         yield at, rows
         return
-    # Near equal pieces first; where sizes differ much, pieces are cut again.
+    # Cut into nearly equal numbers of rows first; pieces that are too large again.
     pieces = max(
         -(-size // bytes_max),
         -(-count // BATCH_MESSAGES_MAX),
@@ -504,7 +503,7 @@ def _pieces(
 
 
 def _reach(rows: pa.RecordBatch) -> int:
-    """Over how many offsets *rows* reach, if some may be missing."""
+    """Return the length of the offset range of *rows*; 0 if none can be missing."""
     at = rows.schema.get_field_index("offset")
     if at < 0:
         return 0

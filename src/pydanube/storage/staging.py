@@ -1,18 +1,17 @@
 """
-Staged parts on disk: one file for each, away from the journal.
+Staged parts on disk: one file for each, separate from the journal.
 
-Files are written and read in threads where files block, so that the event loop never
-waits for the disk.  What is appended to a file while the disk is busy with it is
-written together, in one call, as in the journal.
+If files block, they are written and read in threads, so that the event loop never waits
+for the disk.  Entries that are appended to a file during a write are written together,
+in one call, as in the journal.
 
-What fails.  Any failed write or sync ends the file it was for: whoever staged the
-part is told, and the file is removed.  Nobody was promised anything about it.
+Failures.  When a write or sync fails, all callbacks of the part get the error, and the
+file is removed.  The client stages the part again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from pydanube.aio.futures import complete_future
 from pydanube.model.errors import (
     BrokerError,
     CorruptBatch,
@@ -29,7 +29,7 @@ from pydanube.model.errors import (
     StagingClosed,
     Unavailable,
 )
-from pydanube.storage.journal import complete_future
+from pydanube.storage.journal_writer import DISK_FULL_ERRNOS
 from pydanube.wire.files.staging_format import (
     Batch,
     FileHeader,
@@ -47,9 +47,9 @@ from pydanube.wire.files.staging_format import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
+    from pydanube.aio.futures import Done
     from pydanube.model.ids import TopicId
     from pydanube.storage.files import AppendFile, Files
-    from pydanube.storage.journal import Done
     from pydanube.wire.batches import BatchFrame
     from pydanube.wire.buffer import Buffer
 
@@ -58,35 +58,35 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 THREADS = 4
-"""So many parts are written, synced or read at the same time."""
+"""The number of parts that are written, synced or read at the same time."""
 SYNC_BYTES = 32 * 1024 * 1024
-"""So much of a part is written before the disk is told to begin, so that the end of a
-large part does not wait for all of it."""
+"""A part is synced each time it has grown by this, so that the sync at the end of a
+large part is short."""
 PENDING_BYTES_MAX = 64 * 1024 * 1024
-"""With so much waiting for the disk, servers take no more batches."""
+"""From this size of data that waits for the disk, servers accept no more batches."""
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
 _NAME = re.compile(r"([0-9]{20})\.part")
 
 
 def file_name(number: int) -> str:
-    """The name of a part's file."""
+    """Return the name of a part's file."""
     return f"{number:020d}.part"
 
 
 def number_of(name: str) -> int | None:
-    """The number of a part's file; None if the name is of something else."""
+    """Return the number of a part's file; None for other files."""
     found = _NAME.fullmatch(name)
     return None if found is None else int(found[1])
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveredPart:
-    """A part that was there when the broker started."""
+    """A part that existed when the broker started."""
 
     content: PartContent
     byte_count: int
-    """How long its file is, damage included."""
+    """The length of its file, damage included."""
 
 
 class StagedFiles:
@@ -99,7 +99,7 @@ class StagedFiles:
         tasks: asyncio.TaskGroup,
     ) -> None:
         self.pending_bytes = 0
-        """What waits for the disk."""
+        """How many bytes wait for the disk."""
         self._files = files
         self._executor = executor
         self._tasks = tasks
@@ -109,9 +109,9 @@ class StagedFiles:
 
     async def recover(self) -> list[RecoveredPart]:
         """
-        The parts that there are, by number; to be called once, before all else.
+        Return the existing parts, by number; call this once, before all else.
 
-        A file that a crash left without a header is removed: it was nobody's yet.
+        Files without a complete header, which a crash left, are removed.
         """
         found = await self.do(self._find)
         if found:
@@ -119,13 +119,13 @@ class StagedFiles:
         return found
 
     def create(self, header_for: Callable[[int], FileHeader]) -> PartFile:
-        """A new part; its file is made when it is first written."""
+        """Return a new part; the first write creates its file."""
         number = self._next_number
         self._next_number += 1
         return PartFile(self, self._files, self._tasks, header_for(number))
 
     def reopen(self, found: RecoveredPart) -> PartFile:
-        """A part that is not complete, to go on behind its last whole entry."""
+        """Reopen an incomplete part after its last complete entry."""
         header = found.content.header
         file = PartFile(self, self._files, self._tasks, header)
         file.byte_count = file.begin = found.content.end
@@ -133,39 +133,39 @@ class StagedFiles:
 
     async def verify(self, number: int) -> PartContent:
         """
-        What a complete part holds; every byte of it is looked at.
+        Return the content of a complete part after verifying every byte.
 
         Raises:
-            CorruptStage: It is damaged, or not there.
+            CorruptStage: The part is damaged or missing.
         """
         return await self.do(self._verify, number)
 
     async def reader(self, number: int) -> PartReader:
         """
-        A complete part, to be read piece by piece.
+        Open a complete part for reading piece by piece.
 
         Raises:
-            CorruptStage: It is damaged, or not there.
+            CorruptStage: The part is damaged or missing.
         """
         return await self.do(self._open_reader, number)
 
     async def remove(self, numbers: Iterable[int]) -> None:
-        """Remove files; one that is not there is no reason to complain."""
+        """Remove files; missing ones are ignored."""
         await self.do(self._remove, list(numbers))
 
     @property
     def has_room(self) -> bool:
-        """Whether little enough waits for the disk."""
+        """Whether fewer than ``PENDING_BYTES_MAX`` wait for the disk."""
         return self.pending_bytes < PENDING_BYTES_MAX
 
     async def room(self) -> None:
-        """Return when little enough waits for the disk."""
+        """Return when ``has_room``."""
         await self._room_waiters.wait()
 
     # For the files.
 
     def count_pending(self, byte_count: int) -> None:
-        """So much more waits for the disk, or less if it is negative."""
+        """Add *byte_count*, which may be negative, to ``pending_bytes``."""
         self.pending_bytes += byte_count
         if self.has_room:
             self._room_waiters.set()
@@ -173,7 +173,7 @@ class StagedFiles:
             self._room_waiters.clear()
 
     async def do(self, work: Callable[..., T], *arguments: object) -> T:
-        """What *work* comes to, done where it may wait for a disk."""
+        """Return the result of *work*, run in a thread if files block."""
         if not self._files.is_blocking:
             return work(*arguments)
         loop = asyncio.get_running_loop()
@@ -189,7 +189,9 @@ class StagedFiles:
                 continue
             part = self._inspect(name)
             if part is None or part.content.header.number != number:
-                log.warning("removing %s, which a crash left without a header", name)
+                log.warning(
+                    "removing %s, whose header is incomplete after a crash", name
+                )
                 self._files.remove(name)
             else:
                 found.append(part)
@@ -200,7 +202,7 @@ class StagedFiles:
         try:
             content = read_part(buffer, verifies=False)
             if not content.is_finished:
-                # Nothing of it was promised to be on disk, so it may be full of holes.
+                # It was not synced yet, so any part of it may be missing.
                 content = read_part(buffer, verifies=True)
         except CorruptStage:
             return None
@@ -232,10 +234,10 @@ class StagedFiles:
 
 class PartReader:
     """
-    A complete part, from its beginning to its end.
+    Reads a complete part from beginning to end.
 
-    It is to be used by one thread at a time; so are the frames that it gives, which
-    are views of the file.
+    Threads: Only one thread may use it, and its frames, at a time.  The frames are
+        views of the file.
     """
 
     def __init__(self, buffer: memoryview, name: str) -> None:
@@ -247,10 +249,10 @@ class PartReader:
 
     def read(self, bytes_max: int) -> list[tuple[TopicId, BatchFrame]]:
         """
-        The next batches, about *bytes_max* of them; none at the end.
+        Return the next batches, of about *bytes_max*; none at the end.
 
         Raises:
-            CorruptStage: They are damaged.
+            CorruptStage: The part is damaged.
         """
         found: list[tuple[TopicId, BatchFrame]] = []
         byte_count = 0
@@ -272,11 +274,11 @@ class PartReader:
 
 class PartFile:
     """
-    One part as it is written.
+    A part that is being written.
 
     Ordering: Entries are written, and *done* is called, in the order of appending.
 
-    Bounds: None here; ask ``StagedFiles.has_room`` before appending much.
+    Bounds: None here; check ``StagedFiles.has_room`` before appending a lot.
     """
 
     def __init__(
@@ -288,9 +290,9 @@ class PartFile:
     ) -> None:
         self.header = header
         self.byte_count = 0
-        """Where the next entry begins, behind all that were appended."""
+        """The position of the next entry, after all that were appended."""
         self.begin = 0
-        """Where the file was cut off when it was taken over; 0 for a new one."""
+        """The length of a reopened file; 0 for a new one."""
         self._parts = parts
         self._files = files
         self._tasks = tasks
@@ -298,22 +300,22 @@ class PartFile:
         self._group = _Group()
         self._running: asyncio.Task[None] | None = None
         self._failure: BrokerError | None = None
-        # Of the thread.
+        # These belong to the thread.
         self._file: AppendFile | None = None
         self._is_there = False
         self._unsynced_bytes = 0
 
     def append_topic(self, number: int, topic_id: TopicId, name: str) -> None:
-        """Name a topic; it goes to disk with its first batch."""
+        """Append a topic; its entry is written with its first batch."""
         topic = Topic(number, topic_id, name)
         data = encode_topic(topic, self._begin(), self._seed)
         self._collect([data], len(data))
 
     def append_batch(self, topic: int, frame: BatchFrame, done: Done) -> None:
         """
-        Append a batch; *done* is told when it is written, or what went wrong.
+        Append a batch; *done* gets the outcome when it is written.
 
-        The frame's bytes are not copied; they must not change any more.
+        The frame's bytes are not copied and must not be changed.
         """
         buffers, size = encode_batch(topic, frame, self._begin(), self._seed)
         self._collect(buffers, size)
@@ -327,7 +329,7 @@ class PartFile:
         Durability: On return the part is on disk.
 
         Raises:
-            DiskFull, Unavailable: It is not, and will not be.
+            DiskFull, Unavailable: The part could not be written.
         """
         data = encode_part_end(end, self._begin(), self._seed)
         self._collect([data], len(data))
@@ -338,7 +340,7 @@ class PartFile:
         await synced
 
     async def drop(self) -> None:
-        """Write nothing any more, and remove the file."""
+        """Stop writing and remove the file."""
         self._failure = self._failure or StagingClosed("the part was dropped")
         if self._running is not None:
             await asyncio.wait([self._running])
@@ -347,13 +349,13 @@ class PartFile:
         await self._parts.do(self._discard)
 
     async def close(self) -> None:
-        """Let go of the file when what was appended is written; it stays there."""
+        """Close the file when everything that was appended is written."""
         if self._running is not None:
             await asyncio.wait([self._running])
         await self._parts.do(self._close)
 
     def _begin(self) -> int:
-        """Where the next entry goes; the header comes before the first one."""
+        """Return the position of the next entry, after adding a missing header."""
         if not self.byte_count:
             header = self.header.encode()
             self._collect([header], len(header))
@@ -401,9 +403,9 @@ class PartFile:
                 self._close()
         except OSError as error:
             text = f"a staged part cannot be written: {error.strerror or error}"
-            return (DiskFull if error.errno in _NO_ROOM else Unavailable)(text)
+            return (DiskFull if error.errno in DISK_FULL_ERRNOS else Unavailable)(text)
         except Exception as error:
-            # Whatever it was, it is about this part alone.
+            # An unexpected error fails only this part.
             log.exception("%s cannot be written", file_name(self.header.number))
             return Unavailable(f"a staged part cannot be written: {error!r}")
         return None
@@ -431,7 +433,7 @@ class PartFile:
 
 @dataclass(slots=True)
 class _Group:
-    """What is written together."""
+    """Entries that are written together."""
 
     buffers: list[Buffer] = field(default_factory=list)
     byte_count: int = 0
@@ -453,9 +455,10 @@ def _remove_if_there(files: Files, name: str) -> None:
 @asynccontextmanager
 async def open_staged_files(files: Files) -> AsyncIterator[StagedFiles]:
     """
-    The staged parts in *files*.
+    Open the staged parts in *files*.
 
-    On leaving, what was appended is written, and the threads have ended.
+    When the context ends, everything that was appended is written, and the threads have
+    ended.
     """
     body_error: Exception | None = None
     with ThreadPoolExecutor(THREADS, thread_name_prefix="staging") as executor:

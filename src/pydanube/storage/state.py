@@ -1,9 +1,9 @@
 """
-The small state of a broker's logs: a fold over the journal's entries.
+The state of a broker's topics without their messages: a fold over journal entries.
 
-Recovery folds the files, the running journal folds what it has committed; both
-come to the same value, because there is one ``apply``.  ``snapshot`` is its
-inverse: entries that fold to an equal state.
+Recovery folds the files, and the open journal folds the entries that it has committed.
+Both use the same ``apply``.  ``snapshot`` is its inverse: it returns entries that fold
+to an equal state.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ _FIRST = Sequence(0)
 
 @dataclass(slots=True)
 class ProducerState:
-    """What a topic remembers of a named producer, to know a batch sent again."""
+    """What a topic knows of a named producer, to drop duplicate batches."""
 
     name: str
     producer_id: ProducerId
     epoch: Epoch
     next_sequence: Sequence = _FIRST
-    """What its next batch begins with."""
+    """The first sequence number of its next batch."""
     runs: deque[Run] = field(default_factory=lambda: deque(maxlen=RUNS_MAX))
-    """Where its last messages are; runs that continue each other are one."""
+    """The offsets of its last messages; adjacent runs are merged."""
 
     def on_batch(self, header: BatchHeader) -> None:
-        """The producer's batch became part of the log."""
+        """Add a batch of the producer."""
         if header.producer_id != self.producer_id:
             self.producer_id = ProducerId(header.producer_id)
             self.runs.clear()
@@ -77,21 +77,21 @@ class ProducerState:
 
 @dataclass(slots=True)
 class TopicState:
-    """One topic's small state; what is committed, never what is still on its way."""
+    """The committed state of one topic."""
 
     name: str
     epoch: Epoch
     end_offset: Offset
-    """The first offset that no batch of the journal has."""
+    """The first offset after all batches of the journal."""
     sealed_offset: Offset
-    """What is older is in segments, as far as the journal knows."""
+    """The offset up to which the topic is sealed, as far as the journal knows."""
     cursors: dict[str, CursorState] = field(default_factory=dict)
     producers: dict[str, ProducerState] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class JournalState:
-    """The small state of all topics of a journal."""
+    """The state of all topics of a journal, without their messages."""
 
     topics: dict[TopicId, TopicState] = field(default_factory=dict)
     metadata_revision: int = 0
@@ -99,16 +99,16 @@ class JournalState:
 
     def apply(self, entry: Entry) -> None:
         """
-        Fold one entry.
+        Apply one entry.
 
-        An entry about a topic that is not there says nothing: it was on its way
-        while the topic was deleted.
+        Entries of unknown topics are ignored: they were appended while the topic was
+        being deleted.
 
         Raises:
             CorruptJournal: A batch does not continue its topic.
         """
         if type(entry) is Batch:
-            # First, because nearly all entries are batches.
+            # Checked first, because nearly all entries are batches.
             self._apply_batch(entry)
             return
         match entry:
@@ -169,10 +169,10 @@ class JournalState:
 
     def positions(self) -> dict[TopicId, tuple[object, ...]]:
         """
-        How far everything is: what two ways to the same state must agree upon.
+        Return the positions that must be equal in two computations of one state.
 
-        Not how it is remembered (a producer's runs may be merged or forgotten
-        differently by another version of this program).
+        Producers' runs are not among them: another version of this program may merge
+        them differently.
         """
         return {
             topic_id: (
@@ -185,7 +185,7 @@ class JournalState:
         }
 
     def snapshot(self) -> Iterator[Entry]:
-        """Entries whose fold is equal to this state."""
+        """Yield entries whose fold is equal to this state."""
         if self.metadata_revision:
             yield MetadataRevision(self.metadata_revision)
         for topic_id, topic in self.topics.items():

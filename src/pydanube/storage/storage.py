@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pydanube.aio.futures import complete_future
 from pydanube.model.errors import (
     BrokerError,
     CorruptJournal,
@@ -21,7 +22,8 @@ from pydanube.model.errors import (
     TopicNotFound,
 )
 from pydanube.model.ids import Epoch, Offset, ProducerId, TopicId
-from pydanube.storage.journal import complete_future, open_journal
+from pydanube.storage.journal import open_journal
+from pydanube.storage.objects import wall_clock_us
 from pydanube.storage.replacement import (
     REPLACED_MAX,
     plan_replacement,
@@ -47,10 +49,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
+    from pydanube.aio.futures import Done
     from pydanube.model.policy import TopicPolicy
     from pydanube.storage.config import StorageConfig
     from pydanube.storage.files import Files
-    from pydanube.storage.journal import Done, Journal
+    from pydanube.storage.journal import Journal
     from pydanube.storage.manifest import Manifest, SegmentEntry
     from pydanube.storage.objects import Objects
     from pydanube.storage.recovery import JournalPosition
@@ -63,13 +66,13 @@ if TYPE_CHECKING:
 PROBLEMS_MAX = 10
 """The most topics named among the problems of storage."""
 
-# One row group for a reader who waits, one that is read ahead.
+# One for the row group that a reader waits for, one for reading ahead.
 _READ_THREADS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageStats:
-    """Storage in numbers, at one moment; counts are since the start."""
+    """Statistics of storage at one moment; counts are since the start."""
 
     topic_count: int
     tail_bytes: int
@@ -88,7 +91,7 @@ class StorageStats:
     seal_failure_count: int
     is_disk_full: bool
     failing_topic_count: int
-    """The topics whose sealing fails at the moment."""
+    """The number of topics whose sealing fails."""
     dropped_count: int
     corrupt_segment_count: int
     cache_bytes: int
@@ -100,7 +103,7 @@ class Storage:
     """
     The logs of all topics of a broker; see open_storage().
 
-    All of it belongs to one event loop.
+    Threads: It belongs to one event loop.
     """
 
     def __init__(
@@ -120,7 +123,7 @@ class Storage:
         self.recovered: list[tuple[TopicId, str]] = [
             (topic_id, topic.name) for topic_id, topic in journal.state.topics.items()
         ]
-        """The topics that the journal knew at the start, with their names."""
+        """The topics in the journal at the start, with their names."""
         self._journal = journal
         self._sealer = sealer
         self._cache = cache
@@ -137,16 +140,17 @@ class Storage:
         self, topic_id: TopicId, name: object, epoch: Epoch, policy: TopicPolicy
     ) -> TopicLog:
         """
-        The log of a topic, as the journal and the manifest have it.
+        Open the log of a topic from the journal and the manifest.
 
-        Durability: That it is open, under this epoch, is on disk on return.
+        Durability: The journal's record that it is open, with *epoch*, is on disk on
+            return.
 
         Cancellation: The log may or may not be open; it can be opened again.
 
         Raises:
             CorruptJournal: Messages are neither in the journal nor in a segment.
             InconsistentDirectory: The object store has later messages of the topic
-                than the journal: the journal and the manifest are older than it.
+                than the journal and the manifest, which must be older copies.
         """
         assert topic_id not in self._logs, f"topic {topic_id} is open already"
         segments = await self._manifest.load(topic_id)
@@ -185,16 +189,16 @@ class Storage:
     def _find_unsealed(
         self, topic_id: TopicId, segments: tuple[SegmentEntry, ...]
     ) -> tuple[list[BatchFrame], Offset, Offset]:
-        """What of a topic is not in *segments*; where it is sealed, where it ends."""
+        """Return the frames that are not in *segments*, and sealed and end offset."""
         sealed_offset = end_offset = segments[-1].end if segments else 0
         state = self.find_state(topic_id)
         if state is not None:
-            # The manifest may be ahead, if a crash came before the journal was
-            # told; and the journal may be, if retention has dropped the rest.
+            # The manifest is ahead if a crash came before the journal's entry; the
+            # journal is ahead if retention has dropped segments.
             sealed_offset = max(sealed_offset, state.sealed_offset)
             end_offset = max(end_offset, state.end_offset)
         frames = [
-            # A segment of another broker may end inside of a batch of ours.
+            # A segment of another broker may end inside one of our batches.
             frame if frame.base >= sealed_offset else frame.slice(sealed_offset, end)
             for frame in self._journal.recovered.get(topic_id, ())
             if (end := frame.end) > sealed_offset
@@ -221,26 +225,24 @@ class Storage:
             parsed = parse_object_name(name)
             if parsed is None or name in known or parsed.end <= end_offset:
                 continue
-            # A topic of the same name may have been deleted.
+            # It may belong to a deleted topic of the same name.
             if await asyncio.to_thread(_is_of_topic, self._objects, topic_id, name):
                 raise InconsistentDirectory(
                     f"topic {topic}: the object {name} has messages up to offset "
-                    f"{parsed.end}, the journal and the metadata know {end_offset}; "
-                    "they are older than the object store. Put the later ones back, or "
-                    f"run 'danube recover --from-segments --accept-loss'"
+                    f"{parsed.end}, the journal and the metadata only up to "
+                    f"{end_offset}: they are older than the object store. Restore "
+                    "newer ones, or run 'danube recover --from-segments --accept-loss'"
                 )
 
     async def delete_topic(self, topic_id: TopicId) -> None:
         """
-        Forget the topic: its messages, segments, cursors and producers.
+        Delete the topic with its messages, segments, cursors and producers.
 
-        Durability: On return it is gone for good.  If it fails or a crash comes,
-            some of it may be gone; ``recovered`` names the topic then, to delete
-            it again.
+        Durability: On return the deletion is durable.  After a failure or a crash,
+            parts may be deleted; ``recovered`` names the topic, to delete it again.
 
         Raises:
-            TopicFenced: Another broker has claimed the topic; nothing of its
-                history was deleted.
+            TopicFenced: Another broker writes this log now; nothing was deleted.
             ObjectsUnavailable, MetadataUnavailable, DiskFull: Try again.
         """
         topic_log = self._logs.get(topic_id)
@@ -270,33 +272,32 @@ class Storage:
             names |= await self._find_objects(topic_id, known.name)
         for object_name in sorted(names):
             await self._objects.delete(object_name)
-        # Last, so that after a crash the topic is found, to be deleted again.
+        # Last, so that after a crash ``recovered`` names the topic.
         await self._append(TopicDeleted(topic_id))
         self._journal.recovered.pop(topic_id, None)
 
     async def _find_objects(self, topic_id: TopicId, topic: str) -> set[str]:
-        """The topic's objects, also those that the manifest does not know."""
-        # A topic of the same name may have been created again: the files
-        # themselves say whose they are.
+        """Return the topic's objects, including orphans."""
+        # Another topic of the same name may exist, so read the topic id in each file.
         names = await self._objects.names(object_prefix(self._config.root, topic))
         is_ours = partial(_is_of_topic, self._objects, topic_id)
         ours = [await asyncio.to_thread(is_ours, name) for name in names]
         return {name for name, mine in zip(names, ours, strict=True) if mine}
 
     def find_log(self, topic_id: TopicId) -> TopicLog | None:
-        """The topic's log, if it is open."""
+        """Return the topic's log, if it is open."""
         return self._logs.get(topic_id)
 
     def find_state(self, topic_id: TopicId) -> TopicState | None:
-        """What is committed about a topic; to be read, not to be changed."""
+        """Return the committed state of a topic, which must not be changed."""
         return self._journal.state.topics.get(topic_id)
 
     def has_recovered(self, topic_id: TopicId) -> bool:
         """
-        Whether a topic that is not open yet has messages that are not sealed.
+        Return whether a topic that is not open yet has unsealed messages.
 
-        Until it is opened or deleted it keeps its journal files.  If the journal has
-        lost these messages, opening it tells so.
+        It keeps its journal files until it is opened or deleted.  If the journal has
+        lost these messages, open_log() raises.
         """
         state = self.find_state(topic_id)
         return bool(self._journal.recovered.get(topic_id)) or (
@@ -305,21 +306,21 @@ class Storage:
 
     @property
     def journal_end(self) -> JournalPosition:
-        """Everything in the journal before this is on disk, for good."""
+        """The position in the journal before which everything is on disk."""
         return self._journal.durable_end
 
     def note_metadata_revision(self, revision: int) -> None:
         """
-        Remember that the metadata store has *revision* on disk.
+        Record that the metadata store has *revision* on disk.
 
-        Durability: It goes to disk with whatever is synced next.
+        Durability: The next sync of the journal covers it.
         """
-        # Without the note a loss of metadata may go unnoticed; that is all.
+        # Without the record, only the detection of lost metadata is weaker.
         with suppress(BrokerError):
             self._journal.append(MetadataRevision(revision), None, sync=False)
 
     def segment_url(self, segment: SegmentEntry) -> str:
-        """Where any engine can read the segment."""
+        """Return the URL at which other programs can read the segment."""
         return self._objects.url(segment.object_name)
 
     def save_cursor(
@@ -330,17 +331,17 @@ class Storage:
         done: Done | None = None,
     ) -> None:
         """
-        Remember how far a subscription is.
+        Save the cursor of a subscription.
 
-        Durability: With *done* it is on disk when *done* is told None.  Without,
-            it goes to disk with whatever is synced next.
+        Durability: With *done* it is on disk when *done* gets None.  Without, the next
+            sync of the journal covers it.
         """
         self._save(topic_id, CursorSaved(topic_id, subscription, cursor), done)
 
     def delete_cursor(
         self, topic_id: TopicId, subscription: str, done: Done | None = None
     ) -> None:
-        """Forget a subscription's cursor; see save_cursor()."""
+        """Delete a subscription's cursor; see save_cursor()."""
         self._save(topic_id, SubscriptionDeleted(topic_id, subscription), done)
 
     def save_producer(
@@ -352,9 +353,9 @@ class Storage:
         done: Done | None = None,
     ) -> None:
         """
-        Remember that a producer came; see save_cursor().
+        Save that a producer was opened; see save_cursor().
 
-        What is known of an earlier one with the same name and id stays known.
+        The state of an earlier one with the same name and id is kept.
         """
         opened = ProducerOpened(
             topic_id=topic_id,
@@ -367,12 +368,12 @@ class Storage:
     def delete_producer(
         self, topic_id: TopicId, name: str, done: Done | None = None
     ) -> None:
-        """Forget a producer; see save_cursor()."""
+        """Delete the state of a producer; see save_cursor()."""
         self._save(topic_id, ProducerDeleted(topic_id, name), done)
 
     async def seal(self, topic_id: TopicId) -> None:
         """
-        Seal all messages of a topic that are committed at this moment.
+        Seal all messages of a topic that are committed now.
 
         Raises:
             TopicNotFound: The topic is not open.
@@ -391,22 +392,23 @@ class Storage:
         replacements: Sequence[Replacement],
     ) -> tuple[SegmentEntry, ...]:
         """
-        Put the *replacements* in the place of the segments called *old_names*.
+        Replace the segments named *old_names* by *replacements*.
 
-        They are read whole and compared with what they replace; then the manifest is
-        changed with one transaction.  The old objects stay for ``replaced_keep_s``.
+        The replacements are read in full and compared with the old segments; then one
+        transaction changes the manifest.  The old objects are kept for
+        ``replaced_keep_s``.
 
-        Durability: On return the topic consists of them, whatever happens; if it
-            fails, of the old ones.
+        Durability: On return the replacement is durable; on an error, nothing was
+            replaced.
 
         Raises:
             TopicNotFound: The topic is not open.
-            TopicHeld: Its segments are to stay as they are.
-            SegmentsChanged: It does not consist of the old ones any more, or the
-                objects are not there; plan anew.
-            InvalidRequest: The objects cannot take their place.
+            TopicHeld: A retention hold forbids changing its segments.
+            SegmentsChanged: The topic does not have the old segments any more, or the
+                objects do not exist; plan again.
+            InvalidRequest: The objects cannot replace the old segments.
             TopicFenced: Another broker writes this log now.
-            MetadataUnavailable: Nobody knows; ask which segments there are.
+            MetadataUnavailable: The outcome is unknown; read the list of segments.
         """
         topic_log = self._logs.get(topic_id)
         if topic_log is None:
@@ -443,7 +445,7 @@ class Storage:
         return new
 
     async def apply_retention(self, topic_id: TopicId) -> None:
-        """Drop at once what the topic's policy does not keep; see seal()."""
+        """Drop the segments that the topic's policy does not keep; see seal()."""
         topic_log = self._logs.get(topic_id)
         if topic_log is None:
             raise TopicNotFound(f"topic {topic_id} is not open here")
@@ -454,22 +456,21 @@ class Storage:
         Return when everything that was appended or saved is on disk.
 
         Raises:
-            DiskFull, JournalFailed, Closed: It is not, or nobody knows.
+            DiskFull, JournalFailed, Closed: It is not, or may not be.
         """
         await self._journal.sync()
 
     @property
     def failure(self) -> BrokerError | None:
-        """Why nothing can be stored any more, until a restart; usually None."""
+        """The error that prevents all writes until a restart; usually None."""
         return self._journal.failure
 
     def check_disk(self) -> None:
         """
-        Raise if nothing may be published or staged, because the disk is full.
+        Raise if the disk is too full to publish or stage messages.
 
         Raises:
-            DiskFull: It is, and what was reserved serves deletions, cursors and
-                metadata.
+            DiskFull: Only deletions, cursors and metadata may use the reserve.
         """
         reserve = self._journal.reserve
         if reserve.is_released:
@@ -477,13 +478,13 @@ class Storage:
 
     @property
     def has_room(self) -> bool:
-        """Whether publishers may go on: disk and sealing keep up."""
+        """Whether publishers may continue: the disk and sealing keep up."""
         return self._journal.has_room and self._memory.has_room
 
     @property
     def problems(self) -> list[str]:
         """
-        Describe what is not well, for administrators; nothing is, if it is empty.
+        Descriptions of present problems, for administrators.
 
         Bounds: At most ``PROBLEMS_MAX`` topics are named.
         """
@@ -510,14 +511,14 @@ class Storage:
         return problems
 
     async def room(self) -> None:
-        """Return when publishers may go on, or the journal has failed."""
+        """Return when publishers may continue, or the journal has failed."""
         while not self.has_room and self._journal.failure is None:
             await self._journal.room()
             await self._sealer.room()
 
     @property
     def stats(self) -> StorageStats:
-        """Storage in numbers."""
+        """The statistics of storage."""
         journal, sealer, cache = self._journal, self._sealer, self._cache
         logs = self._logs.values()
         return StorageStats(
@@ -577,15 +578,15 @@ class Storage:
 
 def check_not_held(topic_log: TopicLog) -> None:
     """
-    Let somebody pass who changes what is sealed of a topic.
+    Raise if a retention hold forbids changing the topic's segments.
 
     Raises:
-        TopicHeld: It is to stay as it is.
+        TopicHeld: There is a hold.
     """
     if topic_log.holds:
         raise TopicHeld(
             f"{topic_log.name} is held by {', '.join(sorted(topic_log.holds))}: its "
-            "segments stay as they are; release it first"
+            "segments must not be changed; release it first"
         )
 
 
@@ -597,10 +598,6 @@ def _iso_time(time_us: int) -> str:
     return datetime.fromtimestamp(time_us // 1_000_000, UTC).isoformat()
 
 
-def _wall_clock_us() -> int:
-    return time.time_ns() // 1000
-
-
 @asynccontextmanager
 async def open_storage(
     config: StorageConfig,
@@ -609,19 +606,19 @@ async def open_storage(
     objects: Objects,
     manifest: Manifest,
     clock: Callable[[], float] = time.monotonic,
-    wall_clock: Callable[[], int] = _wall_clock_us,
+    wall_clock: Callable[[], int] = wall_clock_us,
     reserve: Reserve | None = None,
     new_journal: Callable[..., AbstractAsyncContextManager[Journal]] = open_journal,
 ) -> AsyncIterator[Storage]:
     """
-    Storage over *files*, recovered; while it is open, what is due is sealed.
+    Recover and open the storage over *files*, and seal topics while it is open.
 
     *reserve* is released when the disk is full; by default there is none.
-    *wall_clock* tells microseconds since 1970, UTC; *new_journal* opens the journal
+    *wall_clock* returns microseconds since 1970, UTC; *new_journal* opens the journal
     in *files*.
 
-    On leaving, what was appended is committed; what is in memory stays in the
-    journal.  An error of the body leaves as it came.
+    When the context ends, everything that was appended is committed; unsealed messages
+    stay in the journal.  An error of the body is raised unchanged.
 
     Raises:
         CorruptJournal: There is damage that a crash cannot explain.

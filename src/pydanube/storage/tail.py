@@ -1,4 +1,4 @@
-"""The frames of a topic that are in memory, found by offset."""
+"""The tail of a topic: its newest frames, in memory."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 class Tail:
     """
-    The last frames of a topic, the very ones that arrived, without gaps.
+    The newest frames of a topic, as producers sent them, without gaps.
 
-    Whoever took frames out keeps them: dropping takes them only out of here.
+    Dropping frames does not affect readers that have taken them.
 
-    Limits count what the messages take when they are decoded: frames that are a
-    few hundred bytes long may stand for megabytes.
+    Limits count the size of decoded messages: a frame of a few hundred bytes may
+    decompress to megabytes.
     """
 
     __slots__ = (
@@ -35,20 +35,20 @@ class Tail:
         self._frames: list[BatchFrame] = []
         self._bases: list[int] = []
         self._times: list[float] = []
-        # How many bytes were ever appended: in all, and before each frame.
+        # How many bytes were ever appended: in total, and before each frame.
         self._appended = 0
         self._positions: list[int] = []
         self._memory: list[int] = []
         self.byte_count = 0
         """The length of all frames."""
         self.memory_bytes = 0
-        """How much memory their messages would take when decoded."""
+        """The memory that their decoded messages would take."""
         self.end = base
-        """The first offset behind the last frame."""
+        """The first offset after the last frame."""
 
     @property
     def base(self) -> int:
-        """The first offset that is here; the end, if there is nothing."""
+        """The first offset in the tail; the end if it is empty."""
         return self._bases[0] if self._bases else self.end
 
     @property
@@ -60,7 +60,7 @@ class Tail:
         return len(self._frames)
 
     def append(self, frame: BatchFrame, now: float) -> int:
-        """Put *frame* behind the last one; return its ``memory_bytes``."""
+        """Append *frame*; return its ``memory_bytes``."""
         base = frame.base
         assert base == self.end, f"the tail ends at {self.end}, not at {base}"
         self._frames.append(frame)
@@ -77,9 +77,9 @@ class Tail:
 
     def frames_from(self, offset: int, bytes_max: int) -> list[BatchFrame]:
         """
-        Frames from the one that holds *offset* on, of about *bytes_max* when decoded.
+        Return frames from the one with *offset* on, of about *bytes_max* when decoded.
 
-        At least one, however long it is, unless there is none.
+        There is at least one, unless *offset* is the end.
         """
         if offset >= self.end:
             return []
@@ -93,13 +93,13 @@ class Tail:
         return frames[first : at + 1]
 
     def find(self, offset: int) -> BatchFrame | None:
-        """The frame that holds *offset*, if it is here."""
+        """Return the frame with *offset*, if it is in the tail."""
         if not self.base <= offset < self.end:
             return None
         return self._frames[bisect_right(self._bases, offset) - 1]
 
     def bytes_from(self, offset: int) -> int:
-        """How long the frames from the one that holds *offset* on are together."""
+        """Return the total length of the frames from the one with *offset* on."""
         if not self._frames or offset >= self.end:
             return 0
         at = max(0, bisect_right(self._bases, offset) - 1)
@@ -107,9 +107,9 @@ class Tail:
 
     def find_time(self, publish_time: int) -> int | None:
         """
-        The first offset whose message was published at *publish_time* or later.
+        Return the first offset whose message was published at *publish_time* or later.
 
-        A batch whose first and last message are older is taken to be older.
+        A batch whose first and last message are older is assumed to be older.
         """
         for frame in self._frames:
             found = frame.find_time(publish_time)

@@ -1,4 +1,4 @@
-"""One topic's log, made of tail and segments."""
+"""The log of one topic: its tail and its segments."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from pydanube.wire.files.journal_format import Batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pydanube.aio.futures import Done
     from pydanube.model.errors import BrokerError
     from pydanube.model.policy import TopicPolicy
-    from pydanube.storage.journal import Done, Journal
+    from pydanube.storage.journal import Journal
     from pydanube.storage.manifest import SegmentEntry
     from pydanube.storage.segment_cache import SegmentCache
     from pydanube.wire.batches import BatchFrame
@@ -29,44 +30,44 @@ log = logging.getLogger(__name__)
 
 
 UNSEALABLE_SHARE = 4
-"""A topic whose sealing fails gets this part of ``tail_bytes_max``."""
+"""A topic whose sealing fails may use this fraction (1/4) of ``tail_bytes_max``."""
 
 
 @dataclass(slots=True)
 class TailMemory:
     """
-    How much all tails take together, and who is to know when it is much.
+    The memory of all tails together, and the event that wakes the sealer.
 
-    All numbers are those of decoded messages, see ``BatchFrame.memory_bytes``.
+    All sizes are those of decoded messages; see ``BatchFrame.memory_bytes``.
     """
 
     seal_bytes: int
-    """A tail that reaches this makes a segment."""
+    """The size at which one tail is sealed."""
     pressure_bytes: int
-    """All tails together: from here on memory is short."""
+    """The size of all tails from which the largest are sealed."""
     bytes_max: int
-    """All tails together: from here on publishers wait."""
+    """The size of all tails from which publishers wait."""
     byte_count: int = 0
     pending_bytes: int = 0
-    """What was appended and is not committed yet, as it will count."""
+    """The size of messages that are appended but not committed yet."""
     unsealable_bytes: int = 0
-    """How much of it belongs to topics whose sealing fails."""
+    """The part of ``byte_count`` of topics whose sealing fails."""
     due: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when there may be something to seal."""
     unsealed: dict[TopicId, TopicLog] = field(default_factory=dict)
-    """The logs that have something in memory."""
+    """The logs with unsealed messages."""
 
     @property
     def sealable_bytes(self) -> int:
-        """How much belongs to topics that can be sealed."""
+        """The part of ``byte_count`` of topics that can be sealed."""
         return self.byte_count - self.unsealable_bytes
 
     @property
     def sealable_bytes_max(self) -> int:
         """
-        How much of these there may be.
+        The limit of ``sealable_bytes``.
 
-        Half of the limit is theirs, however much is stuck.
+        It is at least half of the total, even if other topics cannot be sealed.
         """
         return max(self.bytes_max - self.unsealable_bytes, self.bytes_max // 2)
 
@@ -76,17 +77,17 @@ class TailMemory:
         return self.sealable_bytes + self.pending_bytes <= self.sealable_bytes_max
 
     def is_unsealable_full(self, tail_bytes: int) -> bool:
-        """Whether a topic whose sealing fails has all the memory that it gets."""
+        """Return whether a topic whose sealing fails has used its share of memory."""
         return (
             tail_bytes >= self.bytes_max // UNSEALABLE_SHARE
             or self.unsealable_bytes >= self.bytes_max // 2
         )
 
     def on_grown(self, tail_bytes: int, size: int) -> None:
-        """A tail has grown by *size* to *tail_bytes*."""
+        """Count a tail that has grown by *size* to *tail_bytes*; wake the sealer."""
         before = self.byte_count
         self.byte_count = before + size
-        # At the moment of crossing only: the sealer looks again by itself.
+        # Only at the moment of crossing a limit: the sealer also wakes by itself.
         if (
             tail_bytes - size < self.seal_bytes <= tail_bytes
             or before < self.pressure_bytes <= self.byte_count
@@ -98,18 +99,18 @@ class TopicLog:
     """
     One topic's messages, from the oldest kept to the newest committed.
 
-    Offsets are given without gaps, but segments that were compacted have lost some
-    messages; their offsets are never given again.  The newest message that is in a
-    segment stays, so there is a message behind every gap.
+    Offsets are assigned without gaps.  Compaction removes messages from segments; their
+    offsets are never assigned again.  It keeps the newest sealed message, so there is a
+    message after every gap.
 
-    A reader need not know where a message is: the last ones are in memory, the
-    rest is in segments.  There is one writer.  Frames that a reader holds stay
-    as they are, whatever is sealed or dropped meanwhile.
+    The newest messages are in the tail, the rest in segments; readers need not know the
+    difference.  There is one writer.  Frames that a reader holds do not change when
+    messages are sealed or dropped.
 
     ::
 
         base_offset      sealed_offset           end_offset     next_offset
-             | segments       | tail                 | on the way    |
+             | segments       | tail                 | uncommitted   |
     """
 
     def __init__(
@@ -132,21 +133,21 @@ class TopicLog:
         self.policy = policy
         self.segments = segments
         """
-        Sorted, each from where the one before it ends; a new tuple whenever they
-        change.
+        Sorted by offset, each beginning at the end of the one before; every change
+        makes a new tuple.
         """
         self.holds: frozenset[str] = frozenset()
         """While there are any, no segment is dropped or replaced."""
         self.sealed_offset = sealed_offset
-        """What is older stands in segments, or was dropped."""
+        """Older messages are in segments, or were dropped."""
         self.end_offset = sealed_offset
-        """The first offset that is not committed; what is older can be read."""
+        """The first offset that is not committed; older messages can be read."""
         self.next_offset = sealed_offset
-        """What the next batch gets."""
+        """The offset of the next batch."""
         self.refusal: BrokerError | None = None
-        """Why the log takes no batch any more."""
+        """The error for all further batches, if the log accepts none."""
         self.maintenance = asyncio.Lock()
-        """Held by whoever changes what the log consists of: one at a time."""
+        """Held while segments are added, replaced or dropped."""
         self._journal = journal
         self._cache = cache
         self._memory = memory
@@ -163,27 +164,28 @@ class TopicLog:
 
     def append_nowait(self, frame: BatchFrame, done: Done) -> Offset:
         """
-        Give *frame* its offset and send it on its way; return its first offset.
+        Give *frame* its offset and append it; return its first offset.
 
-        *done* is called later, with None when the batch is committed at the
-        topic's durability and readers see it, or with the error: then nothing of
-        it is in the log, and nothing of what was appended behind it is either.
-        The frame's bytes are not copied; they must not change any more.
+        *done* gets None when the batch is committed with the topic's durability and
+        readers can see it.  If it gets an error, neither this batch nor any batch
+        appended after it is in the log.  The frame's bytes are not copied and must not
+        be changed.
 
-        Ordering: Batches are committed, shown and told in the order of appending.
+        Ordering: Batches are committed, become visible, and are reported to *done* in
+            the order of appending.
 
-        Bounds: None here; ask Storage.room() before appending much.
+        Bounds: None here; await Storage.room() before appending a lot.
 
         Raises:
             TopicFenced: Another broker writes this log now.
-            TopicNotFound: The topic is deleted.
-            JournalFailed, Closed: The journal takes nothing any more.
-            Overloaded: Sealing fails, and the log has all the memory that it gets.
+            TopicNotFound: The topic was deleted.
+            JournalFailed, Closed: The journal accepts no more entries.
+            Overloaded: Sealing fails, and the log has used its share of memory.
         """
         if self._seal_failure is not None:
             self._refuse_if_unsealable()
         if self.refusal is not None:
-            # One error is raised many times, and must not collect where.
+            # The same exception object is raised repeatedly, so drop its traceback.
             raise self.refusal.with_traceback(None)
         base = self.next_offset
         frame.stamp(base, self.epoch)
@@ -217,8 +219,8 @@ class TopicLog:
                     watcher()
 
     def _on_failures(self) -> None:
-        # All that is on the way fails.  The offsets are taken back before anybody
-        # is told, because who is told may append again at once.
+        # All uncommitted batches fail.  Take their offsets back before calling any
+        # ``done``, because it may append again at once.
         self._failing.extend(self._awaiting)
         self._awaiting.clear()
         self.next_offset = self.end_offset
@@ -227,34 +229,34 @@ class TopicLog:
 
     @property
     def base_offset(self) -> Offset:
-        """The first offset that can be read; the end, if there is none."""
+        """The first offset that can be read; the end if the log is empty."""
         return Offset(self.segments[0].base if self.segments else self._tail.base)
 
     @property
     def tail_bytes(self) -> int:
-        """How long the frames in memory are together."""
+        """The length of the frames in the tail."""
         return self._tail.byte_count
 
     @property
     def tail_memory_bytes(self) -> int:
-        """How much memory the messages of these frames take when decoded."""
+        """The memory that their messages take when decoded."""
         return self._tail.memory_bytes
 
     @property
     def tail_time(self) -> float | None:
-        """When the oldest batch in memory came; None if there is none."""
+        """When the oldest batch of the tail was appended; None if there is none."""
         return self._tail.oldest_time
 
     @property
     def segment_bytes(self) -> int:
-        """How long all segments are together."""
+        """The length of all segments together."""
         return sum(segment.byte_count for segment in self.segments)
 
     def read_tail(self, offset: int, *, bytes_max: int) -> list[BatchFrame] | None:
         """
-        Frames from *offset* on that are in memory; None if *offset* is not.
+        Return frames of the tail from *offset* on; None if *offset* is not in it.
 
-        The first may begin before *offset*.  There are none at the end of the log,
+        The first may begin before *offset*.  At the end of the log there are none,
         otherwise at least one, and as many as *bytes_max* allows.
         """
         if offset >= self.end_offset:
@@ -265,10 +267,10 @@ class TopicLog:
 
     async def read(self, offset: int, *, bytes_max: int) -> list[BatchFrame]:
         """
-        Frames from *offset* on, wherever they are; see read_tail().
+        Return frames from *offset* on, from the tail or a segment; see read_tail().
 
-        Where messages are missing, the first may begin behind *offset*, and there may
-        be gaps between frames and inside of them.
+        If messages are missing, the first may begin after *offset*, and there may be
+        gaps between and inside frames.
 
         Raises:
             OffsetDropped: Retention has dropped *offset*.
@@ -295,12 +297,12 @@ class TopicLog:
 
     async def find_time(self, publish_time: int) -> int:
         """
-        The offset of the first message published at *publish_time* or later.
+        Return the offset of the first message published at *publish_time* or later.
 
-        The end of the log if there is none.  Publish times are the producers', who
-        may disagree; the first is the one with the lowest offset.  Of a batch in
-        memory only the first and the last message are looked at, and where both
-        are older, all are taken to be.
+        Returns the end of the log if there is none.  Producers set publish times, so
+        they need not rise with the offsets; the message with the lowest offset counts.
+        In the tail, a batch whose first and last message are older is assumed to be
+        older.
 
         Raises:
             CorruptSegment: A segment that may hold it is damaged or missing.
@@ -331,13 +333,13 @@ class TopicLog:
             offset = segment.end
 
     def _log_once(self, error: CorruptSegment) -> None:
-        # One that the cache does not remember comes again with every request.
+        # An error without a retry time recurs with every request, so do not log it.
         if error.retry_at and not error.is_logged:
             error.is_logged = True
             log.error("topic %s: %s", self.name, error)
 
     def estimate_bytes(self, offset: int) -> int:
-        """About how many bytes are stored from *offset* on; nothing is read."""
+        """Estimate the stored bytes from *offset* on, without reading."""
         byte_count = float(self._tail.bytes_from(offset))
         for segment in reversed(self.segments):
             if segment.end <= offset:
@@ -347,9 +349,10 @@ class TopicLog:
 
     def missing_from(self, offset: int) -> int:
         """
-        How many offsets from *offset* on have no message; nothing is read.
+        Estimate how many offsets from *offset* on have no message, without reading.
 
-        Exact for whole segments; inside of one, as if they were spread evenly.
+        The result is exact for whole segments; inside one, gaps are assumed to be
+        spread evenly.
         """
         missing, later = 0.0, int(self._tail.base)
         for segment in reversed(self.segments):
@@ -364,10 +367,10 @@ class TopicLog:
 
     def estimate_time(self, offset: int) -> int | None:
         """
-        About when the message at *offset* was published; None if it is not there.
+        Estimate when the message at *offset* was published; None if it does not exist.
 
-        In memory it is the time of its batch.  In a segment it is taken from the
-        first and the last time in it, as if messages had come evenly.
+        In the tail, this is the time of its batch; in a segment, it is interpolated
+        between the first and the last time.
         """
         frame = self._tail.find(offset)
         if frame is not None:
@@ -385,7 +388,7 @@ class TopicLog:
         return segments[at] if at >= 0 and offset < segments[at].end else None
 
     def next_kept(self, offset: int) -> Offset:
-        """The first offset from *offset* on that can be read; the end, if none can."""
+        """Return the first readable offset from *offset* on; the end if none is."""
         if offset >= self._tail.base or self._segment_of(offset) is not None:
             return Offset(offset)
         later = (segment.base for segment in self.segments if segment.base > offset)
@@ -393,12 +396,12 @@ class TopicLog:
 
     def _dropped(self, offset: int) -> OffsetDropped:
         return OffsetDropped(
-            f"offset {offset} of {self.name} is not kept any more; the first that is "
-            f"there is {self.next_kept(offset)}"
+            f"offset {offset} of {self.name} does not exist any more; the next offset "
+            f"that exists is {self.next_kept(offset)}"
         )
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call *callback* whenever end_offset rose; returns what ends that."""
+        """Call *callback* when end_offset rises; return a function that ends this."""
         key = object()
         self._watchers[key] = callback
 
@@ -410,7 +413,7 @@ class TopicLog:
     # What storage does with a log.
 
     def restore(self, frames: Sequence[BatchFrame], now: float) -> None:
-        """Take over what recovery found; before anything is appended."""
+        """Add the recovered *frames*, before anything is appended."""
         assert self.end_offset == self.next_offset == self.sealed_offset
         if not frames:
             return
@@ -421,27 +424,27 @@ class TopicLog:
         self.end_offset = self.next_offset = Offset(self._tail.end)
 
     def unsealed(self, bytes_max: int) -> list[BatchFrame]:
-        """The oldest committed frames that are not sealed, of about *bytes_max*."""
+        """Return the oldest unsealed committed frames, of about *bytes_max*."""
         return self._tail.frames_from(self._tail.base, bytes_max)
 
     def on_sealed(self, segment: SegmentEntry) -> None:
-        """*segment* is part of the topic's history: memory may forget it."""
+        """Add *segment* and drop its messages from the tail."""
         self.segments = (*self.segments, segment)
         self.sealed_offset = Offset(segment.end)
         self._drop_tail(segment.end)
 
     def on_seal_failed(self, error: Exception) -> None:
         """
-        Take batches as far as the share of topics whose sealing fails goes.
+        Limit the tail to the share of topics whose sealing fails.
 
-        Until ``on_seal_recovered``; the memory counts apart from that of others.
+        This lasts until ``on_seal_recovered``; its memory is counted separately.
         """
         if self._seal_failure is None:
             self._memory.unsealable_bytes += self._tail.memory_bytes
         self._seal_failure = str(error)
 
     def on_seal_recovered(self) -> None:
-        """Sealing succeeds again."""
+        """Lift the limit of ``on_seal_failed``."""
         if self._seal_failure is not None:
             self._memory.unsealable_bytes -= self._tail.memory_bytes
             self._seal_failure = None
@@ -449,7 +452,7 @@ class TopicLog:
     def on_replaced(
         self, old: Sequence[SegmentEntry], new: Sequence[SegmentEntry]
     ) -> None:
-        """*new* are part of the topic's history in the place of *old*."""
+        """Replace the segments *old* by *new*."""
         at = self.segments.index(old[0])
         end = at + len(old)
         assert self.segments[at:end] == tuple(old)
@@ -457,16 +460,16 @@ class TopicLog:
         self.segments = (*self.segments[:at], *new, *self.segments[end:])
 
     def on_dropped(self, count: int) -> None:
-        """The oldest *count* segments are no longer part of the topic's history."""
+        """Remove the oldest *count* segments."""
         self._cache.discard(self.segments[:count])
         self.segments = self.segments[count:]
 
     def refuse(self, error: BrokerError) -> None:
-        """Take no batch any more; reading goes on."""
+        """Raise *error* for all further batches; reading goes on."""
         self.refusal = error
 
     def discard(self) -> None:
-        """Give back all memory; the log is not used any more."""
+        """Release all memory; the log must not be used any more."""
         self._drop_tail(self._tail.end)
         self._cache.discard(self.segments)
         self._unwatch_failures()
@@ -488,13 +491,13 @@ class TopicLog:
         memory_bytes = self._tail.memory_bytes
         if self._memory.is_unsealable_full(memory_bytes):
             raise Overloaded(
-                f"{self.name} takes no more messages: its unsealed ones take "
+                f"{self.name} accepts no more messages: its unsealed ones take "
                 f"{memory_bytes} bytes of memory, and sealing them fails: "
                 f"{self._seal_failure}"
             )
 
 
 def _share(segment: SegmentEntry, offset: int) -> float:
-    """Which part of the offsets of *segment* is not below *offset*."""
+    """Return the fraction of the offsets of *segment* from *offset* on."""
     whole = segment.end - segment.base
     return (segment.end - max(offset, segment.base)) / whole

@@ -435,7 +435,7 @@ def test_a_torn_end_is_cut_off_and_appended_to(files, caplog):
             assert journal.state.topics[1].end_offset == 2
 
     asyncio.run(run())
-    assert "cutting 9 bytes off" in caplog.text
+    assert "cutting the torn end of 9 bytes off" in caplog.text
 
 
 def test_a_newer_journal_is_refused_and_not_touched():

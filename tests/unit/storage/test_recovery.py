@@ -119,7 +119,7 @@ def test_an_older_file_that_ends_too_early_is_damage(number):
     last = recover({file_name(number): memoryview(bytes(files.data[number]))})
     size = len(last.frames[1][-1].buffer) + 40
     del files.data[number][-size:]
-    with pytest.raises(CorruptJournal, match="not as it was"):
+    with pytest.raises(CorruptJournal, match="replaced or truncated"):
         files.recover()
 
 

@@ -323,7 +323,7 @@ def test_segments_that_are_not_there_any_more_cannot_be_replaced():
             [*names_of(old), "one more"],
             names_of([old[0], old[2]]),
         ):
-            with pytest.raises(SegmentsChanged, match="not what it consists of"):
+            with pytest.raises(SegmentsChanged, match="does not have all the segments"):
                 await storage.replace_segments(1, names, [offered])
 
     run(test)

@@ -166,7 +166,7 @@ def test_a_reader_that_was_overtaken_by_retention_is_told_what_is_there():
             await storage.seal(1)
         log.on_dropped(2)
         assert log.base_offset == 2
-        with pytest.raises(OffsetDropped, match="the first that is there is 2"):
+        with pytest.raises(OffsetDropped, match="the next offset that exists is 2"):
             await log.read(0, bytes_max=1)
         assert offsets_of(await log.read(2, bytes_max=1)) == [2]
 
@@ -296,7 +296,7 @@ def test_lost_offsets_between_segments_are_told_and_counted():
         log.segments = (log.segments[0], log.segments[3])
         assert payloads_of(await log.read(0, bytes_max=10**6)) == [b"0"]
         for offset in (1, 2):
-            with pytest.raises(OffsetDropped, match="the first that is there is 3"):
+            with pytest.raises(OffsetDropped, match="the next offset that exists is 3"):
                 await log.read(offset, bytes_max=10**6)
         assert [log.next_kept(offset) for offset in range(5)] == [0, 3, 3, 3, 4]
         assert [log.missing_from(offset) for offset in range(5)] == [2, 2, 1, 0, 0]

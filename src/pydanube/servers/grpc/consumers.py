@@ -14,6 +14,7 @@ from collections import defaultdict, deque
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
+from pydanube.aio.futures import complete_future
 from pydanube.broker.topic import ReliableTopic
 from pydanube.metadata.records import ConsumerRecord
 from pydanube.model.errors import (
@@ -39,7 +40,6 @@ from pydanube.model.policy import Start, SubscriptionType
 from pydanube.servers.grpc.id_registry import IdRegistry
 from pydanube.servers.grpc.services import StatusError
 from pydanube.servers.grpc.window import AdaptiveWindow
-from pydanube.storage.journal import complete_future
 from pydanube.wire.grpc.connection import StatusCode
 from pydanube.wire.grpc.danube_api import messages_to_wire, type_from_wire
 from pydanube.wire.pb import danube_api_pb2 as pb

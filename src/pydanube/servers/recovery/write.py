@@ -20,7 +20,7 @@ from pydanube.model.ids import Epoch, Offset
 from pydanube.servers.identity import MARKER_NAME, ClusterMarker
 from pydanube.servers.recovery.contents import metadata_files
 from pydanube.storage.files import DirectoryFiles, sync_directory
-from pydanube.storage.journal import write_journal
+from pydanube.storage.journal_writer import write_journal
 from pydanube.storage.manifest import SegmentEntry
 from pydanube.storage.objects import DirectoryObjects, wall_clock_us
 from pydanube.storage.recovery import (
