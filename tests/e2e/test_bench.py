@@ -10,7 +10,7 @@ from support.commands import DANUBE, danube, environment
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
-def test_throughput_and_latency_are_measured_on_a_broker_of_its_own(tmp_path):
+def test_bench_measures_throughput_and_latency(tmp_path):
     done = danube(
         *("bench", "--messages", "20000", "--data-dir", str(tmp_path)),
         *("--format", "json"),
@@ -45,7 +45,7 @@ def test_throughput_and_latency_are_measured_on_a_broker_of_its_own(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_workload_is_refused():
+def test_unknown_workload_is_refused():
     done = danube("bench", "--workload", "nothing")
     assert done.returncode == 2
     assert "use one of" in done.stderr
@@ -53,7 +53,7 @@ def test_an_unknown_workload_is_refused():
 
 @pytest.mark.spark
 @pytest.mark.soak
-def test_reading_topics_in_spark_is_measured_on_request(tmp_path):
+def test_bench_measures_spark_reading(tmp_path):
     # A Spark of its own takes a while to start.
     options = ["--messages", "5000", "--data-dir", str(tmp_path), "--format", "json"]
     done = subprocess.run(

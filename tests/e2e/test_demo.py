@@ -38,7 +38,7 @@ def start(output, seconds):
     )
 
 
-def test_the_demo_proves_that_nothing_is_lost_or_duplicated(tmp_path):
+def test_demo_proves_exactly_once(tmp_path):
     output = tmp_path / "output"
     process = start(output, 4)
     printed, _ = process.communicate(timeout=240)
@@ -52,7 +52,7 @@ def test_the_demo_proves_that_nothing_is_lost_or_duplicated(tmp_path):
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)]
 )
-def test_an_interrupted_demo_leaves_no_process_behind(tmp_path, number):
+def test_interrupted_demo_leaves_no_process(tmp_path, number):
     output = tmp_path / "output"
     process = start(output, 600)
     try:
@@ -72,7 +72,7 @@ def test_an_interrupted_demo_leaves_no_process_behind(tmp_path, number):
     assert alive == []
 
 
-def test_a_directory_that_is_in_use_is_refused(tmp_path):
+def test_non_empty_directory_is_refused(tmp_path):
     (tmp_path / "something").write_text("x")
     console = Console(file=io.StringIO(), width=200)
     assert demo.run(directory=tmp_path, output=tmp_path, console=console) == 2

@@ -62,7 +62,7 @@ def delta_rows(path, *columns):
     return sorted(tuple(row[name] for name in columns) for row in rows)
 
 
-def test_a_topic_becomes_a_delta_table_exactly_once_over_several_runs(
+def test_topic_to_delta_is_exactly_once_over_several_runs(
     session, client, broker_url, topic, tmp_path
 ):
     send(client, topic, *map(order, range(5)))
@@ -85,9 +85,7 @@ def test_a_topic_becomes_a_delta_table_exactly_once_over_several_runs(
     assert found == [(number, number, "ada") for number in range(8)]
 
 
-def test_a_topic_with_a_schema_becomes_an_iceberg_table(
-    session, client, broker_url, topic, tmp_path
-):
+def test_topic_with_schema_to_iceberg(session, client, broker_url, topic, tmp_path):
     from pyiceberg.catalog.sql import SqlCatalog
 
     with client.producer(topic, reliable=True, schema=ORDER) as producer:
@@ -113,7 +111,7 @@ def test_a_topic_with_a_schema_becomes_an_iceberg_table(
     ]
 
 
-def test_files_become_messages_and_new_files_more_of_them(
+def test_files_to_topic_continues_with_new_files(
     session, client, broker_url, topic, tmp_path
 ):
     pipeline = PipelineDirectory.of_template(
@@ -132,7 +130,7 @@ def test_files_become_messages_and_new_files_more_of_them(
     assert {key for _, key, _ in found} == {"ada"}
 
 
-def test_orders_are_joined_with_a_table_and_go_to_another_topic(
+def test_stream_is_joined_with_a_table_into_a_topic(
     session, client, broker_url, topic, tmp_path
 ):
     enriched = unique_topic(client)
@@ -158,7 +156,7 @@ def measurement(at, amount=1.0, sensor="a"):
     return {"sensor": sensor, "amount": amount, "at": at}
 
 
-def test_windows_are_written_once_when_they_are_over(
+def test_windows_are_appended_once_when_closed(
     session, client, broker_url, topic, tmp_path
 ):
     send(client, topic, *(measurement(at) for at in (0, 5, 12, 100)))
@@ -176,7 +174,7 @@ def test_windows_are_written_once_when_they_are_over(
     ]
 
 
-def test_windows_are_always_up_to_date_in_a_database(
+def test_windows_are_updated_in_a_database(
     session, client, broker_url, topic, tmp_path
 ):
     from support.postgres import PostgresProcess
@@ -200,7 +198,7 @@ def test_windows_are_always_up_to_date_in_a_database(
     assert database.uri.encode() not in kept
 
 
-def test_messages_that_cannot_be_decoded_go_elsewhere_with_where_and_why(
+def test_dead_letters_have_origin_and_reason(
     session, client, broker_url, topic, tmp_path
 ):
     dead = unique_topic(client)
@@ -228,9 +226,7 @@ def test_messages_that_cannot_be_decoded_go_elsewhere_with_where_and_why(
     assert "without a schema" in attributes["x-failure-reason"]
 
 
-def test_a_table_of_a_database_becomes_messages(
-    session, client, broker_url, topic, tmp_path
-):
+def test_database_table_to_topic(session, client, broker_url, topic, tmp_path):
     database = f"jdbc:derby:memory:{topic.rpartition('/')[2]}"
     driver = "org.apache.derby.iapi.jdbc.AutoloadedDriver"
     # Derby would write its log to wherever the tests were started.
@@ -290,7 +286,7 @@ def returns(frame):
 """
 
 
-def test_all_that_is_wrong_is_found_before_anything_starts(
+def test_validation_finds_all_problems_before_the_start(
     session, broker_url, topic, tmp_path
 ):
     pipeline = PipelineDirectory(tmp_path, broker_url, topic=topic)
@@ -324,7 +320,7 @@ def test_all_that_is_wrong_is_found_before_anything_starts(
     assert not (tmp_path / ".danube").exists()
 
 
-def test_a_broker_that_does_not_answer_is_named(session, tmp_path):
+def test_unreachable_broker_is_named(session, tmp_path):
     pipeline = PipelineDirectory.of_template(
         "topic-to-delta", tmp_path, "danube://127.0.0.1:1"
     )
@@ -356,9 +352,7 @@ def write(batch, number):
 
 
 @pytest.mark.parametrize("good_try", [2, 4])
-def test_a_query_that_fails_is_started_again_so_often(
-    session, client, broker_url, tmp_path, good_try
-):
+def test_failed_query_is_retried(session, client, broker_url, tmp_path, good_try):
     topic = unique_topic(client)
     send(client, topic, order(0), order(1))
     pipeline = PipelineDirectory(tmp_path, broker_url, topic=topic)
@@ -413,9 +407,7 @@ def offsets_in(session, path):
     return sorted(row.offset for row in session.read.parquet(str(path)).collect())
 
 
-def test_a_run_ends_when_it_is_asked_to_and_goes_on_where_it_was(
-    session, client, broker_url, topic, tmp_path
-):
+def test_run_stops_on_request_and_resumes(session, client, broker_url, topic, tmp_path):
     pipeline = PipelineDirectory(tmp_path, broker_url, topic=topic)
     pipeline.file.write_text(ENDLESS)
     send(client, topic, order(0))
@@ -440,9 +432,7 @@ def test_a_run_ends_when_it_is_asked_to_and_goes_on_where_it_was(
     visitor.rows = 1
     outcome = pipeline.run(session, on_poll=visitor)
     assert outcome.state is RunState.STOPPED
-    assert "it was asked to stop: finishing what is running" in (
-        pipeline.output.getvalue()
-    )
+    assert "stop was requested: finishing the running" in (pipeline.output.getvalue())
 
     stop_request = StopRequest()
     visitor = Visitor(pipeline, lambda: os.kill(os.getpid(), signal.SIGTERM))
@@ -454,7 +444,7 @@ def test_a_run_ends_when_it_is_asked_to_and_goes_on_where_it_was(
     assert offsets_in(session, tmp_path / "out") == [0, 1, 2, 3]
 
 
-def test_a_source_that_starts_at_latest_has_one_start_for_all_its_queries(
+def test_latest_is_one_offset_for_all_queries_of_a_source(
     session, client, broker_url, tmp_path
 ):
     topic = unique_topic(client, partitions=2)

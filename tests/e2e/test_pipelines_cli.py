@@ -70,7 +70,7 @@ def test_killed_run_continues_without_duplicates(client, broker_url, tmp_path):
     assert status()["state"] == "running"
     second = danube(*run, url=broker_url)
     assert second.returncode == 4
-    assert f"copy is running already, as process {first.pid}" in second.stderr
+    assert f"copy is already running, as process {first.pid}" in second.stderr
     send(client, topic, *range(5, 1000))
     first.kill()
     close(first)
@@ -90,7 +90,7 @@ def test_killed_run_continues_without_duplicates(client, broker_url, tmp_path):
     assert status()["state"] == "stopped"
 
 
-def test_a_pipeline_runs_on_a_spark_connect_server(client, broker_url, tmp_path):
+def test_pipeline_runs_on_spark_connect(client, broker_url, tmp_path):
     from deltalake import DeltaTable
 
     topic = unique_topic(client)

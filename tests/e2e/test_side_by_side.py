@@ -33,7 +33,7 @@ def installed_peer():
 
 @pytest.mark.soak
 @pytest.mark.smoke
-def test_pydanube_is_measured_beside_a_peer_if_one_is_installed(tmp_path):
+def test_pydanube_is_measured_beside_a_peer(tmp_path):
     systems = ["danube", *installed_peer()]
     data = tmp_path / "data"
     data.mkdir()
@@ -59,7 +59,7 @@ def test_pydanube_is_measured_beside_a_peer_if_one_is_installed(tmp_path):
     assert list(data.iterdir()) == []
 
 
-def test_ctrl_c_ends_every_process_and_writes_what_was_measured(tmp_path):
+def test_ctrl_c_ends_every_process_and_writes_results(tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     process = bench(

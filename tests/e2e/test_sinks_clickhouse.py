@@ -59,9 +59,7 @@ def options(proxy, table):
     }
 
 
-def test_a_batch_arrives_in_clickhouses_engine_with_all_its_types(
-    spark, clickhouse, table, options
-):
+def test_batch_is_written_with_all_types(spark, clickhouse, table, options):
     row = spark.sql(
         "SELECT 7L id, true b, 7Y i1, 1.5F f4, 2.5D f8, 'é' s, X'41' y, 12.34BD d, "
         "DATE'2024-02-29' day, TIMESTAMP'2024-02-29 12:00:00Z' at, "
@@ -82,7 +80,7 @@ def test_a_batch_arrives_in_clickhouses_engine_with_all_its_types(
     ]
 
 
-def test_a_stream_writes_each_batch_once_when_its_commit_is_lost(
+def test_stream_writes_each_batch_once_after_a_lost_commit(
     topic, clickhouse, table, options, tmp_path
 ):
     topic.publish(map(str, range(100)))
@@ -96,7 +94,7 @@ def test_a_stream_writes_each_batch_once_when_its_commit_is_lost(
     assert [int(offset) for (offset,) in found] == list(range(120))
 
 
-def test_lost_answers_and_a_busy_server_are_only_a_delay(
+def test_lost_responses_and_busy_server_are_retried(
     spark, proxy, clickhouse, table, options
 ):
     options |= {"createTable": "true", "orderBy": "id", "batchRows": "100"}
@@ -109,7 +107,7 @@ def test_lost_answers_and_a_busy_server_are_only_a_delay(
     assert found == [["1000", "1000"]]
 
 
-def test_a_batch_whose_task_failed_is_written_anew(spark, clickhouse, table, options):
+def test_batch_is_rewritten_after_a_failed_task(spark, clickhouse, table, options):
     rows = "if(id = 24999, raise_error('out of order'), id) id"
     options |= {"createTable": "true", "batchRows": "1000"}
     options |= {"appId": "nightly", "batchId": "0"}
@@ -130,7 +128,7 @@ def test_a_batch_whose_task_failed_is_written_anew(spark, clickhouse, table, opt
     assert clickhouse.query(staged) == []
 
 
-def test_it_is_checked_before_anything_starts(spark, clickhouse, table, options):
+def test_check_reports_problems(spark, clickhouse, table, options):
     rows = spark.range(1).selectExpr("id", "array(id) ids").schema
     assert check_sink(FORMAT, options | {"createTable": "true"}, rows) == []
     name = f"`default`.`{table}`"

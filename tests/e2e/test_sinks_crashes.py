@@ -71,7 +71,7 @@ def staged_in(server):
     return [name for (name,) in server.query(question)]
 
 
-def test_what_a_crash_of_postgres_takes_is_noticed_and_written_again():
+def test_rows_lost_in_postgres_crash_are_rewritten():
     with PostgresProcess() as server:
         sink = postgres_sink(server, "t")
         write(sink, 0)
@@ -86,7 +86,7 @@ def test_what_a_crash_of_postgres_takes_is_noticed_and_written_again():
         assert staged_in(server) == []
 
 
-def test_two_drivers_of_one_query_write_a_batch_of_postgres_once(postgres):
+def test_concurrent_drivers_write_a_postgres_batch_once(postgres):
     sinks = [postgres_sink(postgres, "twice") for _ in range(4)]
     # None of them finds the table there, nor the one that remembers batches.
     pieces = [stage(sink, 0, at + 1) for at, sink in enumerate(sinks)]
@@ -103,7 +103,7 @@ def test_two_drivers_of_one_query_write_a_batch_of_postgres_once(postgres):
     ]
 
 
-def test_what_killed_attempts_have_left_in_postgres_is_dropped(postgres):
+def test_postgres_staging_of_killed_attempts_is_dropped(postgres):
     sink = postgres_sink(postgres, "left")
     stage(sink, 0, 2)
     ahead = stage(sink, 2, 1)
@@ -115,7 +115,7 @@ def test_what_killed_attempts_have_left_in_postgres_is_dropped(postgres):
     assert staged_in(postgres) == [unknown]
 
 
-def test_the_last_row_of_a_key_wins_and_a_replay_changes_nothing(postgres):
+def test_latest_row_wins_and_replay_is_idempotent(postgres):
     rows = pa.record_batch(
         {"id": [1, 2, 1, 2], "text": ["a", "b", "c", "d"], "at": [5, 5, 4, None]}
     )
@@ -150,7 +150,7 @@ def clickhouse(tmp_path_factory):
 
 @pytest.mark.soak
 @pytest.mark.smoke
-def test_a_batch_of_clickhouses_engine_is_there_once_wherever_its_commit_was_cut(
+def test_clickhouse_commit_can_be_interrupted_anywhere(
     clickhouse,
 ):
     with LocalServer(clickhouse.forward) as proxy:
@@ -202,7 +202,7 @@ class DyingDatabase(Database):
 
 
 @pytest.mark.parametrize("keys", ["", "id"])
-def test_a_batch_of_lancedb_is_there_once_wherever_its_commit_was_cut(tmp_path, keys):
+def test_lancedb_commit_can_be_interrupted_anywhere(tmp_path, keys):
     at = 1
     while True:
         options = {"uri": str(tmp_path / str(at)), "table": "t", "createTable": "true"}

@@ -67,9 +67,7 @@ def options(server):
     return {"url": f"{server.url}/in", "retryIntervalMs": "20", "timeoutS": "5"}
 
 
-def test_rows_arrive_as_json_in_requests_of_a_bounded_size(
-    spark, server, receiver, options
-):
+def test_json_requests_are_bounded(spark, server, receiver, options):
     rows = spark.range(0, 250, 1, 2).selectExpr("id", "cast(id AS string) text")
     options |= {"batchRows": "50", "header.X-Api-Key": "sesame"}
     rows.write.format(FORMAT).options(**options).mode("append").save()
@@ -83,7 +81,7 @@ def test_rows_arrive_as_json_in_requests_of_a_bounded_size(
 
 
 @pytest.mark.soak
-def test_a_stream_sends_the_same_keys_again_when_its_commit_is_forgotten(
+def test_stream_repeats_idempotency_keys_after_a_lost_commit(
     topic, receiver, options, tmp_path
 ):
     topic.publish(map(str, range(100)))
@@ -96,7 +94,7 @@ def test_a_stream_sends_the_same_keys_again_when_its_commit_is_forgotten(
     assert max(receiver.calls.values()) == 2
 
 
-def test_whatever_passes_is_tried_again(spark, server, receiver, options):
+def test_transient_failures_are_retried(spark, server, receiver, options):
     server.faults.extend(
         [
             Broken.BEFORE,
@@ -112,7 +110,7 @@ def test_whatever_passes_is_tried_again(spark, server, receiver, options):
     assert sorted(row["id"] for row in receiver.rows) == list(range(50))
 
 
-def test_rows_that_are_not_taken_fail_the_query_without_telling_secrets(spark, options):
+def test_rejected_rows_fail_the_query_without_secrets(spark, options):
     rows = spark.sql("SELECT 'bad' payload")
     options |= {"header.Authorization": "sesame"}
     with pytest.raises(PySparkException) as failed:
@@ -123,7 +121,7 @@ def test_rows_that_are_not_taken_fail_the_query_without_telling_secrets(spark, o
     assert "sesame" not in said
 
 
-def test_rows_that_are_not_taken_are_dead_letters_alone(
+def test_only_rejected_rows_are_dead_letters(
     topic, client, receiver, options, tmp_path
 ):
     topic.publish(["bad" if at in (7, 31) else str(at) for at in range(40)])
@@ -138,7 +136,7 @@ def test_rows_that_are_not_taken_are_dead_letters_alone(
     assert "a bad row" in found[0].attributes["reason"]
 
 
-def test_rows_arrive_as_an_arrow_stream(spark, options):
+def test_rows_are_sent_as_arrow_stream(spark, options):
     tables = []
 
     def take(request):
@@ -153,7 +151,7 @@ def test_rows_arrive_as_an_arrow_stream(spark, options):
     assert pa.concat_tables(tables)["id"].to_pylist() == list(range(100))
 
 
-def test_it_is_checked_before_anything_starts(spark, options):
+def test_check_reports_problems(spark, options):
     rows = spark.range(1).schema
     assert check_sink(FORMAT, options, rows) == []
     [problem] = check_sink(FORMAT, options | {"batchrow": "1"}, rows)

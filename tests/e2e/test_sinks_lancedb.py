@@ -46,7 +46,7 @@ VECTOR = "transform(sequence(0, 3), i -> float((offset + i) % 5)) AS vector"
 
 @pytest.mark.soak
 @pytest.mark.smoke
-def test_a_stream_adds_each_batch_once_when_its_commit_is_forgotten(
+def test_stream_adds_each_batch_once_after_a_lost_commit(
     topic, options, stored, tmp_path
 ):
     topic.publish(map(str, range(100)))
@@ -63,7 +63,7 @@ def test_a_stream_adds_each_batch_once_when_its_commit_is_forgotten(
 
 
 @pytest.mark.soak
-def test_a_stream_keeps_the_last_row_of_each_key_and_finds_it_by_its_vector(
+def test_stream_upserts_by_key_and_vectors_are_searchable(
     topic, options, stored, tmp_path
 ):
     topic.publish(map(str, range(100)), keys=5)
@@ -82,7 +82,7 @@ def test_a_stream_keeps_the_last_row_of_each_key_and_finds_it_by_its_vector(
     assert nearest["key"] == "k2"
 
 
-def test_a_vector_of_another_length_fails_and_leaves_nothing(spark, options):
+def test_vector_of_wrong_length_fails_and_leaves_nothing(spark, options):
     rows = spark.sql(
         "SELECT 1L id, array(1.0F, 2.0F) v UNION ALL SELECT 2L, array(1.0F)"
     )
@@ -92,7 +92,7 @@ def test_a_vector_of_another_length_fails_and_leaves_nothing(spark, options):
     assert lancedb.connect(options["uri"]).list_tables().tables == []
 
 
-def test_it_is_checked_before_anything_starts(spark, options):
+def test_check_reports_problems(spark, options):
     rows = spark.sql("SELECT 1L id, array(1.0F) v").schema
     assert check_sink(FORMAT, options, rows) == [
         "there is no table 'notes'; createTable=true creates it"

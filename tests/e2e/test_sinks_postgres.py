@@ -48,7 +48,7 @@ def numbers(spark, count, partitions=2):
     return spark.range(0, count, 1, partitions).select("id", F.expr("id % 7 AS key"))
 
 
-def test_a_batch_arrives_with_all_its_types(spark, postgres, table, options):
+def test_batch_is_written_with_all_types(spark, postgres, table, options):
     row = spark.sql(
         "SELECT true b, 7Y i1, 7S i2, 7 i4, 7L i8, 1.5F f4, 2.5D f8, 'é' s, X'00FF' y, "
         "12.34BD d, DATE'2024-02-29' day, TIMESTAMP'2024-02-29 12:00:00Z' at, "
@@ -67,7 +67,7 @@ def test_a_batch_arrives_with_all_its_types(spark, postgres, table, options):
     assert found[16:] == (None, "v", "[1]")
 
 
-def test_a_batch_of_a_number_is_written_once(spark, postgres, table, options):
+def test_numbered_batch_is_written_once(spark, postgres, table, options):
     rows = numbers(spark, 1000, partitions=3)
     options |= {"createTable": "true", "appId": "nightly", "batchId": "4"}
     for _ in range(2):
@@ -78,7 +78,7 @@ def test_a_batch_of_a_number_is_written_once(spark, postgres, table, options):
     assert postgres.query(f"SELECT count(*) FROM {table}") == [(2000,)]
 
 
-def test_a_stream_updates_by_key_and_deletes(topic, postgres, table, options, tmp_path):
+def test_stream_upserts_and_deletes_by_key(topic, postgres, table, options, tmp_path):
     postgres.execute(f"CREATE TABLE {table} (key text PRIMARY KEY, value varchar(10))")
     texts = [str(at) for at in range(1000)]
     topic.publish([*texts, *texts[:3], "gone"], keys=10)
@@ -92,9 +92,7 @@ def test_a_stream_updates_by_key_and_deletes(topic, postgres, table, options, tm
     assert postgres.query(f"SELECT key, value FROM {table} ORDER BY key") == wanted
 
 
-def test_counts_of_a_stream_are_replaced_as_a_whole(
-    topic, postgres, table, options, tmp_path
-):
+def test_complete_mode_replaces_all_rows(topic, postgres, table, options, tmp_path):
     topic.publish(map(str, range(100)), keys=4)
     counts = topic.stream("key").groupBy("key").count()
     options |= {"createTable": "true"}
@@ -103,7 +101,7 @@ def test_counts_of_a_stream_are_replaced_as_a_whole(
     assert found == [(25,), (25,), (25,), (25,)]
 
 
-def test_a_stream_writes_each_batch_once_when_its_commit_is_lost(
+def test_stream_writes_each_batch_once_after_a_lost_commit(
     topic, postgres, table, options, tmp_path
 ):
     topic.publish(map(str, range(100)))
@@ -117,7 +115,7 @@ def test_a_stream_writes_each_batch_once_when_its_commit_is_lost(
     assert [offset for (offset,) in found] == list(range(120))
 
 
-def test_a_batch_whose_task_failed_is_written_anew(spark, postgres, table, options):
+def test_batch_is_rewritten_after_a_failed_task(spark, postgres, table, options):
     # More than one Arrow batch, so that some are staged when it fails.
     rows = "if(id = 24999, raise_error('out of order'), id) id"
     options |= {"createTable": "true", "appId": "nightly", "batchId": "0"}
@@ -137,7 +135,7 @@ def test_a_batch_whose_task_failed_is_written_anew(spark, postgres, table, optio
     assert postgres.query(staged) == []
 
 
-def test_it_is_checked_before_anything_starts(spark, postgres, table, options):
+def test_check_reports_problems(spark, postgres, table, options):
     rows = numbers(spark, 1).schema
     assert check_sink(FORMAT, options | {"createTable": "true"}, rows) == []
     assert check_sink(FORMAT, options, rows) == [

@@ -1,8 +1,8 @@
 """
-Pipelines: a file that says what is read, what becomes of it, and where it goes.
+Pipelines: files that describe sources, steps and sinks.
 
-``loading`` reads the file and finds what is wrong with it without Spark,
-``validation`` finds the rest with Spark and the servers, and ``running`` runs it.
+``loading`` parses a file and checks it without Spark, ``validation`` checks it with
+Spark and the servers, and ``running`` runs it.
 """
 
 from pydanube.model.extras import require

@@ -1,9 +1,9 @@
 """
-The DataFrames of a pipeline, and the queries that they make.
+The DataFrames and queries of a pipeline.
 
-``Builder`` goes through sources and steps in the order of the file.  What Spark
-refuses becomes a problem at its path, and whatever depends on that is left out
-silently: one mistake is told once.
+``Builder`` builds sources and steps in the order of the file.  An error of Spark
+becomes a problem at its path; everything that depends on it is skipped, so that each
+mistake is reported once.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What one sink gets, and how."""
+    """The query of one sink."""
 
     name: str
-    """The sink's; with a dot in it for dead letters."""
+    """The name of the sink; that of dead letters has a dot."""
     path: SpecPath
     frame: DataFrame
     sink: Sink
@@ -92,7 +92,7 @@ class Builder:
         problems: Problems,
         starts: Mapping[str, str] | None = None,
     ) -> None:
-        """*starts* has the starting offsets of sources whose place is known."""
+        """*starts* has the starting offsets of sources that start at ``latest``."""
         self._spark = spark
         self._pipeline = pipeline
         self._problems = problems
@@ -101,7 +101,7 @@ class Builder:
         self._plan = Plan()
 
     def build(self, unusable: set[str] | None = None) -> Plan:
-        """The plan of everything but the sources *unusable* and what needs them."""
+        """Build everything but the sources *unusable* and what depends on them."""
         self._failed = set(unusable or ())
         spec = self._pipeline.spec
         for name, source in spec.sources.items():
@@ -115,7 +115,7 @@ class Builder:
             if sink.input not in self._failed:
                 frame = self._plan.tables[sink.input]
                 self._add(name, ("sinks", name), frame, sink)
-        # These begin first: whatever the others leave out, they have it.
+        # Dead letters start first, so that they have what the other queries skip.
         self._plan.queries.sort(key=lambda query: "." not in query.name)
         return self._plan
 
@@ -142,7 +142,7 @@ class Builder:
         if frame is None:
             return None
         if source.dead_letters is not None:
-            # With all columns, whatever the steps want to see.
+            # Dead letters have all columns, whatever the schema selects.
             whole = frame if source.schema is None else self._load(name, source, None)
             frame = dead_letters.decoded(frame)
             sink, at = source.dead_letters, (*path, DEAD_LETTERS)
@@ -175,7 +175,7 @@ class Builder:
                 frame = reader.load(files)
             else:
                 frame = reader.load()
-            # A remote Spark has not looked at anything before it is asked.
+            # Spark Connect analyses the query only now.
             frame.schema  # noqa: B018
         except SPARK_ERRORS as error:
             self._problems.add(
@@ -185,7 +185,7 @@ class Builder:
         return frame
 
     def _locate(self, source: Source, path: SpecPath, text: str) -> SpecPath:
-        """The option or word that *text*, what Spark says, is about."""
+        """Return the path of the option or field that Spark's message is about."""
         for option in source.options:
             if option.lower() in text.lower():
                 return (*path, "options", option)
@@ -213,7 +213,7 @@ class Builder:
             frame.schema  # noqa: B018
         except SPARK_ERRORS as error:
             missing = _missing_table(error)
-            # Why the table is missing has been said.
+            # If the table failed to build, its problem is already reported.
             if missing not in self._failed:
                 self._problems.add((*path, word), self._sql_problem(error, missing))
             return None
@@ -224,9 +224,9 @@ class Builder:
             return f"{error_message(error)}{_location_in_sql(error)}"
         later = self._pipeline.spec.steps
         if missing in later:
-            return f"the step {missing} stands further down; move it up"
+            return f"the step {missing} is defined later; move it up"
         known = ", ".join(self._plan.tables)
-        return f"there is no table {missing}; sources and steps up to here are: {known}"
+        return f"there is no table {missing}; the sources and steps so far are: {known}"
 
     def _call(self, step: Step, path: SpecPath) -> DataFrame | None:
         from pyspark.sql import DataFrame  # noqa: PLC0415  # It takes a while.
@@ -243,7 +243,7 @@ class Builder:
             )
             if isinstance(frame, DataFrame):
                 frame.schema  # noqa: B018
-        except Exception as error:  # noqa: BLE001  # It is the user's.
+        except Exception as error:  # noqa: BLE001  # User code.
             where = _where(error, self._pipeline.directory / name.path)
             kind = "" if condition_of(error) else f"{type(error).__name__}: "
             self._problems.add(
@@ -303,7 +303,7 @@ class Builder:
 
 
 def _missing_table(error: Exception) -> str:
-    """The table that *error* misses, if that is what it is about."""
+    """Return the table that *error* reports as missing; empty for other errors."""
     if condition_of(error) != "TABLE_OR_VIEW_NOT_FOUND":
         return ""
     return parameters_of(error).get("relationName", "").strip("`")

@@ -1,9 +1,8 @@
 """
-Where messages go that could not be decoded.
+The dead letters of a pipeline: messages that cannot be decoded.
 
-In a topic a dead letter is the message as it was, payload, key and attributes, with
-attributes that say where it comes from and why, named as those of a subscription's
-dead letters.  In a table these are columns.
+In a topic, a dead letter is the message with attributes for its origin and the reason,
+named as those of a subscription's dead letters.  In a table these are columns.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ OURS = (ORIGINAL_TOPIC, ORIGINAL_OFFSET, REASON)
 
 
 def decoded(frame: DataFrame) -> DataFrame:
-    """The messages of *frame* that have a value, without the column of errors."""
+    """Return the decoded messages of *frame*, without the error column."""
     return frame.where(f"{ERROR} IS NULL").drop(ERROR)
 
 
 def undecodable(frame: DataFrame, *, for_topic: bool) -> DataFrame:
-    """The other ones, as they are written."""
+    """Return the messages of *frame* that could not be decoded, as they are written."""
     bad = frame.where(f"{ERROR} IS NOT NULL")
     if not for_topic:
         return bad.drop(VALUE).withColumnRenamed(ERROR, "error")
     ours = ", ".join(f"'{name}'" for name in OURS)
-    # A letter that failed before has such attributes already: the new ones count.
+    # If the message is a dead letter itself, the new attributes replace the old ones.
     kept = f"map_filter(coalesce(attributes, map()), (k, v) -> k NOT IN ({ours}))"
     new = (
         f"map('{ORIGINAL_TOPIC}', topic, '{ORIGINAL_OFFSET}', "

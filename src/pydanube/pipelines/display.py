@@ -1,4 +1,4 @@
-"""What a run shows of itself: a live table, plain lines, or JSON for machines."""
+"""The displays of a run: a live table, plain lines, or JSON."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ COLUMNS = (
 
 
 class Display(Protocol):
-    """Who is told how a run is getting on."""
+    """Shows the messages and the progress of a run."""
 
     def begin(self) -> None:
-        """The run begins."""
+        """Start the display."""
         ...
 
     def say(self, text: str) -> None:
-        """Something happened."""
+        """Show a message."""
         ...
 
     def show(self, queries: Sequence[QueryProgress]) -> None:
-        """This is how the queries stand now."""
+        """Show the current progress of the queries."""
         ...
 
     def end(self) -> None:
-        """The run is over."""
+        """End the display."""
         ...
 
 
 class RedactingDisplay:
-    """Passes on everything but secrets."""
+    """A display that redacts secrets."""
 
     def __init__(self, display: Display, secrets: Secrets) -> None:
         self._display = display
@@ -71,7 +71,7 @@ class RedactingDisplay:
 
 
 class LiveTable:
-    """A table that is drawn again and again, on a terminal."""
+    """A table on a terminal that is redrawn with each change."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=False, highlight=False)
@@ -97,14 +97,14 @@ class LiveTable:
 
 
 class LineDisplay:
-    """A line for everything that changes, where nobody looks at a terminal."""
+    """One line of text for each change, for output that is not a terminal."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
         self._shown: dict[str, str] = {}
 
     def begin(self) -> None:
-        """There is nothing to prepare."""
+        """Do nothing."""
 
     def say(self, text: str) -> None:
         self._stream.write(text + "\n")
@@ -118,18 +118,18 @@ class LineDisplay:
                 self.say(line)
 
     def end(self) -> None:
-        """There is nothing to put away."""
+        """Do nothing."""
 
 
 class JsonDisplay:
-    """One JSON object a line: ``event`` is ``message`` or ``query``."""
+    """One JSON object per line, whose ``event`` is ``message`` or ``query``."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
         self._shown: dict[str, Any] = {}
 
     def begin(self) -> None:
-        """There is nothing to prepare."""
+        """Do nothing."""
 
     def say(self, text: str) -> None:
         self._write({"event": "message", "text": text})
@@ -142,7 +142,7 @@ class JsonDisplay:
                 self._write({"event": "query", **facts})
 
     def end(self) -> None:
-        """There is nothing to put away."""
+        """Do nothing."""
 
     def _write(self, value: dict[str, Any]) -> None:
         self._stream.write(json.dumps(value, ensure_ascii=False) + "\n")
@@ -150,7 +150,7 @@ class JsonDisplay:
 
 
 def cells_of(query: QueryProgress) -> tuple[str, ...]:
-    """*query* under ``COLUMNS``."""
+    """Return the cells of *query* for ``COLUMNS``."""
     return (
         query.name,
         query.writes_to,
@@ -166,7 +166,7 @@ def cells_of(query: QueryProgress) -> tuple[str, ...]:
 
 
 def line_of(query: QueryProgress) -> str:
-    """*query* in a line."""
+    """Return *query* as a line of text."""
     parts = [query.state.value]
     if query.batch is not None:
         parts.append(f"batch {query.batch}")
@@ -183,7 +183,7 @@ def line_of(query: QueryProgress) -> str:
 
 
 def display_for(kind: str, stream: TextIO) -> Display:
-    """The display that suits *stream*; *kind* is ``table`` or ``json``."""
+    """Return the display for *stream*; *kind* is ``table`` or ``json``."""
     if kind == "json":
         return JsonDisplay(stream)
     return LiveTable() if stream.isatty() else LineDisplay(stream)

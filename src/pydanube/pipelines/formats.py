@@ -1,4 +1,4 @@
-"""What Spark's own formats need, as far as it is known before Spark is asked."""
+"""What is known of Spark's formats without starting Spark."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FILE_FORMATS = frozenset({"csv", "json", "orc", "parquet", "text", "xml"})
-"""Written as files into a directory, exactly once by Spark's own log there."""
+"""File formats, which Spark writes exactly once with its log in the directory."""
 
 BATCH_ONLY = frozenset({"jdbc"})
-"""Those that Spark writes as tables only, so each micro-batch is written as one."""
+"""Formats without streaming writes; each micro-batch is written as a table."""
 
 SCHEMALESS = frozenset({"text", "binaryfile"})
-"""Files whose columns are always the same."""
+"""File formats whose columns are always the same."""
 
 OURS = frozenset(formats.SINKS)
 
 SINKS = OURS | FILE_FORMATS | BATCH_ONLY | {"console", "memory", "noop"}
 SOURCES = FILE_FORMATS | {"binaryfile", "danube", "jdbc", "rate", "rate-micro-batch"}
-"""Those that are known; Spark may have more from elsewhere."""
+"""The known formats; jars may add more."""
 
 NEEDS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(sorted(FILE_FORMATS), ("path",)),
@@ -31,14 +31,14 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "danube-delta": ("path",),
     "danube-iceberg": ("table",),
 }
-"""Options without which nothing can be written."""
+"""The required options of each format."""
 
 
 def is_plain_stream(name: str, mode: str) -> bool:
     """
-    Whether a stream can be written by the format itself.
+    Return whether Spark can write a stream with this format and output mode.
 
-    Otherwise each of its micro-batches is written as a table of its own: Spark
-    refuses to stream updates into a Python data source, and any stream into JDBC.
+    Otherwise each micro-batch is written as a table: Spark cannot stream updates into a
+    Python data source, nor any stream into JDBC.
     """
     return name not in BATCH_ONLY and not (name in OURS and mode == "update")

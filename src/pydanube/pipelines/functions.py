@@ -1,8 +1,8 @@
 """
-Functions of the user's, named as ``functions.py:enrich`` or ``package.module:enrich``.
+User functions, named as ``functions.py:enrich`` or ``package.module:enrich``.
 
-A file stands next to the pipeline's and is no package that Spark's workers could
-import, so whatever it defines travels to them by value.
+Spark's workers cannot import a file beside the pipeline, so its definitions are sent to
+them by value.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class NoSuchFunction(Exception):
-    """A function that a pipeline names is not there; the message says what to do."""
+    """A function that a pipeline names does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionName:
-    """Where a function is."""
+    """The name of a function and of the file or module that defines it."""
 
     path: str
     """A file that ends in ``.py``, or a module."""
@@ -41,10 +41,10 @@ class FunctionName:
 
 def parse_function(text: str) -> FunctionName:
     """
-    What *text* names.
+    Parse the name of a function.
 
     Raises:
-        NoSuchFunction: It cannot name a function.
+        NoSuchFunction: *text* is malformed.
     """
     path, colon, name = text.rpartition(":")
     if not colon or not path or not name.isidentifier():
@@ -55,12 +55,12 @@ def parse_function(text: str) -> FunctionName:
     return FunctionName(path, name)
 
 
-def find_function(function: FunctionName, directory: Path) -> None:
+def check_function(function: FunctionName, directory: Path) -> None:
     """
-    Look for *function* without running any of its file.
+    Check that *function* exists, without running its file.
 
     Raises:
-        NoSuchFunction: Its file is not there, is not Python, or lacks it.
+        NoSuchFunction: The file is missing, is not Python, or lacks the function.
     """
     if not function.is_file:
         return
@@ -81,17 +81,17 @@ def find_function(function: FunctionName, directory: Path) -> None:
 
 def load_function(function: FunctionName, directory: Path) -> Callable[..., Any]:
     """
-    The function itself; what it is defined in is run.
+    Import the file or module of *function* and return the function.
 
     Raises:
-        NoSuchFunction: It is not there, or what defines it fails.
+        NoSuchFunction: The import fails, or the function is missing.
     """
     before = set(sys.modules)
     try:
         module = _import(function, directory)
-    except Exception as error:  # It is the user's: anything may come.
-        said = f"{type(error).__name__}: {error}"
-        raise NoSuchFunction(f"{function.path} cannot be imported: {said}") from error
+    except Exception as error:  # User code.
+        reason = f"{type(error).__name__}: {error}"
+        raise NoSuchFunction(f"{function.path} cannot be imported: {reason}") from error
     if function.is_file:
         _send_by_value(directory, before)
     found = getattr(module, function.name, None)
@@ -108,7 +108,7 @@ def _import(function: FunctionName, directory: Path) -> Any:
     if not function.is_file:
         return importlib.import_module(function.path)
     path = (directory / function.path).resolve()
-    # Its siblings may be imported by it, and two pipelines may call theirs alike.
+    # The name is unique because files of two pipelines may have the same name.
     name = f"danube_pipeline_{abs(hash(str(path))):x}_{path.stem}"
     if name in sys.modules:
         return sys.modules[name]

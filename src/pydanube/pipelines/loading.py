@@ -1,4 +1,4 @@
-"""From a file to a pipeline whose every word is understood."""
+"""The parsing of pipeline files."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ BROKER_VARIABLE = "DANUBE_URL"
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A file that was understood."""
+    """A parsed and checked pipeline file."""
 
     file: Path
     spec: Spec
     broker: str
-    """Where topics are, if neither source nor sink says so."""
+    """The broker of sources and sinks that do not set their own."""
     secrets: Secrets
     document: Document
     trigger: Trigger
@@ -41,37 +41,37 @@ class Pipeline:
 
     @property
     def directory(self) -> Path:
-        """Where relative paths begin."""
+        """Return the directory that relative paths refer to."""
         return self.file.parent
 
     @property
     def state_directory(self) -> Path:
-        """Where the run keeps what it needs to go on."""
+        """Return the state directory."""
         return _state_directory(self.file, self.name, self.spec.checkpoints.path)
 
     def trigger_of(self, sink: Sink) -> Trigger:
-        """When *sink* gets its next rows."""
+        """Return the trigger of *sink*."""
         return self.trigger if sink.trigger is None else parse_trigger(sink.trigger)
 
     def with_trigger(self, trigger: Trigger) -> Pipeline:
-        """The same with *trigger* for all that have none of their own."""
+        """Return the pipeline with *trigger* for sinks that do not set their own."""
         return replace(self, trigger=trigger)
 
     def on_spark(self, *, master: str | None, remote: str | None) -> Pipeline:
-        """The same on another Spark than the file says."""
-        words = structs.replace(self.spec.spark, master=master, remote=remote)
-        return replace(self, spec=structs.replace(self.spec, spark=words))
+        """Return the pipeline with another Spark."""
+        spark = structs.replace(self.spec.spark, master=master, remote=remote)
+        return replace(self, spec=structs.replace(self.spec, spark=spark))
 
     def problems(self) -> Problems:
-        """A new list of problems with this file."""
+        """Return an empty collector of problems with this file."""
         return Problems(self.document.line_of)
 
     def refuse(self, problems: Problems) -> None:
         """
-        Go on only if there are no *problems*.
+        Raise if there are *problems*.
 
         Raises:
-            InvalidPipeline: There are.
+            InvalidPipeline: There are problems.
         """
         _refuse(self.file, problems, self.secrets)
 
@@ -83,12 +83,12 @@ def load(
     environment: Mapping[str, str] | None = None,
 ) -> Pipeline:
     """
-    The pipeline in *file*, with *parameters* and the secrets of *environment*.
+    Parse and check *file* with *parameters* and the secrets of *environment*.
 
-    Nothing is connected to, and no code of the user's is run.
+    This neither connects to servers nor runs user code.
 
     Raises:
-        InvalidPipeline: Something is wrong with it; all that is, is named.
+        InvalidPipeline: The file is invalid; the error has all problems.
     """
     file = file.resolve()
     environment = environment or {}
@@ -111,12 +111,12 @@ def locate(
     file: Path, parameters: Mapping[str, str], environment: Mapping[str, str]
 ) -> tuple[str, Path]:
     """
-    The name and the state directory of the pipeline in *file*.
+    Return the name and the state directory of the pipeline in *file*.
 
-    The rest of the file may be wrong, and its secrets may be missing.
+    The rest of the file may be invalid, and secrets may be missing.
 
     Raises:
-        InvalidPipeline: Even this much of it cannot be understood.
+        InvalidPipeline: The name or the state directory is invalid.
     """
     file = file.resolve()
     document = _read(file)
@@ -138,8 +138,8 @@ def _read(file: Path) -> Document:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        said = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise InvalidPipeline(str(file), [Problem("", said)]) from error
+        message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise InvalidPipeline(str(file), [Problem("", message)]) from error
     return read_document(text, str(file))
 
 

@@ -1,9 +1,9 @@
 """
-``${name}`` and ``${env:NAME}``: what is put into a file when it is read.
+The substitution of ``${name}`` and ``${env:NAME}`` in a pipeline file.
 
-A parameter is declared under ``parameters`` with its default, or with nothing if it
-must be given.  A secret comes from the environment; ``Secrets`` remembers it, so that
-it can be taken out of whatever is shown or stored.  ``$${`` stands for ``${``.
+Parameters are declared under ``parameters`` with a default, or without one if they are
+required.  Secrets come from the environment and are redacted in everything that is
+shown or stored.  ``$${`` is an escaped ``${``.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _WORDS = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """Texts that nobody may see."""
+    """Secrets to redact in messages and files."""
 
     values: frozenset[str] = frozenset()
 
     def redact(self, text: str) -> str:
-        """*text* with ``***`` where a secret stands in it, however it is written."""
+        """Replace secrets in *text*, also in URLs and in JSON, with ``***``."""
         for form in sorted(self._forms(), key=len, reverse=True):
             text = text.replace(form, HIDDEN)
         return text
@@ -50,7 +50,7 @@ class Secrets:
 
 
 class Substitution:
-    """Puts parameters and secrets into the values of a file."""
+    """Substitutes parameters and secrets in the values of a file."""
 
     def __init__(
         self,
@@ -66,11 +66,11 @@ class Substitution:
 
     @property
     def secrets(self) -> Secrets:
-        """Those that were used so far."""
+        """Return the secrets that have been used so far."""
         return Secrets(frozenset(self._secrets))
 
     def substitute(self, value: Any, path: Path = ()) -> Any:
-        """*value*, which stands at *path*, with everything put in."""
+        """Return *value*, which is at *path*, with all substitutions."""
         if isinstance(value, dict):
             return {
                 key: self.substitute(each, (*path, key))
@@ -84,7 +84,7 @@ class Substitution:
     def _substitute_text(self, text: str, path: Path) -> Any:
         whole = _PLACEHOLDER.fullmatch(text)
         if whole is not None and whole[1] is not None:
-            # Alone, a number stays a number.
+            # A placeholder by itself keeps its type.
             return self._value(whole[1].strip(), path)
         return _PLACEHOLDER.sub(
             lambda found: (
@@ -101,8 +101,8 @@ class Substitution:
         self._problems.add(
             path,
             f"${{{name}}} is not a parameter{did_you_mean(name, self._values) or '.'} "
-            f"Declare it under '{PARAMETERS}', or write ${{env:{name}}} for a variable "
-            "of the environment",
+            f"Declare it under '{PARAMETERS}', or write ${{env:{name}}} for an "
+            "environment variable",
         )
         return ""
 
@@ -112,8 +112,8 @@ class Substitution:
             known = [name for name in self._environment if not name.startswith("_")]
             self._problems.add(
                 path,
-                f"the environment has no variable {variable}"
-                f"{did_you_mean(variable, known) or '.'} Set it before you start this",
+                f"the environment variable {variable} is not set"
+                f"{did_you_mean(variable, known) or '.'} Set it before the command",
             )
             return ""
         self._secrets.add(value)
@@ -139,9 +139,11 @@ class Substitution:
     def _parameter(self, name: str, default: Any, given: Mapping[str, str]) -> Any:
         path = (PARAMETERS, name)
         if not _NAME.fullmatch(name):
-            self._problems.add(path, "a parameter is named by letters, digits and _")
+            self._problems.add(
+                path, "the name of a parameter consists of letters, digits and _"
+            )
         if isinstance(default, dict | list):
-            self._problems.add(path, "a default is a text, a number, true or false")
+            self._problems.add(path, "a default is a string, a number, true or false")
             return ""
         if isinstance(default, str):
             default = self._default(default, path)
@@ -153,20 +155,20 @@ class Substitution:
         return default
 
     def _default(self, text: str, path: Path) -> str:
-        """*text* with its secrets; parameters do not build on each other."""
+        """Substitute secrets in a default; parameters cannot refer to others."""
 
         def put(found: re.Match[str]) -> str:
             if found[1] is None:
                 return "${"
             if found[1].strip().startswith("env:"):
                 return self._secret(found[1].strip().removeprefix("env:"), path)
-            self._problems.add(path, "a default cannot have parameters in it")
+            self._problems.add(path, "a default cannot refer to parameters")
             return ""
 
         return _PLACEHOLDER.sub(put, text)
 
     def _parse(self, text: str, default: Any, path: Path) -> Any:
-        """What --set means, which is of the same kind as the default."""
+        """Parse a value of --set as the type of the default."""
         try:
             if isinstance(default, bool):
                 return _WORDS[text.lower()]
@@ -183,22 +185,22 @@ class Substitution:
 
 def parse_set(texts: Iterable[str]) -> dict[str, str]:
     """
-    Names and values from ``name=value``.
+    Parse texts of the form ``name=value``.
 
     Raises:
-        ValueError: There is no ``=``, or no name before it.
+        ValueError: The ``=`` or the name is missing.
     """
     given = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise ValueError(f"--set {text!r} is not NAME=VALUE")
+            raise ValueError(f"--set must be NAME=VALUE, not {text!r}")
         given[name.strip()] = value
     return given
 
 
 def _in_url(text: str) -> str:
-    """*text* as it stands in a URL."""
+    """Return *text* percent-encoded."""
     return "".join(
         chr(byte) if chr(byte) in _PLAIN_IN_URLS else f"%{byte:02X}"
         for byte in text.encode()

@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline: where, what, and what to do, for a person."""
+"""The problems of a pipeline."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 Path = tuple[str | int, ...]
-"""Where in the file something stands, as in ``("sinks", "orders", "options")``."""
+"""A path in the file, such as ``("sinks", "orders", "options")``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that keeps a pipeline from running."""
+    """One reason why a pipeline cannot run."""
 
     path: str
-    """Dotted, as in ``sinks.orders.options.table``; empty for the file itself."""
+    """Dotted, such as ``sinks.orders.options.table``; empty for the file itself."""
     message: str
     line: int | None = None
-    """From 1; None if nobody knows."""
+    """From 1; None if unknown."""
 
     def __str__(self) -> str:
         line = "" if self.line is None else f"line {self.line}: "
@@ -31,7 +31,7 @@ class Problem:
 
 
 class InvalidPipeline(InvalidConfig):
-    """A pipeline cannot run as its file says."""
+    """A pipeline is invalid and cannot run."""
 
     code = "invalid_pipeline"
 
@@ -42,20 +42,20 @@ class InvalidPipeline(InvalidConfig):
 
 
 class Problems:
-    """Problems as they are found; each place keeps its first one."""
+    """A collector of problems that keeps the first one of each path."""
 
     def __init__(self, line_of: Callable[[Path], int | None]) -> None:
         self._line_of = line_of
         self._found: dict[str, Problem] = {}
 
     def add(self, path: Path, message: str) -> None:
-        """Note that something is wrong at *path*."""
+        """Add a problem at *path*, unless there is one."""
         name = dotted(path)
         problem = Problem(name, message, self._line_of(path))
         self._found.setdefault(name, problem)
 
     def under(self, path: Path) -> bool:
-        """Whether something is wrong at *path* or inside of it."""
+        """Return whether there is a problem at *path* or below it."""
         name = dotted(path)
         return any(
             each == name or each.startswith((f"{name}.", f"{name}["))
@@ -64,12 +64,12 @@ class Problems:
 
     @property
     def found(self) -> list[Problem]:
-        """All of them, in the order of the file."""
+        """Return all problems, in the order of the file."""
         return sorted(self._found.values(), key=lambda each: each.line or 0)
 
 
 def dotted(path: Path) -> str:
-    """*path* as it is shown: ``sources.orders.topics[0]``."""
+    """Return *path* as text, such as ``sources.orders.topics[0]``."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -80,6 +80,6 @@ def dotted(path: Path) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """``a, b and c``."""
+    """Return *names* as ``a, b and c``."""
     *first, last = names or ("nothing",)
     return f"{', '.join(first)} and {last}" if first else last

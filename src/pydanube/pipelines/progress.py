@@ -1,7 +1,5 @@
 """
-How far the queries of a run are, from what Spark reports of them.
-
-Everything here is a value: facts and the time go in, rows of a table come out.
+The progress of a run's queries, from Spark's progress reports.  Pure.
 """
 
 from __future__ import annotations
@@ -21,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class QueryState(Enum):
-    """What a query does."""
+    """The state of a query."""
 
     WAITING = "waiting"
-    """It has not begun."""
+    """It has not started."""
     RUNNING = "running"
     RETRYING = "retrying"
-    """It failed, and will be started again."""
+    """It failed and will be restarted."""
     DONE = "done"
-    """It has written all that there was."""
+    """It has processed all available data."""
     STOPPED = "stopped"
-    """It was ended behind a micro-batch, and can go on."""
+    """It ended after a micro-batch and can continue in the next run."""
     FAILED = "failed"
 
     @property
@@ -40,32 +38,32 @@ class QueryState(Enum):
 
 
 class QueryProgress(msgspec.Struct, kw_only=True):
-    """One query of a run, as it is shown and stored."""
+    """The progress of one query of a run."""
 
     name: str
     writes_to: str
     state: QueryState = QueryState.WAITING
     batch: int | None = None
-    """The last micro-batch that is done."""
+    """The last completed micro-batch."""
     rows: int = 0
-    """How many it has read in this run."""
+    """The number of rows read in this run."""
     input_rate: float | None = None
-    """Rows a second that arrive."""
+    """Rows per second that arrive."""
     processing_rate: float | None = None
-    """Rows a second that it could do."""
+    """Rows per second that the query can process."""
     lag: int | None = None
-    """How many messages wait in its topics; None if nobody knows."""
+    """The number of unread messages in its topics; None if unknown."""
     duration_s: float | None = None
-    """How long the last micro-batch took."""
+    """The duration of the last micro-batch."""
     failures: int = 0
     error: str | None = None
-    """Why it failed the last time."""
+    """The last error."""
 
     def on_reports(self, reports: Iterable[Mapping[str, Any]]) -> bool:
         """
-        Take in what Spark reports of micro-batches; whether one of them was done.
+        Update from Spark's reports; return whether a micro-batch was completed.
 
-        Spark also reports now and then that there was nothing to do.
+        Spark also reports when it was idle.
         """
         is_done = False
         for report in reports:
@@ -84,12 +82,12 @@ class QueryProgress(msgspec.Struct, kw_only=True):
 
 
 class RunState(Enum):
-    """What a run does."""
+    """The state of a run."""
 
     STARTING = "starting"
     RUNNING = "running"
     STOPPING = "stopping"
-    """It was asked to end, and waits for micro-batches to be done."""
+    """It finishes its micro-batches and then stops."""
     DONE = "done"
     STOPPED = "stopped"
     FAILED = "failed"
@@ -100,24 +98,24 @@ class RunState(Enum):
 
 
 class RunStatus(msgspec.Struct, kw_only=True):
-    """A run, as ``danube pipeline status`` shows it."""
+    """The status of a run, as ``danube pipeline status`` shows it."""
 
     pipeline: str
     file: str
     pid: int
     host: str
     since: str
-    """When it began, in UTC."""
+    """The start time in UTC."""
     updated: str
     state: RunState = RunState.STARTING
     error: str | None = None
     jvm: tuple[int, str] | None = None
-    """The process of Spark, and what tells it from a later one of this number."""
+    """The pid and the start time of Spark's process."""
     queries: list[QueryProgress] = []
 
 
 def lag_of(report: Mapping[str, Any]) -> int | None:
-    """How many messages wait in the topics that a micro-batch has read."""
+    """Return the number of unread messages in the topics that a micro-batch read."""
     lag = None
     for source in report.get("sources") or ():
         found = _lag_of_source(source)
@@ -140,7 +138,7 @@ def _lag_of_source(source: Mapping[str, Any]) -> int | None:
 
 
 def _positions(value: object) -> offsets.Positions | None:
-    """*value* as positions in topics, or None if the source is another one."""
+    """Parse *value* as positions in topics; None if the source is another one."""
     try:
         found = json.loads(value) if isinstance(value, str) else value
         return offsets.from_json(found) if isinstance(found, dict) else None
@@ -149,14 +147,14 @@ def _positions(value: object) -> offsets.Positions | None:
 
 
 def _rate(value: object) -> float | None:
-    """Spark says NaN or infinity where nothing can be said."""
+    """Return a rate of Spark's report, where NaN and infinity mean unknown."""
     return float(value) if isinstance(value, int | float) and isfinite(value) else None
 
 
 def unseen(
     reports: Iterable[Mapping[str, Any]], last: tuple[str, int, str] | None
 ) -> list[Mapping[str, Any]]:
-    """Those of *reports*, in order, behind the one with the key *last*."""
+    """Return those of *reports*, in order, after the one with the key *last*."""
     found = list(reports)
     for at, report in enumerate(found):
         if key_of(report) == last:
@@ -165,5 +163,5 @@ def unseen(
 
 
 def key_of(report: Mapping[str, Any]) -> tuple[str, int, str]:
-    """What tells a report from the others of its query."""
+    """Return the identity of a report among those of its query."""
     return str(report["runId"]), int(report["batchId"]), str(report["timestamp"])

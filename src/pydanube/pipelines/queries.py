@@ -1,8 +1,8 @@
 """
-The queries of a run: each is started, watched, started again and ended.
+The queries of a run.
 
-``StreamQuery`` stands for a streaming query of Spark's, ``TableWrite`` for rows that
-are written once in a run, because none of their sources is a stream.
+``StreamQuery`` is a streaming query of Spark; ``TableWrite`` writes rows once in a run,
+because none of their sources is a stream.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ class RunningQuery(Protocol):
     progress: QueryProgress
 
     def start(self) -> None:
-        """Begin, or go on where it was."""
+        """Start the query, or resume it from its checkpoint."""
         ...
 
     def poll(self, now: float) -> None:
-        """See how it is getting on; start it again if it is time to."""
+        """Update the progress; restart the query if a retry is due."""
         ...
 
     def request_stop(self) -> None:
-        """Let it end behind what it is doing; ``look`` sees to that."""
+        """Request a stop after the running micro-batch; ``poll`` performs it."""
         ...
 
     def stop(self) -> None:
-        """End it now, whatever it is doing."""
+        """Stop the query immediately."""
         ...
 
 
@@ -138,7 +138,7 @@ class StreamQuery:
         return writer.format(name).options(**options).start()
 
     def _take_reports(self) -> bool:
-        """Whether a micro-batch was done since the last time."""
+        """Return whether a micro-batch was completed since the last call."""
         last = self._handle.lastProgress
         if last is None or key_of(last) == self._last_report:
             return False
@@ -179,7 +179,7 @@ class StreamQuery:
 
 
 class TableWrite:
-    """Rows of which there is a last one, written by a thread of its own."""
+    """A write of bounded rows, in its own thread."""
 
     def __init__(self, query: Query, redact: Callable[[str], str]) -> None:
         self.progress = QueryProgress(name=query.name, writes_to=query.writes_to)
@@ -205,17 +205,17 @@ class TableWrite:
         self.progress.state = QueryState.DONE
 
     def request_stop(self) -> None:
-        """It is one micro-batch, so it is finished."""
+        """Do nothing: the write counts as one micro-batch and is finished."""
 
     def stop(self) -> None:
-        # Nothing ends a write but its end; what it has not committed is dropped.
+        # A write cannot be cancelled; it is lost with the session.
         if not self.progress.state.is_over:
             self.progress.state = QueryState.STOPPED
 
     def _write(self) -> None:
         query = self._query
         try:
-            # Makes the session the one of this thread; Spark looks formats up in it.
+            # Sets the session of this thread, where Spark looks up formats.
             query.frame.sparkSession.createDataFrame([], "nothing int")
             frame = query.frame.observe(self._observed, F.count(F.lit(1)).alias("rows"))
             if query.function is not None:
@@ -234,7 +234,7 @@ class TableWrite:
 def _write_each(
     name: str, options: Mapping[str, str], checkpoint: str
 ) -> Callable[[DataFrame, int], None]:
-    """Writes a micro-batch as a table, and says which one of which query it is."""
+    """Return a function that writes a micro-batch as a table, with its batch id."""
     has_name = "appid" in {each.lower() for each in options}
 
     def write(batch: DataFrame, batch_id: int) -> None:
@@ -249,5 +249,5 @@ def _write_each(
 
 
 def query_id(checkpoint: Path) -> str:
-    """The id that a query has for as long as its checkpoint is there."""
+    """Return the id that a query keeps with its checkpoint."""
     return str(json.loads((checkpoint / "metadata").read_text("utf-8"))["id"])

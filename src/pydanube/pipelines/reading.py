@@ -1,8 +1,8 @@
 """
-YAML to plain values, with the line of each.
+A YAML reader that records the line of each value.
 
-Text that looks like a date stays text, a key that stands twice is refused, and so
-is whatever would not be a tree of names, lists, texts, numbers and truths.
+Text that looks like a date stays text.  Duplicate keys are refused, and so is anything
+but mappings, lists, strings, numbers and booleans.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import yaml
 from pydanube.pipelines.problems import InvalidPipeline, Path, Problem, dotted
 
 VALUES_MAX = 100_000
-"""How many values a file may have once its aliases are written out."""
+"""The maximum number of values in a file after expanding its aliases."""
 
 _KEPT = {f"tag:yaml.org,2002:{name}" for name in ("bool", "float", "int", "null")}
 
 
 @dataclass(slots=True)
 class Document:
-    """What a file says, and where."""
+    """The values of a file, and their lines."""
 
     tree: dict[str, Any]
     lines: dict[Path, int] = field(default_factory=dict)
-    """By path: the line of the key, from 1."""
+    """The line of each key by path, from 1."""
 
     def line_of(self, path: Path) -> int | None:
-        """The line of *path*, or of the nearest thing around it."""
+        """Return the line of *path*, or of its nearest ancestor."""
         while path:
             if path in self.lines:
                 return self.lines[path]
@@ -39,10 +39,10 @@ class Document:
 
 def read_document(text: str, file: str) -> Document:
     """
-    What *text*, of the file *file*, says.
+    Parse *text*, the content of *file*.
 
     Raises:
-        InvalidPipeline: It is not YAML, or not settings by name.
+        InvalidPipeline: It is not YAML, or not a mapping.
     """
     loader = yaml.SafeLoader(text)
     try:
@@ -52,15 +52,16 @@ def read_document(text: str, file: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = None if mark is None else mark.line + 1
-        said = ", ".join(each for each in (error.context, error.problem) if each)
-        raise InvalidPipeline(file, [Problem("", f"not YAML: {said}", line)]) from error
+        reason = ", ".join(each for each in (error.context, error.problem) if each)
+        problem = Problem("", f"not YAML: {reason}", line)
+        raise InvalidPipeline(file, [problem]) from error
     except (yaml.YAMLError, ValueError) as error:
-        said = " ".join(str(error).split())
-        raise InvalidPipeline(file, [Problem("", f"not YAML: {said}")]) from error
+        reason = " ".join(str(error).split())
+        raise InvalidPipeline(file, [Problem("", f"not YAML: {reason}")]) from error
     finally:
         loader.dispose()
     if not isinstance(tree, dict):
-        found = "it must hold settings by name, such as 'name: orders'"
+        found = "the file must be a mapping, such as 'name: orders'"
         raise InvalidPipeline(file, [Problem("", found, 1)])
     return Document(tree, reader.lines if node is not None else {})
 
@@ -90,11 +91,13 @@ class _Reader:
         own: set[str] = set()
         for key_node, value_node in node.value:
             key = self._key(key_node, path)
-            # What is merged in comes first and gives way to what stands there.
+            # Merged keys come first, and the mapping's own keys override them.
             is_own = id(value_node) in merged
             if is_own and key in own:
-                twice = Problem(dotted((*path, key)), "stands twice", _line(key_node))
-                raise InvalidPipeline(self._file, [twice])
+                problem = Problem(
+                    dotted((*path, key)), "duplicate key", _line(key_node)
+                )
+                raise InvalidPipeline(self._file, [problem])
             if is_own:
                 own.add(key)
             self.lines[(*path, key)] = _line(key_node)
@@ -103,8 +106,8 @@ class _Reader:
 
     def _key(self, node: yaml.Node, path: Path) -> str:
         if not isinstance(node, yaml.ScalarNode):
-            wrong = Problem(dotted(path), "a name must be plain text", _line(node))
-            raise InvalidPipeline(self._file, [wrong])
+            problem = Problem(dotted(path), "a key must be a string", _line(node))
+            raise InvalidPipeline(self._file, [problem])
         return str(node.value)
 
     def _sequence(self, node: yaml.SequenceNode, path: Path) -> list[Any]:

@@ -1,8 +1,7 @@
 """
-What must fit together in a pipeline file, as far as the file alone can tell.
+The checks of a pipeline file that need neither Spark nor a server.
 
-Nothing is asked of Spark or of a server here, so this is quick, and every problem is
-found, not just the first one.
+All problems are reported, not just the first one.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pydanube.model.errors import BrokerError
 from pydanube.model.names import TopicName
 from pydanube.model.suggestions import did_you_mean
 from pydanube.pipelines import formats
-from pydanube.pipelines.functions import NoSuchFunction, find_function, parse_function
+from pydanube.pipelines.functions import NoSuchFunction, check_function, parse_function
 from pydanube.pipelines.options import read_of, sink_options, source_options
 from pydanube.pipelines.problems import listed
 from pydanube.pipelines.spec import Mode, Read, parse_duration, parse_trigger
@@ -37,7 +36,7 @@ _ONLY_TOPICS = ("broker", "start", "decode", "dead_letters")
 
 
 class Rules:
-    """Finds what is wrong with one file."""
+    """The checks of one file."""
 
     def __init__(
         self, spec: Spec, broker: str, directory: Path, problems: Problems
@@ -48,7 +47,7 @@ class Rules:
         self._problems = problems
 
     def check(self) -> None:
-        """Look at everything."""
+        """Run all checks."""
         spec = self._spec
         self._check_name(spec.name, ("name",))
         self._catch(parse_trigger, spec.trigger, ("trigger",))
@@ -74,7 +73,9 @@ class Rules:
     def _check_settings(self) -> None:
         spec = self._spec
         if spec.spark.master is not None and spec.spark.remote is not None:
-            self._problems.add(("spark", "remote"), "either a master or a remote")
+            self._problems.add(
+                ("spark", "remote"), "set either spark.master or spark.remote, not both"
+            )
         for name in ("backoff", "backoff_max"):
             self._catch(parse_duration, getattr(spec.retries, name), ("retries", name))
         if spec.retries.count < 0:
@@ -87,16 +88,16 @@ class Rules:
             word for word in ("files", "jdbc") if getattr(source, word) is not None
         ]
         if len(kinds) > 1:
-            self._problems.add(path, f"has {listed(kinds)}: one of them is too much")
+            self._problems.add(path, f"has {listed(kinds)}; keep only one of them")
         elif not kinds and source.format is None:
-            said = "topic, topics, pattern, files, jdbc or format"
-            self._problems.add(path, f"says nothing to read; give it {said}")
+            names = "topic, topics, pattern, files, jdbc or format"
+            self._problems.add(path, f"has nothing to read; set {names}")
         elif source.is_topic:
             self._check_topics(source, path)
         else:
             self._check_table_or_files(source, path)
         if source.watermark is not None and read_of(source) is Read.TABLE:
-            self._problems.add((*path, "watermark"), "only a stream has one")
+            self._problems.add((*path, "watermark"), "only streams have a watermark")
 
     def _check_topics(self, source: Source, path: SpecPath) -> None:
         for name in (source.topic, *(source.topics or ())):
@@ -105,9 +106,9 @@ class Rules:
                 self._catch(TopicName.parse, name, (*path, word))
         for word in ("table", "query"):
             if getattr(source, word) is not None:
-                self._problems.add((*path, word), "only a source with 'jdbc' has this")
+                self._problems.add((*path, word), "only valid with 'jdbc'")
         if source.format not in (None, "danube"):
-            self._problems.add((*path, "format"), "a topic has the format danube")
+            self._problems.add((*path, "format"), "the format of topics is danube")
         if source.dead_letters is not None:
             self._check_dead_letters(source, (*path, DEAD_LETTERS))
         if self._problems.under(path):
@@ -119,14 +120,14 @@ class Rules:
         except BrokerError as error:
             self._problems.add(self._locate(source, path, str(error)), str(error))
 
-    def _locate(self, source: Source, path: SpecPath, said: str) -> SpecPath:
-        """The word or the option that *said* is about."""
+    def _locate(self, source: Source, path: SpecPath, message: str) -> SpecPath:
+        """Return the path of the field or option that *message* is about."""
         for name in sorted(source.options, key=len, reverse=True):
-            if name.lower() in said.lower():
+            if name.lower() in message.lower():
                 return (*path, "options", name)
         words = {"subscribePattern": "pattern", "startingOffsets": "start"}
         for option, word in words.items():
-            if said.startswith(option):
+            if message.startswith(option):
                 return (*path, word)
         return path
 
@@ -134,33 +135,35 @@ class Rules:
         sink = source.dead_letters
         assert sink is not None
         if not source.decode:
-            self._problems.add(path, "only a source with 'decode: true' has these")
+            self._problems.add(path, "dead letters need 'decode: true'")
         if read_of(source) is Read.TABLE:
-            self._problems.add(path, "only a stream has these")
+            self._problems.add(path, "dead letters need a stream")
         if sink.input:
-            self._problems.add((*path, "input"), "these come from their own source")
+            self._problems.add((*path, "input"), "omit it: the input is the source")
         if sink.mode is not Mode.APPEND:
-            self._problems.add((*path, "mode"), "dead letters are appended")
+            self._problems.add((*path, "mode"), "the mode of dead letters is append")
         self._check_sink(sink, path)
 
     def _check_table_or_files(self, source: Source, path: SpecPath) -> None:
         for word in _ONLY_TOPICS:
             if getattr(source, word) not in (None, False):
-                self._problems.add((*path, word), "only a source of topics has this")
+                self._problems.add((*path, word), "only valid for topics")
         given = [word for word in ("table", "query") if getattr(source, word)]
         if source.jdbc is None and given:
-            self._problems.add((*path, given[0]), "only a source with 'jdbc' has this")
+            self._problems.add((*path, given[0]), "only valid with 'jdbc'")
         if source.jdbc is not None and len(given) != 1:
-            self._problems.add(path, "a source with 'jdbc' has one table or one query")
+            self._problems.add(path, "'jdbc' needs either a table or a query")
         if source.jdbc is not None and read_of(source) is Read.STREAM:
-            self._problems.add((*path, "read"), "a database is read as a table")
+            self._problems.add(
+                (*path, "read"), "a database can only be read as a table"
+            )
         if source.files is not None:
             self._check_files(source, path)
 
     def _check_files(self, source: Source, path: SpecPath) -> None:
         if source.format is None:
             known = listed(sorted(formats.FILE_FORMATS | formats.SCHEMALESS))
-            self._problems.add(path, f"which format do the files have? {known}")
+            self._problems.add(path, f"set the format of the files: {known}")
         elif (
             read_of(source) is Read.STREAM
             and source.schema is None
@@ -169,7 +172,7 @@ class Rules:
             self._problems.add(
                 path,
                 "a stream of files needs a schema, such as schema: 'id bigint, name "
-                "string'; with 'read: table' Spark looks into the files instead",
+                "string'; with 'read: table' Spark infers it",
             )
 
     def _check_step(self, step: Step, path: SpecPath, known: list[str]) -> None:
@@ -178,7 +181,7 @@ class Rules:
         ways = [word for word in ("sql", "sql_file", "python") if getattr(step, word)]
         if len(ways) != 1:
             found = f"has {listed(ways)}; " if ways else ""
-            self._problems.add(path, f"{found}give it one of sql, sql_file and python")
+            self._problems.add(path, f"{found}set one of sql, sql_file and python")
             return
         if step.sql_file is not None:
             file = self._directory / step.sql_file
@@ -187,12 +190,15 @@ class Rules:
         if step.python is None:
             for word in ("inputs", "arguments"):
                 if getattr(step, word):
-                    self._problems.add((*path, word), "only a python step has these")
+                    self._problems.add((*path, word), "only valid for a python step")
             return
         self._check_function(step.python, (*path, "python"))
         if not step.inputs:
-            said = "names of sources and steps that the function gets, as in [orders]"
-            self._problems.add((*path, "inputs"), f"is missing: {said}")
+            self._problems.add(
+                (*path, "inputs"),
+                "is missing: the sources and steps that the function is called with, "
+                "such as [orders]",
+            )
         for at, each in enumerate(step.inputs or ()):
             self._check_input(each, (*path, "inputs", at), known)
 
@@ -202,14 +208,14 @@ class Rules:
         if not name:
             what = f"is missing: one of {listed(known)}"
         elif name in self._spec.steps:
-            what = f"the step {name} stands further down; move it up"
+            what = f"the step {name} is defined later; move it up"
         else:
             what = f"there is no source or step {name}{did_you_mean(name, known)}"
         self._problems.add(path, what)
 
     def _check_function(self, text: str, path: SpecPath) -> None:
         try:
-            find_function(parse_function(text), self._directory)
+            check_function(parse_function(text), self._directory)
         except NoSuchFunction as error:
             self._problems.add(path, str(error))
 
@@ -220,23 +226,24 @@ class Rules:
             self._catch(parse_trigger, sink.trigger, (*path, "trigger"))
         if sink.python is not None:
             if sink.format_name:
-                self._problems.add(path, "either python or a format, not both")
+                self._problems.add(path, "set either python or a format, not both")
             self._check_function(sink.python, (*path, "python"))
             return
         name = sink.format_name
         if not name:
-            said = "topic, a format or python"
-            self._problems.add(path, f"says nothing to write to; give it {said}")
+            self._problems.add(path, "has no target; set topic, format or python")
             return
         if sink.topic is not None and name != "danube":
-            self._problems.add((*path, "topic"), "only the format danube has this")
+            self._problems.add((*path, "topic"), "only valid for the format danube")
         elif sink.topic is not None:
             self._catch(TopicName.parse, sink.topic, (*path, "topic"))
         if name in formats.BATCH_ONLY | formats.OURS and sink.partition_by:
-            said = "only files of Spark's own formats have this; see 'options'"
-            self._problems.add((*path, "partition_by"), said)
+            self._problems.add(
+                (*path, "partition_by"),
+                "only valid for Spark's file formats; other formats may have an option",
+            )
         if sink.broker is not None and name != "danube":
-            self._problems.add((*path, "broker"), "only the format danube has this")
+            self._problems.add((*path, "broker"), "only valid for the format danube")
         self._check_needs(sink, name, path)
         self._check_mode(sink, name, (*path, "mode"))
 
@@ -253,20 +260,24 @@ class Rules:
 
     def _check_mode(self, sink: Sink, name: str, path: SpecPath) -> None:
         if name == "danube" and sink.mode in (Mode.COMPLETE, Mode.OVERWRITE):
-            self._problems.add(path, "a topic can be appended to, not replaced")
+            self._problems.add(path, "rows can only be appended to a topic")
         if name in formats.FILE_FORMATS and sink.mode is Mode.UPDATE:
-            said = "files can only be appended; danube-delta and others can update"
-            self._problems.add(path, said)
+            self._problems.add(
+                path,
+                "files can only be appended; danube-delta, for example, can update",
+            )
 
     def _check_view(self, name: str, path: SpecPath) -> None:
         if not _VIEW.fullmatch(name):
-            said = "is the name of a table in SQL: letters, digits and _"
-            self._problems.add(path, said)
+            self._problems.add(
+                path, "is the name of an SQL view: use letters, digits and _"
+            )
 
     def _check_name(self, name: str, path: SpecPath) -> None:
         if not _FILE_NAME.fullmatch(name):
-            said = "is the name of a directory: letters, digits, _ and -"
-            self._problems.add(path, said)
+            self._problems.add(
+                path, "is the name of a directory: use letters, digits, _ and -"
+            )
 
     def _catch(
         self,

@@ -1,9 +1,9 @@
 """
-A run of a pipeline: all its queries, from the first to the last.
+A run of a pipeline with all its queries.
 
-A run ends when all queries have written what there was, when it is asked to, or when
-one of them fails and is not to be tried again.  In each case micro-batches that are
-running are finished first, and the next run goes on behind them.
+A run ends when all queries are done, when it is asked to stop, or when a query has
+failed and has no retries left.  Running micro-batches are finished first, and the next
+run continues after them.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ if TYPE_CHECKING:
 
 POLL_INTERVAL_S = 0.25
 LEFTOVER_WAIT_S = 30.0
-"""How long the Spark of a run that was killed has to be gone."""
+"""How long to wait for the Spark process of a killed run to end."""
 
 
 @dataclass(slots=True)
 class StopRequest:
-    """What a run was asked from outside; a handler of signals only sets these."""
+    """The signals that a run has received; the signal handler only sets these."""
 
     number: int | None = None
-    """The first signal that came."""
+    """The first signal."""
     count: int = 0
 
     @property
     def is_immediate(self) -> bool:
-        """Whether it is not to wait for anything."""
+        """Return whether the run must stop without finishing micro-batches."""
         return self.count > 1
 
     def on_signal(self, number: int, _frame: object = None) -> None:
-        """A signal came."""
+        """Record a signal."""
         self.number = self.number or number
         self.count += 1
 
@@ -69,11 +69,11 @@ class Outcome:
 
     state: RunState
     signal: int | None = None
-    """What it was ended by, if by a signal."""
+    """The signal that ended it, if any."""
 
 
 class PipelineRun:
-    """One run, in a session that is there."""
+    """One run in an existing Spark session."""
 
     def __init__(
         self,
@@ -101,10 +101,10 @@ class PipelineRun:
 
     def execute(self) -> Outcome:
         """
-        Run to the end.
+        Run the pipeline to its end.
 
         Raises:
-            InvalidPipeline: Something is wrong; nothing was started.
+            InvalidPipeline: The pipeline is invalid; no query was started.
             BrokerError: A broker cannot be reached.
         """
         state = self._state
@@ -126,8 +126,10 @@ class PipelineRun:
                 self._display.end()
         except BaseException as error:
             if not self._status.state.is_over:
-                said = self._pipeline.secrets.redact(str(error) or type(error).__name__)
-                self._status.error = said
+                message = self._pipeline.secrets.redact(
+                    str(error) or type(error).__name__
+                )
+                self._status.error = message
                 self._save_status(RunState.FAILED)
             raise
 
@@ -152,16 +154,16 @@ class PipelineRun:
             for query in self._queries:
                 query.stop()
         elif self._stop_request.number is not None:
-            self._stop(f"{signal.Signals(self._stop_request.number).name} came")
+            self._stop(f"received {signal.Signals(self._stop_request.number).name}")
         elif not self._is_stopping and self._state.is_stop_requested():
-            self._stop("it was asked to stop")
+            self._stop("stop was requested")
 
     def _stop(self, why: str) -> None:
         if self._is_stopping:
             return
         self._is_stopping = True
         if not all(query.progress.state.is_over for query in self._queries):
-            self._display.say(f"{why}: finishing what is running")
+            self._display.say(f"{why}: finishing the running micro-batches")
         for query in self._queries:
             query.request_stop()
 
@@ -206,7 +208,7 @@ class PipelineRun:
 
 
 def new_status(pipeline: Pipeline) -> RunStatus:
-    """The status of a run of *pipeline* by this process, which begins now."""
+    """Return the status of a run of *pipeline* that starts now in this process."""
     return RunStatus(
         pipeline=pipeline.name,
         file=str(pipeline.file),
@@ -224,12 +226,12 @@ def wait_for_leftover(
     wait: Callable[[float], None] = time.sleep,
 ) -> None:
     """
-    Wait until the Spark of an earlier run is gone, which ends by itself.
+    Wait until the Spark process of an earlier run has ended.
 
-    A run that was killed leaves it behind for a moment, and it may be writing.
+    It outlives a killed run for a moment and may still be writing.
 
     Raises:
-        Conflict: It does not go.
+        Conflict: It has not ended in time.
     """
     status = state.read_status()
     leftover = None if status is None or status.state.is_over else status.jvm
@@ -237,15 +239,15 @@ def wait_for_leftover(
     while leftover is not None and is_alive(leftover):
         if clock() >= give_up_at:
             raise Conflict(
-                f"the Spark of an earlier run, process {leftover[0]}, is still there "
-                f"after {LEFTOVER_WAIT_S:.0f} s; end it, and start again"
+                f"the Spark process {leftover[0]} of an earlier run is still running "
+                f"after {LEFTOVER_WAIT_S:.0f} s; end it, and try again"
             )
         wait(0.1)
 
 
 @contextmanager
 def signals_to(stop_request: StopRequest) -> Iterator[None]:
-    """Let SIGINT and SIGTERM be told to *asked* while the body runs."""
+    """Record SIGINT and SIGTERM in *stop_request* while the body runs."""
     numbers = signal.SIGINT, signal.SIGTERM
     before = {
         number: signal.signal(number, stop_request.on_signal) for number in numbers
@@ -258,7 +260,7 @@ def signals_to(stop_request: StopRequest) -> Iterator[None]:
 
 
 def _jvm_of(spark: Any) -> tuple[int, str] | None:
-    """The process of Spark, if it is one of ours."""
+    """Return the pid and start time of Spark's process, if this process started it."""
     context = getattr(spark, "_sc", None)
     process: Any = getattr(getattr(context, "_gateway", None), "proc", None)
     mark = None if process is None else process_start_time(process.pid)

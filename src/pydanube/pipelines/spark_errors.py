@@ -1,4 +1,4 @@
-"""What Spark says when something is wrong, in a sentence."""
+"""Spark's errors as short messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 SPARK_ERRORS = (PySparkException, Py4JError)
-"""What is raised when Spark refuses something."""
+"""The types of Spark's errors."""
 
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 _RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*): (.+)$")
@@ -21,9 +21,9 @@ CHARACTERS_MAX = 500
 
 def error_message(error: BaseException) -> str:
     """
-    What *error* is about, without stack traces, plans and codes.
+    Return the message of *error* without stack traces, plans and codes.
 
-    Where Python code that Spark ran has failed, it is what that code raised.
+    If Python code that Spark ran has failed, return the message of its exception.
     """
     text = str(error).strip() or type(error).__name__
     raised = _raised_in_python(text)
@@ -37,7 +37,7 @@ def error_message(error: BaseException) -> str:
 
 
 def location_in(error: BaseException, file: Path) -> str:
-    """``line 12 of functions.py``, if *error* arose in that file, or nothing."""
+    """Return ``line 12 of functions.py`` if *error* arose in that file, or ``""``."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if Path(frame.filename) == file:
             return f"line {frame.lineno} of {file.name}"
@@ -45,13 +45,13 @@ def location_in(error: BaseException, file: Path) -> str:
 
 
 def condition_of(error: BaseException) -> str:
-    """Spark's own name for *error*, such as ``TABLE_OR_VIEW_NOT_FOUND``, if any."""
+    """Return Spark's error condition, such as ``TABLE_OR_VIEW_NOT_FOUND``."""
     find = getattr(error, "getCondition", None)
     return str((find() if callable(find) else None) or "")
 
 
 def parameters_of(error: BaseException) -> dict[str, str]:
-    """What *error* names: columns, tables, types."""
+    """Return the message parameters of *error*, such as columns and tables."""
     find = getattr(error, "getMessageParameters", None)
     return dict((find() if callable(find) else None) or {})
 
@@ -62,7 +62,7 @@ def _raised_in_python(text: str) -> str | None:
     found = None
     for line in text.rpartition("Traceback (most recent call last)")[2].splitlines():
         match = _RAISED.match(line.strip())
-        # The first line behind the frames; more lines may follow in its message.
+        # The first line after the frames; its message may have more lines.
         if match and not line.startswith(" "):
             found = match[2] if _is_ours(line) else f"{match[1]}: {match[2]}"
             break
@@ -70,7 +70,7 @@ def _raised_in_python(text: str) -> str | None:
 
 
 def _is_ours(line: str) -> bool:
-    """Whether its message speaks for itself."""
+    """Return whether the exception is one of ours, whose type is not shown."""
     return line.startswith("pydanube.")
 
 

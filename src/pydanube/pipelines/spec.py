@@ -1,8 +1,8 @@
 """
-What a pipeline file may say, and the values that it becomes.
+The contents of a pipeline file.
 
-The classes are the vocabulary: ``parse_spec`` refuses any other word, and says which
-one may have been meant.  What fits together is looked at in ``rules``.
+The classes define the fields of a file: ``parse_spec`` refuses any other and suggests
+similar ones.  ``rules`` checks the combinations.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Read(Enum):
     """How a source is read."""
 
     STREAM = "stream"
-    """What is there and what comes."""
+    """Existing data, and then new data as it arrives."""
     TABLE = "table"
-    """What is there when a micro-batch or a run begins."""
+    """The data at the start of each micro-batch or run."""
 
 
 class Mode(Enum):
-    """What a sink does with the rows of a micro-batch or a run."""
+    """How a sink writes the rows of a micro-batch or a run."""
 
     APPEND = "append"
     UPDATE = "update"
@@ -45,30 +45,30 @@ class Mode(Enum):
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of the file, by its words."""
+    """A section of the file."""
 
 
 class Watermark(Section, frozen=True):
-    """How late rows may come."""
+    """How late rows may arrive."""
 
     column: str
     delay: str
-    """As Spark writes it, such as ``10 minutes``."""
+    """In Spark's syntax, such as ``10 minutes``."""
 
 
 class Sink(Section, frozen=True):
-    """Where rows go."""
+    """A sink of a pipeline."""
 
     input: str = ""
-    """The source or step whose rows it gets."""
+    """The source or step whose rows it writes."""
     topic: str | None = None
-    """A topic; the same as the format danube with this option."""
+    """A topic; short for the format danube with this option."""
     broker: str | None = None
     format: str | None = None
     path: str | None = None
-    """The option path; a relative one begins at the file."""
+    """The option path; relative to the directory of the file."""
     python: str | None = None
-    """A function that gets each micro-batch and its number."""
+    """A function that is called with each micro-batch and its number."""
     mode: Mode = Mode.APPEND
     trigger: str | dict[str, Scalar] | None = None
     partition_by: list[str] = []
@@ -76,23 +76,23 @@ class Sink(Section, frozen=True):
 
     @property
     def format_name(self) -> str:
-        """What Spark knows it by; empty for a function."""
+        """Return the name of Spark's format; empty for a function."""
         return self.format or ("danube" if self.topic is not None else "")
 
 
 class Source(Section, frozen=True):
-    """Where rows come from."""
+    """A source of a pipeline."""
 
     topic: str | None = None
     topics: list[str] | None = None
     pattern: str | None = None
     broker: str | None = None
     start: str | dict[str, Any] | None = None
-    """``earliest``, ``latest`` or offsets by topic; for the first run only."""
+    """``earliest``, ``latest`` or offsets by topic; only for the first run."""
     decode: bool = False
     dead_letters: Sink | None = None
     files: str | None = None
-    """Files or directories; a relative path begins at the file."""
+    """Files or directories; relative to the directory of the file."""
     jdbc: str | None = None
     table: str | None = None
     query: str | None = None
@@ -104,41 +104,41 @@ class Source(Section, frozen=True):
 
     @property
     def is_topic(self) -> bool:
-        """Whether it reads topics, in the words for topics or for formats."""
+        """Return whether it reads topics, by a topic field or by its format."""
         return bool(self.topic_fields) or self.format == "danube"
 
     @property
     def topic_fields(self) -> list[str]:
-        """Which of the words that name topics it uses."""
-        words = ("topic", "topics", "pattern")
-        return [word for word in words if getattr(self, word) is not None]
+        """Return the fields naming topics that it uses."""
+        names = ("topic", "topics", "pattern")
+        return [name for name in names if getattr(self, name) is not None]
 
 
 class Step(Section, frozen=True):
-    """What becomes of rows."""
+    """A step of a pipeline: a query or function over sources and earlier steps."""
 
     sql: str | None = None
     sql_file: str | None = None
     python: str | None = None
     """``functions.py:enrich`` next to the file, or ``package.module:enrich``."""
     inputs: list[str] | None = None
-    """The sources and steps that a function gets, in this order."""
+    """The sources and steps that a function is called with, in order."""
     arguments: dict[str, Any] = {}
-    """What it gets besides, by name."""
+    """Further keyword arguments of the function."""
     watermark: Watermark | None = None
 
 
 class SparkSection(Section, frozen=True):
-    """Where Spark runs, and how."""
+    """Where Spark runs, and its settings."""
 
     master: str | None = None
     remote: str | None = None
-    """A Spark Connect server, as ``sc://host:15002``."""
+    """A Spark Connect server, such as ``sc://host:15002``."""
     settings: dict[str, Scalar] = {}
 
 
 class Retries(Section, frozen=True):
-    """What happens when a query fails."""
+    """The retries of failed queries."""
 
     count: int = 0
     """How often it is started again before the run gives up; a micro-batch that
@@ -161,7 +161,7 @@ class CheckpointSection(Section, frozen=True):
     """Where checkpoints are stored."""
 
     path: str | None = None
-    """The state directory; a relative path begins at the file."""
+    """The state directory; relative to the directory of the file."""
 
 
 class Spec(Section, frozen=True):
@@ -196,21 +196,21 @@ class Trigger(msgspec.Struct, frozen=True):
 
     @property
     def ends(self) -> bool:
-        """Whether a query with it comes to an end by itself."""
+        """Return whether a query with this trigger ends by itself."""
         return self.kind is TriggerKind.AVAILABLE_NOW
 
 
 def parse_spec(tree: Mapping[str, Any], problems: Problems) -> Spec | None:
-    """What *tree* says, or None if not even its parts can be told apart."""
+    """Parse *tree*; return None if a required field is missing or invalid."""
     return _parse_section(dict(tree), Spec, (), problems)
 
 
 def parse_trigger(value: object) -> Trigger:
     """
-    The trigger that a file or an option names.
+    Parse a trigger of a file or an option.
 
     Raises:
-        ValueError: It is none.
+        ValueError: *value* is not a trigger.
     """
     if isinstance(value, dict) and set(value) == {"every"}:
         return Trigger(TriggerKind.EVERY, parse_duration(str(value["every"])))
@@ -219,7 +219,7 @@ def parse_trigger(value: object) -> Trigger:
     if value == TriggerKind.CONTINUOUS.value:
         return Trigger(TriggerKind.CONTINUOUS)
     raise ValueError(
-        "a trigger is available-now, continuous, or {every: 10s}, not " + repr(value)
+        f"a trigger is available-now, continuous, or {{every: 10s}}, not {value!r}"
     )
 
 
@@ -237,21 +237,21 @@ def parse_duration(text: str) -> float:
 
 
 def option_text(value: Scalar) -> str:
-    """*value* as Spark takes an option."""
+    """Return *value* as text for an option of Spark."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _parse_section(
     value: object, kind: type[G], path: Path, problems: Problems
 ) -> G | None:
-    """*value* as *kind*; what is wrong in one part does not hide what is in others."""
+    """Parse *value* as *kind*; report the problems of all fields."""
     if not isinstance(value, dict):
         problems.add(path, f"must be settings by name, not {_type_name(value)}")
         return None
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     for name in value.keys() - fields.keys():
-        said = did_you_mean(name, fields) or f"; it is one of {listed(fields)}"
-        problems.add((*path, name), f"unknown{said}")
+        hint = did_you_mean(name, fields) or f"; known are {listed(fields)}"
+        problems.add((*path, name), f"unknown{hint}")
     found = {}
     for name, field in fields.items():
         given = value.get(name, UNSET)
@@ -259,7 +259,7 @@ def _parse_section(
             if field.required:
                 problems.add(path, f"'{name}' is missing")
             continue
-        # An empty part, such as ``steps:`` with nothing under it, is one left out.
+        # An empty section, such as ``steps:`` alone, counts as omitted.
         if given is None and not field.required:
             continue
         part = _parse_field(given, field.type, (*path, name), problems)

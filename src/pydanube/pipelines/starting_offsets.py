@@ -1,9 +1,9 @@
 """
-Where sources that start at ``latest`` have started.
+The starting offsets of sources that start at ``latest``.
 
-All queries that read such a source, its dead letters among them, must start at the
-same message.  So the place is looked up once, before the first of them starts, and is
-kept beside their checkpoints.
+All queries of a source, including its dead letters, must start at the same message.
+The offsets are therefore determined once, before the first query starts, and stored
+beside the checkpoints.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Offsets = dict[str, int | dict[str, int]]
 
 
 def read_starting_offsets(checkpoints: Path) -> dict[str, str]:
-    """The starting offsets of sources, by name; empty if none are kept."""
+    """Return the stored starting offsets by source."""
     try:
         return msgspec.json.decode(
             (checkpoints / FILE).read_bytes(), type=dict[str, str]
@@ -42,10 +42,10 @@ def read_starting_offsets(checkpoints: Path) -> dict[str, str]:
 
 def fix_latest_offsets(pipeline: Pipeline, checkpoints: Path) -> dict[str, str]:
     """
-    The same with all sources that start at ``latest``, which are kept from now on.
+    Store the offsets of new sources that start at ``latest``; return all offsets.
 
     Raises:
-        BrokerError: A broker does not say where its topics end.
+        BrokerError: A broker cannot be reached, or refuses the request.
     """
     starts = read_starting_offsets(checkpoints)
     found = {

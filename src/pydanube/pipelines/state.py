@@ -1,11 +1,11 @@
 """
-The directory where a run keeps what it needs to go on.
+The state directory of a pipeline.
 
-    lock                 held by the run as long as it is there
-    status.json          how the run is getting on, or how it ended
-    stop                 asks the run to end
-    spark.log            what Spark and its workers print
-    checkpoints/         where each query stands, as Spark writes it
+    lock                 held by the process of the run
+    status.json          the status of the current or last run
+    stop                 requests that the run stops
+    spark.log            the output of Spark and its workers
+    checkpoints/         Spark's checkpoint of each query
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LOCK_WAIT_S = 1.0
-"""How long a lock is waited for: ``status`` holds it for a moment when it looks."""
+"""How long to wait for the lock, which ``status`` holds for a moment."""
 
 
 class StateDirectory:
-    """What is kept of one pipeline."""
+    """The state directory of one pipeline."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -46,12 +46,12 @@ class StateDirectory:
     @contextmanager
     def locked(self, what: str) -> Iterator[None]:
         """
-        Be the only one that runs or changes this pipeline while the body does.
+        Hold the exclusive lock of this pipeline while the body runs.
 
-        The lock ends with the process, however that ends.
+        The operating system releases the lock when the process ends.
 
         Raises:
-            Conflict: It is running already; *what*, which cannot be done, is named.
+            Conflict: Another process holds the lock; *what* begins the message.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         with self._lock_file.open("a+b") as file:
@@ -63,7 +63,7 @@ class StateDirectory:
             yield
 
     def is_locked(self) -> bool:
-        """Whether a run, or something that excludes one, is there."""
+        """Return whether a process holds the lock."""
         try:
             with self._lock_file.open("rb") as file:
                 return not _try_lock(file.fileno(), fcntl.LOCK_SH)
@@ -71,11 +71,11 @@ class StateDirectory:
             return False
 
     def write_status(self, status: RunStatus) -> None:
-        """Replace what ``read_status`` finds, all at once."""
+        """Replace the stored status atomically."""
         self._replace("status.json", msgspec.json.encode(status))
 
     def read_status(self) -> RunStatus | None:
-        """How the last run is getting on or has ended; None if there was none."""
+        """Return the status of the current or last run; None if there was none."""
         try:
             return msgspec.json.decode(
                 (self.path / "status.json").read_bytes(), type=RunStatus
@@ -84,14 +84,14 @@ class StateDirectory:
             return None
 
     def request_stop(self) -> None:
-        """Ask the run that is there to end."""
+        """Request that the current run stops."""
         self._replace("stop", b"")
 
     def is_stop_requested(self) -> bool:
         return (self.path / "stop").exists()
 
     def clear_stop_request(self) -> None:
-        """A run begins: whatever was asked of an earlier one does not count."""
+        """Remove a stop request for an earlier run."""
         (self.path / "stop").unlink(missing_ok=True)
 
     @property
@@ -101,10 +101,10 @@ class StateDirectory:
     def _holder(self) -> str:
         status = self.read_status()
         if status is None or status.state.is_over:
-            return f"another process works in {self.path}"
+            return f"another process uses {self.path}"
         return (
-            f"{status.pipeline} is running already, as process {status.pid} on "
-            f"{status.host} since {status.since}; 'danube pipeline stop' ends it"
+            f"{status.pipeline} is already running, as process {status.pid} on "
+            f"{status.host} since {status.since}; 'danube pipeline stop' stops it"
         )
 
     def _replace(self, name: str, content: bytes) -> None:
@@ -115,21 +115,21 @@ class StateDirectory:
 
 def process_start_time(pid: int) -> str | None:
     """
-    What tells the process *pid* from a later one of the same number.
+    Return the start time of the process *pid*, which distinguishes reused pids.
 
-    None if there is no such process, or if this system does not tell.
+    None if there is no such process, or if the system has no ``/proc``.
     """
     try:
         words = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
     except OSError:
         return None
-    # Behind the name, which may have anything in it; 22 is when it was started.
+    # The fields after the name, which may contain anything; 22 is the start time.
     state, *rest = words.rpartition(")")[2].split()
     return None if state == "Z" else rest[18]
 
 
 def is_alive(process: tuple[int, str] | None) -> bool:
-    """Whether the process that was marked so is still there."""
+    """Return whether the process with this pid and start time is still running."""
     return process is not None and process_start_time(process[0]) == process[1]
 
 

@@ -1,8 +1,8 @@
 """
-The files that ``danube pipeline init`` writes.
+The templates of ``danube pipeline init``.
 
-They are the project's own examples: a package has them beside this file, and a checkout
-in its directory ``examples``.
+They are the project's examples: an installed package has them beside this file, a
+checkout in its directory ``examples``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DECLARATIVE = "declarative"
 
 
 def templates() -> dict[str, Path]:
-    """The directory of each template, by its name."""
+    """Return the directory of each template by name."""
     packaged = Path(__file__).parent / "template_files"
     root = packaged if packaged.is_dir() else Path(__file__).parents[3] / "examples"
     found = {
@@ -31,11 +31,11 @@ def templates() -> dict[str, Path]:
 
 def write_template(name: str, directory: Path) -> list[Path]:
     """
-    Write the files of the template *name* into *directory*; which they are.
+    Write the files of the template *name* into *directory*, and return them.
 
     Raises:
         InvalidRequest: There is no such template.
-        AlreadyExists: One of the files is there already; none was written.
+        AlreadyExists: One of the files exists; none was written.
     """
     known = templates()
     if name not in known:
@@ -45,13 +45,13 @@ def write_template(name: str, directory: Path) -> list[Path]:
     files = sorted(
         path
         for path in found
-        # Whoever has run it in its place has left something behind.
+        # Running an example in its directory leaves such files.
         if (known[name] / path).is_file()
         and not any(part.startswith((".", "__")) for part in path.parts)
     )
     there = [directory / each for each in files if (directory / each).exists()]
     if there:
-        raise AlreadyExists(f"{there[0]} is there already; nothing was written")
+        raise AlreadyExists(f"{there[0]} already exists; nothing was written")
     for each in files:
         (directory / each).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(known[name] / each, directory / each)

@@ -1,8 +1,8 @@
 """
 The checks of a pipeline that need Spark and the servers.
 
-Topics and databases are asked for their columns, every step is analysed, and every
-sink looks at the columns that it would get.
+Topics and databases return their columns, Spark analyses every step, and every sink
+checks the columns that it would write.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def validate(
     spark: SparkSession, pipeline: Pipeline, starts: Mapping[str, str] | None = None
 ) -> Plan:
     """
-    The plan of *pipeline*, which has nothing wrong with it.
+    Check *pipeline* and return its plan.
 
-    Nothing is written anywhere, and no query is started.
+    This writes nothing and starts no query.
 
     Raises:
-        InvalidPipeline: Something is wrong; all that is, is named.
+        InvalidPipeline: The pipeline is invalid; the error has all problems.
     """
     problems = pipeline.problems()
     with _quiet():
@@ -64,7 +64,7 @@ def validate(
 def _topics_exist(
     name: str, source: Source, pipeline: Pipeline, problems: Problems
 ) -> bool:
-    """Whether the broker has the topics of *source*."""
+    """Return whether the broker has the topics of *source*."""
     mode = SourceMode.STREAM if read_of(source) is Read.STREAM else SourceMode.BATCH
     path = ("sources", name)
     options = parse_read_options(source_options(source, pipeline.broker), mode)
@@ -75,8 +75,8 @@ def _topics_exist(
     except ConnectionLost as error:
         problems.add(
             (*path, "broker") if source.broker else path,
-            f"no broker answers at {options.url} ({error}); is it running there? "
-            "'broker' in the file or the variable DANUBE_URL names another one",
+            f"no broker answers at {options.url} ({error}); start it, or set another "
+            "one with 'broker' in the file or the variable DANUBE_URL",
         )
         return False
     except BrokerError as error:
@@ -88,7 +88,7 @@ def _topics_exist(
         problems.add(
             (*path, word),
             f"there is no topic {listed(missing)} at {options.url}{near} "
-            f"'danube topics create {missing[0]}' makes it",
+            f"'danube topics create {missing[0]}' creates it",
         )
     return not missing
 
@@ -106,7 +106,7 @@ def _check(spark: SparkSession, query: Query, problems: Problems) -> None:
         if count > 1
     ]
     if twice and name:
-        found = f"the column {twice[0]} comes twice; give one of them another name"
+        found = f"the column {twice[0]} occurs twice; rename one of them"
         problems.add((*query.path, "input"), found)
         return
     if query.is_stream:
@@ -118,21 +118,21 @@ def _check(spark: SparkSession, query: Query, problems: Problems) -> None:
 
 
 def _check_kind(query: Query, problems: Problems) -> None:
-    """A stream and a table are written in different ways."""
+    """Check the mode and the trigger, which differ for streams and tables."""
     mode = query.sink.mode
     if query.is_stream and mode is Mode.OVERWRITE:
-        found = "a stream can append, update or complete, not overwrite"
+        found = "the mode of a stream is append, update or complete, not overwrite"
         problems.add((*query.path, "mode"), found)
     if query.is_stream:
         return
     if mode in (Mode.UPDATE, Mode.COMPLETE):
-        found = "none of its sources is a stream: append or overwrite"
+        found = "no source is a stream, so the mode is append or overwrite"
         problems.add((*query.path, "mode"), found)
     if not query.trigger.ends:
         problems.add(
             query.path,
-            "none of its sources is a stream, so it is written once in a run; its "
-            "trigger must be available-now",
+            "no source is a stream, so it is written once per run; its trigger must be "
+            "available-now",
         )
 
 
@@ -142,7 +142,7 @@ def _check_ours(query: Query, problems: Problems) -> None:
         found = check_sink(name, query.options, query.frame.schema)
     except ImportError as error:
         extra = "pip install 'pydanube[pipelines]'"
-        found = [f"{name} needs the package {error.name}, which is missing: {extra}"]
+        found = [f"{name} needs the missing package {error.name}: {extra}"]
     except (BrokerError, OSError) as error:
         found = [str(error)]
     for each in found:
@@ -150,7 +150,7 @@ def _check_ours(query: Query, problems: Problems) -> None:
 
 
 def _locate(query: Query, text: str) -> tuple[str | int, ...]:
-    """The option that *text* is about, if it names one."""
+    """Return the path of the option that *text* is about, or of the sink."""
     for option in sorted(query.sink.options, key=len, reverse=True):
         if text.lower().startswith((f"{option.lower()}:", f"{option.lower()} ")) or (
             f"'{option.lower()}'" in text.lower()
@@ -162,9 +162,9 @@ def _locate(query: Query, text: str) -> tuple[str | int, ...]:
 def _check_output_mode(spark: SparkSession, query: Query, problems: Problems) -> None:
     name, mode = query.sink.format_name, query.sink.mode
     if name in formats.FILE_FORMATS and mode is not Mode.APPEND:
-        problems.add((*query.path, "mode"), "files can only be appended by a stream")
+        problems.add((*query.path, "mode"), "a stream can only append to files")
         return
-    # Spark itself looks at this when a query starts, which is too late for us.
+    # Spark itself checks this only when a query starts.
     plan = getattr(query.frame, "_jdf", None)
     if plan is None:
         return
@@ -179,7 +179,7 @@ def _check_output_mode(spark: SparkSession, query: Query, problems: Problems) ->
 
 
 def _check_format(spark: SparkSession, query: Query, problems: Problems) -> None:
-    """Whether Spark knows the format, where it can be asked."""
+    """Check that Spark knows the format, unless it is behind Spark Connect."""
     name = query.sink.format_name
     if name in formats.SINKS or getattr(query.frame, "_jdf", None) is None:
         return
@@ -193,14 +193,14 @@ def _check_format(spark: SparkSession, query: Query, problems: Problems) -> None
         near = did_you_mean(name, formats.SINKS) or "."
         problems.add(
             (*query.path, "format"),
-            f"Spark knows no format {name}{near} A format from elsewhere needs its "
-            "jar, named under spark.settings",
+            f"Spark has no format {name}{near} Add the jar of a third-party format "
+            "under spark.settings",
         )
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Let nobody but us tell what Spark refuses."""
+    """Silence the log of Spark's errors, which become problems."""
     log = logging.getLogger("SQLQueryContextLogger")
     before, log.disabled = log.disabled, True
     try:

@@ -1,4 +1,4 @@
-"""Every system gets the number of messages that keeps it busy for the same time."""
+"""Tests of the calibration of message counts."""
 
 import pytest
 from hypothesis import given
@@ -18,32 +18,32 @@ def calibrated(rate, *, overhead_s=0.0, **options):
 
 
 @pytest.mark.parametrize("rate", [50, 5_000, 4_000_000])
-def test_a_run_takes_about_as_long_as_asked_for(rate):
+def test_run_takes_about_the_requested_time(rate):
     _, count = calibrated(rate)
 
     assert count / rate == pytest.approx(5.0, rel=0.01)
 
 
-def test_a_slow_start_is_not_taken_for_the_rate():
+def test_slow_start_does_not_determine_the_rate():
     tried, count = calibrated(1_000_000, overhead_s=0.05)
 
     assert len(tried) > 1
     assert count / 1_000_000 == pytest.approx(5.0, rel=0.1)
 
 
-def test_a_system_that_has_to_warm_up_is_given_the_time():
+def test_calibration_allows_warm_up():
     tried, _ = calibrated(100_000, warm_s=4.0)
 
     assert sum(tried) / 100_000 >= 4.0
 
 
-def test_a_bound_is_kept_and_ends_the_search():
+def test_calibration_stops_at_the_maximum():
     tried, count = calibrated(1_000_000, most=50_000)
 
     assert max(tried) == count == 50_000
 
 
-def test_less_than_the_least_is_never_asked_for():
+def test_calibration_respects_the_minimum():
     _, count = calibrated(10, first=1000, least=1000)
 
     assert count == 1000
@@ -52,7 +52,7 @@ def test_less_than_the_least_is_never_asked_for():
 @given(
     st.floats(1, 1e8), st.floats(0, 2), st.integers(1, 10_000), st.integers(1, 10**9)
 )
-def test_the_search_ends_and_keeps_its_bounds(rate, overhead_s, first, most):
+def test_calibration_ends_within_its_bounds(rate, overhead_s, first, most):
     tried, count = calibrated(rate, overhead_s=overhead_s, first=first, most=most)
 
     assert len(tried) <= RUNS_MAX

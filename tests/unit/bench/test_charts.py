@@ -1,4 +1,4 @@
-"""One chart for each workload and class in which something was measured."""
+"""Tests of the charts."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def run(workload, line="danube/durable", *, durability=Durability.SYNCED, **opti
 
 
 @pytest.mark.slow
-def test_a_chart_for_each_workload_and_class(tmp_path):
+def test_each_workload_and_class_has_a_chart(tmp_path):
     throughput = {"messages_per_s": 1e6}
     runs = [
         run("both", figures=throughput),

@@ -1,4 +1,4 @@
-"""What is lost, repeated or out of place is found, wherever a batch ends."""
+"""Tests of the checks of received messages."""
 
 from itertools import pairwise
 
@@ -32,46 +32,46 @@ def _parts(places, cuts):
     return [places[base:end] for base, end in pairwise(edges) if end > base]
 
 
-def test_everything_in_order_is_well():
+def test_ordered_messages_pass():
     assert check_order([0, 1, 2, 3, 4, 5], cuts=(2, 3)) == []
 
 
-def test_a_stream_may_go_round_its_ring():
+def test_ring_may_wrap_around():
     assert check_order([0, 1, 2, 0, 1, 2, 0], ring=3, cuts=(2,)) == []
 
 
-def test_a_lost_message_is_found_where_it_is_missing():
+def test_lost_message_is_located():
     assert check_order([0, 1, 3, 4], sent=5) == [
         "4 of 5 messages came",
         "stream 0: place 3 came, not 2: 1 lost or late",
     ]
 
 
-def test_a_message_lost_at_the_end_is_missed():
+def test_message_lost_at_the_end_is_found():
     assert check_order([0, 1, 2], sent=5) == ["3 of 5 messages came"]
 
 
-def test_a_repeated_message_is_found():
+def test_repeated_message_is_found():
     assert check_order([0, 1, 1, 2], sent=3) == [
         "4 of 3 messages came",
         "stream 0: place 1 came, not 2: repeated or late",
     ]
 
 
-def test_messages_that_changed_places_are_found():
+def test_swapped_messages_are_found():
     [first, *_] = check_order([0, 2, 1, 3], sent=4)
 
     assert first == "stream 0: place 2 came, not 1: 1 lost or late"
 
 
-def test_problems_without_end_are_counted():
+def test_many_problems_are_only_counted():
     verdict = check_order([5, 3, 1, 9, 7, 5], sent=6)
 
     assert len(verdict) == 4
     assert verdict[-1].startswith("and ")
 
 
-def test_each_of_several_streams_has_its_own_order():
+def test_each_stream_has_its_own_order():
     one, two = make_ring(3, 16, stream=0), make_ring(3, 16, stream=1)
     check = OrderCheck(2, 3, 3)
 
@@ -81,7 +81,7 @@ def test_each_of_several_streams_has_its_own_order():
     assert check.verdict() == []
 
 
-def test_a_loss_in_one_of_several_streams_is_found():
+def test_loss_in_one_stream_is_found():
     one, two = make_ring(3, 16, stream=0), make_ring(3, 16, stream=1)
     check = OrderCheck(2, 3, 3)
 
@@ -93,7 +93,7 @@ def test_a_loss_in_one_of_several_streams_is_found():
     ]
 
 
-def test_a_message_of_a_stranger_is_found():
+def test_message_of_unknown_stream_is_found():
     check = OrderCheck(1, 3, 1)
 
     check.add(headers_of(make_ring(1, 16, stream=4)))
@@ -101,7 +101,7 @@ def test_a_message_of_a_stranger_is_found():
     assert "unknown stream 4" in " ".join(check.verdict())
 
 
-def test_how_many_there_were_may_be_known_later():
+def test_expected_count_may_be_set_later():
     check = OrderCheck(1, 4, 1 << 60)
     check.add(headers_of(make_ring(3, 16)))
 
@@ -110,22 +110,22 @@ def test_how_many_there_were_may_be_known_later():
     assert check.verdict() == []
 
 
-def test_consumers_that_share_get_everything_once_in_any_order():
+def test_shared_consumers_may_receive_in_any_order():
     assert check_union([3, 0, 2, 1], ring=4, sent=4, cuts=(1,)) == []
 
 
-def test_consumers_that_share_go_round_the_ring():
+def test_shared_consumers_wrap_around_the_ring():
     assert check_union([2, 0, 1, 0], ring=3, sent=4) == []
 
 
-def test_losses_and_repetitions_do_not_make_up_for_each_other():
+def test_losses_and_repetitions_do_not_cancel_out():
     assert check_union([0, 1, 1, 3], ring=4, sent=4) == [
         "1 of 4 messages did not come",
         "1 messages came more than once",
     ]
 
 
-def test_a_place_beyond_the_ring_was_never_sent():
+def test_sequence_beyond_the_ring_is_refused():
     assert check_union([0, 1, 7], ring=2, sent=2) == ["1 messages were never sent"]
 
 
@@ -139,7 +139,7 @@ def deliveries(draw):
 
 
 @given(deliveries())
-def test_whatever_comes_in_order_passes_both_checks(delivery):
+def test_ordered_delivery_passes_both_checks(delivery):
     ring, sent, cuts = delivery
     places = headers_of(pieces(make_ring(ring, 16), 0, sent))["place"].tolist()
 
@@ -148,7 +148,7 @@ def test_whatever_comes_in_order_passes_both_checks(delivery):
 
 
 @given(deliveries(), st.data())
-def test_whatever_is_lost_or_repeated_is_found_by_both(delivery, data):
+def test_both_checks_find_losses_and_repetitions(delivery, data):
     ring, sent, cuts = delivery
     places = headers_of(pieces(make_ring(ring, 16), 0, sent))["place"].tolist()
     at = data.draw(st.integers(0, sent - 1))
@@ -160,7 +160,7 @@ def test_whatever_is_lost_or_repeated_is_found_by_both(delivery, data):
 
 
 @pytest.mark.parametrize("spread", [1, 50])
-def test_sharing_is_counted_alike_for_dense_and_scattered_places(spread):
+def test_shared_check_is_equal_for_dense_and_sparse_batches(spread):
     places = list(range(0, 100 * spread, spread))
 
     verdict = check_union(places, ring=100 * spread, sent=100 * spread)

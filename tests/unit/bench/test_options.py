@@ -1,4 +1,4 @@
-"""What can be asked for, and what is refused with a word of help."""
+"""Tests of the command-line options."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def parse(*words):
     return parser_of_command().parse_args(words)
 
 
-def test_by_default_it_is_everything():
+def test_default_options_select_everything():
     asked = parse()
 
     assert asked.systems == list(NAMES)
@@ -21,7 +21,7 @@ def test_by_default_it_is_everything():
     assert asked.sizes is None
 
 
-def test_lists_are_separated_by_commas():
+def test_lists_are_comma_separated():
     asked = parse("--systems", "danube,nats", "--sizes", "16,1024")
     assert asked.systems == ["danube", "nats"]
     assert asked.sizes == [16, 1024]
@@ -39,7 +39,7 @@ def test_lists_are_separated_by_commas():
         (("--sizes", "8"), "at least 16 bytes"),
     ],
 )
-def test_what_does_not_exist_is_refused(words, said, capsys):
+def test_unknown_names_are_refused(words, said, capsys):
     with pytest.raises(SystemExit):
         parse(*words)
 

@@ -1,4 +1,4 @@
-"""Messages are due at times that nothing can delay."""
+"""Tests of publishing at a fixed rate."""
 
 import asyncio
 import time
@@ -14,13 +14,13 @@ SECOND = 10**9
     ("now_s", "due"),
     [(-0.5, 0), (0, 1), (0.0009, 1), (0.001, 2), (1, 1001), (2.5, 2501)],
 )
-def test_so_many_are_due_whatever_was_sent(now_s, due):
+def test_due_count_depends_on_time_alone(now_s, due):
     start = 5 * SECOND
 
     assert due_count(start + int(now_s * SECOND), start, 1000) == due
 
 
-def test_ticks_come_again_and_again():
+def test_ticks_repeat():
     async def count():
         with ticking(time.monotonic_ns(), 100_000) as ticks:
             for _ in range(5):

@@ -1,21 +1,21 @@
-"""What is not installed is named, with how to get it."""
+"""Tests of the search for installed packages."""
 
 from bench.packages import find_package, find_program, missing_of, versions_of
 
 
-def test_what_is_there_is_not_missed():
+def test_installed_packages_are_found():
     assert missing_of(programs=("sh",), debian="dash", packages=("numpy",)) is None
     assert find_program("sh")
     assert versions_of("numpy") == f"numpy {find_package('numpy')}"
 
 
-def test_a_server_that_is_missing_is_named_by_its_package():
+def test_missing_server_names_its_package():
     missing = missing_of(programs=("no-such-server",), debian="some-server")
 
     assert missing == "the server is not installed: apt-get install some-server"
 
 
-def test_a_client_that_is_missing_is_told_of_too():
+def test_missing_client_is_reported():
     missing = missing_of(
         programs=("no-such-server",), debian="some-server", packages=("no-such-client",)
     )

@@ -1,4 +1,4 @@
-"""What is measured after what, and what is not."""
+"""Tests of the order of runs."""
 
 from pathlib import Path
 
@@ -79,20 +79,20 @@ def test_rounds_are_interleaved_within_a_workload():
     assert [workload.name for workload, _ in blocks(turns)] == ["publish", "latency"]
 
 
-def test_lines_of_one_class_stand_together():
+def test_lines_of_a_class_are_adjacent():
     found = lines(Fake("a", CACHED, SYNCED), Fake("b", SYNCED, CACHED))
 
     assert [line.name for line in found] == ["a/safe", "b/safe", "a/fast", "b/fast"]
 
 
-def test_what_is_not_installed_is_skipped_with_the_reason():
+def test_missing_systems_are_skipped_with_a_reason():
     found, skips = lines_of([Fake("a", SYNCED, missing="install it")], [*Durability])
 
     assert found == []
     assert skips == [Skip("a", "install it")]
 
 
-def test_a_setting_that_this_version_has_not_is_skipped_with_the_reason():
+def test_unsupported_variants_are_skipped_with_a_reason():
     old = Variant(
         name="safe", durability=Durability.SYNCED, setting="", missing="too old"
     )
@@ -103,14 +103,14 @@ def test_a_setting_that_this_version_has_not_is_skipped_with_the_reason():
     assert skips == [Skip("a/safe", "too old")]
 
 
-def test_only_the_classes_that_were_asked_for():
+def test_only_requested_classes_are_planned():
     found, skips = lines_of([Fake("a", SYNCED, CACHED)], [Durability.PAGE_CACHE])
 
     assert [line.name for line in found] == ["a/fast"]
     assert skips == []
 
 
-def test_what_a_system_cannot_do_is_said_once():
+def test_unsupported_workload_is_reported_once():
     workloads = [WORKLOADS[name] for name in ("publish", "shared", "both")]
 
     turns, skips = turns_of(lines(Fake("a", UNABLE)), workloads, [100], 3)
@@ -119,7 +119,7 @@ def test_what_a_system_cannot_do_is_said_once():
     assert skips == [Skip("a/odd", "nobody shares", ("publish", "shared"))]
 
 
-def test_sizes_are_those_of_the_workload_unless_asked_for():
+def test_requested_sizes_override_the_workload():
     line = lines(Fake("a", SYNCED))
     publish, steady = WORKLOADS["publish"], WORKLOADS["steady-20k"]
 
@@ -133,14 +133,14 @@ def test_sizes_are_those_of_the_workload_unless_asked_for():
     assert turns == []
 
 
-def test_longer_runs_take_longer():
+def test_estimate_grows_with_duration():
     turns, _ = turns_of(lines(Fake("a", SYNCED)), [*WORKLOADS.values()], None, 1)
 
     assert estimated_s(turns, 5) > estimated_s(turns, 1) > 0
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_system_says_how_it_is_driven_and_what_its_acknowledgement_means(name):
+def test_every_system_is_documented(name):
     system = find_system(name)
 
     assert system.name == name

@@ -1,4 +1,4 @@
-"""Reports carry what figures depend on, and can be made again from the JSON."""
+"""Tests of the report."""
 
 import json
 
@@ -56,7 +56,7 @@ TWO = (
 )
 
 
-def test_a_measurement_can_be_read_again(tmp_path):
+def test_measurement_round_trips(tmp_path):
     whole = measurement(*TWO)
     file = tmp_path / "results.json"
     file.write_text(to_json(whole), encoding="utf-8")
@@ -64,7 +64,7 @@ def test_a_measurement_can_be_read_again(tmp_path):
     assert read(file) == whole
 
 
-def test_json_has_the_runs_and_what_they_come_to():
+def test_json_has_runs_and_rows():
     told = json.loads(to_json(measurement(*TWO)))
 
     assert len(told["runs"]) == 3
@@ -75,7 +75,7 @@ def test_json_has_the_runs_and_what_they_come_to():
     }
 
 
-def test_a_page_says_the_machine_the_class_and_the_setting_of_every_figure():
+def test_page_has_machine_class_and_setting():
     page = to_markdown(measurement(*TWO), {("publish", SYNCED): "publish.png"})
 
     assert "2 cores (Some Core), 25 GB" in page
@@ -87,12 +87,12 @@ def test_a_page_says_the_machine_the_class_and_the_setting_of_every_figure():
     assert "- c: not installed" in page
 
 
-def test_a_failed_row_is_shown_as_such():
+def test_failed_row_is_marked():
     for text in (to_markdown(measurement(*TWO), {}), to_text(measurement(*TWO))):
         assert "FAILED 1 of 1: 3 of 5 messages came" in text
 
 
-def test_a_table_has_only_columns_that_were_measured():
+def test_table_has_only_measured_columns():
     text = to_text(measurement(*TWO))
 
     assert "server peak MB" in text
@@ -107,13 +107,13 @@ def test_latencies_are_whole_microseconds():
     assert "45,679" in to_text(measurement(latency))
 
 
-def test_a_measurement_that_was_ended_early_says_so():
+def test_interrupted_measurement_is_marked():
     page = to_markdown(measurement(*TWO, is_complete=False), {})
 
     assert "ended early" in page
 
 
-def test_a_run_in_one_line():
+def test_run_is_one_line():
     assert headline(TWO[0]) == (
         "a/x, 100 B: 2.35 M messages/s, 235 MB/s (1,234,567 messages)"
     )
@@ -124,13 +124,13 @@ def test_a_run_in_one_line():
     )
 
 
-def test_a_skip_names_its_workloads():
+def test_skip_names_its_workloads():
     assert skip_sentence(Skip("a/x", "it cannot", ("shared", "topics"))) == (
         "a/x (shared, topics): it cannot"
     )
 
 
-def test_parts_of_a_measurement_are_joined():
+def test_measurements_are_merged():
     one = measurement(TWO[0], is_complete=True)
     other = measurement(TWO[2], is_complete=False)
     other.versions = {"b": "b 2"}

@@ -1,4 +1,4 @@
-"""Rounds become rows, and what failed stays visible."""
+"""Tests of the rows of a report."""
 
 from bench.figures import Spread
 from bench.rows import Run, by_table, rows_of
@@ -17,7 +17,7 @@ def run(line="a/x", *, workload="publish", size=100, **told):
     )
 
 
-def test_rounds_of_one_line_are_one_row():
+def test_rounds_of_a_line_are_one_row():
     runs = [run(round_=n, messages_per_s=float(n)) for n in (1, 2, 3)]
 
     [row] = rows_of(runs)
@@ -27,13 +27,13 @@ def test_rounds_of_one_line_are_one_row():
     assert row.failures == ()
 
 
-def test_interleaved_lines_are_rows_of_their_own():
+def test_interleaved_lines_are_separate_rows():
     runs = [run("a/x", round_=1), run("b/x", round_=1), run("a/x", round_=2)]
 
     assert [(row.line, row.rounds) for row in rows_of(runs)] == [("a/x", 2), ("b/x", 1)]
 
 
-def test_a_failed_round_gives_no_figures_and_is_told():
+def test_failed_round_has_no_figures():
     runs = [run(messages_per_s=9.0), run(failure="3 of 5 came", round_=2)]
 
     [row] = rows_of(runs)
@@ -42,7 +42,7 @@ def test_a_failed_round_gives_no_figures_and_is_told():
     assert row.failures == ("3 of 5 came",)
 
 
-def test_only_rows_of_one_workload_and_class_are_in_a_table():
+def test_table_has_one_workload_and_class():
     rows = rows_of(
         [
             run("a/x", size=1024),

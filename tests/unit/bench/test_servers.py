@@ -1,4 +1,4 @@
-"""A server of ours runs while it is needed, and not longer."""
+"""Tests of the server processes."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ time.sleep(600)
 
 
 @pytest.mark.slow
-def test_a_server_is_ready_in_the_body_and_gone_behind_it(tmp_path):
+def test_server_is_ready_in_the_body_and_ends_after_it(tmp_path):
     port = free_port()
     command = [sys.executable, "-c", LISTEN, str(port)]
 
@@ -29,7 +29,7 @@ def test_a_server_is_ready_in_the_body_and_gone_behind_it(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_server_that_ends_at_once_is_told_of_with_its_words(tmp_path):
+def test_failing_server_is_reported_with_its_output(tmp_path):
     command = [sys.executable, "-c", "print('no such file'); raise SystemExit(3)"]
 
     with (
@@ -39,7 +39,7 @@ def test_a_server_that_ends_at_once_is_told_of_with_its_words(tmp_path):
         pass
 
 
-def test_servers_do_not_get_what_is_meant_for_others(monkeypatch):
+def test_servers_do_not_inherit_settings(monkeypatch):
     monkeypatch.setenv("DANUBE_DATA_DIR", "elsewhere")
     monkeypatch.setenv("RABBITMQ_NODENAME", "another")
 

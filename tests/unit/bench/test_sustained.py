@@ -1,4 +1,4 @@
-"""What a long run keeps up is compared with a short one."""
+"""Tests of sustained runs."""
 
 import pytest
 
@@ -11,7 +11,7 @@ def sustained(*rates, short=100.0):
     return run
 
 
-def test_the_last_part_is_compared_with_the_short_run():
+def test_last_part_is_compared_with_the_short_run():
     run = sustained(100, 100, 100, 100, 100, 100, 100, 90, 80, 70)
 
     assert run.last_per_s == pytest.approx(80)
@@ -19,10 +19,10 @@ def test_the_last_part_is_compared_with_the_short_run():
     assert run.as_dict()["ratio"] == run.ratio
 
 
-def test_one_sample_is_the_last_part():
+def test_single_sample_is_the_last_part():
     assert sustained(70).ratio == pytest.approx(0.7)
 
 
-def test_nothing_measured_is_no_ratio():
+def test_no_samples_have_no_ratio():
     assert sustained(short=0.0).ratio == 0
     assert sustained().last_per_s == 0

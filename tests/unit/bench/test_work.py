@@ -1,4 +1,4 @@
-"""Jobs drive a system, and tell what came of it."""
+"""Tests of the jobs of workers."""
 
 import asyncio
 import time
@@ -132,7 +132,7 @@ def _quick(monkeypatch):
     monkeypatch.setattr(work, "STALL_S", 0.05)
 
 
-def test_what_is_published_is_consumed_and_checked():
+def test_published_messages_are_consumed_and_checked():
     published, consumed = run(job())
 
     assert published["messages"] == consumed["messages"] == 100
@@ -148,14 +148,14 @@ def test_what_is_published_is_consumed_and_checked():
         ({"topics": ["t", "u"], "producers": 5, "burst": 3}, 100),
     ],
 )
-def test_every_way_of_consuming_is_checked(options, received):
+def test_every_consumer_checks_messages(options, received):
     _, consumed = run(job(**options))
 
     assert consumed["messages"] == received
     assert consumed["problems"] == []
 
 
-def test_a_system_that_loses_messages_is_found_out():
+def test_lost_messages_are_detected():
     driver = MemoryDriver(spoil=lambda payloads: payloads[:-1] or payloads)
 
     _, consumed = run(job(), driver=driver)
@@ -163,7 +163,7 @@ def test_a_system_that_loses_messages_is_found_out():
     assert consumed["problems"][0].startswith("s: 85 of 100 messages came")
 
 
-def test_a_system_that_repeats_messages_is_found_out():
+def test_repeated_messages_are_detected():
     driver = MemoryDriver(spoil=lambda payloads: [*payloads, payloads[-1]])
 
     _, consumed = run(job(), driver=driver)
@@ -171,14 +171,14 @@ def test_a_system_that_repeats_messages_is_found_out():
     assert "repeated or late" in " ".join(consumed["problems"])
 
 
-def test_one_at_a_time_has_a_latency_for_each():
+def test_publishing_one_at_a_time_measures_each_latency():
     published, consumed = run(job(), publish=work.publish_each)
 
     assert set(published["latency_us"]) == {"p50", "p90", "p99", "p99.9", "max"}
     assert consumed["problems"] == []
 
 
-def test_at_a_rate_latency_counts_from_when_a_message_was_due(monkeypatch):
+def test_paced_latency_counts_from_the_due_time(monkeypatch):
     monkeypatch.setattr(work, "WARM_UP_S", 0.0)
 
     published, consumed = run(
@@ -191,7 +191,7 @@ def test_at_a_rate_latency_counts_from_when_a_message_was_due(monkeypatch):
     assert published["lag_us"]["p50"] >= 0
 
 
-def test_how_many_there_were_can_be_told_at_the_end():
+def test_expected_count_can_be_given_at_the_end():
     asked = job(100, until_told=True, published=100)
 
     _, consumed = run(asked)

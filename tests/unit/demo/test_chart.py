@@ -1,4 +1,4 @@
-"""The picture that the demo leaves behind."""
+"""Tests of the chart."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -41,18 +41,18 @@ LINES = pa.Table.from_pylist(
 )
 
 
-def test_lines_are_added_up_by_package():
+def test_lines_are_summed_by_package():
     assert lines_by_package(LINES) == {"ast": 10, "json": 7}
 
 
-def test_cpu_is_what_the_counters_grew_by_since_the_window_before():
+def test_cpu_is_the_growth_of_the_counters():
     found = cpu_by_process(TELEMETRY)
     assert list(found) == ["java", "python"]
     assert [used for _, used in found["java"]] == [1.5, 2.0]
 
 
 @pytest.mark.slow
-def test_the_chart_is_a_png_whatever_there_is_to_draw(tmp_path):
+def test_chart_is_a_png_even_without_data(tmp_path):
     for telemetry, lag, batches in (
         (
             TELEMETRY,

@@ -1,4 +1,4 @@
-"""What the demo publishes."""
+"""Tests of the input of the demo."""
 
 import json
 
@@ -18,7 +18,7 @@ from pydanube.demo.inputs import (
 from pydanube.model.batch import conform
 
 
-def test_a_file_is_its_lines_joined_by_newlines():
+def test_file_is_its_lines_joined_by_newlines():
     path = library_path() / "json" / "decoder.py"
     found = read_source(path)
     assert found.name == "json/decoder.py"
@@ -26,14 +26,14 @@ def test_a_file_is_its_lines_joined_by_newlines():
     assert found.byte_count == path.stat().st_size
 
 
-def test_the_small_input_is_a_part_of_the_whole_and_nothing_is_installed():
+def test_small_input_is_part_of_the_standard_library():
     small, whole = source_files(small=True), source_files(small=False)
     assert 10 < len(small) < len(whole)
     assert set(small) <= set(whole)
     assert not any("site-packages" in path.parts for path in whole)
 
 
-def test_batches_hold_every_line_in_order_under_its_file():
+def test_batches_have_every_line_in_order_keyed_by_file():
     files = [read_source(path) for path in source_files(small=True)[:5]]
     table = pa.Table.from_batches(batches_of(files, 100))
     assert all(batch.num_rows <= 100 for batch in batches_of(files, 100))
@@ -44,7 +44,7 @@ def test_batches_hold_every_line_in_order_under_its_file():
     assert conform(table)
 
 
-def test_a_fingerprint_notices_what_is_missing_doubled_changed_or_moved():
+def test_fingerprint_changes_with_content_and_order():
     payloads = [b"a", b"b", b"c"]
     whole = fingerprint(payloads, [0, 1, 2])
     assert whole == fingerprint([b"a"], [0]) + fingerprint([b"b", b"c"], [1, 2])
@@ -55,7 +55,7 @@ def test_a_fingerprint_notices_what_is_missing_doubled_changed_or_moved():
     assert fingerprint([b"a"], [PLACES]) == fingerprint([b"a"], [0])
 
 
-def test_telemetry_is_counters_and_nothing_private():
+def test_telemetry_has_counters_only():
     found = sample()
     assert {"process", "cpu", "memory"} <= {each["kind"] for each in found}
     allowed = {
@@ -65,7 +65,7 @@ def test_telemetry_is_counters_and_nothing_private():
     assert all(set(each) <= allowed for each in found)
 
 
-def test_a_sample_is_a_batch_of_json_keyed_by_its_source():
+def test_sample_is_json_keyed_by_source():
     found = sample()
     batch = telemetry_batch(found)
     assert [json.loads(each) for each in batch.column("payload").to_pylist()] == found

@@ -1,4 +1,4 @@
-"""A run shows itself to people and to machines."""
+"""Tests of the displays of a run."""
 
 import io
 import json
@@ -34,7 +34,7 @@ DONE = query(
 )
 
 
-def test_lines_are_written_when_something_changes():
+def test_line_display_writes_changes_only():
     out = io.StringIO()
     display = LineDisplay(out)
     display.begin()
@@ -49,7 +49,7 @@ def test_lines_are_written_when_something_changes():
     )
 
 
-def test_json_lines_have_everything_by_name():
+def test_json_display_writes_all_fields():
     out = io.StringIO()
     display = JsonDisplay(out)
     display.begin()
@@ -63,7 +63,7 @@ def test_json_lines_have_everything_by_name():
     assert (shown["state"], shown["lag"], shown["duration_s"]) == ("running", 0, 0.25)
 
 
-def test_a_table_has_a_row_for_each_query():
+def test_live_table_has_a_row_per_query():
     out = io.StringIO()
     display = LiveTable(Console(file=out, force_terminal=True, width=200))
     display.begin()
@@ -74,12 +74,12 @@ def test_a_table_has_a_row_for_each_query():
         assert words in out.getvalue()
 
 
-def test_what_is_not_known_is_a_dash():
+def test_unknown_values_are_dashes():
     assert len(cells_of(query())) == len(COLUMNS)
     assert set(cells_of(query())[3:]) == {"\u2013", "0"}
 
 
-def test_secrets_are_not_said():
+def test_redacting_display_hides_secrets():
     out = io.StringIO()
     display = RedactingDisplay(LineDisplay(out), Secrets(frozenset({"hunter2"})))
     display.begin()
@@ -87,6 +87,6 @@ def test_secrets_are_not_said():
     assert out.getvalue() == "it was ***\n"
 
 
-def test_the_display_suits_who_looks():
+def test_display_depends_on_format_and_stream():
     assert isinstance(display_for("json", io.StringIO()), JsonDisplay)
     assert isinstance(display_for("table", io.StringIO()), LineDisplay)

@@ -1,4 +1,4 @@
-"""What is known of formats agrees with who writes them."""
+"""Tests of the known formats."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from pydanube.pipelines import formats
 from pydanube.spark.formats import SINKS
 
 
-def test_all_of_our_formats_are_known():
+def test_all_own_formats_are_known():
     assert SINKS.keys() == formats.OURS
 
 
@@ -20,5 +20,7 @@ def test_all_of_our_formats_are_known():
         ("console", "update", True),
     ],
 )
-def test_some_streams_are_written_batch_by_batch(name, mode, is_plain):
+def test_streams_that_spark_cannot_write_are_written_batch_by_batch(
+    name, mode, is_plain
+):
     assert formats.is_plain_stream(name, mode) is is_plain

@@ -1,17 +1,17 @@
-"""Functions are found in files and modules, and travel with what they need."""
+"""Tests of user functions in files and modules."""
 
 import pytest
 
 from pydanube.pipelines.functions import (
     FunctionName,
     NoSuchFunction,
-    find_function,
+    check_function,
     load_function,
     parse_function,
 )
 
 
-def test_a_name_is_a_place_and_a_function():
+def test_function_name_is_parsed():
     assert parse_function("f.py:g") == FunctionName("f.py", "g")
     assert parse_function("a.b:g") == FunctionName("a.b", "g")
     for text in ("f.py", ":g", "f.py:", "f.py:1", ""):
@@ -19,7 +19,7 @@ def test_a_name_is_a_place_and_a_function():
             parse_function(text)
 
 
-def test_a_function_of_an_installed_module():
+def test_function_of_module_is_imported():
     assert load_function(FunctionName("os.path", "join"), None)("a", "b") == "a/b"
     with pytest.raises(NoSuchFunction, match="cannot be imported"):
         load_function(FunctionName("no.such.module", "f"), None)
@@ -27,7 +27,7 @@ def test_a_function_of_an_installed_module():
         load_function(FunctionName("os.path", "joyn"), None)
 
 
-def test_a_function_of_a_file_may_use_its_neighbours(tmp_path):
+def test_function_of_file_may_import_siblings(tmp_path):
     pytest.importorskip("pyspark")
     (tmp_path / "neighbour_of_f.py").write_text("ONE = 1\n")
     (tmp_path / "f.py").write_text(
@@ -55,9 +55,9 @@ def test_a_function_of_a_file_may_use_its_neighbours(tmp_path):
     assert pickle.loads(cloudpickle.dumps(function))(1) == 2
 
 
-def test_a_file_that_fails_is_named(tmp_path):
+def test_failing_file_is_named(tmp_path):
     (tmp_path / "f.py").write_text("raise ValueError('no')\n")
     with pytest.raises(NoSuchFunction, match="cannot be imported: ValueError: no"):
         load_function(FunctionName("f.py", "g"), tmp_path)
     with pytest.raises(NoSuchFunction, match="has no function g"):
-        find_function(FunctionName("f.py", "g"), tmp_path)
+        check_function(FunctionName("f.py", "g"), tmp_path)

@@ -1,4 +1,4 @@
-"""A file is understood as a whole, or all that is wrong with it is told."""
+"""Tests of the parsing of pipeline files."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def problems_of(path, **more):
     return {each.path: each for each in caught.value.problems}
 
 
-def test_a_file_becomes_a_pipeline(write):
+def test_file_is_parsed_into_a_pipeline(write):
     path = write(GOOD)
     found = load(path, parameters={"topic": "/default/o2"}, environment=ENVIRONMENT)
     assert found.name == "orders"
@@ -50,31 +50,31 @@ def test_a_file_becomes_a_pipeline(write):
     assert found.on_spark(master=None, remote="sc://x").spec.spark.remote == "sc://x"
 
 
-def test_the_broker_is_the_file_s_or_else_the_environment_s(write):
+def test_broker_is_from_the_file_or_the_environment(write):
     url = {"DANUBE_URL": "danube://there:1", **ENVIRONMENT}
     assert load(write(GOOD), environment=url).broker == "danube://there:1"
     named = write(f"broker: danube://here:2\n{GOOD}")
     assert load(named, environment=url).broker == "danube://here:2"
 
 
-def test_problems_have_their_lines_and_no_secrets(write):
+def test_problems_have_lines_and_no_secrets(write):
     path = write(GOOD.replace("format: noop, trigger", "mode: '${secret}', trigger"))
     found = problems_of(path, environment=ENVIRONMENT)
     assert found["sinks.slow.mode"].line == 6
     assert "'***'" in found["sinks.slow.mode"].message
 
 
-def test_a_missing_secret_is_found_without_spark(write):
+def test_missing_secret_is_found_without_spark(write):
     found = problems_of(write(GOOD), environment={"PASSWORT": "x"})
     assert "did you mean 'PASSWORT'?" in found["parameters.secret"].message
 
 
-def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
+def test_unreadable_file_is_a_problem(tmp_path):
     found = problems_of(tmp_path / "none.yaml")
     assert "No such file" in found[""].message
 
 
-def test_a_file_is_located_although_the_rest_is_wrong(write):
+def test_state_directory_is_found_in_an_invalid_file(write):
     path = write(GOOD)
     assert locate(path, {}, {}) == ("orders", path.parent / ".danube/pipelines/orders")
     own = write(f"checkpoints: {{path: '${{topic}}/x'}}\n{GOOD}")
@@ -87,7 +87,7 @@ def test_a_file_is_located_although_the_rest_is_wrong(write):
 
 
 @pytest.mark.parametrize("name", [each for each in templates() if each != DECLARATIVE])
-def test_the_file_of_every_template_is_understood(name):
+def test_every_template_is_valid(name):
     names = ("POSTGRES_URI", "DATABASE_USER", "DATABASE_PASSWORD")
     path = templates()[name] / "pipeline.yaml"
     assert load(path, environment=dict.fromkeys(names, "x")).spec.sinks

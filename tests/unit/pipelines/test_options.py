@@ -1,4 +1,4 @@
-"""Words of a file become options of Spark's."""
+"""Tests of the options for Spark's readers and writers."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ BROKER = "danube://b:1"
 HERE = Path("/here")
 
 
-def test_topics():
+def test_topic_source_has_danube_options():
     source = Source(topics=["/default/a", "/default/b"], options={"minPartitions": 2})
     assert format_of(source) == "danube"
     assert read_of(source) is Read.STREAM
@@ -27,7 +27,7 @@ def test_topics():
     }
 
 
-def test_a_pattern_with_offsets_and_dead_letters():
+def test_pattern_offsets_and_dead_letters_become_options():
     source = Source(
         pattern="/default/.*",
         broker="danube://c:2",
@@ -44,13 +44,13 @@ def test_a_pattern_with_offsets_and_dead_letters():
     }
 
 
-def test_own_options_win_whatever_their_case():
+def test_own_options_take_precedence_in_any_case():
     source = Source(topic="/default/a", options={"URL": "danube://d:3"})
     assert source_options(source, BROKER)["URL"] == "danube://d:3"
     assert "url" not in source_options(source, BROKER)
 
 
-def test_databases_and_files():
+def test_database_and_file_sources_have_their_options():
     table = Source(jdbc="jdbc:x", table="t", options={"user": "u"})
     assert (format_of(table), read_of(table)) == ("jdbc", Read.TABLE)
     assert source_options(table, BROKER) == {
@@ -77,7 +77,7 @@ def test_sinks():
     }
 
 
-def test_relative_paths_begin_at_the_file():
+def test_relative_paths_refer_to_the_file():
     assert resolve(HERE, "a/b") == "/here/a/b"
     assert resolve(HERE, "/a") == "/a"
     assert resolve(HERE, "s3://bucket/a") == "s3://bucket/a"

@@ -1,4 +1,4 @@
-"""Parameters and secrets are put in, and secrets are not seen again."""
+"""Tests of parameters and secrets."""
 
 import pytest
 
@@ -12,13 +12,13 @@ def substitute(tree, given=None, environment=None):
     return substitution.substitute(tree), substitution.secrets, problems.found
 
 
-def test_a_default_holds_until_another_value_is_given():
+def test_given_value_overrides_default():
     tree = {"parameters": {"table": "orders"}, "path": "/data/${table}"}
     assert substitute(tree)[0] == {"path": "/data/orders"}
     assert substitute(tree, {"table": "o2"})[0] == {"path": "/data/o2"}
 
 
-def test_a_number_alone_stays_a_number_and_is_text_in_text():
+def test_placeholder_alone_keeps_its_type():
     tree = {
         "parameters": {"n": 3, "is": True},
         "a": "${n}",
@@ -32,14 +32,14 @@ def test_a_number_alone_stays_a_number_and_is_text_in_text():
     ("default", "text", "value"),
     [(3, "5", 5), (1.5, "2", 2.0), (True, "False", False), (None, "5", "5")],
 )
-def test_a_given_value_is_of_the_kind_of_the_default(default, text, value):
+def test_given_value_has_the_type_of_the_default(default, text, value):
     tree = {"parameters": {"p": default}, "a": "${p}"}
     found = substitute(tree, {"p": text})[0]["a"]
     assert found == value
     assert type(found) is type(value)
 
 
-def test_two_dollars_are_one():
+def test_double_dollar_is_an_escape():
     assert substitute({"sql": "$${x} ${"})[0] == {"sql": "${x} ${"}
 
 
@@ -51,20 +51,20 @@ def test_two_dollars_are_one():
         ({"parameters": {"n": 1}}, {"n": "x"}, "parameters.n", "a whole number"),
         ({"parameters": {"b": True}}, {"b": "x"}, "parameters.b", "true or false"),
         ({"parameters": {"n": 1}}, {"m": "x"}, "parameters", "no parameter m"),
-        ({"parameters": {"n": []}}, {}, "parameters.n", "a text, a number"),
+        ({"parameters": {"n": []}}, {}, "parameters.n", "a string, a number"),
         ({"parameters": {"a b": 1}}, {}, "parameters.a b", "letters, digits"),
-        ({"parameters": {"a": "${b}", "b": 1}}, {}, "parameters.a", "cannot have"),
+        ({"parameters": {"a": "${b}", "b": 1}}, {}, "parameters.a", "cannot refer"),
         ({"parameters": [1]}, {}, "parameters", "names with their defaults"),
-        ({"a": ["x", "${env:NOPE}"]}, {}, "a[1]", "no variable NOPE"),
+        ({"a": ["x", "${env:NOPE}"]}, {}, "a[1]", "variable NOPE is not set"),
     ],
 )
-def test_what_cannot_be_put_in_is_a_problem(tree, given, path, words):
+def test_failed_substitution_is_a_problem(tree, given, path, words):
     _, _, [problem] = substitute(tree, given)
     assert problem.path == path
     assert words in problem.message
 
 
-def test_secrets_come_from_the_environment_and_are_hidden_in_every_form():
+def test_secrets_are_redacted_in_every_encoding():
     tree = {
         "parameters": {"uri": "pg://u:${env:PW}@h"},
         "a": "${uri}",
@@ -78,15 +78,15 @@ def test_secrets_come_from_the_environment_and_are_hidden_in_every_form():
     )
 
 
-def test_an_empty_variable_is_a_missing_one():
+def test_empty_variable_counts_as_missing():
     assert substitute({"a": "${env:PW}"}, {}, {"PW": ""})[2]
 
 
-def test_without_secrets_nothing_is_hidden():
+def test_without_secrets_nothing_is_redacted():
     assert Secrets().redact("text") == "text"
 
 
-def test_settings_of_the_command_line():
+def test_set_options_are_parsed():
     assert parse_set(["a=1", "b=x=y", " c ="]) == {"a": "1", "b": "x=y", "c": ""}
     for text in ("a", "=1"):
         with pytest.raises(ValueError, match="NAME=VALUE"):

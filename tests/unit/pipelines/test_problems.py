@@ -1,4 +1,4 @@
-"""Problems are reported once, with their path."""
+"""Tests of the collector of problems."""
 
 import pytest
 
@@ -12,16 +12,16 @@ from pydanube.pipelines.problems import (
 )
 
 
-def test_a_problem_says_where_and_what():
+def test_problem_text_has_line_path_and_message():
     assert str(Problem("sinks.a", "unknown", 3)) == "line 3: sinks.a: unknown"
     assert str(Problem("", "not YAML")) == "not YAML"
 
 
-def test_places_are_dotted():
+def test_paths_are_dotted():
     assert dotted(("a", "b", 0, "c")) == "a.b[0].c"
 
 
-def test_each_place_keeps_its_first_problem_in_the_order_of_the_file():
+def test_each_path_keeps_its_first_problem_in_file_order():
     lines = {("b",): 2, ("a",): 5}
     problems = Problems(lines.get)
     problems.add(("a",), "first")
@@ -34,13 +34,13 @@ def test_each_place_keeps_its_first_problem_in_the_order_of_the_file():
     ("path", "is_under"),
     [(("a",), True), (("a", "b"), True), (("a", "c"), False), (("ab",), False)],
 )
-def test_a_place_knows_of_problems_inside_of_it(path, is_under):
+def test_under_finds_nested_problems(path, is_under):
     problems = Problems(lambda _: None)
     problems.add(("a", "b", 0), "wrong")
     assert problems.under(path) is is_under
 
 
-def test_a_pipeline_with_problems_is_a_setting_that_is_wrong():
+def test_invalid_pipeline_is_an_invalid_config():
     error = InvalidPipeline("p.yaml", [Problem("a", "x"), Problem("b", "y")])
     assert isinstance(error, InvalidConfig)
     assert str(error) == "p.yaml: a: x; p.yaml: b: y"

@@ -1,4 +1,4 @@
-"""What Spark reports adds up to how far a query is."""
+"""Tests of the progress of queries."""
 
 import json
 
@@ -41,7 +41,7 @@ def query():
     return QueryProgress(name="q", writes_to="w")
 
 
-def test_batches_add_up():
+def test_rows_of_batches_add_up():
     found = query()
     behind = {"latest": positions(a=7, b=3), "end": positions(a=5, b=3)}
     assert found.on_reports([report(0, 5), report(1, 2, **behind)])
@@ -50,14 +50,14 @@ def test_batches_add_up():
     assert found.duration_s == 0.5
 
 
-def test_a_report_of_nothing_to_do_is_no_batch():
+def test_idle_report_is_not_a_batch():
     found = query()
     found.on_reports([report(0, 5)])
     assert not found.on_reports([report(1, 0, is_idle=True)])
     assert (found.batch, found.rows, found.processing_rate) == (0, 5, 20.0)
 
 
-def test_the_lag_is_over_all_topics_and_sources():
+def test_lag_sums_all_topics_and_sources():
     sources = [
         {"latestOffset": positions(a=7, new=4), "endOffset": positions(a=5)},
         {"latestOffset": positions(c=2), "endOffset": positions(c=1)},
@@ -66,27 +66,27 @@ def test_the_lag_is_over_all_topics_and_sources():
     assert lag_of({"sources": sources}) == 7
 
 
-def test_a_topic_that_was_created_again_waits_as_a_whole():
+def test_lag_of_recreated_topic_is_its_whole_length():
     other = json.dumps(offsets.to_json({"/default/a": Position(2, 3)}))
     sources = [{"latestOffset": other, "endOffset": positions(a=100)}]
     assert lag_of({"sources": sources}) == 3
 
 
-def test_nobody_knows_the_lag_of_other_sources():
+def test_lag_of_other_sources_is_unknown():
     for offset in (None, 5, "5", "x", {"a": 1}, '{"version": 99}'):
         sources = [{"latestOffset": offset, "endOffset": offset}]
         assert lag_of({"sources": sources}) is None
     assert lag_of({}) is None
 
 
-def test_reports_are_taken_once():
+def test_reports_are_counted_once():
     reports = [report(each, 1) for each in range(4)]
     assert unseen(reports, None) == reports
     assert unseen(reports, key_of(reports[1])) == reports[2:]
     assert unseen(reports, ("another run", 1, "t1")) == reports
 
 
-def test_what_is_over_is_over():
+def test_final_states_are_over():
     assert QueryState.STOPPED.is_over
     assert not QueryState.RETRYING.is_over
     assert RunState.FAILED.is_over

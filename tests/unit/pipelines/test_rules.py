@@ -1,4 +1,4 @@
-"""What does not fit together in a file is found without Spark."""
+"""Tests of the checks without Spark."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def problems(tmp_path, **tree):
     return {}
 
 
-def test_a_good_file_has_none(tmp_path):
+def test_valid_file_has_no_problems(tmp_path):
     (tmp_path / "f.py").write_text("def g(a): pass\nfrom x import y as h\nk = g\n")
     (tmp_path / "q.sql").write_text("SELECT 1")
     assert not problems(
@@ -38,8 +38,8 @@ def test_a_good_file_has_none(tmp_path):
 
 
 SOURCES = [
-    ({}, "", "says nothing to read"),
-    ({"topic": "/default/a", "files": "x"}, "", "topic and files: one of them"),
+    ({}, "", "has nothing to read"),
+    ({"topic": "/default/a", "files": "x"}, "", "topic and files; keep only one"),
     ({"topic": "/default/a", "topics": ["/default/b"]}, "", "one of them"),
     ({"topic": "orders"}, ".topic", "orders"),
     ({"topics": ["/default/a", "nope"]}, ".topics", "nope"),
@@ -59,12 +59,12 @@ SOURCES = [
     (
         {**SOURCE, "decode": True, "read": "table", "dead_letters": {"format": "noop"}},
         ".dead_letters",
-        "only a stream",
+        "stream",
     ),
     (
         {**SOURCE, "decode": True, "dead_letters": {"format": "noop", "input": "a"}},
         ".dead_letters.input",
-        "their own source",
+        "the input is the source",
     ),
     (
         {
@@ -73,34 +73,34 @@ SOURCES = [
             "dead_letters": {"format": "noop", "mode": "update"},
         },
         ".dead_letters.mode",
-        "appended",
+        "append",
     ),
     (
         {**SOURCE, "decode": True, "dead_letters": {}},
         ".dead_letters",
-        "nothing to write",
+        "has no target",
     ),
     ({**SOURCE, "table": "t"}, ".table", "jdbc"),
     ({**SOURCE, "format": "csv"}, ".format", "danube"),
-    ({"files": "x"}, "", "which format"),
+    ({"files": "x"}, "", "set the format"),
     ({"files": "x", "format": "csv"}, "", "needs a schema"),
     (
         {"files": "x", "format": "csv", "schema": "a int", "start": "latest"},
         ".start",
-        "only a source of topics",
+        "only valid for topics",
     ),
     (
         {"files": "x", "format": "csv", "read": "table", "query": "q"},
         ".query",
         "'jdbc'",
     ),
-    ({"jdbc": "jdbc:x"}, "", "one table or one query"),
-    ({"jdbc": "jdbc:x", "table": "t", "query": "q"}, "", "one table or one query"),
+    ({"jdbc": "jdbc:x"}, "", "either a table or a query"),
+    ({"jdbc": "jdbc:x", "table": "t", "query": "q"}, "", "either a table or a query"),
     ({"jdbc": "jdbc:x", "table": "t", "read": "stream"}, ".read", "as a table"),
     (
         {"format": "rate", "watermark": {"column": "c", "delay": "1 s"}},
         ".watermark",
-        "only a stream",
+        "stream",
     ),
 ]
 
@@ -115,12 +115,12 @@ STEPS = [
     ({}, "", "one of sql, sql_file and python"),
     ({"sql": "x", "python": "f.py:g"}, "", "sql and python"),
     ({"sql_file": "none.sql"}, ".sql_file", "there is no file"),
-    ({"sql": "x", "inputs": ["a"]}, ".inputs", "only a python step"),
+    ({"sql": "x", "inputs": ["a"]}, ".inputs", "only valid for a python step"),
     ({"python": "f.py:g"}, ".inputs", "is missing"),
     ({"python": "f.py:gg", "inputs": ["a"]}, ".python", "did you mean 'g'"),
     ({"python": "broken.py:g", "inputs": ["a"]}, ".python", "is not Python"),
     ({"python": "f", "inputs": ["a"]}, ".python", "FILE.py:FUNCTION"),
-    ({"python": "f.py:g", "inputs": ["later"]}, ".inputs[0]", "further down"),
+    ({"python": "f.py:g", "inputs": ["later"]}, ".inputs[0]", "is defined later"),
     ({"python": "f.py:g", "inputs": ["aa"]}, ".inputs[0]", "did you mean 'a'"),
 ]
 
@@ -134,7 +134,7 @@ def test_steps(tmp_path, step, path, words):
 
 
 SINKS = [
-    ({"input": "a"}, "", "says nothing to write to"),
+    ({"input": "a"}, "", "has no target"),
     ({"format": "noop"}, ".input", "is missing"),
     ({"input": "b", "format": "noop"}, ".input", "no source or step b"),
     ({"input": "a", "topic": "x"}, ".topic", "x"),
@@ -142,21 +142,25 @@ SINKS = [
     ({"input": "a", "format": "danube"}, "", "options.topic is missing"),
     ({"input": "a", "format": "parquet"}, "", "path is missing"),
     ({"input": "a", "format": "jdbc", "options": {"url": "x"}}, "", "options.dbtable"),
-    ({"input": "a", "format": "noop", "broker": "x"}, ".broker", "only the format"),
+    (
+        {"input": "a", "format": "noop", "broker": "x"},
+        ".broker",
+        "only valid for the format",
+    ),
     (
         {"input": "a", "format": "danube-delta", "path": "x", "partition_by": ["c"]},
         ".partition_by",
-        "Spark's own",
+        "Spark's file formats",
     ),
     (
         {"input": "a", "topic": "/default/x", "mode": "complete"},
         ".mode",
-        "not replaced",
+        "only be appended",
     ),
     (
         {"input": "a", "format": "csv", "path": "x", "mode": "update"},
         ".mode",
-        "appended",
+        "append",
     ),
     ({"input": "a", "format": "noop", "trigger": "never"}, ".trigger", "a trigger is"),
     ({"input": "a", "python": "f.py:g", "format": "noop"}, "", "not both"),
@@ -174,7 +178,7 @@ OTHERS = [
     ({"sources": {}}, "sources", "at least one"),
     ({"sinks": None}, "sinks", "at least one"),
     ({"name": "a/b"}, "name", "directory"),
-    ({"sources": {"a-b": SOURCE}}, "sources.a-b", "table in SQL"),
+    ({"sources": {"a-b": SOURCE}}, "sources.a-b", "SQL view"),
     ({"steps": {"a": {"sql": "x"}}}, "steps.a", "has this name already"),
     ({"sinks": {"x.y": SINK}}, "sinks.x.y", "directory"),
     ({"trigger": "later"}, "trigger", "a trigger is"),
@@ -185,10 +189,10 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("tree", "path", "words"), OTHERS)
-def test_the_rest(tmp_path, tree, path, words):
+def test_other_fields(tmp_path, tree, path, words):
     assert words in problems(tmp_path, **tree)[path]
 
 
-def test_what_is_wrong_with_a_source_is_told_once(tmp_path):
+def test_source_problem_is_reported_once(tmp_path):
     found = problems(tmp_path, sources={"a": 5}, sinks={"out": {**SINK}})
     assert found.keys() == {"sources.a"}

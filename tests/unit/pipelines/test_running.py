@@ -1,4 +1,4 @@
-"""What a run is told from outside, and what an earlier one has left behind."""
+"""Tests of signals and of leftovers of earlier runs."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def status(tmp_path):
     return new_status(load(path))
 
 
-def test_the_first_signal_asks_and_the_second_one_insists():
+def test_second_signal_stops_immediately():
     stop_request = StopRequest()
     before = signal.getsignal(signal.SIGTERM)
     with signals_to(stop_request):
@@ -64,11 +64,11 @@ def wait(state):
     return clock.now
 
 
-def test_nothing_is_waited_for_where_nothing_ran(state):
+def test_no_wait_without_earlier_run(state):
     assert wait(state) == 0
 
 
-def test_the_spark_of_a_run_that_was_killed_is_waited_for(state, status):
+def test_run_waits_for_spark_of_killed_run(state, status):
     mark = process_start_time(os.getpid())
     if mark is None:
         pytest.skip("this system does not tell")
@@ -81,5 +81,5 @@ def test_the_spark_of_a_run_that_was_killed_is_waited_for(state, status):
     assert wait(state) == 0
     status.state = RunState.RUNNING
     state.write_status(status)
-    with pytest.raises(Conflict, match=f"still there after {LEFTOVER_WAIT_S:.0f} s"):
+    with pytest.raises(Conflict, match=f"still running after {LEFTOVER_WAIT_S:.0f} s"):
         wait(state)

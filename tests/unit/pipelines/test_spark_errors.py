@@ -1,4 +1,4 @@
-"""What Spark says becomes a sentence."""
+"""Tests of the messages of Spark's errors."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ class SparkSays(Exception):
         return {"relationName": "`x`"}
 
 
-def test_codes_plans_and_traces_are_left_out():
+def test_codes_plans_and_traces_are_removed():
     text = (
         "[UNRESOLVED_COLUMN.WITH_SUGGESTION] There is no `x`. SQLSTATE: 42703; line 1 "
         "pos 7;\n'Project ['x]\n+- Range\n\tat org.apache.spark"
@@ -31,7 +31,7 @@ def test_codes_plans_and_traces_are_left_out():
     assert error_message(ValueError(text)) == "There is no `x`."
 
 
-def test_what_ended_a_query_is_said_and_not_that_it_ended():
+def test_message_is_the_cause_of_the_query_end():
     text = (
         "[STREAM_FAILED] Query [id = a, runId = b] terminated with exception: the disk "
         "is full SQLSTATE: XXKST\n=== Streaming Query ==="
@@ -52,7 +52,7 @@ def test_what_ended_a_query_is_said_and_not_that_it_ended():
         ("package.Broken: so", "Broken: so"),
     ],
 )
-def test_what_python_code_has_raised_is_said(line, expected):
+def test_message_is_the_python_exception(line, expected):
     text = (
         "[PYTHON_EXCEPTION] Failed: Traceback (most recent call last):\n"
         '  File "a.py", line 1, in f\n    raise X\n'
@@ -63,19 +63,19 @@ def test_what_python_code_has_raised_is_said(line, expected):
     assert error_message(ValueError(text)) == expected
 
 
-def test_it_is_short_and_never_empty():
+def test_message_is_short_and_never_empty():
     assert len(error_message(ValueError("x" * 10_000))) <= CHARACTERS_MAX + 2
     assert error_message(ValueError()) == "ValueError"
 
 
-def test_what_it_is_about_if_spark_says_so():
+def test_condition_and_parameters_are_read():
     assert condition_of(SparkSays()) == "TABLE_OR_VIEW_NOT_FOUND"
     assert parameters_of(SparkSays()) == {"relationName": "`x`"}
     assert condition_of(ValueError()) == ""
     assert parameters_of(ValueError()) == {}
 
 
-def test_the_line_of_a_file_where_it_arose():
+def test_location_is_the_line_in_the_file():
     with pytest.raises(ValueError, match="here") as caught:
         int("here")
     path = location_in(caught.value, Path(__file__))

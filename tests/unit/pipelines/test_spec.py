@@ -1,4 +1,4 @@
-"""A file's words become values, and any other word is a problem."""
+"""Tests of the fields of a pipeline file."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def parse(**tree):
     return spec, {each.path: each.message for each in problems.found}
 
 
-def test_a_file_becomes_values():
+def test_spec_is_parsed():
     spec, problems = parse(
         sources={"a": {"topic": "/default/a", "read": "table"}},
         steps={"b": {"sql": "SELECT 1", "watermark": {"column": "c", "delay": "1 s"}}},
@@ -36,13 +36,13 @@ def test_a_file_becomes_values():
     assert spec.spark.settings == {"spark.x": True}
 
 
-def test_an_empty_part_is_one_left_out():
+def test_empty_section_counts_as_omitted():
     spec, problems = parse(steps=None, spark=None)
     assert not problems
     assert spec.steps == {}
 
 
-def test_all_problems_are_found_each_at_its_place():
+def test_all_problems_are_found_with_their_paths():
     _, problems = parse(
         sources={"a": {"topik": "x", "topics": "x"}, "b": 1},
         steps={"c": {"watermark": {"column": "d"}}},
@@ -66,7 +66,7 @@ def test_all_problems_are_found_each_at_its_place():
     assert problems["checkpoints"] == "must be settings by name, not a list"
 
 
-def test_a_pipeline_without_a_name_is_none():
+def test_pipeline_without_name_is_invalid():
     problems = Problems(lambda _: None)
     assert parse_spec({}, problems) is None
     assert [each.message for each in problems.found] == ["'name' is missing"]
@@ -86,7 +86,7 @@ def test_triggers(value, trigger):
 
 
 @pytest.mark.parametrize("value", ["once", {"every": "10"}, {"each": "10s"}, 5, None])
-def test_what_is_no_trigger_is_refused(value):
+def test_invalid_trigger_is_refused(value):
     with pytest.raises(ValueError, match=r"trigger|duration"):
         parse_trigger(value)
 
@@ -100,12 +100,12 @@ def test_durations(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["", "10", "0s", "-1s", "1 week", "s"])
-def test_what_is_no_duration_is_refused(text):
+def test_invalid_duration_is_refused(text):
     with pytest.raises(ValueError, match="duration"):
         parse_duration(text)
 
 
-def test_options_are_texts_as_spark_takes_them():
+def test_options_become_text_for_spark():
     assert [option_text(each) for each in (True, 5, 1.5, "X")] == [
         "true",
         "5",

@@ -1,4 +1,4 @@
-"""One run at a time, and its status can be read while it is there and later."""
+"""Tests of the state directory."""
 
 import os
 import subprocess
@@ -23,13 +23,13 @@ def status(**more):
 
 
 @pytest.mark.slow
-def test_two_runs_at_once_are_refused_and_told_who_it_is(state):
+def test_second_run_is_refused_and_names_the_first(state):
     assert not state.is_locked()
     with state.locked("first"):
         assert state.is_locked()
         state.write_status(status(state=RunState.RUNNING))
         with (
-            pytest.raises(Conflict, match="p is running already, as process 7 on h"),
+            pytest.raises(Conflict, match="p is already running, as process 7 on h"),
             StateDirectory(state.path).locked("second"),
         ):
             pass
@@ -38,7 +38,7 @@ def test_two_runs_at_once_are_refused_and_told_who_it_is(state):
         pass
 
 
-def test_a_status_is_read_as_it_was_written(state):
+def test_status_round_trips(state):
     assert state.read_status() is None
     with state.locked("test"):
         written = status(jvm=(5, "x"), queries=[QueryProgress(name="q", writes_to="w")])
@@ -48,7 +48,7 @@ def test_a_status_is_read_as_it_was_written(state):
         assert state.read_status() is None
 
 
-def test_a_stop_is_asked_for_and_forgotten(state):
+def test_stop_request_is_set_and_cleared(state):
     with state.locked("test"):
         assert not state.is_stop_requested()
         state.request_stop()
@@ -58,7 +58,7 @@ def test_a_stop_is_asked_for_and_forgotten(state):
         assert not state.is_stop_requested()
 
 
-def test_a_process_is_told_from_a_later_one_of_its_number():
+def test_start_time_distinguishes_reused_pids():
     mark = process_start_time(os.getpid())
     if mark is None:
         pytest.skip("this system does not tell")

@@ -1,4 +1,4 @@
-"""Templates are written as they are, and never over something."""
+"""Tests of the templates."""
 
 import pytest
 
@@ -6,12 +6,12 @@ from pydanube.model.errors import AlreadyExists, InvalidRequest
 from pydanube.pipelines.templates import DEFAULT, templates, write_template
 
 
-def test_there_is_one_to_begin_with_and_one_of_spark_s_own_kind():
+def test_default_and_declarative_templates_exist():
     assert {DEFAULT, "declarative"} <= templates().keys()
 
 
 @pytest.mark.parametrize("name", templates())
-def test_all_files_of_a_template_are_written(name, tmp_path):
+def test_all_files_of_template_are_written(name, tmp_path):
     written = write_template(name, tmp_path / "new")
     source = templates()[name]
     assert {path.name for path in written} >= {
@@ -22,13 +22,13 @@ def test_all_files_of_a_template_are_written(name, tmp_path):
         assert path.read_text() == original.read_text()
 
 
-def test_nothing_is_replaced_and_then_nothing_is_written(tmp_path):
+def test_existing_file_prevents_writing(tmp_path):
     (tmp_path / "pipeline.yaml").write_text("mine")
     with pytest.raises(AlreadyExists, match="nothing was written"):
         write_template("enrich", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["pipeline.yaml"]
 
 
-def test_a_template_that_is_not_there_is_told_by_its_neighbour(tmp_path):
+def test_unknown_template_is_refused_with_a_suggestion(tmp_path):
     with pytest.raises(InvalidRequest, match="did you mean 'enrich'"):
         write_template("enrick", tmp_path)
