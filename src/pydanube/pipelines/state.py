@@ -80,7 +80,7 @@ class StateDirectory:
             return msgspec.json.decode(
                 (self.path / "status.json").read_bytes(), type=RunStatus
             )
-        except (FileNotFoundError, msgspec.MsgspecError):
+        except (FileNotFoundError, ValueError):
             return None
 
     def request_stop(self) -> None:

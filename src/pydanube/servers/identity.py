@@ -273,7 +273,7 @@ def read_marker(objects: Objects, directory: DataDirectory) -> str | None:
             return msgspec.json.decode(file.read(), type=ClusterMarker).cluster_id
     except FileNotFoundError:
         return None
-    except (OSError, pa.ArrowException, msgspec.DecodeError, ValueError) as error:
+    except (OSError, pa.ArrowException, ValueError) as error:
         raise InconsistentDirectory(
             f"{directory.objects / MARKER_NAME} is damaged: {error}. Remove it and run "
             f"'danube recover --data-dir {directory.path} --accept-loss', which writes "

@@ -199,7 +199,7 @@ class DirectoryContents:
             return None
         try:
             marker = msgspec.json.decode(path.read_bytes(), type=ClusterMarker)
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, ValueError) as error:
             raise InconsistentDirectory(
                 f"{path} is damaged: {error}. Move it away and recover again"
             ) from error

@@ -211,3 +211,10 @@ def test_an_emptied_object_store_is_accepted_and_its_segments_are_missed(data):
             return (await client.describe_topic(TOPIC)).end_offset
 
     assert asyncio.run(run()) == 10
+
+
+@pytest.mark.parametrize("content", [b"", b'{"cluster_id": "\xb8"}'])
+def test_a_damaged_cluster_id_of_the_object_store_is_refused(data, content):
+    (data / "objects" / ".cluster.json").write_bytes(content)
+    with pytest.raises(InconsistentDirectory, match="is damaged"):
+        recover(data, from_segments=True)
