@@ -25,46 +25,52 @@ if TYPE_CHECKING:
     from simulation.world import Report
 
 RUN_S_MAX = 300
-"""A run that takes longer, on the clock of the room, is a failure by itself."""
+"""A run that takes longer, in real time, is a failure."""
 SCALES = (0.3, 1.0, 1.0, 1.0, 3.0)
-"""How long the runs of a long session are."""
+"""The scales of the runs of a long session."""
 _TAIL_LINES = 40
 
 
 def main(words: list[str] | None = None) -> int:
-    """Do what *words* ask for; the exit status."""
-    asked = _parser().parse_args(words)
-    if asked.seed is None:
-        return _run_long(asked.jobs, asked.first)
-    return _run_one(asked)
+    """Run the command line *words*; return the exit status."""
+    args = _parser().parse_args(words)
+    if args.seed is None:
+        return _run_long(args.jobs, args.first)
+    return _run_one(args)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="simulation", description=__doc__)
-    parser.add_argument("seed", type=int, nargs="?", help="one run; else run for ever")
+    parser.add_argument(
+        "seed", type=int, nargs="?", help="run this seed only; default: run for ever"
+    )
     parser.add_argument("--scale", type=float, default=1.0, help="a longer run")
     parser.add_argument("--trace", action="store_true", help="print every event")
-    parser.add_argument("--about", default="", help="print events in which this stands")
-    parser.add_argument("--shrink", action="store_true", help="make a failure smaller")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
-    parser.add_argument("--first", type=int, help="for ever: from this seed on")
+    parser.add_argument(
+        "--about", default="", help="print events that contain this text"
+    )
+    parser.add_argument(
+        "--shrink", action="store_true", help="find a smaller plan that fails"
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="number of concurrent runs")
+    parser.add_argument("--first", type=int, help="run for ever, from this seed on")
     return parser
 
 
 # One run.
 
 
-def _run_one(asked: argparse.Namespace) -> int:
-    plan = plan_run(asked.seed, scale=asked.scale)
+def _run_one(args: argparse.Namespace) -> int:
+    plan = plan_run(args.seed, scale=args.scale)
     report = simulate(plan)
-    if asked.shrink and not report.is_good:
-        report = simulate(_shrunk(plan, report.broken[0].promise))
+    if args.shrink and not report.is_good:
+        report = simulate(_shrunk(plan, report.violations[0].rule))
     print(report.plan.summary())
     print()
-    is_whole = asked.trace or asked.about
-    lines = list(report.trace.lines(asked.about))
+    is_whole = args.trace or args.about
+    lines = list(report.trace.lines(args.about))
     if not is_whole:
-        lines = list(report.trace.lines_of("weather", "broker", "world"))
+        lines = list(report.trace.lines_of("faults", "broker", "world"))
         if not report.is_good:
             lines = [*lines[:-1], "…", *list(report.trace.lines())[-_TAIL_LINES:]]
     for line in lines:
@@ -72,16 +78,16 @@ def _run_one(asked: argparse.Namespace) -> int:
     print()
     print(", ".join(f"{value:g} {name}" for name, value in report.facts.items()))
     print(f"digest {report.digest}")
-    for broken in report.broken:
-        print(f"BROKEN {broken}")
-    print("every promise was kept" if report.is_good else "some promises were broken")
+    for violation in report.violations:
+        print(f"VIOLATION {violation}")
+    print("no rule was violated" if report.is_good else "rules were violated")
     return 0 if report.is_good else 1
 
 
-def _shrunk(plan: Plan, promise: str) -> Plan:
+def _shrunk(plan: Plan, rule: str) -> Plan:
     def fails(smaller: Plan) -> bool:
         print(".", end="", flush=True)
-        return any(each.promise == promise for each in simulate(smaller).broken)
+        return any(each.rule == rule for each in simulate(smaller).violations)
 
     try:
         return shrink(plan, fails)
@@ -93,11 +99,11 @@ def _shrunk(plan: Plan, promise: str) -> Plan:
 
 
 def _run_long(jobs: int, first: int | None) -> int:
-    print("Ctrl-C ends it.  A failure is run again by: make sim SEED=…")
+    print("Ctrl-C stops.  To repeat a failed run: make sim SEED=…")
     began_at = time.monotonic()
     facts: Counter[str] = Counter()
     failures: list[str] = []
-    # Also where whoever started us ignores it, as shells do in the background.
+    # Shells ignore SIGINT in background processes; enable it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with (
         suppress(KeyboardInterrupt),
@@ -141,7 +147,7 @@ def _seeds(first: int | None) -> Iterator[int]:
 
 
 def run_briefly(seed: int) -> tuple[str | None, dict[str, float]]:
-    """One run of a long session: its failure in a line, and its facts."""
+    """Run one seed of a long session; return its failure, in a line, and its counts."""
     scale = Random(seed).choice(SCALES)
     try:
         with _time_limit():
@@ -150,12 +156,12 @@ def run_briefly(seed: int) -> tuple[str | None, dict[str, float]]:
         return f"SEED={seed} ARGS='--scale {scale}'  does not end", {"runs": 1}
     failure = None
     if not report.is_good:
-        failure = f"SEED={seed} ARGS='--scale {scale}'  {report.broken[0]}"
+        failure = f"SEED={seed} ARGS='--scale {scale}'  {report.violations[0]}"
     return failure, {"runs": 1, **report.facts}
 
 
 class _TooLong(KeyboardInterrupt):
-    """A run takes too long; of this kind, because an event loop lets it through."""
+    """A run takes too long; event loops do not catch a KeyboardInterrupt."""
 
 
 @contextmanager
@@ -174,8 +180,8 @@ def _time_limit() -> Iterator[None]:
 def _show_progress(facts: Counter[str], failure_count: int, seconds: float) -> None:
     line = (
         f"{facts['runs']} runs, {facts['runs'] / seconds:.1f}/s; "
-        f"{facts['seconds'] / 3600:.1f} h of theirs, {facts['deliveries']:.0f} "
-        f"deliveries, {facts['disturbances']:.0f} disturbances, "
+        f"{facts['seconds'] / 3600:.1f} h of simulated time, {facts['deliveries']:.0f} "
+        f"deliveries, {facts['faults']:.0f} faults, "
         f"{facts['power losses']:.0f} power losses; {failure_count} failures"
     )
     if os.isatty(sys.stdout.fileno()):

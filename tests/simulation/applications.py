@@ -18,7 +18,7 @@ from pydanube.model.errors import (
     TimedOut,
 )
 from simulation.loop import HOST, Host
-from simulation.plan import PATIENT
+from simulation.plan import LENIENT_POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 _AFTER_DEATH_S = 1.0
-_SPOILT_MAX = 3
-"""So often the work on a message comes to nothing at most."""
+_FAILURES_MAX = 3
+"""The most failures of the work on a message."""
 
 
 class Application:
-    """A process that is started again when it dies, until its work is done."""
+    """A process that is restarted when it dies, until its work is done."""
 
-    def __init__(self, world: World, name: str, chance: Random) -> None:
+    def __init__(self, world: World, name: str, rng: Random) -> None:
         self.world = world
         self.name = name
-        self.chance = chance
+        self.rng = rng
         self.start_count = 0
         self.lives: list[asyncio.Task[None]] = []
         self._host: Host | None = None
@@ -51,15 +51,15 @@ class Application:
 
     @property
     def is_done(self) -> bool:
-        """Whether there is nothing left to do."""
+        """Whether all work is done."""
         raise NotImplementedError
 
     async def work(self, client: Client) -> None:
-        """Do what this application does, for a while."""
+        """Work for a while."""
         raise NotImplementedError
 
     async def run(self) -> None:
-        """Work, life after life."""
+        """Run processes until all work is done."""
         loop = self.world.loop
         while not self.is_done:
             self.start_count += 1
@@ -71,15 +71,15 @@ class Application:
             await asyncio.wait([life, died], return_when=asyncio.FIRST_COMPLETED)
             died.cancel()
             self._host = None
-            await asyncio.sleep(self.chance.random() * _AFTER_DEATH_S)
+            await asyncio.sleep(self.rng.random() * _AFTER_DEATH_S)
 
     def kill(self) -> None:
-        """The process is gone at once."""
+        """Kill the process."""
         if self._host is not None:
             self.world.trace.note(self.name, "is killed")
             self._host.is_alive = False
             self.world.network.on_process_died(
-                self._host, is_silent=self.chance.random() < 0.2
+                self._host, is_silent=self.rng.random() < 0.2
             )
             self.lives[-1].cancel()
             self._died.set()
@@ -95,22 +95,24 @@ class Application:
                 await self.work(client)
         except BrokerError as error:
             if host.is_alive:
-                self._judge(error)
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is a finding)
+                self._check_error(error)
+        except Exception as error:  # noqa: BLE001 (any exception is a finding)
             if host.is_alive:
-                self.world.verdict.add("the client raises what it says", repr(error))
+                self.world.violations.add(
+                    "the client raises only documented errors", repr(error)
+                )
 
-    def _judge(self, error: BrokerError) -> None:
+    def _check_error(self, error: BrokerError) -> None:
         self.world.trace.note(self.name, f"gets {error.code}: {error}")
         if not is_passing(error):
-            self.world.verdict.add(
-                "applications get errors only for what they did",
+            self.world.violations.add(
+                "applications get only errors that faults or rivals explain",
                 f"{self.name} got {error!r}",
             )
 
 
 def is_passing(error: BrokerError) -> bool:
-    """Whether *error* is one that the weather, or a rival, explains."""
+    """Return whether a fault or a rival application explains *error*."""
     remedy: Remedy = error.remedy
     return remedy.name != "GIVE_UP" or isinstance(
         error, ConsumerBusy | ConsumerReplaced | OffsetDropped
@@ -120,8 +122,8 @@ def is_passing(error: BrokerError) -> bool:
 class Publisher(Application):
     """Publishes its messages, one after the other."""
 
-    def __init__(self, world: World, plan: ProducerPlan, chance: Random) -> None:
-        super().__init__(world, plan.name, chance)
+    def __init__(self, world: World, plan: ProducerPlan, rng: Random) -> None:
+        super().__init__(world, plan.name, rng)
         self.plan = plan
         self._sent = 0
 
@@ -130,48 +132,50 @@ class Publisher(Application):
         return self._sent >= self.plan.message_count
 
     async def work(self, client: Client) -> None:
-        plan, chance = self.plan, self.chance
+        plan, rng = self.plan, self.rng
         async with client.producer(
             plan.topic, name=plan.name, compression=plan.compression
         ) as producer:
             while not self.is_done:
-                await asyncio.sleep(chance.expovariate(1) * plan.pause_s)
+                await asyncio.sleep(rng.expovariate(1) * plan.pause_s)
                 await self._send(producer, self._next_messages())
-                if chance.random() < plan.leave_share:
+                if rng.random() < plan.leave_share:
                     return
 
     def _next_messages(self) -> list[_Message]:
-        plan, chance, topic = self.plan, self.chance, self.plan.topic
+        plan, rng, topic = self.plan, self.rng, self.plan.topic
         left = plan.message_count - self._sent
-        count = chance.randint(1, min(left, plan.together_max))
+        count = rng.randint(1, min(left, plan.together_max))
         messages = [self._next_message(self._sent + each) for each in range(count)]
         self._sent += count
-        book = self.world.ledger.topics[topic]
-        book.delayed |= {m.payload for m in messages if m.deliver_after_s is not None}
-        book.mortal |= {m.payload for m in messages if m.ttl_s is not None}
-        book.keys |= {m.payload: m.key for m in messages if m.key is not None}
+        history = self.world.ledger.topics[topic]
+        history.delayed |= {
+            m.payload for m in messages if m.deliver_after_s is not None
+        }
+        history.expiring |= {m.payload for m in messages if m.ttl_s is not None}
+        history.keys |= {m.payload: m.key for m in messages if m.key is not None}
         self.world.ledger.on_sent(topic, [message.payload for message in messages])
         first = messages[0].payload[:9].decode()
         self.world.trace.note(self.name, f"sends {first} +{count}")
         return messages
 
     def _next_message(self, number: int) -> _Message:
-        plan, chance = self.plan, self.chance
+        plan, rng = self.plan, self.rng
         payload = f"{plan.name}:{number:05d}:".encode()
-        is_delayed = chance.random() < plan.delay_share
+        is_delayed = rng.random() < plan.delay_share
         return _Message(
-            payload.ljust(chance.randint(1, plan.payload_bytes_max), b"."),
-            f"k{chance.randrange(plan.key_count)}" if plan.key_count else None,
-            chance.random() * plan.delay_s_max if is_delayed else None,
-            plan.ttl_s if not is_delayed and chance.random() < plan.ttl_share else None,
+            payload.ljust(rng.randint(1, plan.payload_bytes_max), b"."),
+            f"k{rng.randrange(plan.key_count)}" if plan.key_count else None,
+            rng.random() * plan.delay_s_max if is_delayed else None,
+            plan.ttl_s if not is_delayed and rng.random() < plan.ttl_share else None,
         )
 
     async def _send(self, producer: Producer, messages: Sequence[_Message]) -> None:
         try:
             offsets = await self._offsets(producer, messages)
         except BrokerError as error:
-            # It may be stored or not; nobody will ever say.
-            self._judge(error)
+            # The messages may be stored or not.
+            self._check_error(error)
             return
         for message, offset in zip(messages, offsets, strict=True):
             self.world.ledger.on_acknowledged(self.plan.topic, message.payload, offset)
@@ -179,8 +183,8 @@ class Publisher(Application):
     async def _offsets(
         self, producer: Producer, messages: Sequence[_Message]
     ) -> list[int]:
-        """Send in one of the ways there are; where the messages are stored."""
-        way = self.chance.random()
+        """Send by one of the methods of the client; return the offsets."""
+        way = self.rng.random()
         if way < 0.3 and all(message.is_plain for message in messages):
             payloads = [message.payload for message in messages]
             return list((await producer.send_batch(payloads)).offsets)
@@ -198,7 +202,7 @@ class Publisher(Application):
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """What a publisher sends."""
+    """A message of a publisher."""
 
     payload: bytes
     key: str | None
@@ -219,36 +223,38 @@ class _Message:
 
 
 class Subscriber(Application):
-    """Consumes from a subscription, until the world says that all is done."""
+    """Consumes from a subscription, until everything is done."""
 
     def __init__(
         self,
         world: World,
         subscription: SubscriptionPlan,
         plan: ConsumerPlan,
-        chance: Random,
+        rng: Random,
     ) -> None:
-        super().__init__(world, plan.name, chance)
+        super().__init__(world, plan.name, rng)
         self.subscription = subscription
         self.plan = plan
-        self._spoilt: dict[int, int] = {}
+        self._failures: dict[int, int] = {}
 
     @property
     def is_done(self) -> bool:
         return self.world.is_drained
 
     async def work(self, client: Client) -> None:
-        plan, asked = self.plan, self.subscription
+        plan, subscription = self.plan, self.subscription
         async with client.consumer(
-            asked.topic,
-            subscription=asked.name,
-            type=asked.type.value,
-            start=asked.start,
+            subscription.topic,
+            subscription=subscription.name,
+            type=subscription.type.value,
+            start=subscription.start,
             name=plan.name,
-            ack_timeout_s=asked.ack_timeout_s,
+            ack_timeout_s=subscription.ack_timeout_s,
             prefetch_messages=plan.prefetch_messages,
         ) as consumer:
-            self.world.trace.note(self.name, f"consumes {asked.topic} {asked.name}")
+            self.world.trace.note(
+                self.name, f"consumes {subscription.topic} {subscription.name}"
+            )
             while not self.is_done:
                 await self._work_on(consumer, await self._receive(consumer))
                 if self._leaves():
@@ -256,68 +262,68 @@ class Subscriber(Application):
                     return
 
     def _leaves(self) -> bool:
-        # While it stays, a rival for an exclusive place can never come in.
-        share = 0.0 if self.world.is_calm else self.plan.leave_share
-        return self.chance.random() < share
+        # As long as it stays, a rival cannot open an exclusive subscription.
+        share = 0.0 if self.world.are_faults_over else self.plan.leave_share
+        return self.rng.random() < share
 
     async def _receive(self, consumer: Consumer) -> Sequence[Message]:
-        timeout_s = 0.2 + 2 * self.chance.random()
-        if self.chance.random() < 0.5:
+        timeout_s = 0.2 + 2 * self.rng.random()
+        if self.rng.random() < 0.5:
             with suppress(TimedOut):
                 return [await consumer.receive(timeout_s=timeout_s)]
             return []
         batch = await consumer.receive_batch(
-            max_messages=self.chance.randint(1, self.plan.together_max),
+            max_messages=self.rng.randint(1, self.plan.together_max),
             timeout_s=timeout_s,
         )
         return list(batch)
 
     async def _work_on(self, consumer: Consumer, messages: Sequence[Message]) -> None:
-        chance, plan, asked = self.chance, self.plan, self.subscription
+        rng, plan, subscription = self.rng, self.plan, self.subscription
         for message in messages:
             self.world.ledger.on_received(
-                asked.topic, asked.name, message.offset, message.payload
+                subscription.topic, subscription.name, message.offset, message.payload
             )
         if messages:
             offsets = [message.offset for message in messages]
             self.world.trace.note(self.name, f"receives {offsets}")
-        await asyncio.sleep(chance.expovariate(1) * plan.work_s)
-        nacked = [each for each in messages if self._spoils(each, plan.nack_share)]
+        await asyncio.sleep(rng.expovariate(1) * plan.work_s)
+        nacked = [each for each in messages if self._fails(each, plan.nack_share)]
         if nacked:
             self.world.trace.note(self.name, f"nacks {[m.offset for m in nacked]}")
-            delay_s = chance.random() * plan.nack_delay_s
+            delay_s = rng.random() * plan.nack_delay_s
             await consumer.nack(nacked, delay_s=delay_s, reason="on purpose")
         done = [
             each
             for each in messages
-            if each not in nacked and not self._spoils(each, plan.forget_share)
+            if each not in nacked and not self._fails(each, plan.forget_share)
         ]
         if done and plan.is_cumulative and not nacked:
             self.world.ledger.on_cumulative_ack(
-                asked.topic, asked.name, done[-1].offset
+                subscription.topic, subscription.name, done[-1].offset
             )
             await consumer.ack_cumulative(done[-1])
         elif done:
             await consumer.ack(done)
-        if chance.random() < plan.flush_share:
+        if rng.random() < plan.flush_share:
             await consumer.flush()
 
-    def _spoils(self, message: Message, share: float) -> bool:
-        """Whether the work on *message* comes to nothing this time."""
-        if self.world.is_calm or self.chance.random() >= share:
+    def _fails(self, message: Message, share: float) -> bool:
+        """Return whether the work on *message* fails this time."""
+        if self.world.are_faults_over or self.rng.random() >= share:
             return False
-        times = self._spoilt.get(message.offset, 0)
-        self._spoilt[message.offset] = times + 1
-        return times < _SPOILT_MAX
+        times = self._failures.get(message.offset, 0)
+        self._failures[message.offset] = times + 1
+        return times < _FAILURES_MAX
 
 
 class Administrator(Application):
-    """Does this and that with a subscription, and leaves it in good order."""
+    """Administers a subscription, and restores its settings at the end."""
 
     def __init__(
-        self, world: World, subscription: SubscriptionPlan, chance: Random
+        self, world: World, subscription: SubscriptionPlan, rng: Random
     ) -> None:
-        super().__init__(world, f"a{subscription.topic[-1]}{subscription.name}", chance)
+        super().__init__(world, f"a{subscription.topic[-1]}{subscription.name}", rng)
         self.subscription = subscription
         self._is_done = False
 
@@ -326,45 +332,47 @@ class Administrator(Application):
         return self._is_done
 
     async def work(self, client: Client) -> None:
-        asked = self.subscription
-        while asked.operations and not self.world.is_calm:
-            pause_s = self.chance.expovariate(1) * asked.operation_pause_s
+        subscription = self.subscription
+        while subscription.operations and not self.world.are_faults_over:
+            pause_s = self.rng.expovariate(1) * subscription.operation_pause_s
             await asyncio.sleep(min(pause_s, 5.0))
             with suppress(SubscriptionNotFound):
-                await self._operate(client, self.chance.choice(asked.operations))
-        while not self.world.is_calm:  # noqa: ASYNC110
+                await self._operate(client, self.rng.choice(subscription.operations))
+        while not self.world.are_faults_over:  # noqa: ASYNC110
             await asyncio.sleep(0.5)
-        self.world.trace.note(self.name, "leaves it in good order")
-        await client.resume_subscription(asked.topic, asked.name)
-        await client.set_failure_policy(asked.topic, asked.name, PATIENT)
+        self.world.trace.note(self.name, "restores the settings")
+        await client.resume_subscription(subscription.topic, subscription.name)
+        await client.set_failure_policy(
+            subscription.topic, subscription.name, LENIENT_POLICY
+        )
         self._is_done = True
 
     async def _operate(self, client: Client, what: str) -> None:
         topic, name = self.subscription.topic, self.subscription.name
-        chance = self.chance
+        rng = self.rng
         self.world.trace.note(self.name, what)
         match what:
             case "pause":
                 await client.pause_subscription(topic, name)
-                await asyncio.sleep(chance.expovariate(1))
+                await asyncio.sleep(rng.expovariate(1))
                 await client.resume_subscription(topic, name)
             case "seek":
                 end = (await client.describe_topic(topic)).end_offset
-                where: int | str = chance.choice(("earliest", "latest", "offset"))
+                where: int | str = rng.choice(("earliest", "latest", "offset"))
                 if where == "offset":
-                    where = chance.randint(0, end)
+                    where = rng.randint(0, end)
                 await client.seek_subscription(topic, name, where)
             case "skip":
-                await client.skip(topic, name, chance.randint(1, 5))
+                await client.skip(topic, name, rng.randint(1, 5))
             case "policy":
                 await client.set_failure_policy(
                     topic,
                     name,
-                    chance.choice((None, PATIENT, self.subscription.policy)),
+                    rng.choice((None, LENIENT_POLICY, self.subscription.policy)),
                 )
             case "mark done":
                 cursor = (await client.describe_subscription(topic, name)).cursor
                 end = (await client.describe_topic(topic)).end_offset
                 if cursor < end:
-                    message = MessageId(topic, chance.randrange(cursor, end))
+                    message = MessageId(topic, rng.randrange(cursor, end))
                     await client.mark_done(topic, name, message)

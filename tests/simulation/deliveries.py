@@ -1,10 +1,10 @@
 """
-What the broker owes to every subscription, and whether it keeps to it.
+The rules of deliveries, checked for every subscription.
 
-Entered here is what passes at the broker's end of the connections: what consumers
-and administrators told it, what it delivered and confirmed, in that order.  From
-that follows which messages may be delivered when, to whom and how often; and, in
-the end, that every message was done for a reason.
+The wiretap reports the frames at the broker's end of the connections, in order: the
+requests of consumers and administrators, deliveries and confirmations.  They determine
+which messages may be delivered, when, how often and to which consumer; and, at the end,
+that every message was done for a reason.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pydanube.model.ranges import Range
-    from simulation.ledger import Ledger, SubscriptionBook, Verdict
+    from simulation.ledger import Ledger, SubscriptionHistory, Violations
     from simulation.plan import SubscriptionPlan
 
 OPENINGS_MAX = 60
-"""So often a producer may be opened in a second."""
+"""The most times that a producer may be opened in a second."""
 SENDING_S_MAX = 0.3
-"""A delivery is decided first and sent a little later: history has to be read."""
+"""The time between deciding and sending a delivery, to read segments."""
 
 _CLOCK_US = 1000
-"""How exactly clocks are compared."""
+"""The tolerance of comparisons of clocks."""
 
 Place = tuple[int, int]
-"""Where a consumer is: link and channel."""
+"""A consumer's link and channel."""
 
 
 @dataclass(slots=True)
 class Delivered:
-    """A message as it is delivered, as far as that matters here."""
+    """The properties of a delivered message that the rules need."""
 
     offset: int
     key: bytes
-    """What goes to one consumer, where consumers share by key."""
+    """The key by which key-shared subscriptions choose the consumer."""
     deliver_at: int | None = None
     expires_at: int | None = None
 
@@ -53,7 +53,7 @@ class _Consumer:
 
 
 @dataclass(slots=True)
-class _Flight:
+class _InFlight:
     """A message that a consumer has."""
 
     place: Place
@@ -64,19 +64,19 @@ class _Flight:
 @dataclass(slots=True)
 class _Firsts:
     """
-    How far messages have been delivered for the first time.
+    The end of the messages that were delivered for the first time.
 
-    What leaves at one moment on several connections has no order among them: each
-    has an outbox of its own.
+    Deliveries at the same moment on different connections have no order, because each
+    connection has its own outbox.
     """
 
     now: float = -1.0
     end_before: int = 0
     ends: dict[int, int] = field(default_factory=dict)
-    """By connection, of what was delivered now."""
+    """The end of the deliveries at *now*, by connection."""
 
     def add(self, offset: int, link: int, now: float) -> int | None:
-        """*offset* is delivered; the end of what it should not be behind, if it is."""
+        """Note a delivery; return the end of earlier ones if it is out of order."""
         if now > self.now:
             self.end_before = max([self.end_before, *self.ends.values()])
             self.now, self.ends = now, {}
@@ -87,82 +87,82 @@ class _Firsts:
 
 @dataclass(slots=True)
 class _Life:
-    """What the broker has done for a subscription since its start or the last seek."""
+    """The deliveries of a subscription since the broker's start or the last seek."""
 
     consumers: dict[Place, _Consumer] = field(default_factory=dict)
-    flights: dict[int, _Flight] = field(default_factory=dict)
+    in_flight: dict[int, _InFlight] = field(default_factory=dict)
     attempts: dict[int, int] = field(default_factory=dict)
     """The number of each message's last delivery."""
     firsts: defaultdict[bytes | None, _Firsts] = field(
         default_factory=lambda: defaultdict(_Firsts)
     )
-    """Of each key, or of all messages."""
+    """By key, or of all messages under None."""
     done: dict[int, float] = field(default_factory=dict)
-    """What consumers have acknowledged, and when."""
+    """The time of the ack of each message."""
     not_before: dict[int, float] = field(default_factory=dict)
-    """What was given back with a delay."""
+    """The earliest redelivery of messages that were nacked with a delay."""
 
 
 class SubscriptionWatch:
-    """One subscription."""
+    """The observations of one subscription."""
 
-    def __init__(self, book: SubscriptionBook, plan: SubscriptionPlan) -> None:
-        self.book = book
+    def __init__(self, history: SubscriptionHistory, plan: SubscriptionPlan) -> None:
+        self.history = history
         self.plan = plan
         self.life = _Life()
         self.confirmed: dict[int, float] = {}
-        """What the broker has said to be done for good, and when."""
+        """The time at which the broker confirmed that a message is done for ever."""
         self.acknowledged: set[int] = set()
-        """What anybody has ever acknowledged."""
+        """All messages that were ever acknowledged."""
         self.failed: set[int] = set()
-        """What was given back, or was with a consumer for too long, at any time."""
+        """All messages that were ever nacked or timed out."""
         self.handled: set[int] = set()
-        """What was delivered or acknowledged, since somebody last cleared it."""
+        """Messages that were delivered or acknowledged since this was cleared."""
         self.skip_count = 0
-        """How many messages were skipped, at most."""
-        self.sought_at: float | None = None
-        """When it was last moved elsewhere."""
+        """The most messages that may have been skipped."""
+        self.last_seek_at: float | None = None
+        """The time of the last seek."""
         self.seek_count = 0
-        """Of how many seeks nobody knows what became of them."""
+        """The number of seeks whose result is unknown."""
         self.paused_at: float | None = None
         self.may_drop = False
-        """Whether it ever gave up on messages that failed too often."""
+        """Whether a policy has ever allowed to drop failed messages."""
         policy = plan.policy or FailurePolicy()
         self.ack_timeout_s = plan.ack_timeout_s or policy.ack_timeout_s or float("inf")
-        """The shortest that ever held."""
+        """The shortest ack timeout that ever applied."""
         self.delay_s_max = policy.redelivery_delay_s_max
         self.may_drop = policy.poison is PoisonPolicy.DROP
 
     @property
     def key(self) -> str:
-        """What the trace calls it."""
-        return self.book.key
+        """The name in the trace."""
+        return self.history.key
 
-    def is_overdue(self, flight: _Flight, now: float) -> bool:
-        """Whether the consumer may have lost the message to its ack timeout."""
+    def is_overdue(self, flight: _InFlight, now: float) -> bool:
+        """Return whether the message may have timed out."""
         return now - flight.since >= self.ack_timeout_s - SENDING_S_MAX
 
-    def land(self, offsets: Iterable[int], now: float) -> None:
-        """These messages are no longer with a consumer."""
+    def remove_in_flight(self, offsets: Iterable[int], now: float) -> None:
+        """Note that *offsets* are no longer with a consumer."""
         for offset in offsets:
-            flight = self.life.flights.pop(offset, None)
+            flight = self.life.in_flight.pop(offset, None)
             if flight is not None and self.is_overdue(flight, now):
                 self.failed.add(offset)
 
-    def begin_anew(self) -> None:
-        """The broker has moved elsewhere: what it did before means nothing now."""
+    def reset(self) -> None:
+        """Forget earlier deliveries after a seek."""
         life = self.life
         self.life = _Life(consumers=life.consumers)
         self.confirmed.clear()
 
 
 class Watch:
-    """All subscriptions."""
+    """Observes all subscriptions and checks the rules."""
 
     def __init__(
         self,
         ledger: Ledger,
-        verdict: Verdict,
+        violations: Violations,
         plans: Iterable[SubscriptionPlan],
         *,
         clock: Callable[[], float],
@@ -178,7 +178,7 @@ class Watch:
         self.delivery_count = 0
         self.redelivery_count = 0
         self._ledger = ledger
-        self._verdict = verdict
+        self._violations = violations
         self._clock = clock
         self._wall_clock_us = wall_clock_us
         self._note = note
@@ -187,47 +187,47 @@ class Watch:
 
     # The broker's process and machine.
 
-    def on_broker_gone(self) -> None:
-        """The broker's process has ended, and all it knew with it."""
+    def on_broker_ended(self) -> None:
+        """Handle that the broker's process has ended and lost its memory."""
         for watch in self.subscriptions.values():
-            watch.land(list(watch.life.flights), self._clock())
+            watch.remove_in_flight(list(watch.life.in_flight), self._clock())
             watch.life = _Life()
             if watch.seek_count:
-                watch.seek_count, watch.sought_at = 0, self._clock()
+                watch.seek_count, watch.last_seek_at = 0, self._clock()
         self._places.clear()
 
     def on_power_lost(self) -> None:
-        """What topics promise only as long as there is power, is over."""
+        """Handle that topics without sync to disk may have lost messages."""
         for watch in self.subscriptions.values():
-            if not watch.book.topic.is_durable:
+            if not watch.history.topic.is_durable:
                 watch.confirmed.clear()
 
-    # What consumers do, and what is done with them.
+    # Consumers.
 
-    def on_opened(self, place: Place, asked: Any, cursor: int) -> None:
-        """The broker has let a consumer in."""
-        watch = self.subscriptions[asked.topic, asked.subscription]
-        watch.life.consumers[place] = _Consumer(place, asked.name)
+    def on_opened(self, place: Place, request: Any, cursor: int) -> None:
+        """Handle that the broker has opened a consumer."""
+        watch = self.subscriptions[request.topic, request.subscription]
+        watch.life.consumers[place] = _Consumer(place, request.name)
         self._places[place] = watch
-        if watch.book.start is None:
-            watch.book.start = cursor
+        if watch.history.start is None:
+            watch.history.start = cursor
             self._note(watch.key, f"begins at {cursor}")
 
     def on_credit(self, place: Place, messages: int) -> None:
-        """A consumer asks for more."""
+        """Handle that a consumer gives credit."""
         found = self._find(place)
         if found is not None:
             found[1].credit += messages
 
     def on_acks(self, place: Place, ranges: Iterable[Range], through: int) -> set[int]:
-        """A consumer says that messages are done; returns which."""
+        """Handle the acks of a consumer; return the offsets."""
         offsets = {at for base, end in ranges for at in range(base, end)}
         found = self._find(place)
         if found is None:
             return offsets
         watch = found[0]
-        if not watch.book.topic.is_reliable:
-            # Nothing of it is kept, so what it says of another life means nothing.
+        if not watch.history.topic.is_reliable:
+            # Nothing is stored, so acks from before a restart mean nothing.
             return set()
         offsets |= {at for at in watch.life.attempts if at < through}
         watch.handled |= offsets
@@ -235,97 +235,97 @@ class Watch:
         return offsets
 
     def on_marked(self, topic: str, subscription: str, offsets: set[int]) -> None:
-        """An administrator says that messages are done."""
+        """Handle that an administrator marks messages as done."""
         watch = self.subscriptions[topic, subscription]
         watch.acknowledged |= offsets
         self._settle(watch, offsets)
 
     def on_confirmed(self, watch: SubscriptionWatch, offsets: set[int]) -> None:
-        """The broker says that acks are on its disk."""
+        """Handle that the broker confirms that acks are on disk."""
         for offset in offsets:
             watch.confirmed.setdefault(offset, self._clock())
 
     def on_nack(self, place: Place, ranges: Iterable[Range], delay_s: float) -> None:
-        """A consumer gives messages back."""
+        """Handle the nacks of a consumer."""
         found = self._find(place)
         if found is None:
             return
         watch, now = found[0], self._clock()
         offsets = {at for base, end in ranges for at in range(base, end)}
-        flights = watch.life.flights
-        in_flight = [at for at in flights if at in offsets]
-        # A message that was taken back before is not the consumer's to delay.
-        delayed = [at for at in in_flight if not watch.is_overdue(flights[at], now)]
+        in_flight = watch.life.in_flight
+        affected = [at for at in in_flight if at in offsets]
+        # A consumer cannot delay a message that has timed out before.
+        delayed = [at for at in affected if not watch.is_overdue(in_flight[at], now)]
         watch.failed |= offsets
-        watch.land(in_flight, now)
+        watch.remove_in_flight(affected, now)
         for offset in delayed:
             watch.life.not_before[offset] = now + min(delay_s, watch.delay_s_max)
 
-    def on_gone(self, place: Place) -> None:
-        """A consumer has left, or was told to."""
+    def on_closed(self, place: Place) -> None:
+        """Handle that a consumer has left or was closed."""
         found = self._find(place)
         if found is not None:
             watch = found[0]
             del watch.life.consumers[place]
-            flights = watch.life.flights.items()
-            watch.land(
-                [at for at, each in flights if each.place == place], self._clock()
+            in_flight = watch.life.in_flight.items()
+            watch.remove_in_flight(
+                [at for at, each in in_flight if each.place == place], self._clock()
             )
 
     def on_link_lost(self, number: int) -> None:
-        """The broker knows that a connection is gone."""
+        """Handle that the broker has noticed the loss of a connection."""
         for place in [each for each in self._places if each[0] == number]:
-            self.on_gone(place)
+            self.on_closed(place)
 
     def watch_of(self, place: Place) -> SubscriptionWatch | None:
-        """The subscription of the consumer that is, or was, at *place*."""
+        """Return the subscription of the consumer that is, or was, at *place*."""
         return self._places.get(place)
 
     def on_producer_opens(self, name: str) -> None:
-        """A producer tries to get in."""
+        """Handle that a producer tries to open."""
         times = self._openings[name]
         times.append(self._clock())
         if len(times) > OPENINGS_MAX and times[0] > self._clock() - 1.0:
-            self._verdict.add(
-                "who is refused waits before trying again",
+            self._violations.add(
+                "refused producers wait before they retry",
                 f"{name} was opened {OPENINGS_MAX} times in a second",
             )
         if len(times) > OPENINGS_MAX:
             times.popleft()
 
-    # What administrators do.
+    # Administrators.
 
     def on_seek(self, watch: SubscriptionWatch) -> None:
-        """The subscription is moved elsewhere, at any time until the answer."""
-        watch.begin_anew()
-        watch.sought_at = self._clock()
+        """Handle the request of a seek, which happens some time before its answer."""
+        watch.reset()
+        watch.last_seek_at = self._clock()
         watch.seek_count += 1
 
-    def on_sought(self, watch: SubscriptionWatch) -> None:
-        """It is done, or will not be."""
-        watch.begin_anew()
-        watch.sought_at = self._clock()
+    def on_seek_answered(self, watch: SubscriptionWatch) -> None:
+        """Handle the answer to a seek."""
+        watch.reset()
+        watch.last_seek_at = self._clock()
         watch.seek_count -= 1
 
     def on_skip(self, watch: SubscriptionWatch, count: int) -> None:
-        """The next messages are done, or will be soon, or not."""
+        """Handle the request to skip messages."""
         watch.skip_count += count
 
     def on_paused(self, watch: SubscriptionWatch) -> None:
-        """The broker says that it delivers nothing any more."""
+        """Handle that the broker confirms a pause."""
         watch.paused_at = self._clock()
 
     def on_resumed(self, watch: SubscriptionWatch) -> None:
-        """It is to deliver again."""
+        """Handle the request to resume deliveries."""
         watch.paused_at = None
 
     def on_policy(self, watch: SubscriptionWatch, policy: FailurePolicy) -> None:
-        """Another failure policy holds, or will soon, or not."""
+        """Handle the request of a new failure policy."""
         if policy.ack_timeout_s is not None:
             watch.ack_timeout_s = min(watch.ack_timeout_s, policy.ack_timeout_s)
         watch.delay_s_max = min(watch.delay_s_max, policy.redelivery_delay_s_max)
         watch.may_drop |= policy.poison is PoisonPolicy.DROP
-        # What was delayed under the old one may come at once.
+        # Messages that the old policy delayed may be delivered at once.
         watch.life.not_before.clear()
 
     # Deliveries.
@@ -333,10 +333,10 @@ class Watch:
     def on_delivery(
         self, place: Place, messages: Sequence[Delivered], attempt: int
     ) -> None:
-        """The broker sends messages to a consumer."""
+        """Check a delivery to a consumer."""
         found = self._find(place)
         if found is None:
-            self._verdict.add(
+            self._violations.add(
                 "only open consumers get messages",
                 f"link {place[0]} channel {place[1]} has none",
             )
@@ -347,23 +347,23 @@ class Watch:
             offset = message.offset
             consumer.credit -= 1
             self._check_delivery(watch, consumer, message, attempt)
-            watch.land([offset], now)
+            watch.remove_in_flight([offset], now)
             life.attempts[offset] = attempt
             life.not_before.pop(offset, None)
-            if watch.book.topic.is_reliable:
-                # Elsewhere what is sent is done.
-                life.flights[offset] = _Flight(place, now, message.key)
+            if watch.history.topic.is_reliable:
+                # In other topics, messages are done when they are sent.
+                life.in_flight[offset] = _InFlight(place, now, message.key)
             watch.handled.add(offset)
         self.delivery_count += len(messages)
         self.redelivery_count += len(messages) * (attempt > 1)
         self._check_amounts(watch, consumer)
 
-    def has_excuse(self, topic: str, subscription: str, offset: int) -> bool:
-        """Whether a message may come later than it is in turn."""
+    def is_explained(self, topic: str, subscription: str, offset: int) -> bool:
+        """Return whether a message may be delivered out of order."""
         watch = self.subscriptions[topic, subscription]
-        flight = watch.life.flights.get(offset)
+        flight = watch.life.in_flight.get(offset)
         return (
-            watch.sought_at is not None
+            watch.last_seek_at is not None
             or watch.skip_count > 0
             or offset in watch.failed
             or offset in watch.acknowledged
@@ -373,14 +373,14 @@ class Watch:
     def check_done(
         self, topic: str, subscription: str, begin: int, end: int, parked: set[int]
     ) -> None:
-        """Everything from *begin* to *end* was done for a reason."""
+        """Check that each message from *begin* to *end* was done for a reason."""
         watch = self.subscriptions[topic, subscription]
         left = [at for at in range(begin, end) if not self._is_answered(watch, at)]
         left = [at for at in left if at not in parked]
         if len(left) > watch.skip_count:
-            self._verdict.add(
-                "what is stored is delivered at least once to every subscription",
-                f"{watch.key}: nobody acknowledged {left[:10]} of {begin} to {end}",
+            self._violations.add(
+                "every stored message is delivered at least once to every subscription",
+                f"{watch.key}: {left[:10]} of {begin} to {end} were not acknowledged",
             )
 
     def _is_answered(self, watch: SubscriptionWatch, offset: int) -> bool:
@@ -390,13 +390,13 @@ class Watch:
 
     def _settle(self, watch: SubscriptionWatch, offsets: set[int]) -> None:
         life, now = watch.life, self._clock()
-        if not watch.book.topic.is_durable:
-            # A consumer may speak of a message that was lost with its offset.
+        if not watch.history.topic.is_durable:
+            # A consumer may ack a message that was lost together with its offset.
             offsets = offsets & life.attempts.keys()
         watch.acknowledged |= offsets
         for offset in offsets:
             life.done.setdefault(offset, now)
-        watch.land([at for at in life.flights if at in offsets], now)
+        watch.remove_in_flight([at for at in life.in_flight if at in offsets], now)
 
     def _find(self, place: Place) -> tuple[SubscriptionWatch, _Consumer] | None:
         watch = self._places.get(place)
@@ -412,15 +412,15 @@ class Watch:
         message: Delivered,
         attempt: int,
     ) -> None:
-        life, add, offset = watch.life, self._verdict.add, message.offset
+        life, add, offset = watch.life, self._violations.add, message.offset
         now = self._clock()
         who = f"{watch.key}: {offset} goes to {consumer.name}"
         settled_at = now - SENDING_S_MAX
         if watch.confirmed.get(offset, settled_at) < settled_at:
-            add("what is confirmed to be done never comes again", who)
+            add("messages that are confirmed as done are not delivered again", who)
         elif life.done.get(offset, settled_at) < settled_at:
-            add("what was acknowledged does not come again", who)
-        flight = life.flights.get(offset)
+            add("acknowledged messages are not delivered again", who)
+        flight = life.in_flight.get(offset)
         if flight is not None and not watch.is_overdue(flight, now):
             add(
                 "a message is with one consumer at a time",
@@ -428,12 +428,12 @@ class Watch:
             )
         if attempt <= life.attempts.get(offset, 0):
             add(
-                "every delivery of a message has a higher number",
+                "each delivery of a message has a higher attempt",
                 f"{who} with number {attempt} again",
             )
         if now < life.not_before.get(offset, now) - 1e-6:
             add(
-                "what was given back with a delay comes no sooner",
+                "nacked messages are not redelivered before their delay",
                 f"{who}, due at {life.not_before[offset]:.6f}",
             )
         if watch.paused_at is not None and watch.paused_at < settled_at:
@@ -441,8 +441,8 @@ class Watch:
                 "a paused subscription delivers nothing",
                 f"{who}, paused since {watch.paused_at:.6f}",
             )
-        # What was skipped may be with a consumer, and holds its key no more.
-        if watch.book.type is SubscriptionType.KEY_SHARED and not watch.skip_count:
+        # A skipped message may be with a consumer, but no longer blocks its key.
+        if watch.history.type is SubscriptionType.KEY_SHARED and not watch.skip_count:
             self._check_key(watch, consumer, message, who)
         self._check_order(watch, consumer.place[0], message, attempt, who)
         self._check_window(message, who)
@@ -455,14 +455,14 @@ class Watch:
         who: str,
     ) -> None:
         now = self._clock()
-        for at, flight in watch.life.flights.items():
+        for at, flight in watch.life.in_flight.items():
             if (
                 flight.key == message.key
                 and flight.place != consumer.place
                 and at != message.offset
                 and not watch.is_overdue(flight, now)
             ):
-                self._verdict.add(
+                self._violations.add(
                     "the messages of a key are with one consumer at a time",
                     f"{who}, and {at} of the same key is with {flight.place}",
                 )
@@ -478,12 +478,12 @@ class Watch:
         life, offset = watch.life, message.offset
         if attempt > 1 or message.deliver_at is not None:
             return
-        is_by_key = watch.book.type is SubscriptionType.KEY_SHARED
+        is_by_key = watch.history.type is SubscriptionType.KEY_SHARED
         key = message.key if is_by_key else None
         end = life.firsts[key].add(offset, link, self._clock())
         if end is not None:
-            self._verdict.add(
-                "new messages come in the order of the topic",
+            self._violations.add(
+                "first deliveries are in the order of offsets",
                 f"{who} for the first time, behind {end - 1}",
             )
 
@@ -492,21 +492,21 @@ class Watch:
         if now is None:
             return
         if message.deliver_at is not None and now < message.deliver_at - _CLOCK_US:
-            self._verdict.add(
-                "a delayed message comes no sooner than it is due",
+            self._violations.add(
+                "delayed messages are not delivered before they are due",
                 f"{who}, {message.deliver_at - now} microseconds early",
             )
         slack = int(SENDING_S_MAX * 1_000_000)
         if message.expires_at is not None and now > message.expires_at + slack:
-            self._verdict.add(
-                "an expired message is not delivered",
+            self._violations.add(
+                "expired messages are not delivered",
                 f"{who}, {now - message.expires_at} microseconds late",
             )
 
     def _check_amounts(self, watch: SubscriptionWatch, consumer: _Consumer) -> None:
         if consumer.credit < 0:
-            self._verdict.add(
-                "a consumer gets no more than it asked for",
+            self._violations.add(
+                "consumers get no more messages than their credit",
                 f"{watch.key}: {consumer.name} got {-consumer.credit} too many",
             )
         limits = watch.plan.limits
@@ -514,17 +514,17 @@ class Watch:
             return
         now = self._clock()
         taken: dict[Place, int] = defaultdict(int)
-        for offset, flight in watch.life.flights.items():
-            # What was done while it was on its way again is no burden.
+        for offset, flight in watch.life.in_flight.items():
+            # Messages that became done during a redelivery do not count.
             if offset not in watch.life.done and not watch.is_overdue(flight, now):
                 taken[flight.place] += 1
-        # What was skipped may still be with a consumer.
+        # Skipped messages may still be with a consumer.
         each_max = limits.unacked_messages_max_per_consumer or 1_000_000
         all_max = limits.unacked_messages_max or 1_000_000
         each_max, all_max = each_max + watch.skip_count, all_max + watch.skip_count
         most = max(taken.values(), default=0)
         if sum(taken.values()) > all_max or most > each_max:
-            self._verdict.add(
-                "no more is unacknowledged than the limits allow",
+            self._violations.add(
+                "unacknowledged messages do not exceed the limits",
                 f"{watch.key}: {dict(taken)}, allowed are {all_max} and {each_max}",
             )

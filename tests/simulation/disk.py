@@ -1,9 +1,8 @@
 """
-A disk with a page cache, which fails, fills up, and loses its power.
+A disk with a page cache, which fails, fills up, and loses power.
 
-What a crash may leave of it is decided by the same model with which the crash
-tests enumerate every such state (``support/recording_files.py``); here one of
-them comes about by chance.
+The states that a crash may leave come from the model with which the crash tests
+enumerate all of them (``support/recording_files.py``); here one is chosen at random.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ _GROWING = ("create", "write")
 
 @dataclass(slots=True)
 class PowerCut:
-    """The power goes at an operation of the disk."""
+    """A power loss at an operation of the disk."""
 
     countdown: int
-    """How many operations are still carried out before it."""
+    """The number of operations before it."""
     is_after: bool
-    """Whether that operation is done; nobody hears of it in any case."""
+    """Whether that operation is completed; it does not return in any case."""
     on_cut: Callable[[], None]
 
 
@@ -38,29 +37,29 @@ class MachineDisk:
     """
     The disk of a machine, which outlives the processes that use it.
 
-    ``failing`` and ``is_full`` hold until they are changed; a failed write leaves
-    the first half of its bytes behind.
+    ``failing`` and ``is_full`` apply until they are changed.  A failed write leaves
+    the first half of its bytes.
     """
 
-    def __init__(self, chance: Random, note: Callable[[str], None]) -> None:
+    def __init__(self, rng: Random, note: Callable[[str], None]) -> None:
         self.failing: set[str] = set()
-        """Kinds of operations that fail."""
+        """The kinds of operations that fail."""
         self.is_full = False
         self.power_cut: PowerCut | None = None
         self.error_count = 0
-        """How many operations have failed."""
+        """The number of operations that have failed."""
         self.operation_count = 0
-        self._chance = chance
+        self._rng = rng
         self._note = note
         self._recorder = _Recorder({}, self)
 
     def opened_by(self, host: Host) -> ProcessFiles:
-        """The disk's files, as the process *host* sees them."""
+        """Return the files of the disk, as the process *host* sees them."""
         return ProcessFiles(host, self)
 
     def lose_power(self) -> None:
-        """What was not synced may be there or not, whole or in parts."""
-        disk = self._recorder.any_crash_state(self._chance)
+        """Lose power: keep any part of the unsynced data."""
+        disk = self._recorder.any_crash_state(self._rng)
         sizes = ", ".join(f"{name[-12:-8]} {len(data)}" for name, data in disk.items())
         self._note(f"is left with {sizes or 'nothing'}")
         self._recorder = _Recorder(disk, self)
@@ -68,11 +67,11 @@ class MachineDisk:
 
     @property
     def recorder(self) -> RecordingFiles:
-        """What is in the page cache."""
+        """The content of the page cache."""
         return self._recorder
 
     def before(self, operation: Operation) -> OSError | None:
-        """What *operation* runs into, if anything."""
+        """Return the error of *operation*, or None."""
         self.operation_count += 1
         error: OSError | None = None
         if operation.kind in self.failing:
@@ -93,7 +92,7 @@ class _Recorder(RecordingFiles):
 
 
 class ProcessFiles:
-    """The files of a machine's disk, as a process of it sees them."""
+    """The files of a machine's disk, as one process sees them."""
 
     is_blocking = True
 
@@ -124,7 +123,7 @@ class ProcessFiles:
         self.do(self._disk.recorder.sync_directory)
 
     def do(self, work):
-        """Do *work*, one operation, unless the power goes."""
+        """Do *work*, one operation, unless the power fails."""
         self._check()
         cut = self._disk.power_cut
         if cut is None:

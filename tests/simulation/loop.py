@@ -1,10 +1,9 @@
 """
-An event loop without a world: its clock jumps, and its threads are none.
+An event loop with simulated time and without threads.
 
-Time stands still while anything can be done, and then jumps to the next timer.
-What code wants to do in a thread is done on the loop, a moment later, and code
-that shares a one-thread executor is done in its order.  So a run takes as long as
-its computing, and takes the same way every time.
+Time stands still while any task is ready, and then jumps to the next timer.  Jobs for
+threads run on the loop, a moment later; those of a one-thread executor run in order.
+So a run takes only computing time, and is the same every time.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from random import Random
 
-TURNS_MAX = 200_000
-"""So many turns of the loop at one moment mean that somebody spins."""
+ITERATIONS_MAX = 200_000
+"""More iterations of the loop at one moment are a busy loop."""
 
 
 _RESOLUTION_S = 1e-9
@@ -27,11 +26,10 @@ _RESOLUTION_S = 1e-9
 
 class Host:
     """
-    A process of the simulated world; what runs for it carries it in its context.
+    A simulated process; the context of its tasks refers to it.
 
-    A process that has died goes on in the loop for a while, because Python has no
-    way to make a coroutine vanish.  It is a ghost: all that it could touch asks
-    ``is_alive``, and does nothing for it.
+    The tasks of a dead process run for a while, because Python cannot remove a
+    coroutine.  All simulated devices check ``is_alive`` and do nothing for them.
     """
 
     def __init__(self, name: str) -> None:
@@ -40,11 +38,11 @@ class Host:
 
 
 HOST: ContextVar[Host | None] = ContextVar("host", default=None)
-"""For which process the present code runs; None for the simulation itself."""
+"""The process of the current code; None for the simulation itself."""
 
 
-def is_ghost() -> bool:
-    """Whether the present code belongs to a process that has died."""
+def is_dead_process() -> bool:
+    """Return whether the current code belongs to a dead process."""
     return _is_dead(HOST.get())
 
 
@@ -52,29 +50,29 @@ def _is_dead(host: Host | None) -> bool:
     return host is not None and not host.is_alive
 
 
-class Stuck(Exception):
-    """Everybody waits, and there is nothing that would ever wake anybody."""
+class Deadlock(Exception):
+    """All tasks wait, and no timer will wake any of them."""
 
 
-class Spinning(Exception):
-    """Somebody does something again and again, and time does not pass."""
+class BusyLoop(Exception):
+    """Tasks run again and again without letting time pass."""
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """The loop; *chance* decides how long threads take."""
+    """The loop; *rng* determines the durations of jobs in threads."""
 
-    def __init__(self, chance: Random) -> None:
+    def __init__(self, rng: Random) -> None:
         super().__init__()
         self.thread_s_max = 0.002
-        """How long a job takes at most that is given to a thread."""
+        """The longest duration of a job in a thread."""
         self.failures: list[dict[str, Any]] = []
-        """What nobody has caught."""
+        """Exceptions that were not caught."""
         self.task_count = 0
-        self._chance = chance
+        self._rng = rng
         self._now = 0.0
-        self._turns = 0
+        self._iterations = 0
         self._free_at: dict[object, float] = {}
-        # The base class asks it for events and gives it the time to wait.
+        # The base class calls its select() with the time to wait.
         self._selector = self
         self._clock_resolution = _RESOLUTION_S
         self.set_task_factory(_new_task)
@@ -85,32 +83,32 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._now
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Nothing comes from outside; let *timeout* pass."""
+        """Let *timeout* pass; there are no external events."""
         if timeout is None:
-            raise Stuck
+            raise Deadlock
         if timeout > 0:
-            # To the very moment: a sum of differences would come close only.
+            # Exactly the time of the timer; a sum would have rounding errors.
             self._now = max(self._now, self._scheduled[0]._when)
             self._clock_resolution = max(_RESOLUTION_S, 2 * ulp(self._now))
-            self._turns = 0
+            self._iterations = 0
         else:
-            self._turns += 1
-            if self._turns > TURNS_MAX:
-                raise Spinning(f"at {self._now}: {list(self._ready)[:10]}")
+            self._iterations += 1
+            if self._iterations > ITERATIONS_MAX:
+                raise BusyLoop(f"at {self._now}: {list(self._ready)[:10]}")
         return []
 
     def run_in_executor(
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """See asyncio.AbstractEventLoop; done here, after a while."""
+        """See asyncio.AbstractEventLoop; the job runs on the loop, a moment later."""
         future: asyncio.Future[Any] = self.create_future()
-        took_s = self._chance.random() * self.thread_s_max
+        took_s = self._rng.random() * self.thread_s_max
         when = self.free_at(executor, took_s)
         self.call_at(when, self._carry_out, HOST.get(), future, func, args)
         return future
 
     def free_at(self, thread: object, took_s: float) -> float:
-        """When a job of *took_s* is done that *thread* gets now; None: any thread."""
+        """Return when *thread* finishes a job of *took_s*; None: any thread."""
         if thread is None:
             return self._now + took_s
         done_at = max(self._now, self._free_at.get(thread, 0.0)) + took_s
@@ -124,8 +122,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         func: Callable[..., Any],
         args: tuple[Any, ...],
     ) -> None:
-        # A job that was called off may have begun already.
-        if future.cancelled() and self._chance.random() < 0.5:
+        # A cancelled job may have begun already.
+        if future.cancelled() and self._rng.random() < 0.5:
             return
         try:
             result = _refuse() if _is_dead(host) else func(*args)
@@ -133,7 +131,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             if not future.done():
                 future.set_exception(error)
                 if _is_dead(host):
-                    # A ghost need not look.
+                    # Mark it as retrieved: the process is dead.
                     future.exception()
         else:
             if not future.done():
@@ -151,7 +149,7 @@ def _refuse() -> None:
 
 
 class _Task(asyncio.Task[Any]):
-    """A task whose place in a set does not depend on where it is in memory."""
+    """A task whose hash does not depend on its address in memory."""
 
     def __init__(
         self, coro: Coroutine[Any, Any, Any], number: int, **options: Any
@@ -174,7 +172,7 @@ def _new_task(
 
 def _note_failure(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     assert isinstance(loop, SimulatedLoop)
-    # This is called outside of what failed.
+    # The current context is not that of the failed task.
     host = HOST.get()
     failed = context.get("task") or context.get("future")
     if "handle" in context:

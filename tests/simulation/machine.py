@@ -1,8 +1,8 @@
 """
-The broker's machine: its disk, its clock, and one broker process after the other.
+The broker's machine: its disk, its clock, and a series of broker processes.
 
-What runs in a process is the real broker, put together as ``servers.run`` does it,
-over the machine's disk and the services beside it.
+A process runs the real broker, built as in ``servers.run``, on the machine's disk and
+the simulated services.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ if TYPE_CHECKING:
     from pydanube.broker.broker import Broker
     from pydanube.storage.config import StorageConfig
     from pydanube.storage.storage import Storage
-    from simulation.ledger import Verdict
+    from simulation.ledger import Violations
     from simulation.loop import SimulatedLoop
     from simulation.network import Network
 
 WALL_CLOCK_AT_START_US = 1_700_000_000_000_000
 BOOT_S_MAX = 5.0
 STOP_S_MAX = 120.0
-"""So long a broker may take to stop."""
-FAILURE_LOOK_S = 0.5
-"""How often somebody looks whether the broker is still healthy."""
+"""The longest time that a broker may take to stop."""
+FAILURE_CHECK_S = 0.5
+"""The interval of checks for a failure of the broker."""
 
 
 class Clock:
-    """A wall clock, which somebody may set."""
+    """A wall clock that can be set wrong."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self.offset_s = 0.0
         self._loop = loop
 
     def us(self) -> int:
-        """Microseconds since 1970, as far as the machine knows."""
+        """Return microseconds since 1970, by this clock."""
         return WALL_CLOCK_AT_START_US + int(
             (self._loop.time() + self.offset_s) * 1_000_000
         )
 
 
 class BrokerProcess:
-    """One life of the broker."""
+    """A process of the broker."""
 
     def __init__(self, machine: Machine, number: int) -> None:
         self.host = Host(f"broker {number}")
@@ -75,30 +75,32 @@ class BrokerProcess:
         return self._server.new_connection()
 
     def stop(self) -> None:
-        """Ask the broker to stop in good order."""
+        """Request an orderly stop."""
         self._stop.set()
 
     async def run(self) -> None:
-        """Live until stopped, or until the broker cannot go on."""
+        """Run until stopped, or until the storage fails."""
         machine = self._machine
         async with self._opened() as server:
             self._server = server
             machine.network.listener = self
             machine.note("serves")
             try:
-                await self._until_told_or_failed()
+                await self._until_stopped_or_failed()
             finally:
                 if machine.network.listener is self:
                     machine.network.listener = None
 
-    async def _until_told_or_failed(self) -> None:
+    async def _until_stopped_or_failed(self) -> None:
         storage = self.storage
         assert storage is not None
         while storage.failure is None and not self._stop.is_set():
             with suppress(TimeoutError):
-                async with asyncio.timeout(FAILURE_LOOK_S):
+                async with asyncio.timeout(FAILURE_CHECK_S):
                     await self._stop.wait()
-        self._machine.note("stops" if storage.failure is None else "is sick, and stops")
+        self._machine.note(
+            "stops" if storage.failure is None else "stops after a failure"
+        )
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[NativeServer]:
@@ -133,34 +135,34 @@ class BrokerProcess:
         machine = self._machine
 
         def do(job: Callable[[], None]) -> None:
-            took_s = machine.chance.random() * machine.sync_s_max
+            took_s = machine.rng.random() * machine.sync_s_max
             machine.loop.call_at(machine.loop.free_at(self, took_s), job)
 
         yield do
 
 
 class Machine:
-    """The computer that the broker runs on, and who looks after it."""
+    """The machine of the broker, and the supervisor that restarts it."""
 
     def __init__(
         self,
         loop: SimulatedLoop,
-        chance: Random,
+        rng: Random,
         network: Network,
-        verdict: Verdict,
+        violations: Violations,
         config: StorageConfig,
         *,
         note: Callable[[str, str], None],
-        on_process_gone: Callable[[], None],
+        on_process_ended: Callable[[], None],
     ) -> None:
         self.loop = loop
-        self.chance = chance
+        self.rng = rng
         self.network = network
         self.config = config
         self.clock = Clock(loop)
         self.sync_s_max = 0.003
-        """How long a commit takes at most."""
-        self.disk = MachineDisk(chance, partial(note, "disk"))
+        """The longest duration of a commit."""
+        self.disk = MachineDisk(rng, partial(note, "disk"))
         self.metadata = MemoryStore()
         self.metadata_service = self._service("metadata", note)
         self.objects = MemoryObjects(self.clock.us)
@@ -171,30 +173,30 @@ class Machine:
         self.lives: list[asyncio.Task[None]] = []
         self.on_power_lost: Callable[[], None] = lambda: None
         self.is_wanted = True
-        """Whether the broker is to be started again when it is gone."""
+        """Whether to restart the broker when its process ends."""
         self._note = note
-        self._verdict = verdict
-        self._on_process_gone = on_process_gone
+        self._violations = violations
+        self._on_process_gone = on_process_ended
         self._journal_count = 0
         self._errors_before = 0
         self._task: asyncio.Task[None] | None = None
 
     def _service(self, name: str, note: Callable[[str, str], None]) -> Service:
-        return Service(name, self.chance, self.loop, partial(note, name))
+        return Service(name, self.rng, self.loop, partial(note, name))
 
     def note(self, what: str) -> None:
-        """*what* happened to the broker."""
+        """Add *what* to the trace, for the broker."""
         self._note(f"broker {self.start_count}", what)
 
     def new_journal_id(self) -> bytes:
-        """The next journal's id."""
+        """Return the id of the next journal."""
         self._journal_count += 1
         return self._journal_count.to_bytes(16, "little")
 
-    # Life and death.
+    # Processes.
 
     async def run(self) -> None:
-        """Keep a broker running until it is no longer wanted."""
+        """Keep a broker running while ``is_wanted``."""
         while self.is_wanted:
             self.start_count += 1
             self._errors_before = self._error_count
@@ -207,13 +209,13 @@ class Machine:
             died.cancel()
             self.process = None
             self._on_process_gone()
-            await asyncio.sleep(0.05 + self.chance.random())
+            await asyncio.sleep(0.05 + self.rng.random())
             if self.network.is_cut:
-                await asyncio.sleep(self.chance.random() * BOOT_S_MAX)
+                await asyncio.sleep(self.rng.random() * BOOT_S_MAX)
                 self.network.on_rebooted()
 
     def stop(self) -> None:
-        """Have the broker stop in good order, and start again."""
+        """Stop the broker in an orderly way; it is restarted."""
         process = self.process
         if process is not None:
             self.note("is asked to stop")
@@ -221,13 +223,13 @@ class Machine:
             self.loop.call_later(STOP_S_MAX, self._check_stopped, process)
 
     def kill(self) -> None:
-        """The process is gone at once; what it gave to the kernel is not."""
+        """Kill the process; its page cache stays."""
         if self.process is not None:
             self.note("is killed")
             self._die(self.process, is_silent=False)
 
     def lose_power(self) -> None:
-        """Everything is gone that the disk had not confirmed."""
+        """Lose power: unsynced data may be lost."""
         if self.process is None:
             return
         self.note("loses its power")
@@ -238,26 +240,26 @@ class Machine:
         self.disk.lose_power()
 
     def lose_power_in(self, operations: int, *, is_after: bool) -> None:
-        """Lose power just before or after so many more operations of the disk."""
+        """Lose power just before or after the disk operation number *operations*."""
         self.disk.power_cut = PowerCut(operations, is_after, self.lose_power)
 
-    def has_excuse(self) -> bool:
-        """Whether something went wrong in this life that the broker cannot help."""
+    def is_explained(self) -> bool:
+        """Return whether a fault has occurred since the process started."""
         return self._error_count > self._errors_before
 
-    def judge(self, error: BaseException) -> None:
-        """The broker has ended with *error*, or said so in its log."""
+    def check_error(self, error: BaseException) -> None:
+        """Check an *error* that has ended the broker, or that it has logged."""
         if isinstance(error, BaseExceptionGroup):
             for each in error.exceptions:
-                self.judge(each)
+                self.check_error(each)
         elif isinstance(error, asyncio.CancelledError):
             return
         elif (
-            not self.has_excuse()
+            not self.is_explained()
             or not isinstance(error, BrokerError | OSError)
             or isinstance(error, CorruptJournal)
         ):
-            self._verdict.add("the broker handles what comes", repr(error))
+            self._violations.add("the broker handles all faults", repr(error))
 
     @property
     def _error_count(self) -> int:
@@ -268,11 +270,11 @@ class Machine:
         HOST.set(process.host)
         try:
             await process.run()
-        except BaseException as error:  # noqa: BLE001 (it is judged)
-            # What a ghost runs into is nobody's business.
+        except BaseException as error:  # noqa: BLE001 (it is checked)
+            # Errors of a dead process are ignored.
             if process.host.is_alive:
                 self.note(f"ends: {error!r}")
-                self.judge(error)
+                self.check_error(error)
         else:
             if process.host.is_alive:
                 self.note("has ended")
@@ -291,4 +293,6 @@ class Machine:
 
     def _check_stopped(self, process: BrokerProcess) -> None:
         if process.host.is_alive:
-            self._verdict.add("the broker stops when asked", f"not in {STOP_S_MAX} s")
+            self._violations.add(
+                "the broker stops on request", f"not in {STOP_S_MAX} s"
+            )

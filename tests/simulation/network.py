@@ -1,10 +1,10 @@
 """
 A network of byte streams between clients and the broker's machine.
 
-Bytes arrive in order, late and in pieces.  A link may stall, break (either side
-learns of it in its own time, and what was on its way is cut off anywhere), or go
-silent: then bytes vanish, and nobody is told.  A side that does not read, or is
-slow, makes the other's buffer fill up.
+Bytes arrive in order, late and in pieces.  A link may stall, break or become silent.
+If it breaks, each side notices at a different time, and bytes on the way are cut off
+anywhere.  If it is silent, bytes are lost without notice.  If a side reads slowly or
+not at all, the buffer of the other side fills up.
 """
 
 from __future__ import annotations
@@ -24,43 +24,43 @@ if TYPE_CHECKING:
     from simulation.loop import Host, SimulatedLoop
 
 REFUSAL_S_MAX = 10.0
-"""So long a client takes to send something to a machine that does not know it."""
+"""The longest time until a client sends to a machine that has rebooted."""
 SILENCE_S_MAX = 900.0
-"""So long a kernel takes to give a silent connection up."""
+"""The time after which a kernel closes a silent connection."""
 
 
 class Listener(Protocol):
-    """A process that takes connections."""
+    """A process that accepts connections."""
 
     host: Host
 
     def new_protocol(self) -> asyncio.BufferedProtocol:
-        """The protocol of a new connection."""
+        """Return the protocol of a new connection."""
 
 
 class Tap(Protocol):
-    """Who sees what passes at the broker's end of a link."""
+    """An observer of the broker's end of a link."""
 
     def on_received(self, data: bytes) -> None:
-        """The broker gets *data* now."""
+        """Handle that the broker receives *data*."""
 
     def on_written(self, data: bytes) -> None:
-        """The broker has written *data*."""
+        """Handle that the broker has written *data*."""
 
     def on_lost(self) -> None:
-        """The broker is told that the connection is gone."""
+        """Handle that the broker notices the loss of the connection."""
 
 
 @dataclass(slots=True)
-class Climate:
-    """How links are, as long as nothing happens to them."""
+class NetworkConditions:
+    """The properties of links without faults."""
 
     latency_s: float = 0.0005
     jitter_s: float = 0.001
     cut_share: float = 0.2
-    """How many writes arrive in pieces."""
+    """The fraction of writes that arrive in pieces."""
     window_bytes: int = 64 * 1024
-    """What the kernels take from a writer whose peer does not read."""
+    """The bytes that kernels buffer if the peer does not read."""
 
 
 class Network:
@@ -69,28 +69,28 @@ class Network:
     def __init__(
         self,
         loop: SimulatedLoop,
-        chance: Random,
-        climate: Climate,
+        rng: Random,
+        conditions: NetworkConditions,
         note: Callable[[str], None],
         new_tap: Callable[[Link], Tap],
     ) -> None:
         self.loop = loop
-        self.chance = chance
-        self.climate = climate
+        self.rng = rng
+        self.conditions = conditions
         self.note = note
         self.listener: Listener | None = None
-        """Who takes connections on the broker's machine; None: the port is closed."""
+        """The process that accepts connections; None: the port is closed."""
         self.is_cut = False
-        """Whether nothing gets through to the machine, not even a refusal."""
+        """Whether the machine is unreachable, and does not even refuse connections."""
         self.links: dict[int, Link] = {}
-        """Those that are not gone at both ends, by number."""
+        """The links that exist at one end at least, by number."""
         self.buffered_bytes_max = 0
-        """The most that waited in the broker for one link."""
+        """The most bytes that the broker has buffered for one link."""
         self._new_tap = new_tap
         self._count = 0
 
     def dial_from(self, host: Host) -> Callable[[Callable[[], Any]], Any]:
-        """What a client on *host* needs to reach the broker."""
+        """Return a function with which a client on *host* connects."""
 
         async def dial(factory: Callable[[], Any]) -> Any:
             await asyncio.sleep(self.delay_s())
@@ -112,30 +112,30 @@ class Network:
         return dial
 
     def delay_s(self) -> float:
-        """How long something is on its way."""
-        climate = self.climate
-        return climate.latency_s + self.chance.random() * climate.jitter_s
+        """Return a random latency."""
+        conditions = self.conditions
+        return conditions.latency_s + self.rng.random() * conditions.jitter_s
 
     def on_process_died(self, host: Host, *, is_silent: bool) -> None:
-        """A process is gone; its kernel says so to the others, unless *is_silent*."""
+        """Handle the end of a process; its kernel resets links unless *is_silent*."""
         for link in list(self.links.values()):
             for end in (link.client, link.broker):
                 if end.host is host:
                     end.vanish(is_silent=is_silent)
 
     def on_rebooted(self) -> None:
-        """The machine is back, and knows nothing of old connections."""
+        """Handle that the machine has rebooted and forgotten its connections."""
         self.is_cut = False
         for link in self.links.values():
             if not link.broker.host.is_alive:
                 link.client.lose_later(
-                    self.chance.random() * REFUSAL_S_MAX,
+                    self.rng.random() * REFUSAL_S_MAX,
                     ConnectionResetError(104, "Connection reset by peer"),
                 )
 
 
 class Link:
-    """One connection; see the module."""
+    """A connection; see the module."""
 
     def __init__(
         self, network: Network, number: int, host: Host, connection: Any, to: Listener
@@ -143,7 +143,7 @@ class Link:
         self.number = number
         self.network = network
         self.is_silent = False
-        # The broker's side runs for the broker, whoever connects.
+        # The broker's side runs in the context of the broker's process.
         context = copy_context()
         context.run(HOST.set, to.host)
         protocol = context.run(to.new_protocol)
@@ -153,7 +153,7 @@ class Link:
 
     @property
     def client_name(self) -> str:
-        """Who is at the other end."""
+        """The name of the client's process."""
         return self.client.host.name
 
     def begin(self, tap: Tap) -> None:
@@ -163,32 +163,32 @@ class Link:
             end.run(end.protocol.connection_made, end)
 
     def stall(self, seconds: float) -> None:
-        """Nothing arrives for a while; all of it later."""
+        """Delay all bytes for a while."""
         self.network.note(f"link {self.number} stalls for {seconds:.3f} s")
         until = self.network.loop.time() + seconds
         for end in (self.client, self.broker):
             end.arrives_at = max(end.arrives_at, until)
 
     def reset(self) -> None:
-        """Break the connection; what is on its way may arrive in part."""
+        """Break the connection; bytes on the way may arrive in part."""
         self.network.note(f"link {self.number} is reset")
         for end in (self.client, self.broker):
             end.break_off(ConnectionResetError(104, "Connection reset by peer"))
 
     def go_silent(self) -> None:
-        """From now on nothing arrives, and nobody is told for a long time."""
+        """Lose all bytes from now on; both sides notice only much later."""
         self.network.note(f"link {self.number} goes silent")
         self.is_silent = True
         for end in (self.client, self.broker):
             end.drop_incoming()
             end.lose_later(
-                SILENCE_S_MAX * (0.5 + self.network.chance.random()),
+                SILENCE_S_MAX * (0.5 + self.network.rng.random()),
                 TimeoutError(110, "Connection timed out"),
             )
 
 
 class End(asyncio.Transport):
-    """One end of a link: where one protocol writes, and gets what the other wrote."""
+    """The transport of one end of a link."""
 
     def __init__(self, link: Link, host: Host, protocol: Any, context: Any) -> None:
         super().__init__({"peername": f"link {link.number}"})
@@ -197,14 +197,14 @@ class End(asyncio.Transport):
         self.other: End
         self.tap: Tap | None = None
         self.arrives_at = 0.0
-        """Nothing arrives here before."""
+        """The earliest time of the next arrival."""
         self._link = link
         self._network = link.network
         self._context = context
-        # What comes, what came and was not read yet, and how much that is together.
+        # Bytes on the way, bytes that arrived and were not read, and their number.
         self._on_the_way: deque[bytes | None] = deque()
         self._incoming: deque[bytes | None] = deque()
-        # Of what came last, what its protocol did not read before it paused.
+        # The part of the last piece that the protocol did not read before a pause.
         self._rest = memoryview(b"")
         self._unread_bytes = 0
         self._high_bytes = 64 * 1024
@@ -212,16 +212,16 @@ class End(asyncio.Transport):
         self._is_reading_paused = False
         self._is_closing = False
         self._is_lost = False
-        self._is_deaf = False
+        self._drops_incoming = False
 
     def run(self, call: Callable[..., Any], *args: Any) -> Any:
-        """Call into the protocol, as its process."""
+        """Call the protocol in the context of its process."""
         if self.host.is_alive:
             # A copy: a context cannot be entered twice, and ends call each other.
             return self._context.copy().run(call, *args)
         return None
 
-    # What the protocol asks for.
+    # Called by the protocol.
 
     def write(self, data: Any) -> None:
         """See asyncio.WriteTransport."""
@@ -246,7 +246,7 @@ class End(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         """See asyncio.WriteTransport."""
-        return max(0, self.other._unread_bytes - self._network.climate.window_bytes)
+        return max(0, self.other._unread_bytes - self._network.conditions.window_bytes)
 
     def pause_reading(self) -> None:
         """See asyncio.ReadTransport."""
@@ -263,7 +263,7 @@ class End(asyncio.Transport):
         return self._is_closing
 
     def close(self) -> None:
-        """See asyncio.BaseTransport; what was written still arrives."""
+        """See asyncio.BaseTransport; written bytes still arrive."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -276,57 +276,57 @@ class End(asyncio.Transport):
         self._network.loop.call_soon(self._lose, None, context=self._context)
         self.other.break_off(ConnectionResetError(104, "Connection reset by peer"))
 
-    # What the network does.
+    # Called by the network.
 
     def carry(self, data: bytes | None) -> None:
-        """The other end has written *data*; None stands for the end of it all."""
+        """Transport *data* from the other end; None is the end of the stream."""
         if data is not None:
             self._unread_bytes += len(data)
-        if self._link.is_silent or self._is_deaf:
+        if self._link.is_silent or self._drops_incoming:
             return
         network = self._network
         pieces: list[bytes | None] = [data]
-        if network.chance.random() < network.climate.cut_share and data:
-            at = int(network.chance.random() * len(data))
+        if network.rng.random() < network.conditions.cut_share and data:
+            at = int(network.rng.random() * len(data))
             pieces = [data[:at], data[at:]]
         loop = network.loop
         for piece in pieces:
             self.arrives_at = max(self.arrives_at, loop.time() + network.delay_s())
-            # Timers of one moment do not keep their order; what they take out does.
+            # Timers of the same time have no order, but the queue has.
             self._on_the_way.append(piece)
             loop.call_at(self.arrives_at, self._arrive, context=self._context)
 
     def break_off(self, error: Exception | None) -> None:
-        """The connection is gone; the protocol learns it soon."""
-        chance = self._network.chance
-        if chance.random() < 0.5:
-            # Whatever is on its way is lost; otherwise some of it comes first.
+        """Break the connection; the protocol notices soon."""
+        rng = self._network.rng
+        if rng.random() < 0.5:
+            # Lose the bytes on the way; otherwise some of them arrive first.
             self.drop_incoming()
-        self.lose_later(chance.random() * 0.02, error)
+        self.lose_later(rng.random() * 0.02, error)
 
     def drop_incoming(self) -> None:
-        """Nothing that is on its way arrives."""
-        self._is_deaf = True
+        """Lose all bytes on the way."""
+        self._drops_incoming = True
         self._on_the_way.clear()
         self._incoming.clear()
         self._rest = memoryview(b"")
 
     def lose_later(self, seconds: float, error: Exception | None) -> None:
-        """Tell the protocol after a while that the connection is gone."""
+        """Notify the protocol of the loss after *seconds*."""
         self._network.loop.call_later(seconds, self._lose, error, context=self._context)
 
     def vanish(self, *, is_silent: bool) -> None:
-        """The process at this end is gone."""
+        """Remove this end, whose process has ended."""
         self._is_lost = self._is_closing = True
         self.drop_incoming()
         if is_silent:
-            self.other._is_deaf = True
+            self.other._drops_incoming = True
         else:
             self.other.break_off(ConnectionResetError(104, "Connection reset by peer"))
         self._forget()
 
     def _arrive(self) -> None:
-        if self._is_deaf or self._is_lost:
+        if self._drops_incoming or self._is_lost:
             return
         self._incoming.append(self._on_the_way.popleft())
         self._read()

@@ -1,9 +1,9 @@
 """
-What a run consists of: who publishes and consumes what, and what will go wrong.
+The plan of a run: topics, applications and faults.
 
-Everything is drawn from the seed, before the run begins.  A run has only some of
-what is possible, and that in varying strength: what hides one bug (a broker that
-never lives long enough) is needed for another.
+The plan is drawn from the seed before the run begins.  Each run has only some faults
+and features, in varying strength, because one of them (such as a broker that never runs
+for long) may hide a bug that another one shows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TopicPlan:
 
     @property
     def is_simple(self) -> bool:
-        """Whether everything in it stays until it was delivered."""
+        """Whether its messages stay until they are delivered."""
         return self.is_reliable and not self.ttl_s and not self.retention_bytes_max
 
 
@@ -47,20 +47,20 @@ class ProducerPlan:
     topic: str
     message_count: int
     pause_s: float
-    """Between two sendings, on average."""
+    """The mean time between two sends."""
     together_max: int
-    """So many messages are sent at once."""
+    """The most messages that are sent at once."""
     payload_bytes_max: int
     compression: str | None
     leave_share: float
-    """How often it closes its producer and opens a new one."""
+    """The probability of reopening the producer after a send."""
     key_count: int
-    """Of how many keys its messages are; 0: of none."""
+    """The number of keys of its messages; 0: no keys."""
     delay_share: float
-    """How many messages are to be delivered later,"""
+    """The fraction of messages with a delay."""
     delay_s_max: float
     ttl_share: float
-    """and how many may expire."""
+    """The fraction of messages with a time to live."""
     ttl_s: float
 
 
@@ -74,7 +74,7 @@ class ConsumerPlan:
     work_s: float
     nack_share: float
     forget_share: float
-    """How many messages it takes and never answers."""
+    """The fraction of messages that it neither acks nor nacks."""
     leave_share: float
     flush_share: float
     is_cumulative: bool
@@ -90,55 +90,55 @@ class SubscriptionPlan:
     type: SubscriptionType
     start: str
     ack_timeout_s: float | None
-    """What its consumers ask for."""
+    """The ack timeout of its consumers."""
     policy: FailurePolicy | None
     limits: DispatchLimits | None
     consumers: tuple[ConsumerPlan, ...]
     operations: tuple[str, ...]
-    """What an administrator does with it now and then."""
+    """The operations of an administrator."""
     operation_pause_s: float
     is_replayed: bool
-    """Whether all is delivered once more in the end."""
+    """Whether all messages are replayed at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WeatherPlan:
-    """What goes wrong, and how often."""
+class FaultPlan:
+    """The faults of a run."""
 
     length_s: float
     pause_s: float
-    """Between two disturbances, on average."""
+    """The mean time between two faults."""
     kinds: dict[str, float]
-    """The kinds of disturbances and their weights."""
+    """The kinds of faults and their weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A whole run."""
+    """The plan of a run."""
 
     seed: int
     topics: tuple[TopicPlan, ...]
     producers: tuple[ProducerPlan, ...]
     subscriptions: tuple[SubscriptionPlan, ...]
-    weather: WeatherPlan
+    faults: FaultPlan
     storage: StorageConfig
     latency_s: float
     cut_share: float
     window_bytes: int
     sync_s_max: float
-    last_blow: str
-    """What happens to the broker before everything is read again."""
+    final_fault: str
+    """The fault of the broker before all messages are read."""
 
     @property
     def message_count(self) -> int:
-        """How many messages are published."""
+        """The number of messages that are published."""
         return sum(each.message_count for each in self.producers)
 
     def summary(self) -> str:
-        """The run in a few lines."""
-        weather_s = self.weather.length_s
+        """Return a description in a few lines."""
+        faults_s = self.faults.length_s
         count = self.message_count
-        lines = [f"seed {self.seed}: {count} messages, {weather_s:.0f} s of weather"]
+        lines = [f"seed {self.seed}: {count} messages, {faults_s:.0f} s of faults"]
         for topic in self.topics:
             kind = topic.durability if topic.is_reliable else "in memory"
             lines.append(f"  {topic.name} ({kind})")
@@ -157,12 +157,12 @@ class Plan:
                 for each in self.subscriptions
                 if each.topic == topic.name
             ]
-        kinds = ", ".join(sorted(self.weather.kinds)) or "none"
-        lines.append(f"  weather every {self.weather.pause_s:.1f} s: {kinds}")
+        kinds = ", ".join(sorted(self.faults.kinds)) or "none"
+        lines.append(f"  faults every {self.faults.pause_s:.1f} s: {kinds}")
         return "\n".join(lines)
 
 
-DISTURBANCES = {
+FAULTS = {
     "kill": 2.0,
     "power": 2.0,
     "power at the disk": 2.0,
@@ -181,82 +181,80 @@ DISTURBANCES = {
     "no metadata": 1.0,
     "clock jump": 1.0,
 }
-"""What may go wrong, and how often it does where it does."""
+"""The kinds of faults and their weights."""
 
 
-PATIENT = FailurePolicy(
+LENIENT_POLICY = FailurePolicy(
     redeliveries_max=1_000_000,
     ack_timeout_s=5.0,
     redelivery_delay_s=0.1,
     redelivery_delay_s_max=1.0,
 )
-"""The policy that everything ends under: it gives nothing up."""
+"""The policy at the end of runs, which gives up no message."""
 
 OPERATIONS = ("pause", "seek", "skip", "policy", "mark done")
-"""What an administrator may do with a subscription."""
+"""The operations of administrators."""
 
 
 def plan_run(seed: int, *, scale: float = 1.0) -> Plan:
-    """The run of *seed*; *scale* makes it longer."""
-    chance = Random(f"plan {seed}")
-    topics = tuple(_topic(chance, index) for index in range(chance.choice((1, 1, 2))))
+    """Return the plan of *seed*; *scale* makes it longer."""
+    rng = Random(f"plan {seed}")
+    topics = tuple(_topic(rng, index) for index in range(rng.choice((1, 1, 2))))
     return Plan(
         seed=seed,
         topics=topics,
         producers=tuple(
-            _producer(chance, topic, index, scale)
+            _producer(rng, topic, index, scale)
             for topic in topics
-            for index in range(chance.randint(1, 3))
+            for index in range(rng.randint(1, 3))
         ),
         subscriptions=tuple(
-            _subscription(chance, topic, index)
+            _subscription(rng, topic, index)
             for topic in topics
-            for index in range(chance.choice((1, 1, 2, 3)))
+            for index in range(rng.choice((1, 1, 2, 3)))
         ),
-        weather=_weather(chance, scale),
-        storage=_storage(chance),
-        latency_s=chance.choice((0.0002, 0.002, 0.02)),
-        cut_share=chance.choice((0.0, 0.1, 0.5)),
-        window_bytes=chance.choice((512, 8 * KIB, 256 * KIB)),
-        sync_s_max=chance.choice((0.001, 0.005, 0.05)),
-        last_blow=chance.choice(("stop", "kill", "power", "power")),
+        faults=_faults(rng, scale),
+        storage=_storage(rng),
+        latency_s=rng.choice((0.0002, 0.002, 0.02)),
+        cut_share=rng.choice((0.0, 0.1, 0.5)),
+        window_bytes=rng.choice((512, 8 * KIB, 256 * KIB)),
+        sync_s_max=rng.choice((0.001, 0.005, 0.05)),
+        final_fault=rng.choice(("stop", "kill", "power", "power")),
     )
 
 
-def _topic(chance: Random, index: int) -> TopicPlan:
+def _topic(rng: Random, index: int) -> TopicPlan:
     return TopicPlan(
         name=f"/default/t{index}",
-        is_reliable=chance.random() < 0.9,
-        durability="durable" if chance.random() < 0.9 else "written",
-        ttl_s=chance.choice((0.5, 5.0)) if chance.random() < 0.1 else None,
-        retention_bytes_max=2 * KIB if chance.random() < 0.1 else None,
+        is_reliable=rng.random() < 0.9,
+        durability="durable" if rng.random() < 0.9 else "written",
+        ttl_s=rng.choice((0.5, 5.0)) if rng.random() < 0.1 else None,
+        retention_bytes_max=2 * KIB if rng.random() < 0.1 else None,
     )
 
 
-def _producer(
-    chance: Random, topic: TopicPlan, index: int, scale: float
-) -> ProducerPlan:
-    has_delays, has_ttl = chance.random() < 0.15, chance.random() < 0.1
+def _producer(rng: Random, topic: TopicPlan, index: int, scale: float) -> ProducerPlan:
+    has_delays, has_ttl = rng.random() < 0.15, rng.random() < 0.1
     return ProducerPlan(
         name=f"p{topic.name[-1]}{index}",
         topic=topic.name,
-        message_count=max(1, int(chance.choice((3, 10, 20, 40)) * scale)),
-        pause_s=chance.choice((0.0, 0.01, 0.1, 0.3)),
-        together_max=chance.choice((1, 3, 20)),
-        payload_bytes_max=chance.choice((20, 20, 200, 2000)),
-        compression=chance.choice((None, None, "lz4", "zstd")),
-        leave_share=chance.choice((0.0, 0.0, 0.05)),
-        key_count=chance.choice((0, 0, 1, 3, 30)),
+        message_count=max(1, int(rng.choice((3, 10, 20, 40)) * scale)),
+        pause_s=rng.choice((0.0, 0.01, 0.1, 0.3)),
+        together_max=rng.choice((1, 3, 20)),
+        payload_bytes_max=rng.choice((20, 20, 200, 2000)),
+        compression=rng.choice((None, None, "lz4", "zstd")),
+        leave_share=rng.choice((0.0, 0.0, 0.05)),
+        key_count=rng.choice((0, 0, 1, 3, 30)),
         delay_share=0.3 if has_delays and topic.is_reliable else 0.0,
-        delay_s_max=chance.choice((0.1, 3.0)),
+        delay_s_max=rng.choice((0.1, 3.0)),
         ttl_share=0.3 if has_ttl and topic.is_reliable else 0.0,
-        ttl_s=chance.choice((0.2, 2.0)),
+        ttl_s=rng.choice((0.2, 2.0)),
     )
 
 
-def _subscription(chance: Random, topic: TopicPlan, index: int) -> SubscriptionPlan:
+def _subscription(rng: Random, topic: TopicPlan, index: int) -> SubscriptionPlan:
     name = f"s{index}"
-    type_ = chance.choice(
+    type_ = rng.choice(
         (
             SubscriptionType.EXCLUSIVE,
             SubscriptionType.FAILOVER,
@@ -265,115 +263,110 @@ def _subscription(chance: Random, topic: TopicPlan, index: int) -> SubscriptionP
             SubscriptionType.KEY_SHARED,
         )
     )
-    ack_timeout_s = chance.choice((None, None, None, 0.5, 2.0))
-    policy = _policy(chance, f"{topic.name}-dead-{name}") if topic.is_reliable else None
+    ack_timeout_s = rng.choice((None, None, None, 0.5, 2.0))
+    policy = _policy(rng, f"{topic.name}-dead-{name}") if topic.is_reliable else None
     times_out = bool(ack_timeout_s or (policy and policy.ack_timeout_s))
-    count = chance.choice((1, 1, 2))
+    count = rng.choice((1, 1, 2))
     if type_ is not SubscriptionType.EXCLUSIVE:
-        count = chance.randint(1, 4)
+        count = rng.randint(1, 4)
     return SubscriptionPlan(
         topic=topic.name,
         name=name,
         type=type_,
-        start=chance.choice(("earliest", "earliest", "latest")),
+        start=rng.choice(("earliest", "earliest", "latest")),
         ack_timeout_s=ack_timeout_s,
         policy=policy,
-        limits=_limits(chance) if topic.is_reliable else None,
+        limits=_limits(rng) if topic.is_reliable else None,
         consumers=tuple(
             _consumer(
-                chance,
+                rng,
                 f"c{topic.name[-1]}{index}{number}",
                 is_cumulative=type_
                 in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
-                and chance.random() < 0.3,
-                forget_share=0.05 if times_out and chance.random() < 0.5 else 0.0,
+                and rng.random() < 0.3,
+                forget_share=0.05 if times_out and rng.random() < 0.5 else 0.0,
             )
             for number in range(count)
         ),
-        operations=_operations(chance) if topic.is_simple else (),
-        operation_pause_s=chance.choice((0.3, 2.0)),
-        is_replayed=topic.is_simple and chance.random() < 0.2,
+        operations=_operations(rng) if topic.is_simple else (),
+        operation_pause_s=rng.choice((0.3, 2.0)),
+        is_replayed=topic.is_simple and rng.random() < 0.2,
     )
 
 
-def _policy(chance: Random, dead_letter_topic: str) -> FailurePolicy | None:
-    if chance.random() < 0.4:
+def _policy(rng: Random, dead_letter_topic: str) -> FailurePolicy | None:
+    if rng.random() < 0.4:
         return None
-    poison = chance.choice(list(PoisonPolicy))
+    poison = rng.choice(list(PoisonPolicy))
     return FailurePolicy(
-        redeliveries_max=chance.choice((0, 1, 3, 100)),
-        ack_timeout_s=chance.choice((None, 0.5, 2.0, 30.0)),
-        redelivery_delay_s=chance.choice((0.0, 0.05, 1.0)),
-        redelivery_delay_s_max=chance.choice((1.0, 5.0)),
-        backoff=chance.choice(list(Backoff)),
+        redeliveries_max=rng.choice((0, 1, 3, 100)),
+        ack_timeout_s=rng.choice((None, 0.5, 2.0, 30.0)),
+        redelivery_delay_s=rng.choice((0.0, 0.05, 1.0)),
+        redelivery_delay_s_max=rng.choice((1.0, 5.0)),
+        backoff=rng.choice(list(Backoff)),
         poison=poison,
         dead_letter_topic=dead_letter_topic
         if poison is PoisonPolicy.DEAD_LETTER
         else None,
-        dead_letter_expired=poison is PoisonPolicy.DEAD_LETTER
-        and chance.random() < 0.5,
+        dead_letter_expired=poison is PoisonPolicy.DEAD_LETTER and rng.random() < 0.5,
     )
 
 
-def _limits(chance: Random) -> DispatchLimits | None:
-    if chance.random() < 0.7:
+def _limits(rng: Random) -> DispatchLimits | None:
+    if rng.random() < 0.7:
         return None
     return DispatchLimits(
-        unacked_messages_max=chance.choice((None, 1, 5, 20)),
-        unacked_messages_max_per_consumer=chance.choice((None, 1, 3)),
+        unacked_messages_max=rng.choice((None, 1, 5, 20)),
+        unacked_messages_max_per_consumer=rng.choice((None, 1, 3)),
     )
 
 
 def _consumer(
-    chance: Random, name: str, *, is_cumulative: bool, forget_share: float
+    rng: Random, name: str, *, is_cumulative: bool, forget_share: float
 ) -> ConsumerPlan:
     return ConsumerPlan(
         name=name,
-        prefetch_messages=chance.choice((1, 3, 10, 100)),
-        together_max=chance.choice((1, 5, 50)),
-        work_s=chance.choice((0.0, 0.001, 0.05, 0.3)),
-        nack_share=chance.choice((0.0, 0.0, 0.1)),
+        prefetch_messages=rng.choice((1, 3, 10, 100)),
+        together_max=rng.choice((1, 5, 50)),
+        work_s=rng.choice((0.0, 0.001, 0.05, 0.3)),
+        nack_share=rng.choice((0.0, 0.0, 0.1)),
         forget_share=forget_share,
-        leave_share=chance.choice((0.0, 0.02, 0.1)),
-        flush_share=chance.choice((0.0, 0.1, 0.5)),
+        leave_share=rng.choice((0.0, 0.02, 0.1)),
+        flush_share=rng.choice((0.0, 0.1, 0.5)),
         is_cumulative=is_cumulative,
-        nack_delay_s=chance.choice((0.0, 0.0, 0.3, 2.0)),
+        nack_delay_s=rng.choice((0.0, 0.0, 0.3, 2.0)),
     )
 
 
-def _operations(chance: Random) -> tuple[str, ...]:
-    if chance.random() < 0.6:
+def _operations(rng: Random) -> tuple[str, ...]:
+    if rng.random() < 0.6:
         return ()
-    return tuple(each for each in OPERATIONS if chance.random() < 0.4)
+    return tuple(each for each in OPERATIONS if rng.random() < 0.4)
 
 
-def _weather(chance: Random, scale: float) -> WeatherPlan:
-    share = chance.choice((0.0, 0.15, 0.3, 0.6))
-    return WeatherPlan(
-        length_s=chance.choice((3.0, 6.0, 12.0)) * scale,
-        pause_s=chance.choice((0.2, 0.7, 2.0)),
-        kinds={
-            kind: weight
-            for kind, weight in DISTURBANCES.items()
-            if chance.random() < share
-        },
+def _faults(rng: Random, scale: float) -> FaultPlan:
+    share = rng.choice((0.0, 0.15, 0.3, 0.6))
+    return FaultPlan(
+        length_s=rng.choice((3.0, 6.0, 12.0)) * scale,
+        pause_s=rng.choice((0.2, 0.7, 2.0)),
+        kinds={kind: weight for kind, weight in FAULTS.items() if rng.random() < share},
     )
 
 
-def _storage(chance: Random) -> StorageConfig:
-    seal_bytes = chance.choice((1 * KIB, 4 * KIB, 64 * KIB))
+def _storage(rng: Random) -> StorageConfig:
+    seal_bytes = rng.choice((1 * KIB, 4 * KIB, 64 * KIB))
     return StorageConfig(
         journal=JournalConfig(
-            file_bytes_max=chance.choice((1 * KIB, 4 * KIB, 64 * KIB)),
-            pending_bytes_max=chance.choice((1 * KIB, 16 * KIB, 1024 * KIB)),
+            file_bytes_max=rng.choice((1 * KIB, 4 * KIB, 64 * KIB)),
+            pending_bytes_max=rng.choice((1 * KIB, 16 * KIB, 1024 * KIB)),
         ),
         seal_bytes=seal_bytes,
-        seal_age_s=chance.choice((0.5, 5.0, 600.0)),
-        seal_pace=chance.choice((0.0, 1.0)),
-        seal_interval_s=chance.choice((0.1, 1.0)),
-        tail_bytes_max=seal_bytes * chance.choice((2, 8)),
-        journal_bytes_max=chance.choice((8 * KIB, 1024 * KIB)),
-        row_group_bytes=chance.choice((1 * KIB, 64 * KIB)),
-        frame_bytes=chance.choice((512, 64 * KIB)),
-        cache_bytes_max=chance.choice((0, 32 * KIB, 1024 * KIB)),
+        seal_age_s=rng.choice((0.5, 5.0, 600.0)),
+        seal_pace=rng.choice((0.0, 1.0)),
+        seal_interval_s=rng.choice((0.1, 1.0)),
+        tail_bytes_max=seal_bytes * rng.choice((2, 8)),
+        journal_bytes_max=rng.choice((8 * KIB, 1024 * KIB)),
+        row_group_bytes=rng.choice((1 * KIB, 64 * KIB)),
+        frame_bytes=rng.choice((512, 64 * KIB)),
+        cache_bytes_max=rng.choice((0, 32 * KIB, 1024 * KIB)),
     )

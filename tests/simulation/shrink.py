@@ -1,4 +1,4 @@
-"""A plan that fails, made smaller, as long as it fails the same way."""
+"""Reduction of a failing plan to a smaller one that violates the same rule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def shrink(plan: Plan, fails: Callable[[Plan], bool]) -> Plan:
-    """The smallest plan that *fails* and that leaving things out leads to."""
+    """Return the smallest plan that *fails*, found by leaving out parts."""
     is_smaller = True
     while is_smaller:
         is_smaller = False
@@ -24,11 +24,11 @@ def shrink(plan: Plan, fails: Callable[[Plan], bool]) -> Plan:
 
 
 def _smaller(plan: Plan) -> Iterator[Plan]:
-    """The plans with one thing less."""
-    weather = plan.weather
-    for kind in weather.kinds:
-        kinds = {each: w for each, w in weather.kinds.items() if each != kind}
-        yield replace(plan, weather=replace(weather, kinds=kinds))
+    """Yield plans with one part less."""
+    faults = plan.faults
+    for kind in faults.kinds:
+        kinds = {each: w for each, w in faults.kinds.items() if each != kind}
+        yield replace(plan, faults=replace(faults, kinds=kinds))
     for topic in plan.topics[1:]:
         yield replace(
             plan,
@@ -47,8 +47,8 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
             yield replace(plan, subscriptions=_without(plan.subscriptions, each))
         for fewer in _smaller_subscriptions(each):
             yield replace(plan, subscriptions=_instead(plan.subscriptions, each, fewer))
-    if weather.length_s > 1:
-        yield replace(plan, weather=replace(weather, length_s=weather.length_s / 2))
+    if faults.length_s > 1:
+        yield replace(plan, faults=replace(faults, length_s=faults.length_s / 2))
 
 
 def _smaller_subscriptions(each: Any) -> Iterator[Any]:

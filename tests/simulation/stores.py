@@ -1,4 +1,4 @@
-"""The object store and the metadata store: durable, slow, and not always there."""
+"""The object store and the metadata store: durable, slow, sometimes unavailable."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 class Service:
     """
-    What is asked by processes and outlives them.
+    A service that outlives the processes that use it.
 
-    ``trouble`` is the share of requests that fail.  Of those that change something
-    half are carried out nevertheless: the answer was lost, not the request.
+    ``error_rate`` is the fraction of requests that fail.  Half of them are executed
+    nevertheless: the answer was lost, not the request.
     """
 
     def __init__(
         self,
         name: str,
-        chance: Random,
+        rng: Random,
         loop: SimulatedLoop,
         note: Callable[[str], None],
     ) -> None:
         self.name = name
-        self.trouble = 0.0
+        self.error_rate = 0.0
         self.error_count = 0
-        """How many requests have failed."""
+        """The number of requests that have failed."""
         self.delay_s_max = 0.004
-        self._chance = chance
+        self._rng = rng
         self._loop = loop
         self._note = note
 
@@ -49,16 +49,16 @@ class Service:
         *,
         thread: object = None,
     ) -> Any:
-        """Have *work* done for *host*; what shares a *thread* is done in order."""
-        chance = self._chance
-        done_at = self._loop.free_at(thread, chance.random() * self.delay_s_max)
-        fails = chance.random() < self.trouble
-        is_done_anyway = chance.random() < 0.5
+        """Do *work* for *host*; requests of the same *thread* are executed in order."""
+        rng = self._rng
+        done_at = self._loop.free_at(thread, rng.random() * self.delay_s_max)
+        fails = rng.random() < self.error_rate
+        is_done_anyway = rng.random() < 0.5
         try:
             await _sleep_until(done_at)
         except asyncio.CancelledError:
             if host.is_alive and is_done_anyway and not fails:
-                self._note(f"{what}, for somebody who is gone")
+                self._note(f"{what}, for a cancelled caller")
                 await work()
             raise
         if not host.is_alive:
@@ -112,7 +112,7 @@ class ProcessObjects:
 
 
 class ProcessMetadata:
-    """The metadata store, as the process *host* reaches it; one thing at a time."""
+    """The metadata store, as the process *host* reaches it; one request at a time."""
 
     def __init__(self, host: Host, service: Service, store: MemoryStore) -> None:
         self._host = host

@@ -1,4 +1,4 @@
-"""The simulated world does what a real one may do."""
+"""The simulated loop, network and disk behave as real ones may."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from simulation.disk import MachineDisk
-from simulation.loop import HOST, Host, SimulatedLoop, Spinning, Stuck
-from simulation.network import Climate, Network
+from simulation.loop import HOST, BusyLoop, Deadlock, Host, SimulatedLoop
+from simulation.network import Network, NetworkConditions
 
 
 @pytest.fixture
@@ -19,8 +19,8 @@ def loop():
     loop.close()
 
 
-class Listening(asyncio.BufferedProtocol):
-    """Keeps what comes, and how the connection ended."""
+class RecordingProtocol(asyncio.BufferedProtocol):
+    """Records received bytes and the end of the connection."""
 
     def __init__(self):
         self.received = b""
@@ -45,18 +45,18 @@ class Listening(asyncio.BufferedProtocol):
 
 
 class Broker:
-    """Something to connect to."""
+    """A process that accepts connections."""
 
     def __init__(self):
         self.host = Host("broker")
-        self.protocol = Listening()
+        self.protocol = RecordingProtocol()
 
     def new_protocol(self):
         return self.protocol
 
 
-class Deaf:
-    """A tap that does not listen."""
+class NullTap:
+    """A tap that ignores everything."""
 
     def on_received(self, data): ...
 
@@ -65,17 +65,21 @@ class Deaf:
     def on_lost(self): ...
 
 
-async def connected(loop, **climate):
-    """A client and a broker's protocol, and the link between them."""
+async def connected(loop, **conditions):
+    """Connect; return the client's protocol, the broker and their link."""
     network = Network(
-        loop, Random(1), Climate(**climate), lambda _: None, lambda _: Deaf()
+        loop,
+        Random(1),
+        NetworkConditions(**conditions),
+        lambda _: None,
+        lambda _: NullTap(),
     )
     broker = network.listener = Broker()
-    client = await network.dial_from(Host("client"))(Listening)
+    client = await network.dial_from(Host("client"))(RecordingProtocol)
     return client, broker, network.links[1]
 
 
-def test_time_passes_only_when_nothing_else_happens(loop):
+def test_time_passes_only_when_no_task_is_ready(loop):
     async def sleep_for_a_year():
         await asyncio.sleep(365 * 86400)
         return loop.time()
@@ -83,21 +87,21 @@ def test_time_passes_only_when_nothing_else_happens(loop):
     assert loop.run_until_complete(sleep_for_a_year()) == 365 * 86400
 
 
-def test_who_waits_for_nothing_is_noticed(loop):
-    with pytest.raises(Stuck):
+def test_waiting_for_ever_is_detected(loop):
+    with pytest.raises(Deadlock):
         loop.run_until_complete(loop.create_future())
 
 
-def test_who_never_waits_is_noticed(loop):
+def test_busy_loop_is_detected(loop):
     def again():
         loop.call_soon(again)
 
     again()
-    with pytest.raises(Spinning):
+    with pytest.raises(BusyLoop):
         loop.run_until_complete(loop.create_future())
 
 
-def test_jobs_of_one_thread_are_done_in_order(loop):
+def test_jobs_of_one_thread_run_in_order(loop):
     done = []
 
     async def work():
@@ -113,7 +117,7 @@ def test_jobs_of_one_thread_are_done_in_order(loop):
     assert done == list(range(20))
 
 
-def test_a_dead_process_does_nothing_more(loop):
+def test_dead_process_does_nothing(loop):
     host, done = Host("one"), []
 
     async def work():
@@ -127,7 +131,7 @@ def test_a_dead_process_does_nothing_more(loop):
     assert done == []
 
 
-def test_bytes_arrive_in_order_whatever_they_are_cut_into(loop):
+def test_bytes_arrive_in_order_in_any_pieces(loop):
     async def talk():
         client, broker, _ = await connected(loop, cut_share=1.0, jitter_s=0.1)
         for number in range(50):
@@ -139,7 +143,7 @@ def test_bytes_arrive_in_order_whatever_they_are_cut_into(loop):
     assert loop.run_until_complete(talk()) == expected
 
 
-def test_a_reset_is_told_to_both_sides_and_may_cut_what_was_on_its_way(loop):
+def test_reset_notifies_both_sides_and_may_lose_bytes_on_the_way(loop):
     async def talk():
         client, broker, link = await connected(loop)
         client.transport.write(b"x" * 100)
@@ -153,7 +157,7 @@ def test_a_reset_is_told_to_both_sides_and_may_cut_what_was_on_its_way(loop):
     assert broker.received in (b"x" * count for count in range(101))
 
 
-def test_a_silent_link_tells_nobody(loop):
+def test_silent_link_notifies_no_side(loop):
     async def talk():
         client, broker, link = await connected(loop)
         link.go_silent()
@@ -165,7 +169,7 @@ def test_a_silent_link_tells_nobody(loop):
     assert (client.lost, broker.lost, broker.received) == ([], [], b"")
 
 
-def test_who_writes_faster_than_the_other_reads_is_stopped(loop):
+def test_fast_writer_is_paused(loop):
     async def talk():
         client, broker, _ = await connected(loop, window_bytes=10)
         broker.protocol.transport.pause_reading()
@@ -176,7 +180,7 @@ def test_who_writes_faster_than_the_other_reads_is_stopped(loop):
     assert loop.run_until_complete(talk()).pauses == 1
 
 
-def test_a_power_loss_takes_only_what_was_not_synced():
+def test_power_loss_loses_only_unsynced_data():
     contents = set()
     for seed in range(50):
         disk = MachineDisk(Random(seed), lambda _: None)

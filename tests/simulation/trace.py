@@ -1,4 +1,4 @@
-"""What happened in a run, line by line, and one number that stands for all of it."""
+"""The events of a run as lines, and their digest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LINES_MAX = 200_000
-"""So many are kept to be shown; the digest covers all."""
+"""The number of lines that are kept; the digest covers all."""
 
 
 class Trace:
@@ -19,13 +19,13 @@ class Trace:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.count = 0
         self.is_over = False
-        """Whether what happens now is no longer part of the run."""
+        """Whether to ignore further events."""
         self._clock = clock
         self._lines: deque[tuple[float, str, str]] = deque(maxlen=LINES_MAX)
         self._digest = blake2b(digest_size=8)
 
     def note(self, who: str, what: str) -> None:
-        """*what* happened to *who*, now."""
+        """Add the event *what* of *who*, at the current time."""
         if self.is_over:
             return
         now = self._clock()
@@ -35,18 +35,18 @@ class Trace:
 
     @property
     def digest(self) -> str:
-        """The same for two runs if, and only if, the same happened in them."""
+        """A hash of all events, for comparing runs."""
         return self._digest.hexdigest()
 
     def lines(self, about: str = "") -> Iterator[str]:
-        """What happened, readable; only lines in which *about* stands."""
+        """Yield the lines that contain *about*."""
         for each in self._lines:
             line = _readable(each)
             if about in line:
                 yield line
 
     def lines_of(self, *names: str) -> Iterator[str]:
-        """What happened to those whose names begin with one of *names*."""
+        """Yield the lines of those whose names begin with one of *names*."""
         for each in self._lines:
             if each[1].startswith(names):
                 yield _readable(each)

@@ -1,8 +1,8 @@
 """
-What passes at the broker's end of a connection.
+An observer of the frames at the broker's end of a connection.
 
-The tap cuts the bytes into frames by itself, so it knows exactly what the broker
-was told, what it answered and in which order, also where that never arrived.
+The tap parses the bytes itself, so it knows all requests and answers and their order,
+even if the answers never arrived.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from simulation.network import Link
 
 _SILENT = (Kind.HELLO, Kind.WELCOME, Kind.PING, Kind.PONG)
-"""Not noted: they say who runs the simulation, or nothing."""
+"""Frames whose content is not noted: it depends on the environment, or is empty."""
 _FRAME_BYTES_MAX = 1 << 30
 
 
 class LinkTap:
-    """What sees the frames of one link, at the broker's end."""
+    """Observes the frames of one link, at the broker's end."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class LinkTap:
         self._on_stored = on_stored
         self._from_client = FrameReader(_FRAME_BYTES_MAX)
         self._from_broker = FrameReader(_FRAME_BYTES_MAX)
-        # What is to be done when a request is answered, by correlation.
-        self._asked: dict[int, Callable[[Kind, Any], None]] = {}
-        # The topics of producers, by channel, and how many messages batches have.
+        # The handlers of answers, by correlation.
+        self._handlers: dict[int, Callable[[Kind, Any], None]] = {}
+        # The topics of producers, by channel, and the message counts of batches.
         self._topics: dict[int, str] = {}
         self._published: dict[tuple[int, int], int] = {}
 
@@ -76,7 +76,7 @@ class LinkTap:
 
     def _on_request(self, frame: RawFrame, m: Any) -> None:
         watch, place = self._watch, (self._number, frame.channel)
-        asked = self._asked
+        handlers = self._handlers
         match frame.kind:
             case Kind.OPEN_CONSUMER:
 
@@ -84,9 +84,9 @@ class LinkTap:
                     if kind is Kind.CONSUMER_OPENED:
                         watch.on_opened(place, m, answer.cursor)
 
-                asked[frame.correlation] = on_opened
+                handlers[frame.correlation] = on_opened
             case Kind.CLOSE_CONSUMER:
-                asked[frame.correlation] = lambda *_: watch.on_gone(place)
+                handlers[frame.correlation] = lambda *_: watch.on_closed(place)
             case Kind.CREDIT:
                 watch.on_credit(place, m.messages)
             case Kind.NACK:
@@ -100,7 +100,7 @@ class LinkTap:
                 of = watch.watch_of(place)
                 if of is not None:
                     watch.on_seek(of)
-                    asked[frame.correlation] = lambda *_: watch.on_sought(of)
+                    handlers[frame.correlation] = lambda *_: watch.on_seek_answered(of)
             case Kind.OPEN_PRODUCER:
                 self._topics[frame.channel] = m.topic
                 watch.on_producer_opens(m.name)
@@ -116,7 +116,9 @@ class LinkTap:
         match frame.kind:
             case Kind.SEEK_SUBSCRIPTION:
                 watch.on_seek(of)
-                self._asked[frame.correlation] = lambda *_: watch.on_sought(of)
+                self._handlers[frame.correlation] = lambda *_: watch.on_seek_answered(
+                    of
+                )
             case Kind.SKIP:
                 watch.on_skip(of, m.count)
             case Kind.MARK_DONE:
@@ -139,13 +141,13 @@ class LinkTap:
             if kind is Kind.OK:
                 then()
 
-        self._asked[frame.correlation] = on_answer
+        self._handlers[frame.correlation] = on_answer
 
     def _on_answer(self, frame: RawFrame, m: Any, batch: BatchFrame | None) -> None:
         place = self._number, frame.channel
-        asked = self._asked.pop(frame.correlation, None)
-        if asked is not None:
-            asked(frame.kind, m)
+        handler = self._handlers.pop(frame.correlation, None)
+        if handler is not None:
+            handler(frame.kind, m)
         elif frame.kind is Kind.DELIVERY:
             assert batch is not None
             self._watch.on_delivery(place, _messages(batch), m)
@@ -155,10 +157,10 @@ class LinkTap:
                 count = self._published.get((frame.channel, sequence), 1)
                 self._on_stored(topic, offset + count)
         elif frame.kind in (Kind.ERROR, Kind.MOVED) and not frame.correlation:
-            self._watch.on_gone(place)
+            self._watch.on_closed(place)
 
     def _decoded(self, frame: RawFrame, arrow: str) -> tuple[Any, BatchFrame | None]:
-        """The frame's message and batch; a delivery's message is its number."""
+        """Return the frame's message and batch; for a delivery, attempt and batch."""
         body_type, body, message, batch = frame.kind.body, frame.body, None, None
         text = ""
         if body_type is not None:
@@ -186,7 +188,7 @@ class LinkTap:
 def _messages(batch: BatchFrame) -> list[Delivered]:
     columns = batch.header.columns
     plain = Column.PAYLOAD | Column.PUBLISH_TIME | Column.ATTRIBUTES
-    # What has no key has the name of its producer.
+    # Messages without a key have the name of their producer as the key.
     author = batch.header.producer.encode()
     if not columns & ~plain:
         return [Delivered(offset, author) for offset in range(batch.base, batch.end)]

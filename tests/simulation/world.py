@@ -1,4 +1,4 @@
-"""A run: the world of one seed, from its first message to the last check."""
+"""A run of one seed, from the first message to the last check."""
 
 from __future__ import annotations
 
@@ -16,12 +16,25 @@ from pydanube.model.dead_letters import ORIGINAL_OFFSET
 from pydanube.model.errors import BrokerError, SubscriptionNotFound, TopicNotFound
 from simulation.applications import Administrator, Publisher, Subscriber
 from simulation.deliveries import SENDING_S_MAX, Watch
-from simulation.ledger import Broken, Ledger, SubscriptionBook, TopicBook, Verdict
-from simulation.loop import HOST, Host, SimulatedLoop, Spinning, Stuck, is_ghost
+from simulation.faults import FaultInjector
+from simulation.ledger import (
+    Ledger,
+    SubscriptionHistory,
+    TopicHistory,
+    Violation,
+    Violations,
+)
+from simulation.loop import (
+    HOST,
+    BusyLoop,
+    Deadlock,
+    Host,
+    SimulatedLoop,
+    is_dead_process,
+)
 from simulation.machine import Clock, Machine
-from simulation.network import Climate, Network
+from simulation.network import Network, NetworkConditions
 from simulation.trace import Trace
-from simulation.weather import Weather
 from simulation.wiretap import LinkTap
 
 if TYPE_CHECKING:
@@ -34,86 +47,86 @@ if TYPE_CHECKING:
     from simulation.plan import Plan, SubscriptionPlan
 
 PUBLISHED_S_MAX = 600.0
-"""So long after the weather is fine everything may take to be published,"""
+"""The longest time to publish all messages after the last fault."""
 DRAINED_S_MAX = 600.0
-"""and then to be delivered and acknowledged."""
+"""The longest time to deliver and acknowledge them after that."""
 ENDED_S_MAX = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of a run."""
+    """The result of a run."""
 
     plan: Plan
     digest: str
-    broken: tuple[Broken, ...]
+    violations: tuple[Violation, ...]
     trace: Trace
     facts: dict[str, float]
 
     @property
     def is_good(self) -> bool:
-        """Whether all promises were kept."""
-        return not self.broken
+        """Whether no rule was violated."""
+        return not self.violations
 
 
 class World:
-    """Everything there is in a run."""
+    """All parts of a run."""
 
     def __init__(self, plan: Plan, loop: SimulatedLoop) -> None:
         self.plan = plan
         self.loop = loop
         self.trace = Trace(loop.time)
-        self.verdict = Verdict(loop.time)
+        self.violations = Violations(loop.time)
         self.ledger = self._new_ledger()
         self.watch = Watch(
             self.ledger,
-            self.verdict,
+            self.violations,
             plan.subscriptions,
             clock=loop.time,
             wall_clock_us=self._broker_time,
             note=self.trace.note,
         )
-        self.ledger.is_excused = self.watch.has_excuse
+        self.ledger.may_be_out_of_order = self.watch.is_explained
         self.client_clock = Clock(loop)
-        self.is_calm = False
-        """Whether nothing goes wrong any more."""
+        self.are_faults_over = False
+        """Whether all faults are over."""
         self.is_drained = False
-        """Whether everything is delivered and acknowledged."""
-        climate = Climate(
+        """Whether all messages are delivered and acknowledged."""
+        conditions = NetworkConditions(
             latency_s=plan.latency_s,
             cut_share=plan.cut_share,
             window_bytes=plan.window_bytes,
         )
         self.network = Network(
             loop,
-            self.chance("network"),
-            climate,
+            self.rng("network"),
+            conditions,
             partial(self.trace.note, "network"),
             self._new_tap,
         )
         self.machine = Machine(
             loop,
-            self.chance("machine"),
+            self.rng("machine"),
             self.network,
-            self.verdict,
+            self.violations,
             plan.storage,
             note=self.trace.note,
-            on_process_gone=self.watch.on_broker_gone,
+            on_process_ended=self.watch.on_broker_ended,
         )
         self.machine.sync_s_max = plan.sync_s_max
         self.machine.on_power_lost = self.watch.on_power_lost
         self.ledger.life = lambda: self.machine.start_count
-        self.weather = Weather(self, plan.weather, self.chance("weather"))
+        self.faults = FaultInjector(self, plan.faults, self.rng("weather"))
         self.publishers = [
-            Publisher(self, each, self.chance(each.name)) for each in plan.producers
+            Publisher(self, each, self.rng(each.name)) for each in plan.producers
         ]
         self.subscribers = [
-            Subscriber(self, each, consumer, self.chance(consumer.name))
+            Subscriber(self, each, consumer, self.rng(consumer.name))
             for each in plan.subscriptions
             for consumer in each.consumers
         ]
         self.administrators = [
-            Administrator(self, each, self.chance(f"administrator {each.name}"))
+            Administrator(self, each, self.rng(f"administrator {each.name}"))
             for each in plan.subscriptions
             if self.ledger.topics[each.topic].is_reliable
         ]
@@ -125,9 +138,9 @@ class World:
         self._tasks: list[asyncio.Task[None]] = []
 
     def _new_ledger(self) -> Ledger:
-        ledger = Ledger(self.verdict, self.loop.time)
+        ledger = Ledger(self.violations, self.loop.time)
         for topic in self.plan.topics:
-            ledger.topics[topic.name] = TopicBook(
+            ledger.topics[topic.name] = TopicHistory(
                 topic.name,
                 is_reliable=topic.is_reliable,
                 is_durable=topic.durability == "durable",
@@ -135,7 +148,7 @@ class World:
                 has_retention=topic.retention_bytes_max is not None,
             )
         for each in self.plan.subscriptions:
-            ledger.subscriptions[each.topic, each.name] = SubscriptionBook(
+            ledger.subscriptions[each.topic, each.name] = SubscriptionHistory(
                 ledger.topics[each.topic], each.name, each.type
             )
         return ledger
@@ -144,50 +157,50 @@ class World:
         return LinkTap(link, self.watch, self.trace.note, self.ledger.on_stored)
 
     def _broker_time(self) -> int | None:
-        """The broker's wall clock, if it was never set."""
+        """Return the time of the broker's wall clock, unless it is set wrong."""
         return self.machine.clock.us() if not self.machine.clock.offset_s else None
 
-    def chance(self, purpose: str) -> Random:
-        """Chance of its own for one *purpose*, so that others do not shift it."""
+    def rng(self, purpose: str) -> Random:
+        """Return a random generator for one *purpose*, independent of the others."""
         return Random(f"{purpose} {self.plan.seed}")
 
     async def run(self) -> None:
-        """The whole run."""
+        """Run all stages."""
         start = self._start
         machine = start(self.machine.run())
-        await self._stage("topics can be made", self._make_topics(), ENDED_S_MAX)
-        weather = start(self.weather.run())
+        await self._stage("topics can be created", self._make_topics(), ENDED_S_MAX)
+        faults = start(self.faults.run())
         publishers = [start(each.run()) for each in self.publishers]
         subscribers = [start(each.run()) for each in self.subscribers]
         administrators = [start(each.run()) for each in self.administrators]
-        await weather
-        self.is_calm = True
+        await faults
+        self.are_faults_over = True
         await self._stage(
-            "everything is published in the end",
+            "all messages are published at the end",
             _all(publishers),
             PUBLISHED_S_MAX,
         )
         await self._stage(
-            "administrators are served in the end",
+            "administrators finish at the end",
             _all(administrators),
             ENDED_S_MAX,
         )
         await self._stage(
-            "everything is delivered and acknowledged in the end",
+            "all messages are delivered and acknowledged at the end",
             self._drained(),
             DRAINED_S_MAX,
         )
         await self._replay()
         self.is_drained = True
-        await self._stage("consumers can leave", _all(subscribers), ENDED_S_MAX)
-        self._last_blow()
-        await self._stage("everything can be read", self._read_all(), ENDED_S_MAX)
+        await self._stage("consumers can close", _all(subscribers), ENDED_S_MAX)
+        self._inject_final_fault()
+        await self._stage("all messages can be read", self._read_all(), ENDED_S_MAX)
         self.machine.is_wanted = False
         self.machine.stop()
         await self._stage("the broker stops", _all([machine]), ENDED_S_MAX)
 
     async def end(self) -> None:
-        """Let nothing be left: who looks after processes first, then these."""
+        """End all tasks: first the supervisors of processes, then the processes."""
         await _end(self._tasks)
         await _end(task for each in self.applications for task in each.lives)
         await _end(self.machine.lives)
@@ -197,21 +210,21 @@ class World:
         self._tasks.append(task)
         return task
 
-    async def _stage(self, promise: str, work: Awaitable[object], s_max: float) -> None:
-        self.trace.note("world", promise)
+    async def _stage(self, rule: str, work: Awaitable[object], s_max: float) -> None:
+        self.trace.note("world", rule)
         try:
             async with asyncio.timeout(s_max):
                 await work
         except TimeoutError:
-            self.verdict.add(promise, f"not in {s_max:.0f} s; {self._what_is_left()}")
+            self.violations.add(rule, f"not in {s_max:.0f} s; {self._what_is_left()}")
             raise _Over from None
 
     async def _replay(self) -> None:
-        """Have subscriptions deliver all of their topics once more."""
+        """Seek subscriptions to the beginning and wait for all deliveries."""
         for each in self.plan.subscriptions:
             if each.is_replayed:
                 await self._stage(
-                    "everything can be replayed",
+                    "all messages can be replayed",
                     self._with_client(partial(self._replay_one, each)),
                     DRAINED_S_MAX,
                 )
@@ -219,24 +232,24 @@ class World:
     async def _replay_one(self, each: SubscriptionPlan, client: Client) -> None:
         watch = self.watch.subscriptions[each.topic, each.name]
         watch.handled.clear()
-        watch.book.waived_end = 0
+        watch.history.waived_end = 0
         await client.seek_subscription(each.topic, each.name, "earliest")
         end = (await client.describe_topic(each.topic)).end_offset
-        book = watch.book.topic
+        history = watch.history.topic
         while not await self._is_drained(client, each):  # noqa: ASYNC110
             await asyncio.sleep(0.5)
-        # Who acknowledges all up to a message also means those not delivered yet.
-        begin = watch.book.waived_end
-        # An ack of before the seek that came late counts, wherever the message is.
+        # Cumulative acks include messages that were not delivered yet.
+        begin = watch.history.waived_end
+        # A late ack from before the seek counts in any state of the message.
         missing = [
             at
             for at in range(begin, end)
-            if at not in watch.handled and not book.may_expire(at)
+            if at not in watch.handled and not history.may_expire(at)
         ]
         if missing:
-            self.verdict.add(
-                "a seek brings everything behind it again",
-                f"{watch.key}: of {end} messages {missing[:10]} did not come",
+            self.violations.add(
+                "after a seek all later messages are delivered again",
+                f"{watch.key}: of {end} messages {missing[:10]} were not delivered",
             )
 
     async def _make_topics(self) -> None:
@@ -270,12 +283,12 @@ class World:
         try:
             found = await client.describe_subscription(each.topic, each.name)
         except SubscriptionNotFound:
-            # Nobody has managed to open it yet.
+            # No consumer has opened it yet.
             return False
         return not found.backlog and not found.in_flight
 
-    def _last_blow(self) -> None:
-        match self.plan.last_blow:
+    def _inject_final_fault(self) -> None:
+        match self.plan.final_fault:
             case "kill":
                 self.machine.kill()
             case "power":
@@ -296,8 +309,8 @@ class World:
             stored += batch.payloads
             offsets += batch.offsets
         if offsets != list(range(facts.base_offset, facts.end_offset)):
-            self.verdict.add(
-                "offsets rise one by one",
+            self.violations.add(
+                "offsets increase by one",
                 f"{topic}, {facts.base_offset} to {facts.end_offset}: {offsets}",
             )
         self.ledger.check_stored(topic, facts.base_offset, stored)
@@ -309,40 +322,40 @@ class World:
         self, each: SubscriptionPlan, facts: TopicDescription, client: Client
     ) -> None:
         watch = self.watch.subscriptions[each.topic, each.name]
-        book = watch.book
-        if book.start is None or not book.topic.is_durable:
+        history = watch.history
+        if history.start is None or not history.topic.is_durable:
             return
-        begin = max(book.start, facts.base_offset)
-        if watch.sought_at is not None:
-            begin = max(begin, book.topic.end_at(watch.sought_at + SENDING_S_MAX))
+        begin = max(history.start, facts.base_offset)
+        if watch.last_seek_at is not None:
+            begin = max(begin, history.topic.end_at(watch.last_seek_at + SENDING_S_MAX))
         excused = {
-            at for at in range(begin, facts.end_offset) if book.topic.may_expire(at)
+            at for at in range(begin, facts.end_offset) if history.topic.may_expire(at)
         }
         if each.policy is not None and each.policy.dead_letter_topic is not None:
             excused |= await self._dead_letters(each, client)
         self.watch.check_done(each.topic, each.name, begin, facts.end_offset, excused)
 
     async def _dead_letters(self, each: SubscriptionPlan, client: Client) -> set[int]:
-        """The messages of which there are dead letters."""
+        """Return the offsets of messages that have dead letters."""
         assert each.policy is not None
-        book, offsets = self.ledger.topics[each.topic], set()
+        history, offsets = self.ledger.topics[each.topic], set()
         try:
             async for batch in client.read(str(each.policy.dead_letter_topic)):
                 for letter in batch:
                     offset = int(letter.attributes[ORIGINAL_OFFSET])
                     offsets.add(offset)
-                    if book.at.get(offset) != letter.payload:
-                        self.verdict.add(
+                    if history.at.get(offset) != letter.payload:
+                        self.violations.add(
                             "a dead letter is a copy of its message",
                             f"{each.topic} {offset}: {letter.payload!r}",
                         )
         except TopicNotFound:
-            # It is made with the first dead letter.
+            # The topic is created with the first dead letter.
             return set()
         return offsets
 
     async def _with_client(self, work: Callable[[Client], Awaitable[None]]) -> None:
-        """Have *work* done with a client, again and again until it succeeds."""
+        """Call *work* with a client until it succeeds."""
         while True:
             try:
                 async with open_client(
@@ -381,14 +394,14 @@ async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
 
 
 class _Over(Exception):
-    """A run that cannot go on; the verdict says why."""
+    """The run cannot continue, because of a violation."""
 
 
 def simulate(plan: Plan) -> Report:
-    """Run *plan* and say what became of it."""
+    """Run *plan* and return the report."""
     loop = SimulatedLoop(Random(f"threads {plan.seed}"))
     world = World(plan, loop)
-    # The client's pauses are drawn from the process's generator.
+    # The client draws its delays from the global random generator.
     state = random.getstate()
     random.seed(plan.seed)
     asyncio.set_event_loop(loop)
@@ -401,38 +414,40 @@ def simulate(plan: Plan) -> Report:
         loop.close()
     for failure in loop.failures:
         error = failure.get("exception")
-        world.verdict.add("nothing fails unnoticed", f"{failure['message']}: {error!r}")
+        world.violations.add(
+            "no exception is unhandled", f"{failure['message']}: {error!r}"
+        )
     return Report(
         plan,
         world.trace.digest,
-        tuple(world.verdict.broken),
+        tuple(world.violations.found),
         world.trace,
         _facts_of(world),
     )
 
 
 def _run(world: World, loop: SimulatedLoop) -> None:
-    verdict = world.verdict
+    violations = world.violations
     main = loop.create_task(world.run())
-    verdict.on_broken = lambda: loop.call_soon(main.cancel)
+    violations.on_violation = lambda: loop.call_soon(main.cancel)
     try:
         loop.run_until_complete(main)
     except (asyncio.CancelledError, _Over):
         pass
-    except Stuck:
-        verdict.add("somebody always has something to do", "everybody waits")
-    except Spinning as error:
-        verdict.add("nobody works for ever without waiting", str(error))
-    except Exception as error:  # noqa: BLE001 (whatever it is, it is a finding)
-        verdict.add("the run goes on to its end", repr(error))
-    verdict.on_broken = lambda: None
+    except Deadlock:
+        violations.add("tasks never wait for ever", "all tasks wait")
+    except BusyLoop as error:
+        violations.add("tasks never run for ever without waiting", str(error))
+    except Exception as error:  # noqa: BLE001 (any exception is a finding)
+        violations.add("the run completes", repr(error))
+    violations.on_violation = lambda: None
     world.trace.is_over = True
     try:
         loop.run_until_complete(world.end())
-    except Stuck:
-        verdict.add("whatever was called off ends", f"{asyncio.all_tasks(loop)}")
-    except Spinning as error:
-        verdict.add("nobody works for ever without waiting", str(error))
+    except Deadlock:
+        violations.add("cancelled tasks end", f"{asyncio.all_tasks(loop)}")
+    except BusyLoop as error:
+        violations.add("tasks never run for ever without waiting", str(error))
 
 
 @contextmanager
@@ -450,14 +465,14 @@ def _listening_to_logs(world: World) -> Iterator[None]:
 
 
 class _Handler(logging.Handler):
-    """What the product logs; an error that nothing explains is a broken promise."""
+    """Checks log records; an error that no fault explains is a violation."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
         self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
-        if is_ghost():
+        if is_dead_process():
             return
         world = self._world
         error = record.exc_info[1] if record.exc_info else None
@@ -467,9 +482,9 @@ class _Handler(logging.Handler):
         if record.levelno < logging.ERROR:
             return
         if error is not None:
-            world.machine.judge(error)
-        elif not world.machine.has_excuse():
-            world.verdict.add("the broker handles what comes", record.getMessage())
+            world.machine.check_error(error)
+        elif not world.machine.is_explained():
+            world.violations.add("the broker handles all faults", record.getMessage())
 
 
 def _facts_of(world: World) -> dict[str, float]:
@@ -480,7 +495,7 @@ def _facts_of(world: World) -> dict[str, float]:
         "messages": sum(len(t.attempted) for t in world.ledger.topics.values()),
         "deliveries": watch.delivery_count,
         "redeliveries": watch.redelivery_count,
-        "disturbances": world.weather.count,
+        "faults": world.faults.count,
         "broker starts": machine.start_count,
         "power losses": machine.power_loss_count,
     }
