@@ -399,7 +399,7 @@ def diff(
     _print_differences(found)
     print_line()
     print_table(
-        ("Rule", "Holds"),
+        ("Mode", "Compatible"),
         ((mode, not violations) for mode, violations in modes.items()),
     )
     if modes[Compatibility.FULL]:
