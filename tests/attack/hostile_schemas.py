@@ -20,7 +20,7 @@ import pydanube
 from pydanube import Schema
 from pydanube.client.typed_producer import TypedProducer
 from pydanube.model.schemas import SchemaType
-from pydanube.reader.decoding import decode_each
+from pydanube.reader.decoding import decode_column
 from pydanube.schemas.parsing import parse_schema
 from pydanube.wire.pb import danube_api_pb2 as pb
 from support.danube_calls import DanubeCalls
@@ -141,7 +141,7 @@ def _decode_mutations(hostile: Hostile, chance: Random) -> None:
     with suppress(pydanube.InvalidPayload):
         decode(payloads)
     array = pa.array(payloads, pa.binary())
-    values, _ = decode_each(column, array, schema.arrow_type(), is_first_enough=False)
+    values, _ = decode_column(column, array, schema.arrow_type(), is_first_enough=False)
     assert len(values) == len(payloads)
 
 
