@@ -1,1 +1,1 @@
-"""The gRPC servers: what clients and tools of the original Danube connect to."""
+"""The gRPC servers for clients and tools of the original Danube."""

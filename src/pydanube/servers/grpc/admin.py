@@ -1,4 +1,4 @@
-"""The administration server: the services of ``danube_admin`` over one broker."""
+"""The services of ``danube_admin`` over one broker."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pydanube.broker.broker import Broker
     from pydanube.servers.grpc.admin_brokers import BrokerAddresses
 
-NO_SECURITY = "this broker has no roles: whoever reaches it may do everything"
+NO_SECURITY = "this broker has no roles: every client may do everything"
 
 
 def admin_services(broker: Broker, addresses: BrokerAddresses) -> list[Service]:
-    """Everything that administrators can ask of *broker*."""
-    # The original's tools expect the number of a broker.
+    """Return the services for the administrators of *broker*."""
+    # The original's tools expect that a broker id is a number.
     broker_id = str(stable_id(("broker", broker.broker_id)))
     services = pb.DESCRIPTOR.services_by_name
     cluster, security = services["ClusterAdmin"], services["SecurityAdmin"]

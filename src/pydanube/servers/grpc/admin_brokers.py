@@ -1,4 +1,4 @@
-"""The service ``danube_admin.BrokerAdmin``: which brokers there are; here, one."""
+"""The service ``danube_admin.BrokerAdmin`` for a single broker."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
     from pydanube.broker.broker import Broker
     from pydanube.servers.grpc.services import Context
 
-NO_CLUSTER = "this broker runs alone: there is no cluster to ask or change"
+NO_CLUSTER = "this is a standalone broker, not a cluster"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerAddresses:
-    """Where a broker is reached, as its administrators are told."""
+    """The addresses of a broker that administrators see."""
 
     broker_url: str
-    """Of the clients: scheme, host and port."""
+    """The scheme, host and port for clients."""
     admin_url: str
     metrics_address: str
-    """Host and port."""
+    """The host and port."""
 
 
 class BrokerAdmin:
-    """Answers for the one broker of this process."""
+    """The service for the broker of this process."""
 
     def __init__(
         self, broker: Broker, broker_id: str, addresses: BrokerAddresses
@@ -38,7 +38,7 @@ class BrokerAdmin:
         self._addresses = addresses
 
     async def list_brokers(self, _: pb.Empty, __: Context) -> pb.BrokerListResponse:
-        """This broker; who is alone leads."""
+        """Return this broker.  A standalone broker is always the leader."""
         return pb.BrokerListResponse(
             brokers=[
                 pb.BrokerInfo(
@@ -55,13 +55,13 @@ class BrokerAdmin:
         )
 
     async def get_leader_broker(self, _: pb.Empty, __: Context) -> pb.BrokerResponse:
-        """This broker."""
+        """Return this broker."""
         return pb.BrokerResponse(leader=self._broker_id)
 
     async def list_namespaces(
         self, _: pb.Empty, __: Context
     ) -> pb.NamespaceListResponse:
-        """Each namespace once, by name."""
+        """List all namespaces by name."""
         return pb.NamespaceListResponse(
             namespaces=await self._broker.namespaces.names()
         )
@@ -69,7 +69,7 @@ class BrokerAdmin:
     async def unload_broker(
         self, request: pb.UnloadBrokerRequest, _: Context
     ) -> pb.UnloadBrokerResponse:
-        """Refused: nobody else could take the topics."""
+        """Refuse, because there is no other broker."""
         self._check(request.broker_id)
         raise StatusError(
             StatusCode.FAILED_PRECONDITION,
@@ -79,7 +79,7 @@ class BrokerAdmin:
     async def activate_broker(
         self, request: pb.ActivateBrokerRequest, _: Context
     ) -> pb.ActivateBrokerResponse:
-        """It is active already, unless it is on its way out."""
+        """Confirm that the broker is active, unless it is stopping."""
         self._check(request.broker_id)
         if self._broker.topics.is_draining:
             raise StatusError(
@@ -90,11 +90,11 @@ class BrokerAdmin:
     async def get_cluster_balance(
         self, _: pb.ClusterBalanceRequest, __: Context
     ) -> NoReturn:
-        """There is nothing to balance."""
+        """Refuse, because there is no cluster."""
         raise StatusError(StatusCode.UNIMPLEMENTED, NO_CLUSTER)
 
     async def trigger_rebalance(self, _: pb.RebalanceRequest, __: Context) -> NoReturn:
-        """There is nothing to balance."""
+        """Refuse, because there is no cluster."""
         raise StatusError(StatusCode.UNIMPLEMENTED, NO_CLUSTER)
 
     def _check(self, broker_id: str) -> None:

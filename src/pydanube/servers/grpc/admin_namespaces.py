@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class NamespaceAdmin:
-    """Answers for a broker's namespaces."""
+    """The service for a broker's namespaces."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -32,7 +32,7 @@ class NamespaceAdmin:
     async def get_namespace_topics(
         self, request: pb.NamespaceRequest, _: Context
     ) -> pb.TopicListResponse:
-        """The names of its topics, partitions among them."""
+        """List the topics and partitions of a namespace."""
         name = parse_namespace(request.name)
         await self._broker.namespaces.policy(name)
         topics = await self._broker.topics.names(name)
@@ -41,14 +41,14 @@ class NamespaceAdmin:
     async def get_namespace_policies(
         self, request: pb.NamespaceRequest, _: Context
     ) -> pb.PolicyResponse:
-        """Its limits as a JSON document."""
+        """Return the policy of a namespace as a JSON document."""
         policy = await self._broker.namespaces.policy(parse_namespace(request.name))
         return pb.PolicyResponse(policies=policy_document(policy))
 
     async def set_namespace_policies(
         self, request: pb.SetNamespacePoliciesRequest, _: Context
     ) -> pb.NamespaceResponse:
-        """Other limits, which hold at once."""
+        """Set the policy of a namespace, which applies at once."""
         await self._broker.namespaces.set_policy(
             parse_namespace(request.name), parse_policy_document(request.policies)
         )
@@ -57,23 +57,23 @@ class NamespaceAdmin:
     async def create_namespace(
         self, request: pb.NamespaceRequest, _: Context
     ) -> pb.NamespaceResponse:
-        """A new namespace without limits."""
-        with _as_tools_know_it():
+        """Create a namespace without limits."""
+        with _conflicts_as_not_found():
             await self._broker.namespaces.create(parse_namespace(request.name))
         return pb.NamespaceResponse(success=True)
 
     async def delete_namespace(
         self, request: pb.NamespaceRequest, _: Context
     ) -> pb.NamespaceResponse:
-        """No longer there, if it has no topics."""
-        with _as_tools_know_it():
+        """Delete a namespace, which must have no topics."""
+        with _conflicts_as_not_found():
             await self._broker.namespaces.delete(parse_namespace(request.name))
         return pb.NamespaceResponse(success=True)
 
 
 @contextmanager
-def _as_tools_know_it() -> Iterator[None]:
-    """What the original's tools are told of a conflict: NOT_FOUND, and why."""
+def _conflicts_as_not_found() -> Iterator[None]:
+    """Raise conflicts with the status NOT_FOUND, as the original does."""
     try:
         yield
     except (AlreadyExists, NamespaceInUse) as error:

@@ -1,8 +1,8 @@
 """
 The service ``danube_admin.TopicAdmin``: topics and their subscriptions.
 
-What cannot be done is mostly NOT_FOUND with a text that says why, because that is
-what the original's tools are told; what may succeed later is UNAVAILABLE.
+Most failures have the status NOT_FOUND and a text with the reason, as in the original
+Danube.  Requests that may succeed later fail with UNAVAILABLE.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
-"""The longest message that gRPC clients take unless they are told otherwise."""
+"""The default limit of gRPC clients for received messages."""
 
 A = TypeVar("A", pb.TopicInfoListResponse, pb.SubscriptionListResponse)
 
 
 class TopicAdmin:
-    """Answers for a broker's topics."""
+    """The service for a broker's topics."""
 
     def __init__(self, broker: Broker, broker_id: str) -> None:
         self._broker = broker
@@ -59,7 +59,7 @@ class TopicAdmin:
     async def list_namespace_topics(
         self, request: pb.NamespaceRequest, _: Context
     ) -> pb.TopicInfoListResponse:
-        """The topics of one namespace, partitions among them."""
+        """List the topics and partitions of one namespace."""
         name = parse_namespace(request.name)
         await self._broker.namespaces.policy(name)
         return self._listed(await self._broker.topics.policies(name))
@@ -67,14 +67,14 @@ class TopicAdmin:
     async def list_broker_topics(
         self, request: pb.BrokerRequest, _: Context
     ) -> pb.TopicInfoListResponse:
-        """Every topic, if it is this broker that is meant."""
+        """List all topics if the request names this broker, and none otherwise."""
         is_ours = request.broker_id == self._broker_id
         return self._listed(await self._broker.topics.policies() if is_ours else {})
 
     async def create_topic(
         self, request: pb.NewTopicRequest, _: Context
     ) -> pb.TopicResponse:
-        """A new topic, which is there when the answer comes."""
+        """Create a topic."""
         policy = topic_policy(request.dispatch_strategy)
         with _refused_as(f"Unable to create the topic {request.name}"):
             await self._broker.topics.create(
@@ -85,7 +85,7 @@ class TopicAdmin:
     async def create_partitioned_topic(
         self, request: pb.PartitionedTopicRequest, _: Context
     ) -> pb.TopicResponse:
-        """All partitions of a new topic, or none."""
+        """Create all partitions of a topic, or none."""
         policy = topic_policy(request.dispatch_strategy)
         with _refused_as(f"Unable to create the topic {request.base_name}"):
             await self._broker.topics.create_partitioned(
@@ -99,22 +99,22 @@ class TopicAdmin:
     async def delete_topic(
         self, request: pb.TopicRequest, _: Context
     ) -> pb.TopicResponse:
-        """The topic or all partitions are gone, whoever used them."""
+        """Delete a topic or all its partitions, even if they are in use."""
         with _refused_as(f"Unable to delete the topic {request.name}"):
             await self._broker.topics.delete(TopicName.parse(request.name), force=True)
         return pb.TopicResponse(success=True)
 
     async def unload_topic(self, _: pb.TopicRequest, __: Context) -> NoReturn:
-        """Nobody else could take it."""
+        """Refuse, because there is no other broker."""
         raise StatusError(
             StatusCode.UNIMPLEMENTED,
-            "this broker runs alone: there is no other that could take the topic",
+            "there is no other broker that could take the topic",
         )
 
     async def describe_topic(
         self, request: pb.DescribeTopicRequest, _: Context
     ) -> pb.DescribeTopicResponse:
-        """One topic or partition; what it has not, such as a schema, is absent."""
+        """Describe a topic or partition; fields without a value are absent."""
         name = TopicName.parse(request.name)
         topic = await self._broker.topics.get(name)
         described = pb.DescribeTopicResponse(
@@ -125,7 +125,7 @@ class TopicAdmin:
         )
         if topic.schema is not None:
             described.schema_subject = topic.schema.subject
-            # It may have been deleted by force.
+            # The subject may have been deleted by force.
             with suppress(SchemaNotFound):
                 subject = await self._broker.registry.describe(topic.schema.subject)
                 described.schema_id = subject.schema_id
@@ -140,7 +140,7 @@ class TopicAdmin:
     async def list_subscriptions(
         self, request: pb.TopicRequest, _: Context
     ) -> pb.SubscriptionListResponse:
-        """Each subscription once, and nothing else."""
+        """List the subscriptions of a topic."""
         names = await self._broker.subscriptions.names(TopicName.parse(request.name))
         return _bounded(
             pb.SubscriptionListResponse(subscriptions=names),
@@ -150,7 +150,7 @@ class TopicAdmin:
     async def unsubscribe(
         self, request: pb.SubscriptionRequest, _: Context
     ) -> pb.SubscriptionResponse:
-        """The subscription and its position are gone."""
+        """Delete a subscription with its cursor."""
         name = request.subscription
         with _refused_as(f"Unable to unsubscribe the subscription {name}", "error: "):
             topic, subscription = _subscription_of(request)
@@ -166,7 +166,7 @@ class TopicAdmin:
     async def set_subscription_failure_policy(
         self, request: pb.SetSubscriptionFailurePolicyRequest, _: Context
     ) -> pb.SubscriptionResponse:
-        """Another policy, which holds at once, also for messages that wait."""
+        """Set the failure policy, which applies at once, also to deferred messages."""
         if not request.HasField("failure_policy"):
             raise InvalidRequest("failure_policy is required")
         topic, subscription = _subscription_of(request)
@@ -179,7 +179,7 @@ class TopicAdmin:
     async def get_subscription_failure_policy(
         self, request: pb.GetSubscriptionFailurePolicyRequest, _: Context
     ) -> pb.GetSubscriptionFailurePolicyResponse:
-        """The policy that was set, if one was, and the subscription's type."""
+        """Return the failure policy, if one was set, and the subscription type."""
         name, subscription = _subscription_of(request)
         topic = await self._broker.topics.get(name)
         found = topic.subscriptions.get(subscription)
@@ -195,7 +195,7 @@ class TopicAdmin:
     async def set_subscription_dispatch_config(
         self, request: pb.SetSubscriptionDispatchConfigRequest, _: Context
     ) -> pb.SubscriptionResponse:
-        """Another limit, which holds at once."""
+        """Set the dispatch limits, which apply at once."""
         if not request.HasField("dispatch_config"):
             raise InvalidRequest("dispatch_config is required")
         topic, subscription = _subscription_of(request)
@@ -210,7 +210,7 @@ class TopicAdmin:
     async def get_subscription_dispatch_config(
         self, request: pb.GetSubscriptionDispatchConfigRequest, _: Context
     ) -> pb.GetSubscriptionDispatchConfigResponse:
-        """The limit that was set, if one was."""
+        """Return the dispatch limits, if any were set."""
         topic, subscription = _subscription_of(request)
         settings = await self._broker.subscriptions.settings(topic, subscription)
         return pb.GetSubscriptionDispatchConfigResponse(
@@ -245,15 +245,15 @@ class TopicAdmin:
 
 def _bounded(answer: A, what: str) -> A:
     """
-    Return *answer* if gRPC clients take it, which by default take 4 MiB.
+    Return *answer* if it is not longer than ``ANSWER_BYTES_MAX``.
 
     Raises:
-        StatusError: It is longer; this interface has no pages.
+        StatusError: The answer is longer; this protocol has no pages.
     """
     if answer.ByteSize() > ANSWER_BYTES_MAX:
         raise StatusError(
             StatusCode.RESOURCE_EXHAUSTED,
-            f"{what} are more than one answer holds ({ANSWER_BYTES_MAX} bytes); use "
+            f"{what} do not fit into one answer of {ANSWER_BYTES_MAX} bytes; use "
             "the HTTP API or the danube command",
         )
     return answer
@@ -278,7 +278,7 @@ def _schema_of(
 
 @contextmanager
 def _refused_as(what: str, reason: str = "") -> Iterator[None]:
-    """An answer of no, as the original's tools know it; see the module."""
+    """Raise errors with the status that the original's tools expect."""
     try:
         yield
     except BrokerError as error:

@@ -9,20 +9,19 @@ from pydanube.wire.pb import danube_api_pb2 as pb
 if TYPE_CHECKING:
     from pydanube.servers.grpc.services import Context
 
-ANONYMOUS_TOKEN = "anonymous"  # noqa: S105  # It opens nothing that is not open.
+ANONYMOUS_TOKEN = "anonymous"  # noqa: S105  # It grants nothing.
 
 
 class AuthService:
     """
-    Gives every caller the same token.
+    The service ``danube.AuthService``, which gives every caller the same token.
 
-    A client that was given an API key asks for a token before it does anything, and
-    cannot be made if nobody answers.  This broker checks no credentials, so a token
-    changes nothing.
+    A client with an API key needs a token before it can connect.  This broker checks
+    no credentials, so the token has no effect.
     """
 
     async def authenticate(
         self, request: pb.AuthRequest, context: Context
     ) -> pb.AuthResponse:
-        """A token that says nothing about who has it."""
+        """Return the token."""
         return pb.AuthResponse(token=ANONYMOUS_TOKEN)

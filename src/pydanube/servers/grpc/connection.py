@@ -1,15 +1,14 @@
 """
-The shell around ``wire.grpc.connection``: a connection on an event loop, and its calls.
+Connections of the gRPC server: the I/O around ``wire.grpc.connection``, and calls.
 
-A call is a task, unless its method can be answered without one (``CallNowait``).
+A call runs as a task, unless its method can be answered without one (``CallNowait``).
 
-Everything happens on the broker's loop.  What comes in one read is taken at once, and
-what is answered in one turn leaves in one write; so many calls at a time cost little
-more than one.
+Everything runs on the broker's event loop.  All requests of one read are handled at
+once, and all answers of one turn are sent in one write, so many calls at a time cost
+little more than one.
 
-A connection has a share of each turn of the loop, ``WORK_PER_TURN``.  When it has used
-its share, the shell stops reading from it and goes on in the next turn, so that every
-other connection has had its own in between.
+A connection may do ``WORK_PER_TURN`` in each turn of the loop.  After that, the server
+stops reading from it and continues in the next turn, after the other connections.
 """
 
 from __future__ import annotations
@@ -42,27 +41,27 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MESSAGE_BYTES_MAX = 32 * 1024 * 1024
-"""The longest request; far more than any message may have, so that whoever sends one
-that is too large is told what is allowed for its topic."""
+"""The maximum size of a request.  It is far above the limit for messages, so that the
+error for a message that is too large can name its topic's limit."""
 CONNECTIONS_MAX = 10_000
 RECEIVE_BYTES_MAX = 256 * 1024 * 1024
 WRITE_BUFFER_BYTES = 1024 * 1024
-"""When so much waits for a slow client, nothing is read from it."""
+"""A connection is not read while this number of bytes waits to be sent."""
 WORK_PER_TURN = 128
-"""Units of work, as ``Http2Connection`` counts them, that one connection may cause in
-one turn of the loop: about 60 calls."""
+"""The units of work, as counted by ``Http2Connection``, that one connection may cause
+in one turn of the loop: about 60 calls."""
 KEEPALIVE_S = 10.0
-"""A client that says nothing for so long is asked for a sign of life, and is gone if
-none has come after as long again.  Its messages then go to others.  The greeting must
-come in this time, and the acknowledgement of our settings in twice this time."""
+"""A client that is silent for this time gets a PING, and is disconnected if it does not
+answer within the same time again.  Its messages then go to other consumers.  The
+preface must arrive in this time, and the SETTINGS ACK in twice this time."""
 CLOSE_S = 1.0
-"""How long a peer that broke the protocol may take to read why it is disconnected."""
+"""The time that a peer that violated the protocol has to read the error."""
 WRITES_AT_ONCE = 64
-"""After so many messages a stream lets others run."""
+"""A stream lets other tasks run after this number of messages."""
 PING_ANSWER_DELAY_S = 0.01
-"""An answer to a PING waits so long for something else that is sent along with it."""
+"""The time that an answer to a PING waits for other data to be sent with it."""
 TIMEOUT_S_MAX = 24 * 3600.0
-"""A caller with more patience is one that waits for ever."""
+"""Longer timeouts of callers count as no timeout."""
 
 
 class GrpcServer:
@@ -82,7 +81,7 @@ class GrpcServer:
             listener="grpc", connections_max=CONNECTIONS_MAX
         )
         self.held_bytes = 0
-        """Received bytes of all requests that are not answered."""
+        """The received bytes of all unanswered requests."""
         self._receive_bytes_max = receive_bytes_max
         self.methods: dict[str, Method] = {
             path: method
@@ -95,14 +94,14 @@ class GrpcServer:
         self._tasks = tasks
 
     def new_connection(self) -> GrpcProtocol:
-        """The protocol of a new connection."""
+        """Return the protocol of a new connection."""
         return GrpcProtocol(self)
 
     def count_held(self, change: int) -> None:
         """
-        Count *change* more bytes of requests that are not answered.
+        Add *change* to the bytes of unanswered requests.
 
-        If they are more than the maximum, the connection that holds most is closed.
+        Beyond the maximum, the server closes the connection that holds most.
         """
         self.held_bytes += change
         if change > 0 and self.held_bytes > self._receive_bytes_max:
@@ -110,14 +109,14 @@ class GrpcServer:
             largest.refuse(f"requests take more than {self._receive_bytes_max} bytes")
 
     def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run *work* until it ends or the server does."""
+        """Run *work* until it or the server ends."""
         return self._tasks.create_task(work)
 
     async def close(self, grace_s: float) -> None:
         """
-        Take no more calls, and close every connection.
+        Accept no more calls, and close every connection.
 
-        Calls that are being answered have *grace_s* left.
+        Running calls have *grace_s* to end.
         """
         connections = list(self.connections)
         for connection in connections:
@@ -133,7 +132,7 @@ class GrpcServer:
 
 
 class GrpcProtocol(asyncio.Protocol):
-    """One connection."""
+    """One connection of a gRPC server."""
 
     def __init__(self, server: GrpcServer) -> None:
         self._server = server
@@ -142,12 +141,12 @@ class GrpcProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._peer = "?"
         self.calls: dict[int, asyncio.Task[None]] = {}
-        """What is being answered by tasks."""
-        # What is being answered without.
+        """The tasks of running calls, by call."""
+        # Running calls without a task.
         self._answering: set[int] = set()
         self._answered = asyncio.Event()
-        # Calls whose request has not come yet.
-        self._beginning: dict[int, _Beginning] = {}
+        # Calls whose request has not arrived yet.
+        self._pending: dict[int, _PendingCall] = {}
         self._requests: dict[int, _Requests] = {}
         self._writers: dict[int, asyncio.Event] = {}
         self._is_flushing = False
@@ -158,19 +157,19 @@ class GrpcProtocol(asyncio.Protocol):
         self._can_write.set()
         self._keepalive: asyncio.TimerHandle | None = None
         self.held_bytes = 0
-        """Received bytes of requests that are not answered, as the server counts."""
-        # Set while the answer to a PING may have to leave alone.
+        """The received bytes of unanswered requests, as counted by the server."""
+        # Set while the answer to a PING waits for other data.
         self._ping_timer: asyncio.TimerHandle | None = None
         self._was_silent = False
-        self._has_come = True
-        # Whether the keepalive timer has looked before.
+        self._has_received = True
+        # Whether the keepalive timer has fired before.
         self._is_old = False
-        # All bytes written to the transport, and those that it had sent when the
-        # keepalive timer last looked.
+        # The bytes written to the transport, and those that it had sent when the
+        # keepalive timer last fired.
         self._written_bytes = 0
         self._sent_bytes = 0
 
-    # What asyncio tells us.
+    # Callbacks of asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.BaseProtocol."""
@@ -184,16 +183,16 @@ class GrpcProtocol(asyncio.Protocol):
             self._transport.abort()
             return
         self._server.connections[self] = None
-        self._wait_for_life()
+        self._start_keepalive()
         self._flush()
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
-        self._has_come = True
+        self._has_received = True
         self._process(data)
 
     def _process(self, data: bytes) -> None:
-        """Act on what has come, as far as this turn's share allows."""
+        """Handle received data within the budget for this turn."""
         if self._is_broken:
             return
         before = self._grpc.http2.work
@@ -204,7 +203,7 @@ class GrpcProtocol(asyncio.Protocol):
             return
         self._turn.spend(self._grpc.http2.work - before)
         for event in events:
-            # Not by match, which takes several times as long.
+            # A match statement would take several times as long.
             if type(event) is MessageReceived:
                 self._take(event.call, event.data)
             elif type(event) is CallStarted:
@@ -219,7 +218,7 @@ class GrpcProtocol(asyncio.Protocol):
                 writer.set()
         self._update_reading()
         if self._grpc.http2.has_only_ping_ack:
-            # Usually an answer to a call follows at once, and takes it along.
+            # Usually an answer to a call follows at once and is sent with it.
             if self._ping_timer is None:
                 self._ping_timer = self._loop.call_later(
                     PING_ANSWER_DELAY_S, self._send_ping_answer
@@ -232,12 +231,12 @@ class GrpcProtocol(asyncio.Protocol):
         self.flush_soon()
 
     def _process_rest(self) -> None:
-        """Go on, in a later turn, with what has come."""
+        """Continue with data that was received in an earlier turn."""
         if self._grpc.http2.has_backlog and self._can_write.is_set():
             self._process(b"")
 
     def _update_reading(self) -> None:
-        """Read from the client only if it can be served at once."""
+        """Read from the client only while it can be served at once."""
         is_reading = self._can_write.is_set() and not self._grpc.http2.has_backlog
         if is_reading != self._is_reading and not self._transport.is_closing():
             self._is_reading = is_reading
@@ -269,7 +268,7 @@ class GrpcProtocol(asyncio.Protocol):
             task.cancel()
         self._answering.clear()
         self._answered.set()
-        self._beginning.clear()
+        self._pending.clear()
         self._server.count_held(-self.held_bytes)
         self.held_bytes = 0
         if self._ping_timer is not None:
@@ -277,41 +276,41 @@ class GrpcProtocol(asyncio.Protocol):
 
     @property
     def is_answering(self) -> bool:
-        """Whether calls are being answered without tasks."""
+        """Whether calls without tasks are running."""
         return bool(self._answering)
 
     async def all_answered(self) -> None:
-        """Wait until none is any more."""
+        """Wait until no call without a task is running."""
         while self._answering:
             self._answered.clear()
             await self._answered.wait()
 
     @property
     def has_settled(self) -> bool:
-        """Whether the greeting is complete on both sides."""
+        """Whether both sides have completed the handshake."""
         http2 = self._grpc.http2
         return http2.has_preface and http2.has_settings_ack
 
-    # The end.
+    # Closing.
 
     def go_away(self) -> None:
-        """Take no more calls."""
+        """Accept no more calls."""
         self._grpc.http2.go_away()
         self.flush_soon()
 
-    def refuse(self, why: str) -> None:
-        """Close the connection because of what the peer does, and say why."""
-        self._grpc.http2.go_away(ErrorCode.ENHANCE_YOUR_CALM, why)
+    def refuse(self, reason: str) -> None:
+        """Close the connection because the peer misbehaves, and send *reason*."""
+        self._grpc.http2.go_away(ErrorCode.ENHANCE_YOUR_CALM, reason)
         for task in self.calls.values():
             task.cancel()
         self._answering.clear()
         self._answered.set()
-        self._beginning.clear()
+        self._pending.clear()
         self._grpc.forget_calls()
-        self._break(why)
+        self._break(reason)
 
-    def _break(self, why: str) -> None:
-        log.info("closing the connection of %s: %s", self._peer, why)
+    def _break(self, reason: str) -> None:
+        log.info("closing the connection of %s: %s", self._peer, reason)
         self._server.counts.abusive_total += 1
         self._is_broken = True
         self._server.count_held(-self.held_bytes)
@@ -323,7 +322,7 @@ class GrpcProtocol(asyncio.Protocol):
         self._keepalive = self._loop.call_later(CLOSE_S, self._transport.abort)
 
     def close(self) -> None:
-        """Close the connection, whatever is going on."""
+        """Cancel all calls and close the connection."""
         for task in self.calls.values():
             task.cancel()
         self._flush()
@@ -344,12 +343,12 @@ class GrpcProtocol(asyncio.Protocol):
             requests = self._requests[number] = _Requests(self, number, method)
             self._run(number, method, event, requests)
         else:
-            self._beginning[number] = _Beginning(method, event)
+            self._pending[number] = _PendingCall(method, event)
 
     def _take(self, number: int, message: bytes) -> None:
-        if (beginning := self._beginning.get(number)) is not None:
-            beginning.message = message
-            beginning.message_count += 1
+        if (pending := self._pending.get(number)) is not None:
+            pending.message = message
+            pending.message_count += 1
         elif (requests := self._requests.get(number)) is not None:
             requests.add(message)
 
@@ -357,35 +356,35 @@ class GrpcProtocol(asyncio.Protocol):
         if (requests := self._requests.get(number)) is not None:
             requests.end()
             return
-        beginning = self._beginning.pop(number, None)
-        if beginning is None:
+        pending = self._pending.pop(number, None)
+        if pending is None:
             return
-        if beginning.message_count != 1:
+        if pending.message_count != 1:
             self._grpc.finish(
                 *(number, StatusCode.INVALID_ARGUMENT),
-                f"{beginning.message_count} requests where there must be one",
+                f"{pending.message_count} requests where there must be one",
             )
             return
-        self._run(number, beginning.method, beginning.started, beginning.message)
+        self._run(number, pending.method, pending.started, pending.message)
 
     def _cancel(self, number: int) -> None:
-        self._beginning.pop(number, None)
+        self._pending.pop(number, None)
         self._end_answering(number)
         if task := self.calls.get(number):
             task.cancel()
-            # A task that has not begun does not come to its own end of the call.
+            # A task that has not started yet would not remove the call.
             self._forget(number)
 
     def _answer_nowait(
         self, number: int, method: Method, call: CallNowait, data: bytes
     ) -> bool:
-        """Begin to answer a call without a task, if that is possible."""
+        """Start a call without a task if possible, and return whether it started."""
         self._answering.add(number)
         on_answer = partial(self._on_answer, number, method)
         try:
             if call(method.request_of(data), on_answer):
                 return True
-        except Exception as error:  # noqa: BLE001  # The caller is told.
+        except Exception as error:  # noqa: BLE001  # The caller gets it.
             on_answer(error)
             return True
         self._end_answering(number)
@@ -393,7 +392,7 @@ class GrpcProtocol(asyncio.Protocol):
 
     def _on_answer(self, number: int, method: Method, answer: Any) -> None:
         if number not in self._answering:
-            # The client or the connection is gone.
+            # The client cancelled the call, or the connection was lost.
             return
         if isinstance(answer, Exception):
             self._grpc.finish(number, *method.service.refusal(answer))
@@ -435,7 +434,7 @@ class GrpcProtocol(asyncio.Protocol):
                 self._grpc.finish(number, StatusCode.OK)
             else:
                 self._grpc.answer(number, answer.SerializeToString())
-        except Exception as error:  # noqa: BLE001  # The caller is told.
+        except Exception as error:  # noqa: BLE001  # The caller gets it.
             self._grpc.finish(number, *method.service.refusal(error))
         finally:
             self._forget(number)
@@ -484,12 +483,12 @@ class GrpcProtocol(asyncio.Protocol):
             await self._can_write.wait()
 
     def consumed(self, number: int, message: bytes) -> None:
-        """One of several requests was dealt with."""
+        """Give back the flow-control window for one request of a stream."""
         self._grpc.consumed(number, message)
         self.flush_soon()
 
     def flush_soon(self) -> None:
-        """Send what is there at the end of this turn of the loop, which ends it."""
+        """Send the output at the end of this turn of the loop."""
         if not self._is_flushing:
             self._is_flushing = True
             self._loop.call_soon(self._flush)
@@ -510,11 +509,11 @@ class GrpcProtocol(asyncio.Protocol):
         if http2.has_backlog:
             self._loop.call_soon(self._process_rest)
 
-    # Signs of life.
+    # Keepalive.
 
-    def _wait_for_life(self) -> None:
+    def _start_keepalive(self) -> None:
         self._keepalive = self._loop.call_later(
-            self._server.keepalive_s, self._look_for_life
+            self._server.keepalive_s, self._on_keepalive
         )
 
     def _cancel_keepalive(self) -> None:
@@ -522,22 +521,22 @@ class GrpcProtocol(asyncio.Protocol):
             self._keepalive.cancel()
             self._keepalive = None
 
-    def _look_for_life(self) -> None:
+    def _on_keepalive(self) -> None:
         http2 = self._grpc.http2
         http2.refill_allowance()
         sent_bytes = self._written_bytes - self._transport.get_write_buffer_size()
         if not http2.has_preface or (self._is_old and not http2.has_settings_ack):
-            log.info("the client %s did not complete the greeting", self._peer)
+            log.info("the client %s did not complete the handshake", self._peer)
             self._server.counts.silent_total += 1
             self._transport.abort()
             return
         self._is_old = True
-        # While the client is not read from, that it reads is its sign of life.
+        # While the connection is not read, the client is alive if it reads.
         is_blocked = not self._can_write.is_set()
-        if self._has_come or (is_blocked and sent_bytes > self._sent_bytes):
+        if self._has_received or (is_blocked and sent_bytes > self._sent_bytes):
             self._was_silent = False
         elif self._was_silent:
-            log.info("the client %s does not answer any more", self._peer)
+            log.info("the client %s does not answer PING", self._peer)
             self._server.counts.silent_total += 1
             self._transport.abort()
             return
@@ -545,9 +544,9 @@ class GrpcProtocol(asyncio.Protocol):
             self._was_silent = True
             http2.ping()
             self.flush_soon()
-        self._has_come = False
+        self._has_received = False
         self._sent_bytes = sent_bytes
-        self._wait_for_life()
+        self._start_keepalive()
 
 
 class CallContext:
@@ -584,8 +583,8 @@ class CallContext:
             await asyncio.sleep(0)
 
 
-class _Beginning:
-    """A call whose request has not come yet."""
+class _PendingCall:
+    """A call whose request has not arrived yet."""
 
     __slots__ = ("message", "message_count", "method", "started")
 
@@ -597,21 +596,21 @@ class _Beginning:
 
 
 class _Requests:
-    """The requests of one call, as they come."""
+    """The stream of requests of one call."""
 
     def __init__(self, connection: GrpcProtocol, number: int, method: Method) -> None:
         self._connection = connection
         self._number = number
         self._method = method
-        # The client's window bounds what waits here.
+        # The flow-control window bounds the queue.
         self._waiting: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     def add(self, message: bytes) -> None:
-        """One more."""
+        """Add a request."""
         self._waiting.put_nowait(message)
 
     def end(self) -> None:
-        """There will be no more."""
+        """End the stream."""
         self._waiting.put_nowait(None)
 
     async def __aiter__(self) -> AsyncIterator[Protobuf]:

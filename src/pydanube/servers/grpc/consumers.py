@@ -1,10 +1,10 @@
 """
-The service ``danube.ConsumerService``: consumers come, get messages, acknowledge.
+The service ``danube.ConsumerService``: subscribe, receive, acknowledge.
 
 A consumer subscribes in one call and opens its stream in another, so the server keeps
-what lies between them.  A *registration* is a consumer that subscribed, by name; it has
-a *session* as long as it is attached to its subscription: from the call to Subscribe
-until its stream ends, or until it gives no sign of life.
+its state in between.  A *registration* is a consumer that has subscribed, by name.  It
+has a *session* while it is attached to its subscription: from the call to Subscribe
+until its stream ends, or until the consumer is silent for too long.
 """
 
 from __future__ import annotations
@@ -55,28 +55,28 @@ if TYPE_CHECKING:
     from pydanube.wire.batches import BatchFrame
 
 SILENT_AFTER_S = 15.0
-"""A consumer without a stream that says nothing for so long loses its session.  Clients
+"""A consumer without a stream loses its session if it is silent for this time.  Clients
 check their health every 5 s."""
 
 FORGOTTEN_AFTER_S = 600.0
-"""So long a consumer without a session may open its stream again without subscribing,
-also if the broker was started again meanwhile."""
+"""A consumer without a session may open its stream within this time without subscribing
+again, even if the broker was restarted meanwhile."""
 
 REGISTRATIONS_MAX = 100_000
-"""So many are known; of more, those that were silent longest are forgotten early."""
+"""Beyond this number, registrations that were silent longest are forgotten early."""
 
 REPLACED_PEERS_MAX = 16
 
 REFUSAL_PAUSE_S = 1.0
-"""How long somebody waits for being refused a stream: there are clients that ask
-again at once, without end, whatever they are told."""
+"""The delay before a stream is refused, because some clients retry at once and without
+end, whatever the status is."""
 
 DIRECT_WINDOW = 4096
-"""Of a non-reliable topic: so many messages may wait for a stream before more are
-dropped."""
+"""The maximum number of messages of a non-reliable topic that wait for a stream; more
+messages are dropped."""
 
 WINDOW_BYTES = 4 * 1024 * 1024
-"""So much may wait for one stream; who reads slowly is sent no more."""
+"""The maximum number of bytes that wait for one stream."""
 
 _parse_topic = lru_cache(maxsize=4096)(TopicName.parse)
 
@@ -106,16 +106,16 @@ class ConsumerRegistration:
         self.number = 0
         self.session: ConsumerSession | None = None
         self.stored: ConsumerRecord | None = None
-        """What the broker would know of it after a restart."""
+        """The record that the broker loads after a restart."""
         self.last_seen = 0.0
-        # Connections whose consumer lost its place to another of the same name.
-        # Clients open a stream that ended again at once; these must not, or the two
-        # would take the place from each other for ever.
+        # Connections whose consumer was replaced by another one of the same name.
+        # Clients reopen a stream that ended at once.  These may not, because the two
+        # consumers would replace each other forever.
         self.replaced: dict[str, None] = {}
 
     @classmethod
     def restored(cls, number: int, record: ConsumerRecord) -> ConsumerRegistration:
-        """The registration of before a restart."""
+        """Return the registration that *record* stored before a restart."""
         registration = cls(
             TopicName.parse(record.topic),
             SubscriptionName(record.subscription),
@@ -128,7 +128,7 @@ class ConsumerRegistration:
         return registration
 
     def record(self) -> ConsumerRecord:
-        """What is to be known after a restart."""
+        """Return the record to store."""
         return ConsumerRecord(
             topic=str(self.topic),
             subscription=self.subscription,
@@ -139,7 +139,7 @@ class ConsumerRegistration:
 
 
 class ConsumerSession:
-    """A registration's consumer in its subscription, and what waits for its stream."""
+    """The attached consumer of a registration, and the messages for its stream."""
 
     def __init__(
         self,
@@ -157,17 +157,17 @@ class ConsumerSession:
         self.topic = topic
         self.subscription = subscription
         self.peer = peer
-        """The connection it belongs to, as gRPC names it."""
+        """The connection of the consumer, as gRPC names it."""
         self.successor = ""
-        """The connection of who is about to take this place."""
+        """The connection of the consumer that is about to replace this one."""
         self.has_stream = False
         self.consumer: Consumer
         self.reason: BrokerError | None = None
-        """Why the session is lost."""
+        """The reason why the session ended; None while it lasts."""
         self._broker_url = broker_url
         self._clock = clock
         self._on_lost = on_lost
-        # A non-reliable topic has no acknowledgements that could show the pace.
+        # Without acknowledgements, as on non-reliable topics, there is no window.
         self._window = (
             AdaptiveWindow(window_messages_max)
             if isinstance(topic, ReliableTopic)
@@ -179,7 +179,7 @@ class ConsumerSession:
         self._unwritten_bytes = 0
         self._wake = asyncio.Event()
 
-    # What the subscription sees of it.
+    # The interface for the subscription.
 
     def deliver(self, frame: BatchFrame, attempt: int) -> None:
         """See ConsumerPort."""
@@ -190,7 +190,7 @@ class ConsumerSession:
         self._wake.set()
 
     def set_active(self, *, is_active: bool) -> None:
-        """See ConsumerPort; the interface of Danube cannot tell it."""
+        """See ConsumerPort; the protocol of Danube has no message for it."""
 
     def close(self, reason: BrokerError) -> None:
         """See ConsumerPort."""
@@ -208,10 +208,10 @@ class ConsumerSession:
 
     async def send(self, context: Context) -> None:
         """
-        Send what comes, until the session is lost or the client ends it.
+        Send messages until the session or the client's call ends.
 
         Raises:
-            StatusError, Unavailable, Corrupt: Why it is lost, as the client is told.
+            StatusError, Unavailable, Corrupt: The session ended.
         """
         topic = str(self.topic.name)
         self.grant()
@@ -235,16 +235,16 @@ class ConsumerSession:
             self._unwritten_bytes -= frame.plain_bytes
             self.grant()
         if isinstance(self.reason, Corrupt):
-            # Not UNAVAILABLE, after which clients come back at once.
+            # After UNAVAILABLE clients would come back at once.
             raise self.reason
         if not isinstance(self.reason, ConsumerReplaced):
             raise Unavailable(f"The stream ended: {self.reason}") from self.reason
         if self.successor != self.peer:
-            # Not UNAVAILABLE, after which clients come back at once.
+            # After UNAVAILABLE clients would come back at once.
             raise StatusError(StatusCode.ALREADY_EXISTS, str(self.reason))
 
     def grant(self) -> None:
-        """Let the subscription deliver as much as may be with the client."""
+        """Give the subscription credit up to the consumer's window."""
         if not self.has_stream or self.reason is not None:
             return
         in_flight, messages, byte_count = self.subscription.flow_of(self.consumer)
@@ -254,14 +254,14 @@ class ConsumerSession:
             self._window.on_progress(
                 self._delivered - in_flight, in_flight, self._clock()
             )
-            room = self._window.window - in_flight - messages
+            room = self._window.size - in_flight - messages
         room_bytes = WINDOW_BYTES - self._unwritten_bytes - byte_count
         if room > 0 or room_bytes * 2 > WINDOW_BYTES:
             self.subscription.credit(self.consumer, max(0, room), max(0, room_bytes))
 
 
 class Consumers:
-    """The service, and the consumers that it knows."""
+    """The service and its consumers."""
 
     def __init__(
         self,
@@ -282,14 +282,14 @@ class Consumers:
         self._sessions: defaultdict[Subscription, dict[ConsumerSession, None]] = (
             defaultdict(dict)
         )
-        # Subscriptions of which something was acknowledged in this turn of the loop.
+        # Subscriptions with acknowledgements in this turn of the event loop.
         self._progressed: dict[Subscription, None] = {}
-        # Who is not known any more, and is still in the broker's list.
+        # Forgotten registrations that are still stored.
         self._forgotten: list[int] = []
         self._is_closed = False
 
     async def load(self) -> None:
-        """Take up whom the broker knew before it was started."""
+        """Load the consumers that were stored before the broker started."""
         now = self._clock()
         for number, record in (await self._broker.consumer_registry.load()).items():
             registration = ConsumerRegistration.restored(number, record)
@@ -302,9 +302,9 @@ class Consumers:
         self, request: pb.ConsumerRequest, context: Context
     ) -> pb.ConsumerResponse:
         """
-        Attach a consumer; one of the same name loses its place to it.
+        Attach a consumer, which replaces another one of the same name.
 
-        Durability: On return it is on disk which consumer has the number.
+        Durability: On return the consumer's number is on disk.
         """
         topic_name = _parse_topic(request.topic_name)
         name = parse_subscription(request.subscription)
@@ -344,10 +344,10 @@ class Consumers:
         self, request: pb.ReceiveRequest, context: Context
     ) -> None:
         """
-        The messages for one consumer, as long as it wants them.
+        Send messages to one consumer until its call ends.
 
-        When it ends, what the consumer has not acknowledged is delivered again at
-        once, to another one or to the next stream of this one.
+        At the end, messages that the consumer has not acknowledged are delivered again
+        at once, to another consumer or to the next stream of this one.
         """
         try:
             session = await self._session_for_stream(
@@ -357,7 +357,7 @@ class Consumers:
             await asyncio.sleep(self._refusal_pause_s)
             raise
         try:
-            # Some clients wait for it before they believe that there is a stream.
+            # Some clients wait for the metadata before they use the stream.
             await context.send_initial_metadata()
             await session.send(context)
         finally:
@@ -365,9 +365,9 @@ class Consumers:
 
     async def ack(self, request: pb.AckRequest, context: Context) -> pb.AckResponse:
         """
-        One message is done, whoever says so.
+        Acknowledge one message, from any connection.
 
-        Durability: On return that is on disk.
+        Durability: On return the acknowledgement is on disk.
         """
         subscription, offset = await self._message_of(request, "acknowledging")
         if offset is not None:
@@ -379,7 +379,7 @@ class Consumers:
         return pb.AckResponse(request_id=request.request_id)
 
     async def nack(self, request: pb.NackRequest, context: Context) -> pb.NackResponse:
-        """One message failed and shall come again."""
+        """Have one message delivered again."""
         subscription, offset = await self._message_of(
             request, "negatively acknowledging"
         )
@@ -392,18 +392,18 @@ class Consumers:
             self._grant_soon(subscription)
         return pb.NackResponse(request_id=request.request_id)
 
-    # What others ask.
+    # The interface for other services.
 
     @property
     def stream_count(self) -> int:
-        """How many consumers are being sent to."""
+        """The number of open streams."""
         sessions = (
             session for sessions in self._sessions.values() for session in sessions
         )
         return sum(session.has_stream for session in sessions)
 
     def is_healthy(self, number: int) -> bool:
-        """Whether a consumer may go on as it is; asking is a sign of its life."""
+        """Return whether a consumer has a session, and record that it is alive."""
         registration = self._known.get(number)
         if registration is None or registration.session is None:
             return False
@@ -411,7 +411,7 @@ class Consumers:
         return True
 
     def sweep(self) -> None:
-        """Let those go that are gone, and forget who has been silent for very long."""
+        """End the sessions of silent consumers, and forget those silent for long."""
         now = self._clock()
         known = self._known.values()
         for registration in known:
@@ -432,7 +432,7 @@ class Consumers:
                 self._forgotten.append(registration.number)
 
     def close(self) -> None:
-        """End every stream; the broker is stopping."""
+        """End every stream because the broker is stopping."""
         self._is_closed = True
         for registration in self._known.values():
             session = registration.session
@@ -440,7 +440,7 @@ class Consumers:
                 self._leave(session)
                 session.close(Draining("the broker is stopping (draining)"))
 
-    # What follows.
+    # Sessions.
 
     def _attach_new(
         self,
@@ -449,7 +449,7 @@ class Consumers:
         subscription: Subscription,
         peer: str,
     ) -> ConsumerSession:
-        """A session for somebody who subscribes."""
+        """Return a new session for a consumer that subscribes."""
         try:
             session = self._attach(registration, topic, subscription, peer)
         except ConsumerBusy as error:
@@ -471,11 +471,11 @@ class Consumers:
         return session
 
     async def _session_for_stream(self, number: int, peer: str) -> ConsumerSession:
-        """The session to which a stream is about to be opened."""
+        """Return the session for a consumer that opens its stream."""
         self._refuse_when_closed()
         registration = self._known.get(number)
         if registration is None:
-            # Not NOT_FOUND, after which some clients never come back.
+            # After NOT_FOUND some clients would never come back.
             raise Unavailable(
                 f"The consumer with the id {number} does not exist; subscribe again"
             )
@@ -504,7 +504,7 @@ class Consumers:
     async def _attach_again(
         self, registration: ConsumerRegistration, peer: str
     ) -> ConsumerSession:
-        """A session for somebody who opens a stream again without subscribing."""
+        """Return a new session for a consumer that reopens its stream."""
         try:
             topic = await self._broker.topics.get(registration.topic)
             subscription = topic.find_subscription(registration.subscription)
@@ -514,9 +514,9 @@ class Consumers:
                 )
             return self._attach(registration, topic, subscription, peer)
         except BrokerError as error:
-            # The next call to Subscribe has the answer that fits.
+            # The next call to Subscribe gets the exact error.
             raise Unavailable(
-                f"The consumer with the id {registration.number} has lost its place: "
+                f"The consumer with the id {registration.number} has lost its session: "
                 f"{error}; subscribe again"
             ) from error
 
@@ -549,7 +549,7 @@ class Consumers:
         return session
 
     def _leave(self, session: ConsumerSession) -> None:
-        """The consumer is gone; what it had is delivered again."""
+        """Detach the consumer, so that its messages are delivered again."""
         session.subscription.detach(session.consumer)
         self._on_lost(session)
 
@@ -568,10 +568,9 @@ class Consumers:
         self, request: pb.AckRequest | pb.NackRequest, doing: str
     ) -> tuple[Subscription, int | None]:
         """
-        The subscription and offset of a message; None if there is no such.
+        Return the subscription and the offset of a message, or None without offset.
 
-        Messages of non-reliable topics are done when they are sent, so there is nothing
-        to acknowledge.
+        Messages of non-reliable topics have no offset, because they need no ack.
         """
         if not request.HasField("msg_id"):
             raise InvalidRequest(f"Error {doing} message: it has no msg_id")
@@ -588,7 +587,7 @@ class Consumers:
         return subscription, offset if is_known else None
 
     def _grant_soon(self, subscription: Subscription) -> None:
-        """At the end of this turn, fill the windows of who got room in it."""
+        """Grant credit at the end of this turn to the consumers of *subscription*."""
         if not self._progressed:
             self._loop.call_soon(self._grant)
         self._progressed[subscription] = None

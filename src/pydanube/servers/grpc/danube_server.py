@@ -1,4 +1,4 @@
-"""The server for clients of Danube: their services over one broker."""
+"""The gRPC server for clients of the original Danube."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from pydanube.servers.addresses import Addresses
 
 SWEEP_S = 1.0
-"""How often producers and consumers that are gone are looked for."""
+"""The interval at which silent producers and consumers are removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DanubeServer:
-    """Where clients of Danube come in."""
+    """The server for clients of Danube."""
 
     port: int
     addresses: Addresses
@@ -54,13 +54,12 @@ async def open_danube_server(
     **limits: Any,
 ) -> AsyncIterator[DanubeServer]:
     """
-    Serve the clients of Danube for the body; see ``GrpcServer`` for *limits*.
+    Serve clients of Danube during the body; see ``GrpcServer`` for *limits*.
 
-    On leaving, their streams end with UNAVAILABLE, after which they look for the
-    broker again.
+    At the end, their streams end with UNAVAILABLE, so that they connect again.
 
     Raises:
-        InvalidConfig: Nobody can listen there.
+        InvalidConfig: The address is not available.
     """
     async with open_listener(
         host, port, name="clients of Danube", flag="--grpc-port", **limits
@@ -108,14 +107,14 @@ async def open_danube_server(
 
 
 def schema_registry(broker: Broker) -> Service:
-    """The schema registry, which both gRPC servers offer."""
+    """Return the service of the schema registry, which both gRPC servers offer."""
     descriptor = schema_registry_pb2.DESCRIPTOR.services_by_name["SchemaRegistry"]
     return Service(descriptor, SchemaRegistryService(broker))
 
 
 @contextmanager
 def _every(interval_s: float, work: Callable[[], None]) -> Iterator[None]:
-    """Do *work* again and again as long as the body runs."""
+    """Call *work* every *interval_s* during the body."""
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle
 

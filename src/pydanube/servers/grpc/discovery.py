@@ -1,4 +1,4 @@
-"""The service ``danube.Discovery``: where a topic is, and what stands behind a name."""
+"""The service ``danube.Discovery``: the broker and the partitions of a topic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Discovery:
-    """The service."""
+    """The service ``danube.Discovery``."""
 
     def __init__(self, broker: Broker, addresses: Addresses) -> None:
         self._broker = broker
@@ -24,7 +24,7 @@ class Discovery:
     async def topic_lookup(
         self, request: pb.TopicLookupRequest, context: Context
     ) -> pb.TopicLookupResponse:
-        """Where a topic is served: here, if it exists."""
+        """Return the address of this broker if the topic exists."""
         name = TopicName.parse(request.topic)
         try:
             await self._broker.topics.get(name)
@@ -44,7 +44,7 @@ class Discovery:
     async def topic_partitions(
         self, request: pb.TopicLookupRequest, context: Context
     ) -> pb.TopicPartitionsResponse:
-        """The topic itself, its partitions by number, or nothing at all."""
+        """Return the topic or its partitions; nothing if it does not exist."""
         partitions = await self._broker.topics.partitions_of(
             TopicName.parse(request.topic)
         )

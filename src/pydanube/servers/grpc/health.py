@@ -1,4 +1,4 @@
-"""The service ``danube.HealthCheck``: whether a producer or consumer may go on."""
+"""The service ``danube.HealthCheck`` for producers and consumers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class Clients(Protocol):
-    """Producers or consumers, by number."""
+    """Producers or consumers by number."""
 
     def is_healthy(self, number: int) -> bool:
-        """Whether it may go on as it is; asking is a sign of its life."""
+        """Return whether a client is still valid, and record that it is alive."""
 
 
 class HealthCheck:
-    """The service."""
+    """The service ``danube.HealthCheck``."""
 
     def __init__(self, producers: Clients, consumers: Clients) -> None:
         self._clients: dict[int, Clients] = {
@@ -30,7 +30,7 @@ class HealthCheck:
     async def health_check(
         self, request: pb.HealthCheckRequest, context: Context
     ) -> pb.HealthCheckResponse:
-        """OK, or CLOSE if the client has to be created, or to subscribe, again."""
+        """Return OK, or CLOSE if the client must be created or subscribe again."""
         clients = self._clients.get(request.client)
         if clients is None:
             raise InvalidRequest("Invalid client type")

@@ -1,10 +1,10 @@
 """
-Numbers for producers and consumers, and who has which.
+The numbers of producers and consumers.
 
-The interface of Danube names a producer or consumer by a number that the broker gave
-it.  Ours are made from names, so they are the same after a reconnect and after a
-restart: a client that goes on asking about an old number asks about itself.  53 bits
-survive JavaScript, jq and Java's signed numbers.
+The protocol of Danube identifies a producer or consumer by a number from the broker.
+This broker derives the numbers from names, so they stay the same after a reconnect or
+a restart, and an old number still identifies the same client.  They have 53 bits,
+which JavaScript, jq and Java's signed numbers can represent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class IdRegistry(Generic[T]):
-    """Things of one kind by name and by number; no two have the same number."""
+    """Items of one kind by name and by number; numbers are unique."""
 
     def __init__(
         self,
@@ -37,35 +37,35 @@ class IdRegistry(Generic[T]):
         return len(self._things)
 
     def add(self, name: tuple[str, ...], thing: T) -> int:
-        """Put *thing* in under *name*, which is new here; its number."""
+        """Add *thing* under the new name *name*, and return its number."""
         assert name not in self._numbers
         attempt = 0
         while (number := self._stable_id((self._kind, *name), attempt)) in self._things:
-            # Once in ten thousand brokers with a million producers each.
+            # Happens on one in 10,000 brokers with a million producers each.
             attempt += 1
         self.restore(name, number, thing)
         return number
 
     def restore(self, name: tuple[str, ...], number: int, thing: T) -> None:
-        """Put *thing* in under the number that it had before."""
+        """Add *thing* under the number that it had before."""
         assert name not in self._numbers
         assert number not in self._things
         self._numbers[name] = number
         self._things[number] = thing
 
     def remove(self, name: tuple[str, ...]) -> None:
-        """Take out what is under *name*."""
+        """Remove the item under *name*."""
         del self._things[self._numbers.pop(name)]
 
     def get(self, number: int) -> T | None:
-        """What has this number."""
+        """Return the item with this number, if any."""
         return self._things.get(number)
 
     def find(self, name: tuple[str, ...]) -> T | None:
-        """What is under *name*."""
+        """Return the item under *name*, if any."""
         number = self._numbers.get(name)
         return None if number is None else self._things[number]
 
     def values(self) -> list[T]:
-        """Everything, in the order in which it was added."""
+        """Return all items in the order in which they were added."""
         return list(self._things.values())

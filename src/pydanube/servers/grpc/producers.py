@@ -1,4 +1,4 @@
-"""The service ``danube.ProducerService``: producers come, and messages one by one."""
+"""The service ``danube.ProducerService``: create producers, send messages."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from pydanube.servers.grpc.services import Context, OnAnswer
 
 GONE_AFTER_S = 30.0
-"""A producer that neither sends nor checks its health for so long is gone: it counts
-no more, nor is it anybody's rival.  Clients check every 5 s."""
+"""A producer is detached if it neither sends nor checks its health for this time.  It
+then does not count for limits and access modes.  Clients check every 5 s."""
 
 FORGOTTEN_AFTER_S = 3600.0
-"""So long a producer that is gone may send again as if nothing had been.  After that
-it is told to be created again, which clients do by themselves."""
+"""A detached producer may send again within this time.  After that it must be created
+again, which clients do by themselves."""
 
 PRODUCERS_MAX = 100_000
-"""So many are known; of more, those that were silent longest are forgotten early."""
+"""Beyond this number, the producers that were silent longest are forgotten early."""
 
 
 class Producer:
@@ -77,14 +77,14 @@ class Producer:
         self.key = (str(topic.name), name)
         self.number = 0
         self.registration: ProducerRegistration | None = None
-        """Its right to publish; None while it is gone."""
+        """Its right to publish; None while it is detached."""
         self.schema: SchemaReference | None = None
-        """What it means to write."""
+        """The schema version with which it writes."""
         self.last_seen = now
 
 
 class Producers:
-    """The service, and the producers that it knows."""
+    """The service and its producers."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Producers:
     async def create_producer(
         self, request: pb.ProducerRequest, context: Context
     ) -> pb.ProducerResponse:
-        """Attach a producer; one that exists under this name is found again."""
+        """Create a producer, or attach the existing one of this name again."""
         name = TopicName.parse(request.topic_name)
         producer_name = parse_client_name("producer", request.producer_name)
         policy = TopicPolicy(dispatch=dispatch_from_wire(request.dispatch_strategy))
@@ -152,10 +152,9 @@ class Producers:
         """
         Publish one message.
 
-        Durability: The answer comes when the message is as safe as its topic
-            promises, by default on disk.
+        Durability: On return the message of a reliable topic is on disk.
 
-        Cancellation: The message may or may not have been stored.
+        Cancellation: The message may or may not be stored.
         """
         producer = self._producer_of(request)
         try:
@@ -167,7 +166,7 @@ class Producers:
     def send_message_nowait(
         self, request: pb.StreamMessage, on_answer: OnAnswer
     ) -> bool:
-        """Publish one message if nothing has to be waited for first."""
+        """Publish one message if that is possible without waiting."""
         producer = self._producer_of(request)
         now = self._clock()
         registration, topic = producer.registration, producer.topic
@@ -186,10 +185,10 @@ class Producers:
             raise _refusal(error) from error
         return True
 
-    # What others ask.
+    # The interface for other services.
 
     def is_healthy(self, number: int) -> bool:
-        """Whether a producer may go on as it is; asking is a sign of its life."""
+        """Return whether a producer may send, and record that it is alive."""
         producer = self._known.get(number)
         if producer is None:
             return False
@@ -197,12 +196,12 @@ class Producers:
         return producer.registration is None or producer.registration.is_valid
 
     def sweep(self) -> None:
-        """Let those go that are gone, and forget who has been silent for very long."""
+        """Detach silent producers, and forget those that were silent for long."""
         now = self._clock()
         known = self._known.values()
         for producer in known:
             if now - producer.last_seen >= GONE_AFTER_S:
-                self._let_go(producer)
+                self._detach(producer)
         silent = [each for each in known if each.registration is None]
         excess = len(known) - PRODUCERS_MAX
         silent.sort(key=lambda producer: producer.last_seen)
@@ -211,11 +210,11 @@ class Producers:
                 self._known.remove(producer.key)
 
     def close(self) -> None:
-        """Let all of them go."""
+        """Detach all producers."""
         for producer in self._known.values():
-            self._let_go(producer)
+            self._detach(producer)
 
-    # What follows.
+    # Publishing.
 
     async def _refuse_other_dispatch(
         self, name: TopicName, policy: TopicPolicy
@@ -235,7 +234,7 @@ class Producers:
         now = self._clock()
         producer.last_seen = now
         if producer.registration is None:
-            # It was silent and counted as gone; it need not know.
+            # It was detached because it was silent, which clients do not notice.
             producer.registration = await self._attach_again(producer)
         else:
             producer.registration.check()
@@ -250,13 +249,13 @@ class Producers:
         await done
 
     def _producer_of(self, request: pb.StreamMessage) -> Producer:
-        """The producer that sends *request*."""
+        """Return the producer that sends *request*."""
         if not request.HasField("msg_id"):
             raise InvalidRequest("Unable to publish the message: it has no msg_id")
         msg_id = request.msg_id
         producer = self._known.get(msg_id.producer_id)
         if producer is None:
-            # Clients heal it by creating the producer again.
+            # Clients then create the producer again.
             raise Unavailable(
                 f"The producer with id {msg_id.producer_id} does not exist"
             )
@@ -274,7 +273,7 @@ class Producers:
         request: pb.StreamMessage,
         published: OnPublished,
     ) -> None:
-        """Publish the message with others; *published* is told the outcome."""
+        """Publish the message in a batch; *published* is called with the result."""
         topic, schema_id = producer.topic, request.schema_id
         chosen = registration.schema
         if chosen is not None and topic.schema_validation is not None:
@@ -307,14 +306,14 @@ class Producers:
         producer.topic = topic
         return registration
 
-    def _let_go(self, producer: Producer) -> None:
+    def _detach(self, producer: Producer) -> None:
         if producer.registration is not None:
             producer.topic.registrations.leave(producer.registration)
             producer.registration = None
 
 
 def _refusal(error: BrokerError) -> StatusError:
-    """What a client is told whose message is not published."""
+    """Return the error for a message that was not published."""
     return StatusError(
         grpc_status_of_publish(error), f"Unable to publish the message: {error}"
     )
@@ -330,7 +329,7 @@ def _answer(
 
 def _settle(done: asyncio.Future[None], offset: int, error: BrokerError | None) -> None:
     if done.done():
-        # The client did not wait for it.
+        # The client cancelled its call.
         return
     if error is None:
         done.set_result(None)

@@ -1,9 +1,9 @@
 """
 The service ``danube_schema.SchemaRegistry``: subjects, versions, schemas of topics.
 
-The texts are those that the original's tools and tests look for.  The statuses are
-not: a mistake of the caller's is INVALID_ARGUMENT, NOT_FOUND or, where it depends on
-what is registered already, FAILED_PRECONDITION.  Clients repeat none of these.
+The texts of errors are those that the original's tools and tests expect.  The statuses
+differ: an error of the caller is INVALID_ARGUMENT, NOT_FOUND, or FAILED_PRECONDITION if
+it depends on the registered versions.  Clients do not retry these.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class SchemaRegistryService:
-    """Answers for a broker's registry."""
+    """The service for a broker's schema registry."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -51,7 +51,7 @@ class SchemaRegistryService:
     async def register_schema(
         self, request: pb.RegisterSchemaRequest, _: Context
     ) -> pb.RegisterSchemaResponse:
-        """A new version, or the one that is the same schema."""
+        """Register a version, or return the one with the same schema."""
         with _refused_as("Failed to register schema"):
             type_ = SchemaType.parse(request.schema_type)
             new = NewSchema(
@@ -72,7 +72,7 @@ class SchemaRegistryService:
     async def get_schema(
         self, request: pb.GetSchemaRequest, _: Context
     ) -> pb.GetSchemaResponse:
-        """One version of the subject with that id, by default the latest."""
+        """Return a version of the subject with an id, by default the latest."""
         version = request.version if request.HasField("version") else None
         try:
             found = await self._registry.by_id(request.schema_id, version)
@@ -87,7 +87,7 @@ class SchemaRegistryService:
     async def get_latest_schema(
         self, request: pb.GetLatestSchemaRequest, _: Context
     ) -> pb.GetSchemaResponse:
-        """The latest version of a subject."""
+        """Return the latest version of a subject."""
         found = await self._registry.latest(request.subject)
         mode = (await self._registry.describe(request.subject)).compatibility
         return version_to_wire(found, mode)
@@ -95,17 +95,17 @@ class SchemaRegistryService:
     async def list_versions(
         self, request: pb.ListVersionsRequest, _: Context
     ) -> pb.ListVersionsResponse:
-        """All versions of a subject that were not deleted, in order."""
+        """List the versions of a subject in order."""
         versions = await self._registry.versions(request.subject)
         return pb.ListVersionsResponse(versions=map(version_info_to_wire, versions))
 
     async def list_subjects(
         self, _: pb.ListSubjectsRequest, __: Context
     ) -> pb.ListSubjectsResponse:
-        """All subjects, by name."""
+        """List all subjects by name."""
         summaries = []
         for subject in await self._registry.subjects():
-            # It may be deleted meanwhile.
+            # The subject may be deleted meanwhile.
             with suppress(SchemaNotFound):
                 described = await self._registry.describe(subject)
                 summaries.append(subject_to_wire(described))
@@ -114,7 +114,7 @@ class SchemaRegistryService:
     async def delete_schema_version(
         self, request: pb.DeleteSchemaVersionRequest, _: Context
     ) -> pb.DeleteSchemaVersionResponse:
-        """The version is gone, unless a topic takes only this one."""
+        """Delete a version unless it is the only one that a topic allows."""
         with _refused_as("Failed to delete schema version"):
             await self._broker.schemas.delete_version(request.subject, request.version)
         return pb.DeleteSchemaVersionResponse(
@@ -127,7 +127,7 @@ class SchemaRegistryService:
     async def check_compatibility(
         self, request: pb.CheckCompatibilityRequest, _: Context
     ) -> pb.CheckCompatibilityResponse:
-        """Whether a schema may become the next version, and what speaks against it."""
+        """Check whether a schema may become the next version of a subject."""
         with _refused_as("Failed to check compatibility"):
             override = request.compatibility_mode
             violations = await self._registry.check(
@@ -145,7 +145,7 @@ class SchemaRegistryService:
     async def set_compatibility_mode(
         self, request: pb.SetCompatibilityModeRequest, _: Context
     ) -> pb.SetCompatibilityModeResponse:
-        """Another mode for the versions to come."""
+        """Set the compatibility mode for later versions."""
         subject, mode = request.subject, request.compatibility_mode
         parsed = Compatibility.parse(mode)
         with _refused_as("Failed to set compatibility mode"):
@@ -160,7 +160,7 @@ class SchemaRegistryService:
     async def configure_topic_schema(
         self, request: pb.ConfigureTopicSchemaRequest, _: Context
     ) -> pb.ConfigureTopicSchemaResponse:
-        """The topic is bound to the subject; what is pinned of it stays so."""
+        """Bind a topic to a subject, keeping pinned versions of the same subject."""
         policy = SchemaPolicy.parse(request.validation_policy)
         name, subject = TopicName.parse(request.topic_name), request.schema_subject
         known = await self._broker.schemas.get(name)
@@ -176,7 +176,7 @@ class SchemaRegistryService:
     async def update_topic_validation_policy(
         self, request: pb.UpdateTopicValidationPolicyRequest, _: Context
     ) -> pb.UpdateTopicValidationPolicyResponse:
-        """Another policy for a topic that is bound to a subject."""
+        """Set the validation policy of a topic that is bound to a subject."""
         policy = SchemaPolicy.parse(request.validation_policy)
         name = TopicName.parse(request.topic_name)
         known = await self._broker.schemas.get(name)
@@ -194,7 +194,7 @@ class SchemaRegistryService:
     async def get_topic_schema_config(
         self, request: pb.GetTopicSchemaConfigRequest, _: Context
     ) -> pb.GetTopicSchemaConfigResponse:
-        """What the topic is bound to; an empty subject says to nothing."""
+        """Return the subject of a topic; empty if it is not bound."""
         schema = await self._broker.schemas.get(TopicName.parse(request.topic_name))
         if schema is None:
             return pb.GetTopicSchemaConfigResponse(
@@ -223,7 +223,7 @@ class SchemaRegistryService:
 
 @contextmanager
 def _refused_as(what: str) -> Iterator[None]:
-    """What goes wrong, with the words that the original puts before it."""
+    """Prefix errors with *what*, as the original does."""
     try:
         yield
     except BrokerError as error:

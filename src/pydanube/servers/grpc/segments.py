@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class StorageService:
-    """The service."""
+    """The service ``danube.StorageService``."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -22,10 +22,9 @@ class StorageService:
         self, request: pb.ListSegmentDescriptorsRequest, context: Context
     ) -> pb.ListSegmentDescriptorsResponse:
         """
-        The segments that begin behind ``after_offset``; all of them if that is 0.
+        Return the segments that begin after ``after_offset``, or all if that is 0.
 
-        The original lists none that begins at 0, so whoever asks from the start
-        misses the first one.
+        The original never lists a segment that begins at 0.
         """
         topic = await self._broker.topics.get(TopicName.parse(request.topic))
         after = request.after_offset or -1

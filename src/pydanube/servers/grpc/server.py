@@ -1,4 +1,4 @@
-"""A gRPC server in the broker's event loop: the base of both gRPC servers."""
+"""The listener of a gRPC server in the broker's event loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pydanube.servers.grpc.services import Service
 
 STOP_S = 1.0
-"""How long requests that are being answered may hold up the end of the broker."""
+"""The time that running calls have to end when the broker stops."""
 
 
 @asynccontextmanager
@@ -25,13 +25,12 @@ async def open_grpc_server(
     host: str, port: int, services: Sequence[Service], *, name: str, flag: str
 ) -> AsyncIterator[int]:
     """
-    Serve *services* for the body; gives the port, a free one if it was 0.
+    Serve *services* during the body; yields the port (0: any free port).
 
-    *name* is what the server is called in an error, *flag* the option that would
-    choose another port.
+    Errors contain *name*, the name of the server, and *flag*, the option for the port.
 
     Raises:
-        InvalidConfig: Nobody can listen there.
+        InvalidConfig: The address is not available.
     """
     async with (
         open_listener(host, port, name=name, flag=flag) as listener,
@@ -41,33 +40,33 @@ async def open_grpc_server(
 
 
 class Listener:
-    """A port that is ours; it is served when it is known what there is to serve."""
+    """A bound port, which accepts connections when its services are known."""
 
     def __init__(self, **limits: Any) -> None:
-        """Serve within *limits*, arguments of ``GrpcServer``."""
+        """Create a listener; *limits* are arguments of ``GrpcServer``."""
         self.port = 0
         self._limits = limits
         self._listening: asyncio.Server
         self._server: GrpcServer
 
     async def open(self, host: str, port: int) -> None:
-        """Take the port, and no connections yet."""
+        """Bind the port without accepting connections."""
         self._listening = await asyncio.get_running_loop().create_server(
             self._new_connection, host, port, backlog=1024, start_serving=False
         )
         self.port = self._listening.sockets[0].getsockname()[1]
 
     def close(self) -> None:
-        """Give the port back."""
+        """Release the port."""
         self._listening.close()
 
     @asynccontextmanager
     async def serving(self, services: Sequence[Service]) -> AsyncIterator[GrpcServer]:
         """
-        Serve *services*, health and reflection for the body.
+        Serve *services*, health and reflection during the body.
 
-        On leaving, new requests are refused with UNAVAILABLE, and those that are
-        being answered have ``STOP_S`` left.
+        At the end, new calls are refused with UNAVAILABLE, and running calls have
+        ``STOP_S`` to end.
         """
         failure: BaseException | None = None
         health, standard = standard_services([service.name for service in services])
@@ -76,8 +75,8 @@ class Listener:
             await self._listening.start_serving()
             try:
                 yield self._server
-            except BaseException as error:  # noqa: BLE001  # It is raised again below.
-                # Not through the task group, which would wrap it.
+            except BaseException as error:  # noqa: BLE001  # Raised again below.
+                # The task group would wrap it.
                 failure = error
             finally:
                 self._listening.close()
@@ -95,10 +94,10 @@ async def open_listener(
     host: str, port: int, *, name: str, flag: str, **limits: Any
 ) -> AsyncIterator[Listener]:
     """
-    Take a port for the body; see ``open_grpc_server``, and ``GrpcServer`` for *limits*.
+    Bind a port for the body; see ``open_grpc_server``, and ``GrpcServer`` for *limits*.
 
     Raises:
-        InvalidConfig: Nobody can listen there.
+        InvalidConfig: The address is not available.
     """
     listener = Listener(**limits)
     try:

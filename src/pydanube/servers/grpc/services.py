@@ -1,19 +1,19 @@
 """
-How a service's methods get to be called: descriptors on one side, objects on the other.
+Services: how descriptors and the objects that implement them are connected.
 
-There is no generated code for services.  A service is an object with a coroutine for
-each method of its descriptor, named like the method in lower case::
+There is no generated code for services.  An object implements a service with a
+coroutine for each method of the descriptor, named like the method in snake case::
 
     class StorageService:
         async def list_segment_descriptors(
             self, request: pb.ListSegmentDescriptorsRequest, context: Context
         ) -> pb.ListSegmentDescriptorsResponse: ...
 
-A method that streams its answer is a coroutine too; it writes to the *context*.  One
-to which requests are streamed is given an iterator of them.
+A method that streams its answer is also a coroutine, and writes to the *context*.  A
+method with streamed requests gets an iterator of them.
 
-A task for each call costs more than some calls do.  Next to such a coroutine an object
-may have a method with the suffix ``_nowait``, which is tried first; see ``CallNowait``.
+The task for a call costs more than some calls themselves.  For these an object may
+also have a method with the suffix ``_nowait``, tried first; see ``CallNowait``.
 """
 
 from __future__ import annotations
@@ -42,39 +42,39 @@ log = logging.getLogger(__name__)
 
 
 class Context(Protocol):
-    """What a method knows of its call besides the request."""
+    """The call of a method, besides its request."""
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """The request's headers that are text, by name in lower case."""
+        """The text headers of the request by name in lower case."""
 
     def peer(self) -> str:
-        """The connection that the call came over; a reconnected client has another."""
+        """Return the name of the connection, which changes when a client reconnects."""
 
     async def send_initial_metadata(self) -> None:
-        """Let the client know that its call has been taken, before any message."""
+        """Tell the client that its call was accepted, before any message."""
 
     async def write(self, message: Message) -> None:
-        """Send one message of a streamed answer, as soon as the client takes it."""
+        """Send one message of a streamed answer when the client's window allows it."""
 
 
 Call = Callable[[Any, Context], Awaitable[Any]]
 
 OnAnswer = Callable[[Any], None]
-"""Called once with the answer to a call, or with the exception that it failed with."""
+"""Called once with the answer to a call, or with its exception."""
 
 CallNowait = Callable[[Any, OnAnswer], bool]
 """
-Begins to answer a request, without a task; says whether it did.
+Starts to answer a request without a task, and returns whether it started.
 
-If it returns true, it calls ``OnAnswer`` at once or later.  If it returns false or
-raises, it does not: then the coroutine answers, or the caller is told of the exception.
-It cannot be cancelled.
+If it returns true, it calls ``OnAnswer`` at once or later.  If it returns false, the
+coroutine answers the request.  If it raises, the exception is the answer.  It cannot
+be cancelled.
 """
 
 
 class StatusError(Exception):
-    """Answers with a status that the table of errors does not give."""
+    """An error with a status that the table of errors does not contain."""
 
     def __init__(self, status: StatusCode, message: str) -> None:
         super().__init__(message)
@@ -83,7 +83,7 @@ class StatusError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """One method, ready to be called."""
+    """One method of a service."""
 
     call: Call
     call_nowait: CallNowait | None
@@ -94,10 +94,10 @@ class Method:
 
     def request_of(self, data: bytes) -> Message:
         """
-        The request in *data*.
+        Parse a request.
 
         Raises:
-            InvalidRequest: It holds no such message.
+            InvalidRequest: *data* is not a message of the method's type.
         """
         try:
             return self.parse(data)
@@ -110,22 +110,22 @@ class Service:
 
     def __init__(self, descriptor: ServiceDescriptor, implementation: object) -> None:
         """
-        Make *implementation* answer for *descriptor*.
+        Create a service for *descriptor*, which *implementation* implements.
 
-        It must have all of the methods: leaving one out is a decision that an
-        object says by answering UNIMPLEMENTED, in words.
+        It must have all methods.  A method that is not supported answers
+        UNIMPLEMENTED with the reason.
         """
         self.name = str(descriptor.full_name)
         self.errors: Counter[str] = Counter()
-        """How many requests failed, by the code of the error."""
+        """The number of failed requests by error code."""
         self.methods: dict[str, Method] = {
             f"/{self.name}/{method.name}": self._method(method, implementation)
             for method in descriptor.methods
         }
-        """By the path of a request."""
+        """The methods by path."""
 
     def refusal(self, error: Exception) -> tuple[StatusCode, str]:
-        """What the caller is told of *error*, which is counted."""
+        """Count *error*, and return the status and message for the caller."""
         if isinstance(error, BrokerError):
             self.errors[error.code] += 1
             return grpc_status_of(error), str(error)
@@ -151,7 +151,7 @@ class Service:
 
 
 class UnimplementedService:
-    """A service whose every method says in one sentence why it is not there."""
+    """A service whose methods all answer UNIMPLEMENTED with the reason."""
 
     def __init__(self, descriptor: ServiceDescriptor, sentence: str) -> None:
         self._sentence = sentence

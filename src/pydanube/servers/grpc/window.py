@@ -1,10 +1,11 @@
 """
-How many messages a consumer is sent before it has acknowledged the last ones.
+The number of unacknowledged messages that a consumer may have.
 
-Clients of Danube give no credit: they take whatever comes and work it off one by one.
-Too little ahead wastes a round trip for each message; too much lies with one consumer
-while others are idle, and runs into the acknowledgement timeout.  So a consumer is
-sent what it works off in a few seconds, which only it can show.
+Clients of Danube give no credit; they accept all messages and process them one by one.
+A window that is too small costs a round trip for each message.  In a window that is
+too large, messages wait at one consumer while others are idle, and run into the
+acknowledgement timeout.  So the window holds the messages that the consumer processes
+in a few seconds, as measured by its acknowledgements.
 """
 
 from __future__ import annotations
@@ -12,44 +13,45 @@ from __future__ import annotations
 WINDOW_MIN = 4
 WINDOW_FIRST = 16
 QUICK_S = 1.0
-"""Who works off a whole window in less gets a larger one."""
+"""The window grows if the consumer processes all of it in less time."""
 SLOW_S = 5.0
-"""Who needs longer gets a smaller one; far below any acknowledgement timeout."""
+"""The window shrinks if it takes longer; far below any acknowledgement timeout."""
 
 
 class AdaptiveWindow:
     """
-    One consumer's window; times are the caller's, in seconds.
+    The window of one consumer; the caller supplies times in seconds.
 
-    It grows and shrinks by halves: a consumer of a thousand messages a second is at
-    its window of a thousand after a few seconds.
+    It doubles or halves: for a consumer that processes 1,000 messages a second it
+    reaches 1,000 after a few seconds.
     """
 
     def __init__(self, window_max: int) -> None:
         self._window_max = window_max
-        self.window = min(WINDOW_FIRST, window_max)
-        """So many messages may be with the consumer."""
-        # When the consumer began to work off its window, and what it had done then.
+        self.size = min(WINDOW_FIRST, window_max)
+        """The maximum number of unacknowledged messages."""
+        # When the consumer started on this window, and its processed messages then.
         self._since: float | None = None
         self._done_before = 0
 
     def on_progress(self, done: int, in_flight: int, now: float) -> None:
         """
-        The consumer has *done* messages since it came; *in_flight* are with it.
+        Update the window.
 
-        What became of them does not matter: they are not with it any more.
+        *done* counts the messages since the consumer came that left it, by ack, nack
+        or timeout; *in_flight* counts those that it has.
         """
         if self._since is None or not in_flight:
-            # Who has nothing to do is neither quick nor slow.
+            # An idle consumer is neither quick nor slow.
             self._start(done, now if in_flight else None)
             return
-        if done - self._done_before < self.window:
+        if done - self._done_before < self.size:
             return
         took_s = now - self._since
         if took_s < QUICK_S:
-            self.window = min(self.window * 2, self._window_max)
+            self.size = min(self.size * 2, self._window_max)
         elif took_s > SLOW_S:
-            self.window = max(self.window // 2, min(WINDOW_MIN, self._window_max))
+            self.size = max(self.size // 2, min(WINDOW_MIN, self._window_max))
         self._start(done, now)
 
     def _start(self, done: int, now: float | None) -> None:

@@ -39,7 +39,7 @@ def create(reason: BrokerError) -> None:
 
 
 @pytest.mark.parametrize("reason", [AlreadyExists("is there"), NamespaceNotFound("x")])
-def test_what_will_fail_again_is_not_found_with_the_reason(reason):
+def test_final_errors_are_not_found_with_the_reason(reason):
     with pytest.raises(StatusError) as caught:
         create(reason)
     assert caught.value.status is StatusCode.NOT_FOUND
@@ -49,6 +49,6 @@ def test_what_will_fail_again_is_not_found_with_the_reason(reason):
 
 
 @pytest.mark.parametrize("reason", [Draining("stopping"), JournalFailed("disk")])
-def test_what_may_succeed_later_is_not_called_not_found(reason):
+def test_temporary_errors_are_not_not_found(reason):
     with pytest.raises(type(reason)):
         create(reason)

@@ -122,7 +122,7 @@ def with_world(test, **options):
     asyncio.run(run())
 
 
-def test_many_calls_are_answered_each_by_itself():
+def test_concurrent_calls_are_answered_separately():
     async def test(world, call):
         world.service.may_answer.set()
         asked = [call(ACK, pb.AckRequest(request_id=number)) for number in range(200)]
@@ -131,7 +131,7 @@ def test_many_calls_are_answered_each_by_itself():
     with_world(test)
 
 
-def test_a_service_knows_who_asks_and_what_was_said_besides():
+def test_context_has_the_peer_and_the_metadata():
     async def test(world, call):
         answer = await call(
             "danube.ConsumerService/Subscribe",
@@ -144,7 +144,7 @@ def test_a_service_knows_who_asks_and_what_was_said_besides():
     with_world(test)
 
 
-def test_an_unknown_method_is_unimplemented():
+def test_unknown_method_is_unimplemented():
     async def test(world, call):
         request = reflection_v1_pb2.ServerReflectionRequest()
         method = call._channel.unary_unary(
@@ -158,7 +158,7 @@ def test_an_unknown_method_is_unimplemented():
     with_world(test)
 
 
-def test_a_malformed_request_is_refused():
+def test_malformed_request_is_refused():
     async def test(world, call):
         method = call._channel.unary_unary(f"/{ACK}")
         with pytest.raises(grpc.aio.AioRpcError, match="malformed") as caught:
@@ -168,7 +168,7 @@ def test_a_malformed_request_is_refused():
     with_world(test)
 
 
-def test_who_has_not_got_an_answer_in_time_gets_none():
+def test_call_ends_at_its_deadline():
     async def test(world, call):
         # The client gives up by itself; the service must not go on in vain.
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -180,7 +180,7 @@ def test_who_has_not_got_an_answer_in_time_gets_none():
     with_world(test)
 
 
-def test_a_call_that_is_taken_back_ends_its_service():
+def test_cancelled_call_cancels_its_method():
     async def test(world, call):
         asked = call(ACK, pb.AckRequest())
         await world.service.asked.wait()
@@ -191,7 +191,7 @@ def test_a_call_that_is_taken_back_ends_its_service():
     with_world(test)
 
 
-def test_a_stream_ends_when_its_client_goes():
+def test_stream_ends_when_its_client_disconnects():
     async def test(world, call):
         stream = call(RECEIVE, pb.ReceiveRequest(request_id=1, consumer_id=1))
         await stream.read()
@@ -202,7 +202,7 @@ def test_a_stream_ends_when_its_client_goes():
 
 
 @pytest.mark.slow
-def test_all_messages_of_a_stream_come_in_order():
+def test_messages_of_a_stream_arrive_in_order():
     async def test(world, call):
         stream = call(RECEIVE, pb.ReceiveRequest(consumer_id=5000))
         received = [message.request_id async for message in stream]
@@ -212,7 +212,7 @@ def test_all_messages_of_a_stream_come_in_order():
 
 
 @pytest.mark.slow
-def test_who_does_not_read_a_stream_is_not_written_to_and_stops_nobody():
+def test_unread_stream_does_not_block_other_calls():
     async def test(world, call):
         stream = call(RECEIVE, pb.ReceiveRequest(consumer_id=100_000))
         await stream.read()
@@ -230,7 +230,7 @@ def test_who_does_not_read_a_stream_is_not_written_to_and_stops_nobody():
 
 
 @pytest.mark.slow
-def test_who_reads_no_answers_is_not_read_from():
+def test_connection_with_unread_answers_is_not_read():
     async def test(world, call):
         _, writer = await asyncio.open_connection("127.0.0.1", world.port)
         writer.write(greeting(window=2**31 - 1))
@@ -259,7 +259,7 @@ def test_who_reads_no_answers_is_not_read_from():
     with_world(test)
 
 
-def test_who_gives_no_sign_of_life_is_gone():
+def test_client_that_does_not_answer_ping_is_disconnected():
     async def test(world, call):
         reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
         writer.write(greeting() + frame(FrameType.SETTINGS, 1))
@@ -268,14 +268,14 @@ def test_who_gives_no_sign_of_life_is_gone():
         )
         [connection] = world.server.connections
         received = await reader.read(1000)
-        # The greeting may come in pieces; when nothing comes any more, it is asked.
+        # The preface may arrive in pieces; when nothing more arrives, a PING is sent.
         while FrameType.PING not in [each.kind for each in seen([received])]:
-            connection._look_for_life()
+            connection._on_keepalive()
             with suppress(TimeoutError):
                 async with asyncio.timeout(0.05):
                     received += await reader.read(1000)
-        # And nothing has come since.
-        connection._look_for_life()
+        # The client has not answered.
+        connection._on_keepalive()
         with suppress(ConnectionResetError):
             assert await reader.read() == b""
         await world.until(lambda: not world.server.connections)
@@ -284,22 +284,22 @@ def test_who_gives_no_sign_of_life_is_gone():
     with_world(test, keepalive_s=3600.0)
 
 
-def test_who_answers_pings_stays():
+def test_client_that_answers_ping_stays_connected():
     async def test(world, call):
         stream = call(RECEIVE, pb.ReceiveRequest(request_id=1, consumer_id=1))
         await stream.read()
         [connection] = world.server.connections
         for _ in range(6):
-            connection._look_for_life()
+            connection._on_keepalive()
             if connection._was_silent:
-                # What is there to come is the answer to our question.
-                await world.until(lambda: connection._has_come)
+                # The client answers the PING.
+                await world.until(lambda: connection._has_received)
         assert world.calls == 1
 
     with_world(test, keepalive_s=3600.0)
 
 
-def test_whoever_speaks_something_else_is_told_goodbye():
+def test_other_protocol_is_answered_with_goaway():
     async def test(world, call):
         reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
         writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -310,7 +310,7 @@ def test_whoever_speaks_something_else_is_told_goodbye():
     with_world(test)
 
 
-def test_a_method_takes_one_request_and_not_two():
+def test_second_request_of_a_unary_call_is_refused():
     async def test(world, call):
         reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
         headers = [(b":method", b"POST"), (b":scheme", b"http")]
@@ -550,54 +550,54 @@ def test_closed_connection_is_freed_without_the_garbage_collector():
 # Connections that nobody uses.
 
 
-def test_greeting_that_does_not_come_closes_the_connection():
+def test_missing_preface_closes_the_connection():
     async def test(server):
         connection, transport = server.new_connection(), RecordingTransport()
         connection.connection_made(transport)
         connection.data_received(greeting()[:20])
-        connection._look_for_life()
+        connection._on_keepalive()
         assert transport.is_aborted
 
     by_hand(test)
 
 
-def test_settings_that_are_not_acknowledged_close_the_connection():
+def test_missing_settings_ack_closes_the_connection():
     async def test(server):
         connection, transport = server.new_connection(), RecordingTransport()
         connection.connection_made(transport)
         connection.data_received(greeting())
-        connection._look_for_life()
+        connection._on_keepalive()
         assert not transport.is_aborted
         connection.data_received(PING)
-        connection._look_for_life()
+        connection._on_keepalive()
         assert transport.is_aborted
 
     by_hand(test)
 
 
-def test_client_that_takes_nothing_of_what_waits_is_gone():
+def test_client_that_does_not_read_is_disconnected():
     async def test(server):
         connection, transport = connected_by_hand(server)
-        connection._look_for_life()
+        connection._on_keepalive()
         connection.pause_writing()
         transport.unsent_bytes = len(transport.written)
-        connection._look_for_life()
+        connection._on_keepalive()
         assert not transport.is_aborted
-        connection._look_for_life()
+        connection._on_keepalive()
         assert transport.is_aborted
 
     by_hand(test)
 
 
-def test_client_that_reads_slowly_stays():
+def test_client_that_reads_slowly_stays_connected():
     async def test(server):
         connection, transport = connected_by_hand(server)
-        connection._look_for_life()
+        connection._on_keepalive()
         connection.pause_writing()
         transport.unsent_bytes = len(transport.written)
         for _ in range(5):
             transport.unsent_bytes -= 1
-            connection._look_for_life()
+            connection._on_keepalive()
         assert not transport.is_aborted
 
     by_hand(test)
@@ -653,7 +653,7 @@ def statuses_of(transport):
 WHOLE = [FrameType.HEADERS, FrameType.DATA, FrameType.HEADERS]
 
 
-def test_a_call_that_need_not_wait_is_answered_without_a_task():
+def test_call_that_does_not_wait_is_answered_without_a_task():
     async def test(server):
         connection, transport = connected_by_hand(server)
         service = server.methods[f"/{NACK}"].call.__self__
@@ -668,7 +668,7 @@ def test_a_call_that_need_not_wait_is_answered_without_a_task():
     by_hand(test, service=Nowait())
 
 
-def test_a_refusal_without_a_task_reaches_the_caller_and_is_counted():
+def test_error_without_a_task_is_sent_and_counted():
     async def test(server):
         connection, transport = connected_by_hand(server)
         await turn()
@@ -682,7 +682,7 @@ def test_a_refusal_without_a_task_reaches_the_caller_and_is_counted():
     by_hand(test, service=Nowait())
 
 
-def test_a_call_that_was_taken_back_is_not_answered_without_a_task_either():
+def test_cancelled_call_without_a_task_is_not_answered():
     async def test(server):
         connection, transport = connected_by_hand(server)
         service = server.methods[f"/{NACK}"].call.__self__
@@ -699,7 +699,7 @@ def test_a_call_that_was_taken_back_is_not_answered_without_a_task_either():
     by_hand(test, service=Nowait())
 
 
-def test_the_end_of_a_server_waits_for_answers_without_tasks():
+def test_close_waits_for_calls_without_tasks():
     async def test(server):
         connection, transport = connected_by_hand(server)
         service = server.methods[f"/{NACK}"].call.__self__
@@ -716,7 +716,7 @@ def test_the_end_of_a_server_waits_for_answers_without_tasks():
     by_hand(test, service=Nowait())
 
 
-def test_the_answer_to_a_ping_leaves_in_one_write_with_the_answer_to_a_call():
+def test_ping_ack_is_sent_with_the_answer_to_a_call():
     async def test(server):
         connection, transport = connected_by_hand(server)
         service = server.methods[f"/{NACK}"].call.__self__

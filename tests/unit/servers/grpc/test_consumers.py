@@ -109,7 +109,7 @@ def with_world(test, *, reliable=True):
     asyncio.run(run())
 
 
-def test_a_seat_without_a_stream_is_kept_by_health_checks_alone():
+def test_health_checks_keep_a_session_without_a_stream():
     async def test(world):
         number = await world.subscribe()
         world.wait(SILENT_AFTER_S - 1)
@@ -123,7 +123,7 @@ def test_a_seat_without_a_stream_is_kept_by_health_checks_alone():
     with_world(test)
 
 
-def test_a_seat_with_a_stream_needs_no_health_checks():
+def test_session_with_a_stream_needs_no_health_checks():
     async def test(world):
         number = await world.subscribe()
         context = CallContext()
@@ -139,7 +139,7 @@ def test_a_seat_with_a_stream_needs_no_health_checks():
     with_world(test)
 
 
-def test_who_is_gone_for_long_has_to_subscribe_again():
+def test_consumer_absent_for_long_has_to_subscribe_again():
     async def test(world):
         number = await world.subscribe()
         world.wait(SILENT_AFTER_S)
@@ -155,7 +155,7 @@ def test_who_is_gone_for_long_has_to_subscribe_again():
     with_world(test)
 
 
-def test_who_subscribed_is_known_after_a_restart():
+def test_consumer_keeps_its_number_after_a_restart():
     async def test(world):
         number = await world.subscribe("c")
         world.consumers.close()
@@ -173,7 +173,7 @@ def test_who_subscribed_is_known_after_a_restart():
     with_world(test)
 
 
-def test_a_consumer_is_sent_more_only_when_it_has_done_something():
+def test_window_limits_unacknowledged_messages():
     async def test(world):
         number = await world.subscribe()
         await published(world.client, *[b"x"] * 100)
@@ -192,7 +192,7 @@ def test_a_consumer_is_sent_more_only_when_it_has_done_something():
 
 
 @pytest.mark.slow
-def test_a_quick_consumer_is_sent_more_and_more():
+def test_window_of_a_quick_consumer_grows():
     async def test(world):
         number = await world.subscribe()
         await published(world.client, *[b"x"] * 3000)
@@ -210,7 +210,7 @@ def test_a_quick_consumer_is_sent_more_and_more():
     with_world(test)
 
 
-def test_acks_over_another_protocol_make_room_as_well():
+def test_acks_over_another_protocol_make_room():
     async def test(world):
         number = await world.subscribe()
         await published(world.client, *[b"x"] * 100)
@@ -224,7 +224,7 @@ def test_acks_over_another_protocol_make_room_as_well():
     with_world(test)
 
 
-def test_compressed_batches_fill_a_window_with_what_they_decode_to():
+def test_compressed_batches_count_uncompressed():
     async def test(world):
         slow = CallContext("slow", reads=False)
         number = await world.subscribe("slow")
@@ -247,7 +247,7 @@ def test_compressed_batches_fill_a_window_with_what_they_decode_to():
     with_world(test)
 
 
-def test_a_batch_of_many_empty_messages_is_sent_as_far_as_the_window_goes():
+def test_batch_larger_than_the_window_is_sent_in_parts():
     async def test(world):
         context = CallContext()
         world.stream(await world.subscribe(), context)
@@ -261,7 +261,7 @@ def test_a_batch_of_many_empty_messages_is_sent_as_far_as_the_window_goes():
     with_world(test)
 
 
-def test_a_slow_reader_holds_little_and_stops_nobody():
+def test_slow_reader_holds_little_memory_and_blocks_no_other():
     async def test(world):
         size = WINDOW_BYTES // 4
         slow, quick = CallContext("slow", reads=False), CallContext("quick")
@@ -280,7 +280,7 @@ def test_a_slow_reader_holds_little_and_stops_nobody():
     with_world(test)
 
 
-def test_messages_of_a_non_reliable_topic_have_no_offset_and_need_no_acknowledgement():
+def test_non_reliable_messages_have_no_offset_and_need_no_ack():
     async def test(world):
         number = await world.subscribe()
         context = CallContext()
@@ -300,7 +300,7 @@ def test_messages_of_a_non_reliable_topic_have_no_offset_and_need_no_acknowledge
     with_world(test, reliable=False)
 
 
-def test_what_waits_for_a_stream_of_a_non_reliable_topic_is_bounded():
+def test_non_reliable_messages_for_a_stream_are_bounded():
     async def test(world):
         context = CallContext(reads=False)
         world.stream(await world.subscribe(), context)
@@ -315,7 +315,7 @@ def test_what_waits_for_a_stream_of_a_non_reliable_topic_is_bounded():
     with_world(test, reliable=False)
 
 
-def test_who_is_refused_a_stream_waits_for_that():
+def test_refusal_of_a_stream_is_delayed():
     async def test(world):
         consumers = world.new_consumers(pause_s=3600.0)
         request = pb.ReceiveRequest(consumer_id=4711)
@@ -326,7 +326,7 @@ def test_who_is_refused_a_stream_waits_for_that():
     with_world(test)
 
 
-def test_after_the_end_there_are_no_streams():
+def test_closed_server_refuses_streams():
     async def test(world):
         number = await world.subscribe()
         world.consumers.close()
@@ -340,7 +340,7 @@ def test_after_the_end_there_are_no_streams():
     with_world(test)
 
 
-def test_a_stream_ends_with_the_error_of_a_corrupt_segment():
+def test_stream_ends_with_the_error_of_a_corrupt_segment():
     async def test(world):
         number = await world.subscribe()
         await published(world.client, b"a", b"b")

@@ -26,7 +26,7 @@ SUBSCRIPTION = SubscriptionName("s")
 DEFAULT = NamespaceName("default")
 
 
-def test_acks_and_newcomers_do_not_wait_for_messages():
+def test_acks_and_subscribe_do_not_wait_for_messages():
     async def test(world, client):
         await client.create_producer()
         first = await client.consume("one")
@@ -43,7 +43,7 @@ def test_acks_and_newcomers_do_not_wait_for_messages():
     with_danube(test)
 
 
-def test_a_limited_rate_delays_messages_and_loses_none():
+def test_dispatch_rate_limit_loses_no_messages():
     async def test(world, client):
         await client.create_producer()
         policy = NamespacePolicy(max_subscription_dispatch_rate=50)
@@ -59,7 +59,7 @@ def test_a_limited_rate_delays_messages_and_loses_none():
     with_danube(test)
 
 
-def test_standbys_take_over_one_after_the_other():
+def test_failover_consumers_take_over_in_order():
     async def test(world, client):
         await client.create_producer()
         streams = [
@@ -75,7 +75,7 @@ def test_standbys_take_over_one_after_the_other():
     with_danube(test)
 
 
-def test_an_exclusive_subscription_is_free_when_its_consumer_is_gone():
+def test_exclusive_subscription_is_free_after_its_consumer_left():
     async def test(world, client):
         await client.create_producer()
         stream = await client.consume("one", type_=Type.Exclusive)
@@ -89,7 +89,7 @@ def test_an_exclusive_subscription_is_free_when_its_consumer_is_gone():
     with_danube(test)
 
 
-def test_what_a_lost_owner_of_a_key_had_goes_to_another():
+def test_messages_of_a_lost_key_owner_are_redelivered():
     async def test(world, client):
         await client.create_producer()
         streams = {
@@ -110,7 +110,7 @@ def test_what_a_lost_owner_of_a_key_had_goes_to_another():
     with_danube(test)
 
 
-def test_a_message_that_nobody_may_have_waits_for_somebody_who_may():
+def test_message_without_matching_key_filter_waits():
     async def test(world, client):
         await client.create_producer()
         stream = await client.consume("eu", type_=Type.KeyShared, key_filters=("eu-*",))
@@ -123,7 +123,7 @@ def test_a_message_that_nobody_may_have_waits_for_somebody_who_may():
     with_danube(test)
 
 
-def test_a_slow_key_stops_no_other_key():
+def test_slow_key_does_not_block_other_keys():
     async def test(world, client):
         await client.create_producer()
         stream = await client.consume(type_=Type.KeyShared)
@@ -136,7 +136,7 @@ def test_a_slow_key_stops_no_other_key():
     with_danube(test)
 
 
-def test_a_key_changes_hands_only_when_the_old_owner_is_done():
+def test_key_changes_owner_after_its_messages_are_acknowledged():
     async def test(world, client):
         await client.create_producer()
         old = await client.consume("old", type_=Type.KeyShared)
@@ -176,7 +176,7 @@ def test_a_key_changes_hands_only_when_the_old_owner_is_done():
     with_danube(test)
 
 
-def test_the_limit_of_unacknowledged_messages_holds_at_once():
+def test_limit_of_unacknowledged_messages_applies_at_once():
     async def test(world, client):
         await client.create_producer()
         stream = await client.consume()
@@ -192,7 +192,7 @@ def test_the_limit_of_unacknowledged_messages_holds_at_once():
     with_danube(test)
 
 
-def test_a_new_failure_policy_holds_for_messages_that_have_failed_already():
+def test_new_failure_policy_applies_to_failed_messages():
     async def test(world, client):
         await client.create_producer()
         stream = await client.consume()
@@ -212,7 +212,7 @@ def test_a_new_failure_policy_holds_for_messages_that_have_failed_already():
     with_danube(test)
 
 
-def test_a_subscription_is_not_joined_as_another_type():
+def test_subscription_type_cannot_change_while_in_use():
     async def test(world, client):
         await client.create_producer()
         await client.subscribe("one", type_=Type.Shared)
@@ -231,7 +231,7 @@ def test_a_subscription_is_not_joined_as_another_type():
     with_danube(test)
 
 
-def test_a_limited_publish_rate_slows_producers_down_and_refuses_nothing():
+def test_publish_rate_limit_delays_and_refuses_nothing():
     async def test(world, client):
         await client.create_producer()
         policy = NamespacePolicy(max_publish_rate=100)
@@ -248,9 +248,7 @@ def test_a_limited_publish_rate_slows_producers_down_and_refuses_nothing():
     ("size", "size_max", "is_taken"),
     [(5_000_000, 0, True), (5_000_000, 4_999_999, False), (9_000_000, 0, False)],
 )
-def test_the_size_of_a_message_is_limited_by_policy_not_by_the_transport(
-    size, size_max, is_taken
-):
+def test_message_size_is_limited_by_the_policy(size, size_max, is_taken):
     async def test(world, client):
         await client.create_producer()
         policy = NamespacePolicy(max_message_size=size_max)
@@ -276,7 +274,7 @@ def test_the_size_of_a_message_is_limited_by_policy_not_by_the_transport(
         ("ConsumerService/Nack", pb.NackRequest),
     ],
 )
-def test_a_message_without_an_identity_is_refused(method, request_type):
+def test_message_without_id_is_refused(method, request_type):
     async def test(world, client):
         await client.create_producer()
         status, _ = await client.call.refusal(f"danube.{method}", request_type())
@@ -286,7 +284,7 @@ def test_a_message_without_an_identity_is_refused(method, request_type):
     with_danube(test)
 
 
-def test_names_that_begin_alike_have_nothing_to_do_with_each_other():
+def test_names_with_a_common_prefix_are_independent():
     async def test(world, client):
         await client.create_producer(topic="/default/foobar")
         await client.create_producer(topic="/default/foo")
@@ -300,7 +298,7 @@ def test_names_that_begin_alike_have_nothing_to_do_with_each_other():
     with_danube(test)
 
 
-def test_no_refused_message_makes_a_client_go_on_for_ever():
+def test_refused_messages_are_not_retried_forever():
     async def test(world, client):
         await client.create_producer()
         unknown = client.message("x")
@@ -318,24 +316,24 @@ def test_no_refused_message_makes_a_client_go_on_for_ever():
 
 
 WEAK_SPOTS = {
-    "2.1": [test_acks_and_newcomers_do_not_wait_for_messages],
-    "2.2": [test_a_limited_rate_delays_messages_and_loses_none],
-    "2.3": [test_standbys_take_over_one_after_the_other],
-    "2.4": [test_an_exclusive_subscription_is_free_when_its_consumer_is_gone],
+    "2.1": [test_acks_and_subscribe_do_not_wait_for_messages],
+    "2.2": [test_dispatch_rate_limit_loses_no_messages],
+    "2.3": [test_failover_consumers_take_over_in_order],
+    "2.4": [test_exclusive_subscription_is_free_after_its_consumer_left],
     "2.5": [
-        test_what_a_lost_owner_of_a_key_had_goes_to_another,
-        test_a_message_that_nobody_may_have_waits_for_somebody_who_may,
-        test_a_slow_key_stops_no_other_key,
+        test_messages_of_a_lost_key_owner_are_redelivered,
+        test_message_without_matching_key_filter_waits,
+        test_slow_key_does_not_block_other_keys,
     ],
-    "2.6": [test_a_key_changes_hands_only_when_the_old_owner_is_done],
-    "2.7": [test_the_limit_of_unacknowledged_messages_holds_at_once],
-    "2.8": [test_a_new_failure_policy_holds_for_messages_that_have_failed_already],
-    "2.9": [test_a_subscription_is_not_joined_as_another_type],
+    "2.6": [test_key_changes_owner_after_its_messages_are_acknowledged],
+    "2.7": [test_limit_of_unacknowledged_messages_applies_at_once],
+    "2.8": [test_new_failure_policy_applies_to_failed_messages],
+    "2.9": [test_subscription_type_cannot_change_while_in_use],
     "2.14": [
-        test_a_limited_publish_rate_slows_producers_down_and_refuses_nothing,
-        test_the_size_of_a_message_is_limited_by_policy_not_by_the_transport,
+        test_publish_rate_limit_delays_and_refuses_nothing,
+        test_message_size_is_limited_by_the_policy,
     ],
-    "2.16": [test_a_message_without_an_identity_is_refused],
-    "3.2": [test_names_that_begin_alike_have_nothing_to_do_with_each_other],
-    "6": [test_no_refused_message_makes_a_client_go_on_for_ever],
+    "2.16": [test_message_without_id_is_refused],
+    "3.2": [test_names_with_a_common_prefix_are_independent],
+    "6": [test_refused_messages_are_not_retried_forever],
 }

@@ -6,7 +6,7 @@ from pydanube.model.ids import producer_id_of
 from pydanube.servers.grpc.id_registry import IdRegistry
 
 
-def test_what_is_in_is_found_by_name_and_number():
+def test_item_is_found_by_name_and_number():
     register: IdRegistry[str] = IdRegistry("producer")
     number = register.add(("/default/orders", "p"), "thing")
     assert number == producer_id_of("/default/orders", "p")
@@ -14,7 +14,7 @@ def test_what_is_in_is_found_by_name_and_number():
     assert register.values() == ["thing"]
 
 
-def test_what_was_removed_is_not_found_and_comes_back_under_its_number():
+def test_removed_item_gets_its_number_again():
     register: IdRegistry[str] = IdRegistry("producer")
     number = register.add(("t", "p"), "thing")
     register.remove(("t", "p"))
@@ -24,7 +24,7 @@ def test_what_was_removed_is_not_found_and_comes_back_under_its_number():
     assert register.add(("t", "p"), "again") == number
 
 
-def test_two_names_with_the_same_number_get_different_ones():
+def test_colliding_names_get_different_numbers():
     register: IdRegistry[str] = IdRegistry(
         "producer", stable_id=lambda _, again: 7 + again
     )
@@ -33,7 +33,7 @@ def test_two_names_with_the_same_number_get_different_ones():
     assert (register.get(7), register.get(8)) == ("one", "two")
 
 
-def test_what_was_known_before_has_the_number_that_it_had():
+def test_restored_item_keeps_its_number():
     register: IdRegistry[str] = IdRegistry("producer")
     register.restore(("t", "one"), 7, "one")
     assert register.get(7) == register.find(("t", "one")) == "one"

@@ -65,7 +65,7 @@ def with_world(test):
     asyncio.run(run())
 
 
-def test_who_is_silent_for_long_counts_no_more():
+def test_silent_producer_is_detached():
     async def test(world):
         await world.create("one")
         two = await world.create("two")
@@ -80,7 +80,7 @@ def test_who_is_silent_for_long_counts_no_more():
     with_world(test)
 
 
-def test_who_was_gone_may_send_again_and_need_not_know():
+def test_detached_producer_may_send_again():
     async def test(world):
         number = await world.create()
         world.wait(GONE_AFTER_S)
@@ -93,7 +93,7 @@ def test_who_was_gone_may_send_again_and_need_not_know():
     with_world(test)
 
 
-def test_who_was_gone_finds_its_place_taken():
+def test_detached_producer_may_have_been_replaced():
     async def test(world):
         limit = NamespacePolicy(max_producers_per_topic=1)
         await world.broker.namespaces.set_policy(NamespaceName("default"), limit)
@@ -109,7 +109,7 @@ def test_who_was_gone_finds_its_place_taken():
     with_world(test)
 
 
-def test_who_is_silent_for_very_long_has_to_be_created_again():
+def test_forgotten_producer_has_to_be_created_again():
     async def test(world):
         number = await world.create()
         world.wait(FORGOTTEN_AFTER_S)
@@ -122,7 +122,7 @@ def test_who_is_silent_for_very_long_has_to_be_created_again():
     with_world(test)
 
 
-def test_who_was_fenced_is_told_in_a_way_that_it_does_not_repeat():
+def test_fenced_producer_gets_a_status_without_retry():
     async def test(world):
         number = await world.create()
         await world.broker.producers.open(
@@ -142,7 +142,7 @@ def test_who_was_fenced_is_told_in_a_way_that_it_does_not_repeat():
     with_world(test)
 
 
-def test_a_client_that_does_not_wait_for_its_answer_harms_nobody():
+def test_cancelled_send_does_not_fail_other_messages():
     async def test(world):
         number = await world.create()
         async with asyncio.TaskGroup() as tasks:
@@ -156,7 +156,7 @@ def test_a_client_that_does_not_wait_for_its_answer_harms_nobody():
     with_world(test)
 
 
-def test_all_that_is_sent_in_one_turn_is_stored_together():
+def test_messages_of_one_turn_are_stored_together():
     async def test(world):
         one, two = await world.create("one"), await world.create("two")
         commits = world.broker.storage.stats.journal_commit_count
@@ -169,7 +169,7 @@ def test_all_that_is_sent_in_one_turn_is_stored_together():
     with_world(test)
 
 
-def test_a_producer_belongs_to_its_topic():
+def test_producer_cannot_send_to_another_topic():
     async def test(world):
         number = await world.create()
         message = pb.StreamMessage(
@@ -181,7 +181,7 @@ def test_a_producer_belongs_to_its_topic():
     with_world(test)
 
 
-def test_at_the_end_all_of_them_go():
+def test_close_detaches_all_producers():
     async def test(world):
         await world.create("one")
         await world.create("two")

@@ -42,7 +42,7 @@ def open_patient(service: Patient, port: int = 0):
     )
 
 
-def test_a_port_that_is_taken_is_refused_with_advice():
+def test_port_in_use_is_an_error_with_the_option():
     async def run():
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
@@ -65,7 +65,7 @@ def test_grpc_servers_do_not_share_a_port():
 
 
 @pytest.mark.slow
-def test_a_large_request_comes_to_the_service_and_one_that_is_too_large_does_not():
+def test_request_size_is_limited():
     async def run():
         async with open_patient(Patient()) as port:
             options = {"grpc.max_receive_message_length": -1}
@@ -86,7 +86,7 @@ def test_a_large_request_comes_to_the_service_and_one_that_is_too_large_does_not
     asyncio.run(run())
 
 
-def test_what_is_being_answered_at_the_end_is_answered():
+def test_running_calls_are_answered_at_the_end():
     async def run():
         service = Patient()
         async with AsyncExitStack() as client:

@@ -52,13 +52,13 @@ def answer_of(service: Service, method: str, request):
     return asyncio.run(run())
 
 
-def test_a_method_is_called_by_its_name_in_lower_case():
+def test_method_is_called_by_its_snake_case_name():
     request = pb.TopicLookupRequest(request_id=7)
     answer = answer_of(Service(DISCOVERY, Echo()), "TopicLookup", request)
     assert answer == pb.TopicLookupResponse(request_id=7)
 
 
-def test_an_implementation_has_every_method_or_none_is_served():
+def test_implementation_must_have_every_method():
     class Half:
         async def topic_lookup(self, request, context): ...
 
@@ -82,14 +82,14 @@ def test_an_implementation_has_every_method_or_none_is_served():
         ),
     ],
 )
-def test_what_is_raised_becomes_a_status_and_is_counted(error, status, text, code):
+def test_exceptions_become_statuses_and_are_counted(error, status, text, code):
     service = Service(DISCOVERY, Echo(error))
     answer = answer_of(service, "TopicLookup", pb.TopicLookupRequest())
     assert answer == (status, text)
     assert service.errors == {code or error.code: 1}
 
 
-def test_an_unserved_service_says_why():
+def test_unimplemented_service_gives_the_reason():
     service = Service(REGISTRY, UnimplementedService(REGISTRY, "there is none"))
     for method in REGISTRY.methods:
         request = getattr(schema_registry_pb2, method.input_type.name)()
