@@ -1,11 +1,11 @@
 """
 A broker and its applications in one deterministic run, with faults of every kind.
 
-What is real.  The broker is the one that ``servers.run`` builds: journal, sealing,
+Real parts.  The broker is the one that ``servers.run`` builds: journal, sealing,
 segments, topics, subscriptions and the server of the native protocol.  The
 applications use the real client.  The real bytes run between them.
 
-What is simulated.  Time: the event loop's clock jumps to the next timer when nothing
+Simulated parts.  Time: the event loop's clock jumps to the next timer when nothing
 else is ready (``loop.py``).  Threads: their jobs run on the loop, a moment later.  The
 network: streams are late, arrive in pieces, stall, break in the middle of a frame, or
 become silent (``network.py``).  The disk: a page cache over the synced data; it fails,
@@ -16,7 +16,7 @@ loses power in the middle of a commit, and is started again (``machine.py``).  C
 are set wrong.  Applications publish, consume, ack, nack, forget, die and restart
 (``applications.py``).
 
-What is checked, from outside.  The ledger (``ledger.py``) records the actions of the
+Checks, from outside.  The ledger (``ledger.py``) records the actions of the
 applications and the answers that they got.  The wiretap (``wiretap.py``,
 ``deliveries.py``) records the frames at the broker's end of every connection.  Together
 they check these rules:

@@ -370,7 +370,7 @@ class SubscriptionModel:
         assert len(offsets) <= messages, "more than the credit"
         assert byte_count > 0, "no byte credit at all"
         assert len(offsets) <= self._delivery_limit(), "more than limits and rate allow"
-        assert delivery.consumer in self._eligible(), "somebody else's turn"
+        assert delivery.consumer in self._eligible(), "another consumer is next"
         base, end, size = self.batch_of[delivery.base]
         fair = size * len(offsets) / (end - base)
         assert abs(delivery.byte_count - fair) < 1

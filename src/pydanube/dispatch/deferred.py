@@ -26,7 +26,7 @@ from pydanube.dispatch.failures import (
     parks_expired,
     redelivery_delay_s,
 )
-from pydanube.dispatch.message_spans import MessageSpan, MessageSpans
+from pydanube.dispatch.message_spans import MessageSpan, MessageSpans, by_base
 from pydanube.model.policy import PoisonPolicy
 
 if TYPE_CHECKING:
@@ -144,14 +144,14 @@ class DeferredMessages:
         Messages that are being copied to the dead-letter topic stay parked.
         """
         self.policy = policy
-        blocked = sorted(self.blocked, key=_base)
+        blocked = sorted(self.blocked, key=by_base)
         self.blocked.clear()
         failed = [each for each in self.parked if each.time is not None]
         for span in failed:
             self.parked.remove(span)
-        ready = self._reapply_policy([*blocked, *sorted(failed, key=_base)], effects)
+        ready = self._reapply_policy([*blocked, *sorted(failed, key=by_base)], effects)
         latest = now + policy.redelivery_delay_s_max
-        for span in sorted(self.waiting, key=_base):
+        for span in sorted(self.waiting, key=by_base):
             if is_final(policy, span.failures):
                 self.waiting.remove(span)
                 self._give_up(span, effects)
@@ -227,7 +227,3 @@ class DeferredMessages:
         """Return the ranges of *span* that are not done."""
         cursor = self._cursor
         return cursor.done.gaps(max(span.base, cursor.offset), span.end)
-
-
-def _base(span: MessageSpan) -> int:
-    return span.base

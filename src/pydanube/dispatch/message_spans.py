@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pydanube.dispatch.deadlines import Deadlines
@@ -99,6 +100,10 @@ class MessageSpan:
             and self.failures == other.failures
             and self.expires == other.expires
         )
+
+
+by_base = attrgetter("base")
+"""The sort key of spans."""
 
 
 class MessageSpans:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
+from pydanube.dispatch.message_spans import by_base
+
 if TYPE_CHECKING:
     from pydanube.dispatch.cursor import Cursor
     from pydanube.dispatch.message_spans import MessageSpan
@@ -79,7 +81,7 @@ class ReadySpans:
             span.end = cut
         for rest in rests:
             self.put_back(rest)
-        return sorted(taken, key=_base)
+        return sorted(taken, key=by_base)
 
     def clear(self) -> None:
         """Remove all spans."""
@@ -137,16 +139,12 @@ class ReadySpans:
                 found.append(queue[at])
                 if queue[at].base <= base:
                     break
-        last = bisect_left(self._new, end, self._begin, key=_base) - 1
+        last = bisect_left(self._new, end, self._begin, key=by_base) - 1
         for at in range(last, self._begin - 1, -1):
             found.append(self._new[at])
             if self._new[at].base <= base:
                 break
         return [each for each in found if base < each.end and each.base < end]
-
-
-def _base(span: MessageSpan) -> int:
-    return span.base
 
 
 def _descending(span: MessageSpan) -> int:

@@ -79,7 +79,7 @@ class Backoff(Enum):
 
 
 class PoisonPolicy(Enum):
-    """What happens to a message that failed too often."""
+    """The handling of messages that failed too often."""
 
     DEAD_LETTER = "dead_letter"
     """It is copied to the dead-letter topic, and then done."""
@@ -159,7 +159,7 @@ class Retention:
 
 
 class CorruptionPolicy(Enum):
-    """What subscriptions do if a segment of the topic cannot be read."""
+    """The behaviour of subscriptions if a segment of the topic cannot be read."""
 
     STOP = "stop"
     """Consumers get an error until the segment is repaired or a seek passes it."""

@@ -313,12 +313,12 @@ class Dense:
         bits, byte, step = self._bits, at >> 3, 8
         found = int.from_bytes(bits[byte : byte + step], "little") >> (at & 7)
         if found:
-            return at + _lowest(found)
+            return at + lowest_bit(found)
         while not found:
             byte += step
             step *= 4
             found = int.from_bytes(bits[byte : byte + step], "little")
-        return 8 * byte + _lowest(found)
+        return 8 * byte + lowest_bit(found)
 
     def _first_clear(self, at: int) -> int:
         """Return the lowest clear bit from *at* on; there must be one."""
@@ -326,12 +326,12 @@ class Dense:
         found = ~int.from_bytes(bits[byte : byte + step], "little") >> (at & 7)
         # Bits beyond the window count as clear, so the bit found may lie beyond it;
         # then search the next window.
-        while at + _lowest(found) >= 8 * (byte + step):
+        while at + lowest_bit(found) >= 8 * (byte + step):
             byte += step
             step *= 4
             at = 8 * byte
             found = ~int.from_bytes(bits[byte : byte + step], "little")
-        return at + _lowest(found)
+        return at + lowest_bit(found)
 
     def _last_set(self, at: int) -> int:
         """Return the highest set bit below *at*; there must be one."""
@@ -397,6 +397,6 @@ def range_count_of(bits: int) -> int:
     return (bits & ~(bits << 1)).bit_count()
 
 
-def _lowest(bits: int) -> int:
+def lowest_bit(bits: int) -> int:
     """Return the number of the lowest set bit."""
     return (bits & -bits).bit_length() - 1

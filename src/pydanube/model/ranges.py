@@ -12,6 +12,7 @@ from pydanube.model.range_blocks import (
     Dense,
     Range,
     Sparse,
+    lowest_bit,
     range_count_of,
     ranges_of_bits,
 )
@@ -97,7 +98,7 @@ class RangeSet:
         _check(base, end)
         range_count = range_count_of(bits)
         if range_count >= _BITS_RANGES_MIN:
-            lowest = (bits & -bits).bit_length() - 1
+            lowest = lowest_bit(bits)
             base, bits = base + lowest, bits >> lowest
             at = bisect_left(self._ends, base)
             stop = bisect_right(self._firsts, end, at)

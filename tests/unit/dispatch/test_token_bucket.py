@@ -36,7 +36,7 @@ def test_rate_is_exact_over_a_long_time():
     while now < 1000.0:
         now = bucket.next_time(1, now)
         count = bucket.available(now)
-        assert count > 0, "the time that was told was too early"
+        assert count > 0, "the returned time was too early"
         bucket.spend(count)
         went += count
     assert went == pytest.approx(7000, abs=2)

@@ -22,7 +22,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pydanube.dispatch.message_spans import NOBODY, Batch, MessageSpan
-from pydanube.model.range_blocks import ranges_of_bits
+from pydanube.model.range_blocks import lowest_bit, ranges_of_bits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -85,7 +85,7 @@ class Selection:
     @property
     def first(self) -> int:
         """The lowest offset; the selection must not be empty."""
-        return self.chunk.origin + lowest(self.bits)
+        return self.chunk.origin + lowest_bit(self.bits)
 
     def is_like(self, other: Selection) -> bool:
         """Return whether the two can be merged if they are in the same place."""
@@ -369,11 +369,6 @@ class BatchChunks:
 
     def __len__(self) -> int:
         return len(self._chunks)
-
-
-def lowest(bits: int) -> int:
-    """Return the number of the lowest set bit."""
-    return (bits & -bits).bit_length() - 1
 
 
 def lowest_bits(bits: int, count: int) -> int:

@@ -6,7 +6,8 @@ from heapq import heappop, heappush, heapreplace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from pydanube.dispatch.key_shared.batch_chunks import bits_below, lowest
+from pydanube.dispatch.key_shared.batch_chunks import bits_below
+from pydanube.model.range_blocks import lowest_bit
 
 if TYPE_CHECKING:
     from pydanube.dispatch.key_shared.batch_chunks import Selection
@@ -58,7 +59,7 @@ class ConsumerQueue:
         if following is None:
             return selection.bits
         at = following - selection.chunk.origin
-        return bits_below(selection.bits, max(at, lowest(selection.bits) + 1))
+        return bits_below(selection.bits, max(at, lowest_bit(selection.bits) + 1))
 
     def take(self, selection: Selection, bits: int) -> Selection:
         """Remove *bits*, leading ones, from *selection*, the head, and return them."""

@@ -6,6 +6,8 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
 
+from pydanube.dispatch.message_spans import by_base
+
 if TYPE_CHECKING:
     from pydanube.dispatch.key_shared.batch_chunks import BatchChunks, Selection
     from pydanube.dispatch.message_spans import MessageSpan
@@ -71,7 +73,7 @@ class InFlightSelections:
             mask = chunk.mask(base, end)
             for selection in list(chunk.in_flight):
                 taken += self._withdraw(selection, selection.bits & mask)
-        return sorted(taken, key=_base)
+        return sorted(taken, key=by_base)
 
     def withdraw_from(self, consumer: int) -> list[Selection]:
         """Remove and return all of *consumer*; they still count in their chunks."""
@@ -141,7 +143,3 @@ class InFlightSelections:
         spans = selection.chunk.spans(selection, bits)
         self._chunks.shrink(selection.chunk, self.remove(selection, bits))
         return spans
-
-
-def _base(span: MessageSpan) -> int:
-    return span.base

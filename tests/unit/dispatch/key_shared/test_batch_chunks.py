@@ -14,11 +14,11 @@ from pydanube.dispatch.key_shared.batch_chunks import (
     BatchSlice,
     Selection,
     bits_below,
-    lowest,
     lowest_bits,
     positions,
 )
 from pydanube.dispatch.message_spans import Batch
+from pydanube.model.range_blocks import lowest_bit
 
 
 def chunk_of(keys, base=100, byte_count=1000):
@@ -40,7 +40,7 @@ def bits(*numbers):
 def test_positions_are_the_set_bits_in_order():
     assert positions(0b1011000) == [3, 4, 6]
     assert positions(0) == []
-    assert lowest(0b1011000) == 3
+    assert lowest_bit(0b1011000) == 3
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 100])

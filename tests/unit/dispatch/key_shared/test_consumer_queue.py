@@ -7,12 +7,12 @@ import random
 from pydanube.dispatch.key_shared.batch_chunks import (
     BatchChunk,
     Selection,
-    lowest,
     lowest_bits,
     positions,
 )
 from pydanube.dispatch.key_shared.consumer_queue import ConsumerQueue
 from pydanube.dispatch.message_spans import Batch
+from pydanube.model.range_blocks import lowest_bit
 
 
 def selection_of(*offsets, chunk=None, attempt=1):
@@ -92,4 +92,4 @@ def test_returned_below_is_the_end_of_redeliveries():
     assert queue.returned_below() == 0
     queue.put(selection_of(3, 7, attempt=2))
     assert queue.returned_below() == 8
-    assert lowest(queue.head().bits) == 3
+    assert lowest_bit(queue.head().bits) == 3
