@@ -14,6 +14,7 @@ import pytest
 
 from pydanube.dispatch import create_machine
 from pydanube.dispatch.cursor import Cursor
+from pydanube.dispatch.delivery_window import DeliveryWindow
 from pydanube.dispatch.effects import (
     BecomeActive,
     BecomeStandby,
@@ -22,7 +23,7 @@ from pydanube.dispatch.effects import (
     Park,
     SaveCursor,
 )
-from pydanube.dispatch.facts import DeliveryWindow, Keys
+from pydanube.dispatch.message_spans import BatchKeys
 from pydanube.model.errors import BrokerError
 from pydanube.model.policy import (
     Backoff,
@@ -265,7 +266,7 @@ def window_of(text):
 def keys_of(text):
     keys = [key.encode() for key in text.split(",")]
     unique = sorted(set(keys))
-    return Keys(unique, [unique.index(key) for key in keys])
+    return BatchKeys(unique, [unique.index(key) for key in keys])
 
 
 def tell_range(base, end):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pydanube.dispatch.facts import Keys
 from pydanube.dispatch.key_shared.hash_ring import HashRing, hash_of
+from pydanube.dispatch.message_spans import BatchKeys
 from pydanube.model.policy import SubscriptionType
 from pydanube.model.ranges import RangeSet
 from support.subscription_history import History, windows_from
@@ -282,7 +282,7 @@ class KeySharedHistory(History):
         base = max(0, self.machine.next_offset - earlier)
         end = base + count
         absolute_windows = windows_from(windows, base, end, self.now)
-        keys = Keys(KEYS, [code_of(offset) for offset in range(base, end)])
+        keys = BatchKeys(KEYS, [code_of(offset) for offset in range(base, end)])
         for offset in range(base, end):
             self.model.keys[offset] = KEYS[code_of(offset)]
         effects = self.machine.on_available(

@@ -33,8 +33,8 @@ from pydanube.model.ranges import RangeSet
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from pydanube.dispatch.delivery_window import DeliveryWindow
     from pydanube.dispatch.effects import Effect
-    from pydanube.dispatch.facts import DeliveryWindow
     from pydanube.dispatch.machine import SubscriptionMachine
     from pydanube.model.ranges import Range
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pydanube.dispatch.facts import DeliveryWindow, Keys
+from pydanube.dispatch.delivery_window import DeliveryWindow
+from pydanube.dispatch.message_spans import BatchKeys
 from pydanube.model.batch import Column
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def delivery_windows(
     return _runs(due, expires_at, rows.column("offset").to_pylist(), epoch_s)
 
 
-def ordering_keys(frame: BatchFrame, base: int) -> Keys:
+def ordering_keys(frame: BatchFrame, base: int) -> BatchKeys:
     """
     The keys by which the messages of *frame* from *base* on are kept in order.
 
@@ -70,7 +71,7 @@ def ordering_keys(frame: BatchFrame, base: int) -> Keys:
     header = frame.header
     count = frame.end - base
     if not header.columns & (Column.KEY | Column.PRODUCER):
-        return Keys([header.producer.encode()], bytes(count))
+        return BatchKeys([header.producer.encode()], bytes(count))
     rows = _rows_from(frame, base)
     otherwise: pa.Array | pa.Scalar = pa.scalar(header.producer.encode(), pa.binary())
     if header.columns & Column.PRODUCER:
@@ -86,7 +87,7 @@ def ordering_keys(frame: BatchFrame, base: int) -> Keys:
         for offset, code in zip(rows.column("offset").to_pylist(), view, strict=True):
             spread[offset - base] = code
         view = memoryview(spread)
-    return Keys(encoded.dictionary.to_pylist(), view)
+    return BatchKeys(encoded.dictionary.to_pylist(), view)
 
 
 def _rows_from(frame: BatchFrame, base: int) -> pa.RecordBatch:

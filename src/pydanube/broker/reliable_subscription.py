@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from pydanube.broker.counts import Counts
     from pydanube.broker.cursors import CursorSaver
     from pydanube.broker.dead_letters import DeadLetters
+    from pydanube.dispatch.delivery_window import DeliveryWindow
     from pydanube.dispatch.effects import Effect, Park
-    from pydanube.dispatch.facts import DeliveryWindow
     from pydanube.dispatch.machine import SubscriptionMachine
     from pydanube.model.descriptions import SubscriptionDescription
     from pydanube.model.errors import BrokerError

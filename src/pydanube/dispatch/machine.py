@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pydanube.dispatch.cursor import Cursor
-    from pydanube.dispatch.facts import DeliveryWindow, Keys
+    from pydanube.dispatch.delivery_window import DeliveryWindow
+    from pydanube.dispatch.message_spans import BatchKeys
     from pydanube.dispatch.states import InFlightMessages, ReadyMessages
     from pydanube.model.ranges import Range
 
@@ -191,7 +192,7 @@ class SubscriptionMachine(ABC):
         now: float,
         windows: Sequence[DeliveryWindow] = (),
         *,
-        keys: Keys | None = None,
+        keys: BatchKeys | None = None,
     ) -> list[Effect]:
         """
         Track the batch ``base … end``, of *byte_count* bytes.

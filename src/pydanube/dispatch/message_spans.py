@@ -17,14 +17,21 @@ from pydanube.dispatch.deadlines import Deadlines
 from pydanube.model.ranges import RangeSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pydanube.dispatch.cursor import Cursor
-    from pydanube.dispatch.facts import Keys
     from pydanube.model.ranges import Range
 
 NOBODY = -1
 _STALE_MAX = 64
+
+
+@dataclass(slots=True)
+class BatchKeys:
+    """The keys of a batch: message ``base + i`` has the key ``unique[codes[i]]``."""
+
+    unique: Sequence[bytes]
+    codes: Sequence[int]
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +41,7 @@ class Batch:
     base: int
     end: int
     byte_count: int
-    keys: Keys | None = None
+    keys: BatchKeys | None = None
     """The keys of its messages, in key-shared subscriptions."""
 
     def charge(self, base: int, end: int) -> int:

@@ -8,8 +8,9 @@ import pytest
 
 from pydanube.dispatch import create_machine
 from pydanube.dispatch.cursor import Cursor
+from pydanube.dispatch.delivery_window import DeliveryWindow
 from pydanube.dispatch.effects import Deliver, Drop, Park, SaveCursor
-from pydanube.dispatch.facts import DeliveryWindow, Keys
+from pydanube.dispatch.message_spans import BatchKeys
 from pydanube.model.policy import (
     DispatchLimits,
     FailurePolicy,
@@ -422,7 +423,7 @@ def test_parked_before_a_seek_is_ignored_after_it(machine_of):
 def test_only_key_shared_subscriptions_need_keys(machine_of):
     machine = machine_of()
     assert not machine.needs_keys
-    keys = Keys([b"a"], [0] * 10)
+    keys = BatchKeys([b"a"], [0] * 10)
     assert machine.on_available(0, 10, 1, 0.0, keys=keys) == [Deliver(ANNA, 0, 10, 1)]
 
 

@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from pydanube.dispatch.facts import Keys
 from pydanube.dispatch.key_shared.batch_chunks import (
     CHUNK_MESSAGES_MAX,
     BatchChunk,
@@ -17,14 +16,14 @@ from pydanube.dispatch.key_shared.batch_chunks import (
     lowest_bits,
     positions,
 )
-from pydanube.dispatch.message_spans import Batch
+from pydanube.dispatch.message_spans import Batch, BatchKeys
 from pydanube.model.range_blocks import lowest_bit
 
 
 def chunk_of(keys, base=100, byte_count=1000):
     """Return a chunk of a whole batch, whose messages have *keys*."""
     unique = sorted(set(keys))
-    ranges = Keys(unique, [unique.index(key) for key in keys])
+    ranges = BatchKeys(unique, [unique.index(key) for key in keys])
     end = base + len(keys)
     chunk = BatchChunk.of_batch(Batch(base, end, byte_count, ranges), base, base, end)
     selection = Selection(chunk, (1 << len(keys)) - 1)
@@ -205,7 +204,7 @@ def test_removed_chunk_may_be_replaced_by_smaller_ones():
 
 def test_long_batch_becomes_several_chunks():
     count = CHUNK_MESSAGES_MAX + 10
-    keys = Keys([b"a", b"b"], [at % 2 for at in range(count)])
+    keys = BatchKeys([b"a", b"b"], [at % 2 for at in range(count)])
     batch = Batch(0, count, 100, keys)
     rest = BatchChunk.of_batch(batch, CHUNK_MESSAGES_MAX, CHUNK_MESSAGES_MAX, count)
     assert rest.keys_of(0b11) == [b"a", b"b"]

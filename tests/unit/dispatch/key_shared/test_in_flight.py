@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from pydanube.dispatch.facts import Keys
 from pydanube.dispatch.key_shared.batch_chunks import BatchChunk, BatchChunks, Selection
 from pydanube.dispatch.key_shared.in_flight import InFlightSelections
-from pydanube.dispatch.message_spans import Batch
+from pydanube.dispatch.message_spans import Batch, BatchKeys
 
 ANNA, BEN = 1, 2
 
 
 @pytest.fixture
 def chunk():
-    keys = Keys([b"a", b"b"], [at % 2 for at in range(100)])
+    keys = BatchKeys([b"a", b"b"], [at % 2 for at in range(100)])
     return BatchChunk.of_batch(Batch(0, 100, 1000, keys), 0, 0, 100)
 
 

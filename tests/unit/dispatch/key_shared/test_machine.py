@@ -8,9 +8,10 @@ import tracemalloc
 import pytest
 
 from pydanube.dispatch.cursor import Cursor
+from pydanube.dispatch.delivery_window import DeliveryWindow
 from pydanube.dispatch.effects import Deliver
-from pydanube.dispatch.facts import DeliveryWindow, Keys
 from pydanube.dispatch.key_shared.machine import KeySharedSubscription
+from pydanube.dispatch.message_spans import BatchKeys
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import FailurePolicy
 
@@ -37,7 +38,7 @@ def bring(machine, keys, *, windows=(), now=0.0):
         100 * len(keys),
         now,
         windows,
-        keys=Keys(unique, [codes[key] for key in keys]),
+        keys=BatchKeys(unique, [codes[key] for key in keys]),
     )
 
 

@@ -1,12 +1,8 @@
-"""Properties of messages that a subscription machine needs besides offsets."""
+"""The time in which messages may be delivered."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @dataclass(slots=True)
@@ -19,11 +15,3 @@ class DeliveryWindow:
     """The time from which they may be delivered; None: at once."""
     expires: float | None = None
     """The time at which they expire; None: never."""
-
-
-@dataclass(slots=True)
-class Keys:
-    """The keys of a batch: message ``base + i`` has the key ``unique[codes[i]]``."""
-
-    unique: Sequence[bytes]
-    codes: Sequence[int]
