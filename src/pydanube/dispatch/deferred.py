@@ -72,7 +72,7 @@ class DeferredMessages:
     def has(self, offset: int) -> bool:
         """Return whether the message at *offset* waits, blocks or is parked."""
         return any(
-            spans.find_holder(offset, offset + 1) is not None
+            spans.find_containing(offset, offset + 1) is not None
             for spans in (self.waiting, self.blocked, self.parked)
         )
 

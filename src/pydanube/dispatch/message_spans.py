@@ -165,7 +165,7 @@ class MessageSpans:
         if not span.open_count:
             self._remove(span)
 
-    def find_holder(self, base: int, end: int) -> MessageSpan | None:
+    def find_containing(self, base: int, end: int) -> MessageSpan | None:
         """Return the span that contains all of ``base … end``, or None."""
         at = bisect_right(self._bases, base) - 1
         span = self._spans.get(self._bases[at]) if at >= 0 else None

@@ -146,7 +146,7 @@ class UnkeyedSubscription(SubscriptionMachine):
         base, end = max(base, cursor.offset), min(end, self._next_offset)
         if base >= end:
             return 0
-        span = in_flight.find_holder(base, end)
+        span = in_flight.find_containing(base, end)
         if span is not None:
             count = cursor.mark(base, end)
             self._on_done_in_flight(span, count)
@@ -156,13 +156,13 @@ class UnkeyedSubscription(SubscriptionMachine):
             count = cursor.mark(max(base, span.base), min(end, span.end))
             self._on_done_in_flight(span, count)
             total += count
-        held = self._deferred.mark(base, end) if self._needs_slow_path else 0
+        deferred = self._deferred.mark(base, end) if self._needs_slow_path else 0
         # The rest is ready.
         ready = cursor.mark(base, end)
         self._ready_count -= ready
-        if held or ready:
+        if deferred or ready:
             self._on_waiting_done(base, end)
-        return total + held + ready
+        return total + deferred + ready
 
     def _on_done_in_flight(self, span: MessageSpan, count: int) -> None:
         if not count:

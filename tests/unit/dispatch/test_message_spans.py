@@ -53,9 +53,9 @@ def test_span_is_found_by_any_of_its_offsets():
     in_flight = MessageSpans(Cursor(0))
     for base in (20, 0, 10):
         in_flight.add(span(base, base + 5))
-    assert in_flight.find_holder(12, 15).base == 10
-    assert in_flight.find_holder(12, 16) is None
-    assert in_flight.find_holder(7, 8) is None
+    assert in_flight.find_containing(12, 15).base == 10
+    assert in_flight.find_containing(12, 16) is None
+    assert in_flight.find_containing(7, 8) is None
     assert [each.base for each in in_flight.overlapping(3, 21)] == [0, 10, 20]
     assert in_flight.overlapping(5, 10) == []
     assert (in_flight.count, len(in_flight)) == (15, 3)
@@ -68,7 +68,7 @@ def test_span_is_removed_when_all_messages_are_done():
     assert (in_flight.count, in_flight.next_time()) == (6, 5.0)
     in_flight.mark_done(one, 6)
     assert (in_flight.count, in_flight.next_time()) == (0, None)
-    assert in_flight.find_holder(0, 1) is None
+    assert in_flight.find_containing(0, 1) is None
 
 
 def test_withdraw_from_the_middle_leaves_the_ends():
@@ -76,9 +76,9 @@ def test_withdraw_from_the_middle_leaves_the_ends():
     in_flight.add(span(0, 10, time=5.0))
     assert places(in_flight.withdraw(3, 6)) == [(3, 6, 3)]
     assert in_flight.count == 7
-    assert in_flight.find_holder(0, 3).time == 5.0
-    assert in_flight.find_holder(6, 10).time == 5.0
-    assert in_flight.find_holder(3, 4) is None
+    assert in_flight.find_containing(0, 3).time == 5.0
+    assert in_flight.find_containing(6, 10).time == 5.0
+    assert in_flight.find_containing(3, 4) is None
     assert places(in_flight.withdraw(0, 100)) == [(0, 3, 3), (6, 10, 4)]
     assert not in_flight.count
 

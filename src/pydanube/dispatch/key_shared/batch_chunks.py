@@ -46,12 +46,12 @@ class BatchSlice(Batch):
     """A batch of which only the keys of one range of messages are kept."""
 
     first: int = 0
-    texts: Sequence[bytes] = ()
+    slice_keys: Sequence[bytes] = ()
     """The key of *first* and those of the messages after it."""
 
     def keys_of(self, base: int, end: int) -> Sequence[bytes]:
         """Return the keys of ``base … end``."""
-        return self.texts[base - self.first : end - self.first]
+        return self.slice_keys[base - self.first : end - self.first]
 
 
 class SelectionQueue(Protocol):
@@ -127,7 +127,7 @@ class BatchChunk:
     _unique: Sequence[bytes] = ()
     _codes: Sequence[int] = ()
     # The key of each bit, after thinning; then _unique and _codes are empty.
-    _texts: dict[int, bytes] | None = None
+    _sparse_keys: dict[int, bytes] | None = None
     # Runs of messages that expire at the same time, in order.
     _expiring: list[tuple[int, int, float]] = field(default_factory=list)
 
@@ -145,24 +145,24 @@ class BatchChunk:
     @classmethod
     def of_slice(cls, batch_slice: BatchSlice, base: int, end: int) -> BatchChunk:
         """Return a chunk of ``base … end`` only, whose keys are learnt later."""
-        return cls(batch_slice, base, base, end, _texts={})
+        return cls(batch_slice, base, base, end, _sparse_keys={})
 
     # Keys.
 
     @property
     def known_keys(self) -> Iterable[bytes]:
         """The keys that messages of the chunk may have."""
-        return self._unique if self._texts is None else self._texts.values()
+        return self._unique if self._sparse_keys is None else self._sparse_keys.values()
 
-    def learn(self, base: int, keys: Iterable[bytes]) -> None:
+    def add_keys(self, base: int, keys: Iterable[bytes]) -> None:
         """Store *keys*, those of *base* and the messages after it."""
-        if self._texts is not None:
-            self._texts.update(enumerate(keys, base - self.origin))
+        if self._sparse_keys is not None:
+            self._sparse_keys.update(enumerate(keys, base - self.origin))
 
     def keys_of(self, bits: int) -> list[bytes]:
         """Return the keys of *bits*, in order."""
-        if self._texts is not None:
-            return [self._texts[at] for at in positions(bits)]
+        if self._sparse_keys is not None:
+            return [self._sparse_keys[at] for at in positions(bits)]
         unique, codes = self._unique, self._codes
         return [unique[codes[at]] for at in positions(bits)]
 
@@ -170,7 +170,9 @@ class BatchChunk:
         self, bits: int, targets_of: Callable[[Sequence[bytes]], list[T]]
     ) -> dict[T, int]:
         """Divide *bits* by the targets that *targets_of* returns for their keys."""
-        if self._texts is None and bits.bit_count() * _SPARSE >= len(self._unique):
+        if self._sparse_keys is None and bits.bit_count() * _SPARSE >= len(
+            self._unique
+        ):
             targets = targets_of(self._unique)
             numbers = {each: at for at, each in enumerate(dict.fromkeys(targets))}
             if len(numbers) == 1:
@@ -193,15 +195,15 @@ class BatchChunk:
 
     def thin(self) -> None:
         """Drop the keys of messages that have left, if most of them have."""
-        texts = self._texts
-        known = len(self._codes) if texts is None else len(texts)
+        sparse_keys = self._sparse_keys
+        known = len(self._codes) if sparse_keys is None else len(sparse_keys)
         if known < _SPARSE_MIN or self.count * _SPARSE > known:
             return
         bits = 0
         for selection in (*self.ready, *self.in_flight):
             bits |= selection.bits
         keys = self.keys_of(bits)
-        self._texts = dict(zip(positions(bits), keys, strict=True))
+        self._sparse_keys = dict(zip(positions(bits), keys, strict=True))
         self._unique = self._codes = ()
         batch = self.batch
         if batch.keys is not None:
@@ -262,7 +264,7 @@ class BatchChunk:
         batch = self.batch
         keys = self.keys_of((1 << (end - base)) - 1 << (base - self.origin))
         return BatchSlice(
-            batch.base, batch.end, batch.byte_count, first=base, texts=tuple(keys)
+            batch.base, batch.end, batch.byte_count, first=base, slice_keys=tuple(keys)
         )
 
     def _by_expiry(

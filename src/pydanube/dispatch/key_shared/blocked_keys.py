@@ -87,7 +87,7 @@ class BlockedKeys:
         for key, run in groupby(keys):
             end = base + len(list(run))
             self._block(key).failed.add(base, end)
-            self._note(base, end, key)
+            self._add_range(base, end, key)
             base = end
 
     def remove_failed(self, base: int, end: int) -> list[BlockedKey]:
@@ -99,7 +99,7 @@ class BlockedKeys:
             affected[blocked] = None
             for kept, kept_end in ((failed, base), (end, failed_end)):
                 if kept < kept_end:
-                    self._note(kept, kept_end, key)
+                    self._add_range(kept, kept_end, key)
         return list(affected)
 
     def remove_done(self, base: int, end: int, cursor: Cursor) -> list[BlockedKey]:
@@ -159,7 +159,7 @@ class BlockedKeys:
             blocked = self._blocked_keys[key] = BlockedKey(key)
         return blocked
 
-    def _note(self, base: int, end: int, key: bytes) -> None:
+    def _add_range(self, base: int, end: int, key: bytes) -> None:
         self._bases.insert(bisect_left(self._bases, base), base)
         self._failed[base] = end, key
 

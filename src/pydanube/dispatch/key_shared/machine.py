@@ -307,9 +307,9 @@ class KeySharedSubscription(SubscriptionMachine):
         count = 0
         if self._has_deferred():
             for base, end in ranges:
-                held = self._deferred.mark(base, end)
-                if held:
-                    count += held
+                deferred = self._deferred.mark(base, end)
+                if deferred:
+                    count += deferred
                     self._on_waiting_done(base, end)
         for chunk, bits in self._chunks.bits_of(ranges):
             count += self._mark_chunk(chunk, bits)
@@ -398,5 +398,5 @@ def _slice(span: MessageSpan) -> BatchSlice:
         batch.end,
         batch.byte_count,
         first=span.base,
-        texts=tuple([keys.unique[code] for code in codes]),
+        slice_keys=tuple([keys.unique[code] for code in codes]),
     )

@@ -92,7 +92,7 @@ class ReadySelections:
                 if chunk is None:
                     chunk = BatchChunk.of_slice(batch_slice, base, end)
                     self._chunks.add(chunk)
-                chunk.learn(base, batch_slice.keys_of(base, end))
+                chunk.add_keys(base, batch_slice.keys_of(base, end))
                 selection = Selection(
                     chunk, bits, span.attempt, span.failures, span.reason
                 )

@@ -90,7 +90,7 @@ def test_chunk_drops_keys_when_few_messages_are_left():
         1: bits(3),
         2: bits(50),
     }
-    chunk.learn(110, [b"10", b"11"])
+    chunk.add_keys(110, [b"10", b"11"])
     assert chunk.keys_of(bits(10, 11)) == [b"10", b"11"]
 
 
@@ -193,9 +193,9 @@ def test_removed_chunk_may_be_replaced_by_smaller_ones():
     chunk, _ = chunk_of([b"a"] * 10, base=0)
     chunks.add(chunk)
     chunks.shrink(chunk, 10)
-    batch = BatchSlice(0, 10, 100, first=3, texts=(b"a", b"b"))
+    batch = BatchSlice(0, 10, 100, first=3, slice_keys=(b"a", b"b"))
     part = BatchChunk.of_slice(batch, 3, 5)
-    part.learn(3, batch.keys_of(3, 5))
+    part.add_keys(3, batch.keys_of(3, 5))
     chunks.add(part)
     assert chunks.find(4) is part
     assert chunks.find(2) is None
