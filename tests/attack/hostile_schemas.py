@@ -141,7 +141,7 @@ def _decode_mutations(hostile: Hostile, chance: Random) -> None:
     with suppress(pydanube.InvalidPayload):
         decode(payloads)
     array = pa.array(payloads, pa.binary())
-    values, _ = decode_column(column, array, schema.arrow_type(), is_first_enough=False)
+    values, _ = decode_column(column, array, schema.arrow_type(), stops_at_first=False)
     assert len(values) == len(payloads)
 
 
