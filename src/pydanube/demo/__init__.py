@@ -1,8 +1,8 @@
 """
-The main job of pydanube, shown with real input and with proof.
+A demonstration of pydanube with real input and a proof.
 
-``run()`` starts a broker, publishes what this machine has to tell, lets Spark
-turn it into Delta tables, and checks that nothing was lost or duplicated.
+``run()`` starts a broker, publishes telemetry and source code of this machine, writes
+both into Delta tables with Spark, and checks that nothing was lost or duplicated.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ def run(
     console: Console | None = None,
 ) -> int:
     """
-    Show and prove the main job; return the exit code for it.
+    Run the demo and return its exit code.
 
     Args:
-        directory: Where broker, checkpoints and tables are kept, new or empty; None
-            takes a temporary one and removes it at the end.
-        output: Where the chart and the logs go; None is ``demo-output`` here.
-        seconds: How long the query over this machine's telemetry runs live.
+        directory: The new or empty directory for broker, checkpoints and tables; None
+            uses a temporary one.
+        output: The directory for the chart and the logs; None is ``demo-output``.
+        seconds: How long the query over this machine's telemetry runs.
         small: Publish only a part of the standard library, for tests.
-        console: Where to show it.
+        console: The console for the output.
 
     Returns:
-        0 if everything was proven, 1 if a proof failed, 2 if something that the
-        demo needs is missing or did not start, 130 if it was interrupted.
+        0 if all checks passed, 1 if one failed, 2 if something that the demo needs is
+        missing or did not start, 130 if it was interrupted.
     """
     from rich.console import Console  # noqa: PLC0415
 
     console = console or Console()
     try:
-        from pydanube.demo.story import tell  # noqa: PLC0415  # Needs the extra.
+        from pydanube.demo.scenario import run_demo  # noqa: PLC0415  # Needs the extra.
     except ModuleNotFoundError as missing:
         console.print(
             f"The demo needs the package {missing.name}, which comes with "
@@ -51,7 +51,7 @@ def run(
             markup=False,
         )
         return 2
-    return tell(
+    return run_demo(
         directory=directory,
         output=output,
         seconds=seconds,

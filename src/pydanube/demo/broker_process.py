@@ -1,4 +1,4 @@
-"""A broker of our own, as a process that ends with us."""
+"""The broker process of the demo."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STOP_WAIT_S = 20.0
 
 
 class DemoFailed(Exception):
-    """The demo cannot go on; the message says why and what to do about it."""
+    """The demo cannot continue; the message says why and what to do."""
 
 
 @contextmanager
@@ -28,9 +28,9 @@ def running_broker(
     data: Path, log_file: Path, settings: Mapping[str, str]
 ) -> Iterator[str]:
     """
-    The URL of a broker that runs while the body does.
+    Run a broker while the body runs, and yield its URL.
 
-    It listens on free ports of this machine only.  What it prints goes to
+    It listens on free ports of the loopback interface and writes its output to
     *log_file*; *settings* are environment variables.
 
     Raises:
@@ -47,7 +47,7 @@ def running_broker(
         *("--grpc-port", "0", "--admin-port", "0"),
     ]
     with log_file.open("wb") as log:
-        # A group of its own: Ctrl-C is for us, and we end it when we are done.
+        # A new session, so that Ctrl-C does not reach the broker.
         process = subprocess.Popen(  # noqa: S603  # Our own program.
             command,
             stdin=subprocess.DEVNULL,
@@ -80,12 +80,12 @@ def _wait_for_url(process: subprocess.Popen[bytes], log_file: Path) -> str:
         if process.poll() is not None:
             raise DemoFailed(
                 f"The broker ended with exit code {process.returncode} before it was "
-                f"ready. It said:\n{printed.strip()[-2_000:] or '(nothing)'}"
+                f"ready. Its output:\n{printed.strip()[-2_000:] or '(nothing)'}"
             )
         time.sleep(0.02)
     raise DemoFailed(
-        f"The broker was not ready after {START_WAIT_S:.0f} s; {log_file} has what it "
-        "said so far. Is the machine very busy, or the disk full?"
+        f"The broker was not ready after {START_WAIT_S:.0f} s; its output is in "
+        f"{log_file}. Check that the disk is not full."
     )
 
 

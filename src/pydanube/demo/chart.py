@@ -1,4 +1,4 @@
-"""The picture that the demo leaves behind."""
+"""The chart of the demo."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def draw(
 
 
 def lines_by_package(lines: pa.Table) -> dict[str, int]:
-    """How many lines each top-level package or module has, the largest first."""
+    """Return the lines of each top-level package or module, the largest first."""
     counts: dict[str, int] = defaultdict(int)
     for row in lines.select(["file", "lines"]).to_pylist():
         counts[row["file"].split("/")[0].removesuffix(".py")] += row["lines"]
@@ -95,10 +95,9 @@ def lines_by_package(lines: pa.Table) -> dict[str, int]:
 
 def cpu_by_process(telemetry: pa.Table) -> dict[str, list[tuple[Any, float]]]:
     """
-    The CPU seconds of each program in each window, the busiest program first.
+    Return the CPU seconds of each program in each window, the busiest program first.
 
-    A window's share is what its counters grew since the window before, so that
-    nothing between two samples is left out.
+    A window counts the growth of the counters since the window before.
     """
     columns = ["window_start", "kind", "source", "name", "cpu_s_first", "cpu_s_last"]
     last_seen: dict[str, float] = {}

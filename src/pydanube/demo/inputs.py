@@ -1,9 +1,9 @@
 """
-What the demo publishes: real things that every machine has.
+The input of the demo.
 
-Telemetry is what this machine counts about its processes and devices, never a
-command line, an environment or a user.  Volume comes from the sources of the
-Python standard library, line by line.
+Telemetry consists of counters of this machine's processes and devices, without command
+lines, environments and users.  The bulk of the messages are the lines of the Python
+standard library.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-PLACES = 1009
+POSITION_MODULUS = 1009
 """
-A message's place counts modulo this prime in fingerprints.
+The prime modulus of offsets in fingerprints.
 
-Small enough that the fingerprint of many thousand messages fits 64 bits.
+It is small enough that the fingerprint of many thousand messages fits 64 bits.
 """
 
 SMALL_PACKAGES = frozenset({"asyncio", "collections", "email", "json", "logging"})
@@ -34,29 +34,29 @@ SMALL_PACKAGES = frozenset({"asyncio", "collections", "email", "json", "logging"
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file of the standard library, as messages."""
+    """One file of the standard library, line by line."""
 
     name: str
-    """Its path below the library, with slashes."""
+    """The path below the library, with slashes."""
     lines: tuple[bytes, ...]
     """Without their line ends; a file of n newlines has n + 1 lines."""
 
     @property
     def byte_count(self) -> int:
-        """How long the file is."""
+        """Return the size of the file."""
         return sum(map(len, self.lines)) + len(self.lines) - 1
 
 
 def library_path() -> Path:
-    """Where the standard library's sources are."""
+    """Return the directory of the standard library."""
     return Path(sysconfig.get_path("stdlib"))
 
 
 def source_files(*, small: bool) -> list[Path]:
-    """The standard library's sources, sorted; *small* takes a few packages only."""
+    """Return the standard library's sources, sorted; *small*: of a few packages."""
     found: list[Path] = []
     for entry in library_path().iterdir():
-        # What is installed beside the library can be a hundred times larger.
+        # Installed packages can be a hundred times larger.
         if entry.name in ("site-packages", "dist-packages"):
             continue
         if small and entry.name not in SMALL_PACKAGES:
@@ -69,13 +69,13 @@ def source_files(*, small: bool) -> list[Path]:
 
 
 def read_source(path: Path) -> SourceFile:
-    """The file at *path* as messages."""
+    """Read the file at *path*."""
     name = path.relative_to(library_path()).as_posix()
     return SourceFile(name, tuple(path.read_bytes().split(b"\n")))
 
 
 def batches_of(files: Sequence[SourceFile], lines_max: int) -> Iterator[pa.RecordBatch]:
-    """The lines of *files* in order, keyed by file, at most *lines_max* at a time."""
+    """Yield the lines of *files* in order, keyed by file, at most *lines_max* each."""
     payloads: list[bytes] = []
     keys: list[bytes] = []
     for file in files:
@@ -92,23 +92,23 @@ def batches_of(files: Sequence[SourceFile], lines_max: int) -> Iterator[pa.Recor
 
 def fingerprint(payloads: Sequence[bytes], offsets: Sequence[int]) -> int:
     """
-    A number that changes if a message, or the offset it stands at, does.
+    Return a number that depends on every message and its offset.
 
-    It is a sum over the messages, so that it can be taken in parts and in any
-    order: the query sums up the same thing where the messages come out.
+    It is a sum over the messages, so the query can compute it in parts and in any
+    order.
     """
     sums = np.fromiter(map(zlib.crc32, payloads), np.int64, len(payloads))
-    places = np.asarray(offsets, np.int64) % PLACES + 1
-    return int(sums @ places)
+    positions = np.asarray(offsets, np.int64) % POSITION_MODULUS + 1
+    return int(sums @ positions)
 
 
 def sample() -> list[dict[str, Any]]:
-    """What this machine's counters say now: one dict for each process and device."""
+    """Read this machine's counters: one dict for each process and device."""
     return [*_processes(), *_processors(), *_memory(), *_disks(), *_networks()]
 
 
 def telemetry_batch(found: Sequence[dict[str, Any]]) -> pa.RecordBatch:
-    """*found* as messages: JSON, keyed by what it is about."""
+    """Return *found* as JSON messages, keyed by source."""
     return pa.record_batch(
         {
             "key": pa.array([each["source"].encode() for each in found], pa.binary()),
@@ -125,7 +125,7 @@ def _processes() -> Iterator[dict[str, Any]]:
     names = ["pid", "name", "cpu_times", "memory_info", "num_threads"]
     for process in psutil.process_iter(names):
         found = process.info
-        # What we may not see, or what has just ended, comes as None.
+        # None for processes that have just ended or are not accessible.
         if found["cpu_times"] is None or found["memory_info"] is None:
             continue
         yield {
@@ -150,7 +150,7 @@ def _memory() -> Iterator[dict[str, Any]]:
 
 
 def _disks() -> Iterator[dict[str, Any]]:
-    # None where there are none, as in some containers.
+    # None without disks, as in some containers.
     for name, found in (psutil.disk_io_counters(perdisk=True) or {}).items():
         yield _device(
             "disk", name, in_bytes=found.read_bytes, out_bytes=found.write_bytes

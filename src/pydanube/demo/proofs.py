@@ -1,7 +1,7 @@
 """
-Whether nothing was lost, duplicated or mixed up: claims with two numbers each.
+The proof that nothing was lost, duplicated or reordered.
 
-Pure: what was published, what was read back and what the tables hold go in.
+It compares what was published, what was read back, and the tables.  Pure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Two counts that were taken in different places and must be equal."""
+    """Two counts from different sources that must be equal."""
 
     subject: str
     text: str
@@ -32,20 +32,20 @@ class Claim:
 
     @property
     def holds(self) -> bool:
-        """Whether they are."""
+        """Return whether the counts are equal."""
         return self.expected == self.found
 
 
 @dataclass(slots=True)
 class ReadBack:
-    """The offsets that reading a topic from its first message gave."""
+    """The offsets read from a topic, from its first message."""
 
     offsets: RangeSet
     repeated: int = 0
 
     @classmethod
-    def of(cls, ranges: Iterable[Range]) -> ReadBack:
-        """What *ranges*, in the order in which they came, amount to."""
+    def from_ranges(cls, ranges: Iterable[Range]) -> ReadBack:
+        """Sum up *ranges* in the order in which they were read."""
         found = cls(RangeSet())
         for base, end in ranges:
             found.repeated += end - base - found.offsets.add(base, end)
@@ -53,7 +53,7 @@ class ReadBack:
 
 
 def prove_topic(subject: str, ledger: Ledger, back: ReadBack) -> list[Claim]:
-    """What holds for a topic by itself: the broker kept what it acknowledged."""
+    """Check that a topic has everything that the broker acknowledged."""
     last = back.offsets.last()
     return [
         Claim(
@@ -79,7 +79,7 @@ def prove_topic(subject: str, ledger: Ledger, back: ReadBack) -> list[Claim]:
             subject,
             "acknowledgements out of order",
             0,
-            0 if ledger.offsets_in_order else 1,
+            0 if ledger.are_offsets_ordered else 1,
         ),
     ]
 
@@ -87,7 +87,7 @@ def prove_topic(subject: str, ledger: Ledger, back: ReadBack) -> list[Claim]:
 def prove_lines(
     subject: str, ledger: Ledger, table: pa.Table, lines_on_disk: Mapping[str, int]
 ) -> list[Claim]:
-    """What holds for the table of files: rows are sums of one batch and file each."""
+    """Check the table of files, whose rows are sums of one batch and file each."""
     files = table.group_by("file").aggregate(
         [
             ("lines", "sum"),
@@ -106,7 +106,7 @@ def prove_lines(
         same_lines += lines == lines_on_disk.get(row["file"])
         same_bytes += row["bytes_sum"] + lines - 1 == expected.byte_count
         same_fingerprint += row["fingerprint_sum"] == expected.fingerprint
-        # A file was published in one go, so its lines stand side by side.
+        # The lines of a file were published together, so their offsets are adjacent.
         in_place += row["last_offset_max"] - row["first_offset_min"] + 1 == lines
     count = len(lines_on_disk)
     return [
@@ -125,7 +125,7 @@ def prove_lines(
         Claim(subject, "files on disk = files in the table", count, files.num_rows),
         Claim(subject, "files with the line count of the disk", count, same_lines),
         Claim(subject, "files with the size of the disk", count, same_bytes),
-        Claim(subject, "files whose lines stand side by side", count, in_place),
+        Claim(subject, "files whose lines have adjacent offsets", count, in_place),
         Claim(
             subject,
             "files with every line unchanged at its offset",
@@ -136,7 +136,7 @@ def prove_lines(
 
 
 def prove_telemetry(subject: str, ledger: Ledger, table: pa.Table) -> list[Claim]:
-    """What holds for the table of windows."""
+    """Check the table of windows."""
     windows = table.select(["window_start", "source", "name"])
     different = windows.group_by(windows.column_names).aggregate([]).num_rows
     return [
@@ -159,7 +159,7 @@ def prove_telemetry(subject: str, ledger: Ledger, table: pa.Table) -> list[Claim
 
 
 def prove_lag(backlogs: Mapping[str, int], subscriptions: Iterable[str]) -> list[Claim]:
-    """The broker's own tools say that the queries are through."""
+    """Check that the broker shows no lag of the queries."""
     return [
         Claim(
             "broker",
@@ -176,7 +176,7 @@ def _sum(table: pa.Table, column: str) -> int:
 
 
 def _are_disjoint(table: pa.Table) -> bool:
-    """Whether no two rows can hold the same offset: their spans do not overlap."""
+    """Return whether the offset spans of the rows do not overlap."""
     spans = table.select(["first_offset", "last_offset"]).sort_by("first_offset")
     first: list[Any] = spans.column("first_offset").to_pylist()
     last: list[Any] = spans.column("last_offset").to_pylist()

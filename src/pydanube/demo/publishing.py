@@ -1,4 +1,4 @@
-"""The demo's producers, and what they were promised."""
+"""The demo's producers, and the records of what they published."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ SAMPLE_INTERVAL_S = 0.5
 
 
 @dataclass(slots=True)
-class Receipt:
-    """What was published under one key, and acknowledged."""
+class KeyTotals:
+    """The totals of the acknowledged messages of one key."""
 
     count: int = 0
     byte_count: int = 0
@@ -43,26 +43,26 @@ class Receipt:
 
 @dataclass(slots=True)
 class Ledger:
-    """Everything that was published to one topic."""
+    """The totals of the messages that were published to one topic."""
 
     published: int = 0
     acknowledged: int = 0
     byte_count: int = 0
     fingerprint: int = 0
-    offsets_in_order: bool = True
-    """Whether every acknowledgement continued where the last one ended."""
-    by_key: dict[str, Receipt] = field(default_factory=dict)
+    are_offsets_ordered: bool = True
+    """Whether every acknowledged offset followed the one before."""
+    by_key: dict[str, KeyTotals] = field(default_factory=dict)
     duration_s: float = 0.0
 
     @property
     def rate(self) -> float:
-        """Messages acknowledged for each second of publishing."""
+        """Return the acknowledged messages per second of publishing."""
         return self.acknowledged / self.duration_s if self.duration_s else 0.0
 
-    def enter(self, payloads: Sequence[bytes], offsets: Sequence[int]) -> int:
-        """Note that *payloads* were acknowledged at *offsets*; their fingerprint."""
+    def record(self, payloads: Sequence[bytes], offsets: Sequence[int]) -> int:
+        """Add acknowledged *payloads* and return their fingerprint."""
         expected = range(self.acknowledged, self.acknowledged + len(payloads))
-        self.offsets_in_order &= list(offsets) == list(expected)
+        self.are_offsets_ordered &= list(offsets) == list(expected)
         self.acknowledged += len(offsets)
         self.byte_count += sum(map(len, payloads))
         found = fingerprint(payloads, offsets)
@@ -76,7 +76,7 @@ def publish_lines(
     """
     Publish every line of the files at *paths*, in order.
 
-    Durability: All of it is on the broker's disk on return.
+    Durability: All lines are on the broker's disk on return.
     """
     ledger = Ledger()
     with client.producer(LINES, name="demo-lines", reliable=True) as producer:
@@ -87,27 +87,27 @@ def publish_lines(
             for batch in batches_of(files, BATCH_LINES):
                 ledger.published += batch.num_rows
                 offsets += producer.send_batch(batch).offsets
-            # Reading files and taking fingerprints is the demo's own work.
+            # The time for reading files and for fingerprints does not count.
             ledger.duration_s += time.monotonic() - started_at
-            _enter_files(ledger, files, offsets)
+            _record_files(ledger, files, offsets)
             on_progress(ledger)
     return ledger
 
 
-def _enter_files(
+def _record_files(
     ledger: Ledger, files: Sequence[SourceFile], offsets: Sequence[int]
 ) -> None:
     at = 0
     for file in files:
         mine = offsets[at : at + len(file.lines)]
         at += len(file.lines)
-        found = ledger.enter(file.lines, mine)
-        ledger.by_key[file.name] = Receipt(len(mine), file.byte_count, found)
+        found = ledger.record(file.lines, mine)
+        ledger.by_key[file.name] = KeyTotals(len(mine), file.byte_count, found)
 
 
 @dataclass(frozen=True, slots=True)
 class LagSample:
-    """How far the queries were behind at one moment, by subscription."""
+    """The lag of the queries at one moment, by subscription."""
 
     at_s: float
     backlogs: dict[str, int]
@@ -117,7 +117,7 @@ class TelemetryProducer:
     """
     Publishes this machine's counters twice a second while the body runs.
 
-    With each sample it notes the lag that the broker shows for the queries.
+    With each sample it records the lag of the queries.
     """
 
     def __init__(self, client: Any) -> None:
@@ -131,17 +131,17 @@ class TelemetryProducer:
 
     @property
     def elapsed_s(self) -> float:
-        """For how long it has been publishing."""
+        """Return how long it has been publishing."""
         return time.monotonic() - self._started_at
 
     def find_backlogs(self) -> dict[str, int]:
-        """The queries' lag now, noted like that of every sample."""
+        """Record and return the current lag of the queries."""
         found = find_backlogs(self._client)
         self.lag.append(LagSample(self.elapsed_s, found))
         return found
 
     def stop(self) -> None:
-        """Publish no more; what was published is acknowledged on return."""
+        """Stop publishing; all published messages are acknowledged on return."""
         self._stopping.set()
         self._thread.join()
         if self.error is not None:
@@ -176,12 +176,12 @@ class TelemetryProducer:
         self.ledger.published += batch.num_rows
         offsets = producer.send_batch(batch).offsets
         payloads: list[Any] = batch.column("payload").to_pylist()
-        self.ledger.enter(payloads, offsets)
+        self.ledger.record(payloads, offsets)
         self.find_backlogs()
 
 
 def find_backlogs(client: Any) -> dict[str, int]:
-    """The queries' lag as the broker shows it, by subscription, where there is one."""
+    """Return the lag of the queries as the broker shows it, by subscription."""
     return {
         each.subscription: each.backlog
         for topic in (LINES, TELEMETRY)

@@ -1,10 +1,9 @@
 """
-The demo's pipeline: topics in, Delta tables out, exactly once.
+The queries of the demo, which write topics into Delta tables exactly once.
 
-Spark runs a micro-batch again if it cannot know that it was done.  Each table
-therefore remembers, in the same transaction that changes it, which batch of which
-query it holds already (an application transaction of Delta), and a batch that is
-run again changes nothing.
+Spark repeats a micro-batch if it cannot know that it was completed.  The commit of a
+batch therefore records the batch in an application transaction of Delta, and a repeated
+batch changes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import functions as F  # noqa: N812
 
-from pydanube.demo.inputs import PLACES
+from pydanube.demo.inputs import POSITION_MODULUS
 from pydanube.demo.publishing import (
     LINES,
     LINES_SUBSCRIPTION,
@@ -43,7 +42,7 @@ TELEMETRY_JSON = (
 
 @dataclass(slots=True)
 class BatchLog:
-    """What the micro-batches of a query did."""
+    """The sizes and durations of a query's micro-batches."""
 
     rows: list[int] = field(default_factory=list)
     duration_s: list[float] = field(default_factory=list)
@@ -56,7 +55,7 @@ def start_lines_query(
     on_batch: Callable[[int], None],
     rows_max: int = LINES_PER_TRIGGER,
 ) -> StreamingQuery:
-    """Count lines, bytes and fingerprints of each file, for what is there now."""
+    """Start counting lines, bytes and fingerprints of each file in the topic."""
     table = directory / "lines"
 
     def sink(batch: DataFrame, batch_id: int) -> None:
@@ -81,7 +80,7 @@ def start_lines_query(
 
 
 def count_lines(batch: DataFrame) -> DataFrame:
-    """What a batch of lines adds up to, file by file."""
+    """Return the totals of a batch of lines by file."""
     return batch.groupBy(F.col("key").alias("file")).agg(
         F.count("*").alias("lines"),
         F.sum(F.length("payload")).alias("bytes"),
@@ -95,7 +94,7 @@ def count_lines(batch: DataFrame) -> DataFrame:
 def start_telemetry_query(
     spark: SparkSession, url: str, directory: Path
 ) -> StreamingQuery:
-    """Keep windows of every source's counters up to date, live."""
+    """Start updating windows of every source's counters."""
     table = directory / "telemetry"
 
     def sink(batch: DataFrame, batch_id: int) -> None:
@@ -139,8 +138,8 @@ def start_telemetry_query(
     )
 
 
-def log_of(query: StreamingQuery) -> BatchLog:
-    """The sizes and durations of the query's last hundred batches."""
+def batch_log(query: StreamingQuery) -> BatchLog:
+    """Return the sizes and durations of the query's last hundred batches."""
     found = BatchLog()
     for progress in query.recentProgress:
         if progress["numInputRows"]:
@@ -160,21 +159,21 @@ def _read(spark: SparkSession, url: str, topic: str, subscription: str) -> Any:
 
 
 def _fingerprint() -> Any:
-    """The sum of inputs.fingerprint(), where the messages come out."""
-    place = F.col("offset") % PLACES + 1
-    return F.sum(F.crc32("payload") * place).alias("fingerprint")
+    """Return the sum that ``inputs.fingerprint`` computes."""
+    position = F.col("offset") % POSITION_MODULUS + 1
+    return F.sum(F.crc32("payload") * position).alias("fingerprint")
 
 
 def _append_once(path: Path, rows: pa.Table, application: str, batch_id: int) -> None:
-    """Append *rows*, unless the table holds this batch already."""
-    if not _holds(path, application, batch_id):
+    """Append *rows*, unless the table has this batch."""
+    if not _has_batch(path, application, batch_id):
         properties = _properties(application, batch_id)
         write_deltalake(path, rows, mode="append", commit_properties=properties)
 
 
 def _merge_once(path: Path, rows: pa.Table, application: str, batch_id: int) -> None:
-    """Replace and add windows, unless the table holds this batch already."""
-    if _holds(path, application, batch_id):
+    """Replace and add windows, unless the table has this batch."""
+    if _has_batch(path, application, batch_id):
         return
     properties = _properties(application, batch_id)
     if not DeltaTable.is_deltatable(str(path)):
@@ -198,7 +197,7 @@ def _merge_once(path: Path, rows: pa.Table, application: str, batch_id: int) -> 
     )
 
 
-def _holds(path: Path, application: str, batch_id: int) -> bool:
+def _has_batch(path: Path, application: str, batch_id: int) -> bool:
     try:
         last = DeltaTable(path).transaction_version(application)
     except TableNotFoundError:

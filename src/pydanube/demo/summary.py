@@ -1,4 +1,4 @@
-"""What the demo says at its end."""
+"""The report at the end of the demo."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A figure worth showing."""
+    """A figure in the report."""
 
     text: str
     value: str
@@ -28,7 +28,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a run of the demo found out."""
+    """The results of the demo."""
 
     facts: Sequence[Fact]
     claims: Sequence[Claim]
@@ -37,7 +37,7 @@ class Report:
 
     @property
     def is_proven(self) -> bool:
-        """Whether every claim holds."""
+        """Return whether every claim holds."""
         return all(claim.holds for claim in self.claims)
 
 

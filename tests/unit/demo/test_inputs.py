@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pydanube.demo.inputs import (
-    PLACES,
+    POSITION_MODULUS,
     batches_of,
     fingerprint,
     library_path,
@@ -52,7 +52,7 @@ def test_fingerprint_changes_with_content_and_order():
     assert whole != fingerprint([b"a", b"b"], [0, 1])
     assert whole != fingerprint([*payloads, b"c"], [0, 1, 2, 2])
     assert whole != fingerprint([b"a", b"b", b"d"], [0, 1, 2])
-    assert fingerprint([b"a"], [PLACES]) == fingerprint([b"a"], [0])
+    assert fingerprint([b"a"], [POSITION_MODULUS]) == fingerprint([b"a"], [0])
 
 
 def test_telemetry_has_counters_only():

@@ -11,7 +11,7 @@ from pydanube.demo.proofs import (
     prove_telemetry,
     prove_topic,
 )
-from pydanube.demo.publishing import Ledger, Receipt
+from pydanube.demo.publishing import KeyTotals, Ledger
 
 LINES = {"a.py": [b"x", b"yy", b""], "b.py": [b"z"]}
 
@@ -21,9 +21,9 @@ def ledger():
     for name, lines in LINES.items():
         offsets = range(at, at + len(lines))
         found.published += len(lines)
-        mark = found.enter(lines, offsets)
+        mark = found.record(lines, offsets)
         size = sum(map(len, lines)) + len(lines) - 1
-        found.by_key[name] = Receipt(len(lines), size, mark)
+        found.by_key[name] = KeyTotals(len(lines), size, mark)
         at += len(lines)
     return found
 
@@ -82,7 +82,7 @@ def test_defective_table_fails(wrong):
 
 
 def topic_holds(ranges, entered=None):
-    claims = prove_topic("lines", entered or ledger(), ReadBack.of(ranges))
+    claims = prove_topic("lines", entered or ledger(), ReadBack.from_ranges(ranges))
     return all(claim.holds for claim in claims)
 
 
@@ -99,7 +99,7 @@ def test_missing_or_unordered_receipt_fails():
     missing.published += 1
     assert not topic_holds([(0, 4)], missing)
     swapped = Ledger(published=2)
-    swapped.enter([b"a", b"b"], [1, 0])
+    swapped.record([b"a", b"b"], [1, 0])
     assert not topic_holds([(0, 2)], swapped)
 
 

@@ -1,4 +1,4 @@
-"""The demo from beginning to end."""
+"""The steps of the demo."""
 
 from __future__ import annotations
 
@@ -57,8 +57,7 @@ if TYPE_CHECKING:
     from pydanube.demo.proofs import Claim
 
 BROKER_SETTINGS = {
-    # The standard library is small, so small segments: the query then reads sealed
-    # history and the live tail in one go.
+    # Small segments, so that the query reads sealed segments and the tail.
     "DANUBE_STORAGE__SEAL_BYTES": str(16 * 1024 * 1024),
 }
 
@@ -70,7 +69,7 @@ EXIT_FAILED = 2
 EXIT_INTERRUPTED = 130
 
 
-def tell(
+def run_demo(
     *,
     directory: Path | None,
     output: Path | None,
@@ -80,14 +79,14 @@ def tell(
 ) -> int:
     """Run the demo; see ``pydanube.demo.run``."""
     try:
-        with _terminated_like_interrupted(), ExitStack() as stack:
+        with _sigterm_as_interrupt(), ExitStack() as stack:
             if directory is None:
                 temporary = tempfile.TemporaryDirectory(prefix="danube-demo-")
                 directory = Path(stack.enter_context(temporary))
             output = Path("demo-output") if output is None else output
             report = demonstrate(
-                _empty(directory).resolve(),
-                _made(output).resolve(),
+                _require_empty(directory).resolve(),
+                _create_directory(output).resolve(),
                 seconds=seconds,
                 small=small,
                 console=console,
@@ -106,32 +105,34 @@ def demonstrate(
     directory: Path, output: Path, *, seconds: float, small: bool, console: Console
 ) -> Report:
     """
-    Run broker, producers and queries, and compare what they say.
+    Run broker, producers and queries, and compare their results.
 
-    Cancellation: Broker and Spark are stopped on the way out, whatever happens.
+    Cancellation: Broker and Spark are stopped in any case.
 
     Raises:
-        DemoFailed: Something did not start or did not go on.
+        DemoFailed: Something did not start or did not finish.
         JavaNotFound: There is no Java for Spark.
-        BrokerError: The broker refused something.
-        KeyboardInterrupt: Somebody pressed Ctrl-C.
+        BrokerError: The broker refused a request.
+        KeyboardInterrupt: The user pressed Ctrl-C.
     """
     paths = inputs.source_files(small=small)
     started_at = time.monotonic()
     with ExitStack() as stack:
-        stage = Stage(stack, stack.enter_context(_progress(console)), directory, output)
-        url = _start_broker(stage)
+        context = Context(
+            stack, stack.enter_context(_progress(console)), directory, output
+        )
+        url = _start_broker(context)
         client = stack.enter_context(sync.connect(url))
         for topic in (LINES, TELEMETRY):
             client.create_topic(topic, reliable=True)
-        # A client is for one thread at a time, and the producer has its own.
+        # A client is used by one thread, and the producer has its own.
         other_client = stack.enter_context(sync.connect(url))
         telemetry = stack.enter_context(TelemetryProducer(other_client))
-        lines = _publish(stage, client, paths)
-        spark = _start_spark(stage)
-        lines_query = _run_lines_query(stage, spark, url, lines)
-        live_query = _run_telemetry_query(stage, spark, url, telemetry, seconds)
-        with stage.step("Read back and compare"):
+        lines = _publish(context, client, paths)
+        spark = _start_spark(context)
+        lines_query = _run_lines_query(context, spark, url, lines)
+        live_query = _run_telemetry_query(context, spark, url, telemetry, seconds)
+        with context.step("Read back and compare"):
             tables = _read_tables(directory)
             claims = _prove(client, lines, telemetry.ledger, tables, paths)
             facts = [
@@ -139,13 +140,13 @@ def demonstrate(
                 *_query_facts(lines_query, live_query, tables),
                 Fact("the whole run", f"{time.monotonic() - started_at:.0f} s"),
             ]
-        with stage.step("Draw the chart"):
+        with context.step("Draw the chart"):
             chart = output / "danube-demo.png"
             draw(
                 chart,
                 lines=tables.lines,
                 telemetry=tables.telemetry,
-                batches=queries.log_of(lines_query),
+                batches=queries.batch_log(lines_query),
                 lag=telemetry.lag,
                 headline=_headline(lines, telemetry.ledger, claims),
             )
@@ -154,8 +155,8 @@ def demonstrate(
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """Where the demo plays: what is to be stopped, the progress, and directories."""
+class Context:
+    """The exit stack, the progress display and the directories of a run."""
 
     stack: ExitStack
     steps: Progress
@@ -164,7 +165,7 @@ class Stage:
 
     @contextmanager
     def step(self, text: str) -> Iterator[None]:
-        """Show that the body is under way, and then that it is done."""
+        """Show the progress of the body."""
         task = self.steps.add_task(text, total=1, detail="")
         yield
         self.steps.update(task, completed=1)
@@ -172,106 +173,105 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What the queries left."""
+    """The tables that the queries have written."""
 
     lines: pa.Table
     telemetry: pa.Table
 
 
-def _start_broker(stage: Stage) -> str:
-    with stage.step("Start a broker"):
-        data, log_file = stage.directory / "broker", stage.output / "broker.log"
-        return stage.stack.enter_context(
+def _start_broker(context: Context) -> str:
+    with context.step("Start a broker"):
+        data, log_file = context.directory / "broker", context.output / "broker.log"
+        return context.stack.enter_context(
             running_broker(data, log_file, BROKER_SETTINGS)
         )
 
 
-def _publish(stage: Stage, client: Any, paths: Sequence[Path]) -> Ledger:
+def _publish(context: Context, client: Any, paths: Sequence[Path]) -> Ledger:
     text = "Publish lines of Python"
-    task = stage.steps.add_task(text, total=len(paths), detail="")
+    task = context.steps.add_task(text, total=len(paths), detail="")
 
     def on_progress(ledger: Ledger) -> None:
         detail = f"{ledger.acknowledged:,} lines, {ledger.rate:,.0f}/s"
-        stage.steps.update(task, completed=len(ledger.by_key), detail=detail)
+        context.steps.update(task, completed=len(ledger.by_key), detail=detail)
 
     return publish_lines(client, paths, on_progress)
 
 
-def _start_spark(stage: Stage) -> SparkSession:
-    log_file = stage.output / "spark.log"
-    # The bridge to Java reports every call that Ctrl-C cuts short, partly as itself
-    # and partly as the root logger.
+def _start_spark(context: Context) -> SparkSession:
+    log_file = context.output / "spark.log"
+    # Py4J logs every call that Ctrl-C interrupts, partly with the root logger.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(_is_not_of_the_bridge)
-    stage.stack.callback(logging.getLogger().removeFilter, _is_not_of_the_bridge)
-    with stage.step("Start Spark"):
+    logging.getLogger().addFilter(_is_not_py4j)
+    context.stack.callback(logging.getLogger().removeFilter, _is_not_py4j)
+    with context.step("Start Spark"):
         try:
             spark = session("danube demo", log_file=log_file)
         except JavaNotFound:
             raise
         except Exception as error:
-            # Whatever stops a JVM from starting comes as one of many types.
+            # The error may have one of many types.
             raise DemoFailed(
-                f"Spark did not start: {error}. {log_file} has what it printed; "
-                "JAVA_HOME chooses another Java."
+                f"Spark did not start: {error}. Its output is in {log_file}; set "
+                "JAVA_HOME to use another Java."
             ) from error
-    stage.stack.callback(_stop, spark)
+    context.stack.callback(_stop, spark)
     if threading.current_thread() is threading.main_thread():
-        # Spark's own handler would cancel jobs in the middle of any call to the JVM;
-        # here the queries are stopped on the way out.
+        # Spark's own handler would cancel jobs during any call to the JVM; here the
+        # exit stack stops the queries.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     return spark
 
 
 def _run_lines_query(
-    stage: Stage, spark: SparkSession, url: str, lines: Ledger
+    context: Context, spark: SparkSession, url: str, lines: Ledger
 ) -> StreamingQuery:
-    """Run the query over what is there now; return it when it has ended."""
+    """Run the query over the existing messages and return it when it has ended."""
     text = "Lines by file into Delta"
-    task = stage.steps.add_task(text, total=lines.acknowledged, detail="")
+    task = context.steps.add_task(text, total=lines.acknowledged, detail="")
     done = 0
 
     def on_batch(rows: int) -> None:
         nonlocal done
         done += rows
-        stage.steps.update(task, completed=done, detail=f"{done:,} lines")
+        context.steps.update(task, completed=done, detail=f"{done:,} lines")
 
     query = queries.start_lines_query(
         spark,
         url,
-        stage.directory,
+        context.directory,
         on_batch,
-        # Some micro-batches even where there is little to read.
+        # At least three micro-batches, even with little input.
         rows_max=min(queries.LINES_PER_TRIGGER, max(1, lines.acknowledged // 3)),
     )
-    stage.stack.callback(_stop, query)
+    context.stack.callback(_stop, query)
     _await(lambda: query.awaitTermination(1), query)
     return query
 
 
 def _run_telemetry_query(
-    stage: Stage,
+    context: Context,
     spark: SparkSession,
     url: str,
     telemetry: TelemetryProducer,
     seconds: float,
 ) -> StreamingQuery:
-    """Run the query beside the producer; return it when it has caught up."""
+    """Run the query beside the producer and return it when it has no lag."""
     text = "Telemetry, live, into Delta"
-    task = stage.steps.add_task(text, total=None, detail="")
-    query = queries.start_telemetry_query(spark, url, stage.directory)
-    stage.stack.callback(_stop, query)
+    task = context.steps.add_task(text, total=None, detail="")
+    query = queries.start_telemetry_query(spark, url, context.directory)
+    context.stack.callback(_stop, query)
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         _check(query)
-        stage.steps.update(task, detail=_messages(telemetry.ledger))
+        context.steps.update(task, detail=_messages(telemetry.ledger))
         time.sleep(0.1)
     telemetry.stop()
-    # The broker hears of a batch when it is done, the sink included.
+    # The subscription advances when the sink has committed a batch.
     _await(lambda: telemetry.find_backlogs().get(TELEMETRY_SUBSCRIPTION) == 0, query)
     query.stop()
     detail = _messages(telemetry.ledger)
-    stage.steps.update(task, total=1, completed=1, detail=detail)
+    context.steps.update(task, total=1, completed=1, detail=detail)
     return query
 
 
@@ -285,7 +285,7 @@ def _await(is_done: Callable[[], Any], query: StreamingQuery) -> None:
         _check(query)
         if time.monotonic() > give_up_at:
             raise DemoFailed(
-                f"The query {query.name} has not come to its end within "
+                f"The query {query.name} has not ended within "
                 f"{QUERY_WAIT_S:.0f} s; its last status: {query.status}"
             )
         time.sleep(0.05)
@@ -321,7 +321,7 @@ def _prove(
 
 
 def _read_back(client: Any, topic: str) -> ReadBack:
-    return ReadBack.of(
+    return ReadBack.from_ranges(
         each for batch in client.read(topic, start=0) for each in batch.ranges()
     )
 
@@ -353,7 +353,7 @@ def _publishing_facts(lines: Ledger, client: Any) -> list[Fact]:
 def _query_facts(
     lines: StreamingQuery, live: StreamingQuery, tables: Tables
 ) -> list[Fact]:
-    done, seen = queries.log_of(lines), queries.log_of(live)
+    done, seen = queries.batch_log(lines), queries.batch_log(live)
     rate = sum(done.rows) / max(sum(done.duration_s), 1e-9)
     return [
         Fact("Spark's micro-batches over the lines", f"{len(done.rows):,}"),
@@ -390,36 +390,36 @@ def _progress(console: Console) -> Progress:
     )
 
 
-def _empty(directory: Path) -> Path:
+def _require_empty(directory: Path) -> Path:
     if directory.exists() and any(directory.iterdir()):
         raise DemoFailed(
-            f"{directory} is not empty. The demo proves its counts on new topics; give "
-            "it a new directory."
+            f"{directory} is not empty. The demo needs new topics; choose a new or "
+            "empty directory."
         )
-    return _made(directory)
+    return _create_directory(directory)
 
 
-def _made(directory: Path) -> Path:
+def _create_directory(directory: Path) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DemoFailed(f"{directory} cannot be made: {error}") from error
+        raise DemoFailed(f"{directory} cannot be created: {error}") from error
     return directory
 
 
 def _stop(what: SparkSession | StreamingQuery) -> None:
-    """Stop it if it is still there: an interrupt may have reached the JVM as well."""
+    """Stop it; ignore errors, because an interrupt may have ended the JVM."""
     with suppress(Exception):
         what.stop()
 
 
-def _is_not_of_the_bridge(record: logging.LogRecord) -> bool:
+def _is_not_py4j(record: logging.LogRecord) -> bool:
     return "py4j" not in record.pathname
 
 
 @contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM, too, leaves through every ``with`` and so stops what was started."""
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Turn SIGTERM into KeyboardInterrupt, so that everything is stopped."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
