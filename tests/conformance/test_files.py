@@ -1,4 +1,4 @@
-"""What every directory of files must do, whoever provides it."""
+"""The contract of all implementations of Files."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def files(request, tmp_path):
             return RecordingFiles()
 
 
-def test_what_is_appended_is_read_back(files):
+def test_appended_bytes_are_read_back(files):
     file = files.create("one")
     file.write([b"ab", bytearray(b"cd"), memoryview(b"ef")])
     file.write([])
@@ -66,7 +66,7 @@ def test_names_are_sorted(files):
     assert files.names() == ["a", "b", "c"]
 
 
-def test_what_was_mapped_stays_readable(files):
+def test_mapped_content_stays_readable(files):
     file = files.create("one")
     file.write([b"abc"])
     view = files.map("one")

@@ -1,4 +1,4 @@
-"""What every object store must do, whoever provides it."""
+"""The contract of all implementations of Objects."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ def test_an_object_is_read_back(objects):
         assert file.read() == b"abc"
 
 
-def test_an_object_takes_the_place_of_one_of_the_same_name(objects):
+def test_object_replaces_one_of_the_same_name(objects):
     asyncio.run(objects.put("a/one", b"abc"))
     asyncio.run(objects.put("a/one", b"de"))
     with objects.open("a/one") as file:
@@ -73,7 +73,7 @@ def test_an_object_may_have_the_longest_names_of_namespace_and_topic(objects):
     asyncio.run(run())
 
 
-def test_there_is_nothing_below_a_name_that_is_too_long(objects):
+def test_prefix_that_is_too_long_has_no_objects(objects):
     assert asyncio.run(objects.names(f"default/{'é' * 255}/")) == []
 
 
@@ -81,7 +81,7 @@ def test_an_object_has_the_time_at_which_it_was_stored(objects):
     async def run():
         before = time.time_ns() // 1000
         await objects.put("a/one", b"abc")
-        # File systems round times down, to 10 ms at worst.
+        # File systems round times down, by at most 10 ms.
         assert before - 10_000 <= await objects.modified_at("a/one")
         assert await objects.modified_at("a/one") <= time.time_ns() // 1000
         with pytest.raises(ObjectsUnavailable):

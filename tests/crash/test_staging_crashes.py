@@ -1,5 +1,5 @@
 """
-Whatever a crash leaves of staged batches, each version is published once, or not yet.
+After any crash, each version of staged batches is published once, or not yet.
 
 The script runs once, over a journal and staged files that record, and a metadata
 store that remembers every state it had.  Then, for every moment, states that a crash
@@ -36,7 +36,7 @@ CONFIG = StorageConfig(
     journal=JournalConfig(file_bytes_max=4096), seal_interval_s=3600.0
 )
 STATES_MAX = 12
-"""So many states of the disks are looked at for each moment."""
+"""The number of disk states that are checked for each moment."""
 
 
 def _batch(*numbers: int) -> list[bytes]:
@@ -50,10 +50,10 @@ PARTS = [
     ],
     [[(A, _batch(5, 6, 7)), (A, _batch(8)), (A, _batch(9))]],
     [[(B, _batch(104))], [(B, _batch(105)), (A, _batch(10))]],
-    # Nothing but a topic that is content with what is written.
+    # Only a topic with the durability WRITTEN.
     [[(B, _batch(106))]],
 ]
-"""By version, the parts and their batches."""
+"""The parts and their batches, by version."""
 EXPECTED = {
     topic: [
         payload
@@ -69,17 +69,17 @@ EXPECTED = {
 
 @dataclass
 class Timeline:
-    """What happened to the disks and the store, in the order in which it did."""
+    """The events of the disks and the store, in order."""
 
     events: list[str] = field(default_factory=list)
     stores: list[tuple[int, MemoryStore]] = field(default_factory=list)
-    """(events before it, the store from then on)"""
+    """(number of events before it, the store from then on)"""
     finished: dict[tuple[int, int], tuple[int, StagedPart]] = field(
         default_factory=dict
     )
-    """By version and number of the part: (events, what the client was told)."""
+    """By version and number of the part: (number of events, what the client got)."""
     committed: dict[int, int] = field(default_factory=dict)
-    """By version: the events when the client was told."""
+    """By version: the number of events when the client got the answer."""
 
     @property
     def now(self) -> int:
@@ -93,7 +93,7 @@ class Timeline:
 
 
 class RecordingStore(MemoryStore):
-    """A store that leaves a copy of itself whenever it changes."""
+    """A store that copies itself at every change."""
 
     def __init__(self, timeline: Timeline) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ async def _script(timeline: Timeline) -> tuple[RecordingFiles, RecordingFiles]:
                 part = await stage_part(broker, version, f"{number}-0", batches)
                 timeline.finished[version, number] = (timeline.now, part)
                 named.append(part)
-            # An attempt that nobody will name.
+            # An attempt that no commit names.
             await PartMaker(broker, version, "lost").write(A, _batch(666))
             await broker.staging.commit(A_QUERY, version, named)
             timeline.committed[version] = timeline.now
@@ -156,7 +156,7 @@ async def _script(timeline: Timeline) -> tuple[RecordingFiles, RecordingFiles]:
 
 
 async def _retry(broker, timeline: Timeline, at: int) -> None:
-    """What a client does that was told what it was told after *at* events."""
+    """What a client does that got the answers of the first *at* events."""
     staging = broker.staging
     for version, parts in enumerate(PARTS):
         facts = await staging.describe(A_QUERY)
@@ -183,7 +183,7 @@ async def _retry(broker, timeline: Timeline, at: int) -> None:
 
 
 async def _go_on(broker, version, number, batches) -> StagedPart:
-    """What a writer does that still has everything: sends what is not there."""
+    """What a writer does that still has all batches: it sends the missing ones."""
     part = PartMaker(broker, version, f"{number}-0")
     part.batch_count = len(batches)
     seen = dict.fromkeys((A, B), 0)
@@ -203,7 +203,7 @@ async def _go_on(broker, version, number, batches) -> StagedPart:
 
 
 async def _check(store, journal, staged, timeline, at) -> tuple:
-    """Recover, retry, and compare; returns the disks as they were used."""
+    """Recover, retry, and compare; return the disks."""
     disks = RecordingFiles(journal), RecordingFiles(staged)
     async with _broker(_copy_of(store), *disks) as broker:
         await quiet(broker)
@@ -239,7 +239,7 @@ def _store_at(timeline: Timeline, at: int) -> MemoryStore | None:
 
 
 def _moments(timeline: Timeline):
-    """Every moment from which on both topics exist, with the counts of operations."""
+    """Every moment since both topics exist, with the counts of operations."""
     begin = min(told_at for told_at, _ in timeline.finished.values())
     first_staged = timeline.events.index("staged")
     for at in range(min(begin, first_staged), timeline.now + 1):
@@ -267,7 +267,7 @@ def test_every_crash_publishes_each_version_once_or_not_yet() -> None:
             store = _store_at(timeline, at)
             journals = list(journal.crash_states(journal_count))
             parts = list(staged.crash_states(staged_count))
-            # Each state of one disk with some state of the other.
+            # Combine each state of one disk with some state of the other.
             pairs = [(each, chance.choice(parts)) for each in journals]
             pairs += [(chance.choice(journals), each) for each in parts]
             for log, stage in chance.sample(pairs, min(len(pairs), STATES_MAX)):

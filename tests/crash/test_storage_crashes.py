@@ -1,7 +1,7 @@
 """
-Whatever a crash leaves, what was promised is there.
+After any crash, everything that was acknowledged is there.
 
-The script runs once, on a disk that records.  Then, for every prefix of what was
+The script runs once, on a recording disk.  Then, for every prefix of what was
 done to the disk, every state that a crash could leave is built and recovered.
 """
 
@@ -37,24 +37,24 @@ NAMES = {A: "/default/a", B: "/default/b", C: "/default/c"}
 
 @dataclass
 class Promises:
-    """What was appended and told, each with the count of disk operations then."""
+    """What was appended and acknowledged, with the number of disk operations then."""
 
     appended: dict[int, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     acknowledged: list[tuple[int, int, bytes]] = field(default_factory=list)
     """(operations, topic, payload)"""
     refused: dict[bytes, int] = field(default_factory=dict)
-    """Payloads, with the operations when that was told."""
+    """Payloads, with the operations when they were acknowledged."""
     saved: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """Cursor offsets that were handed over, by topic, in order."""
+    """Cursor offsets that were saved, by topic, in order."""
     confirmed: list[tuple[int, int, int]] = field(default_factory=list)
     """(operations, topic, cursor offset)"""
     manifests: list[tuple[int, MemoryManifest]] = field(default_factory=list)
     deleted: list[tuple[int, int]] = field(default_factory=list)
-    """(operations, topic) when the topic was said to be gone."""
+    """(operations, topic) when the deletion was acknowledged."""
 
 
 class Scribe:
-    """Drives a storage and writes down what it promises."""
+    """Drives a storage and records what it acknowledges."""
 
     def __init__(self, storage, files, manifest, promises) -> None:
         self.storage, self.files = storage, files
@@ -107,7 +107,7 @@ class Scribe:
 
 
 class RecordingManifest(MemoryManifest):
-    """A manifest of which every version is kept with the operations of the disk."""
+    """A manifest that keeps every version, with the number of disk operations."""
 
     def __init__(self, files: RecordingFiles, promises: Promises) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class RecordingManifest(MemoryManifest):
 
 
 class RecordingObjects(MemoryObjects):
-    """Objects that are remembered with the disk operations that preceded them."""
+    """Objects recorded with the number of disk operations before them."""
 
     def __init__(self, files: RecordingFiles) -> None:
         super().__init__()
@@ -146,11 +146,11 @@ class RecordingObjects(MemoryObjects):
         self._put_at[name] = len(self._files.operations)
 
     async def delete(self, name) -> None:
-        # It stays, so that it can be found at earlier moments.
+        # Keep it, because it existed at earlier moments.
         self._deleted_at[name] = len(self._files.operations)
 
     def at(self, count: int) -> MemoryObjects:
-        """The objects that were there after *count* operations of the disk."""
+        """Return the objects after *count* operations of the disk."""
         found = MemoryObjects()
         for name, data in self._objects.items():
             is_there = self._put_at[name] <= count
@@ -161,7 +161,7 @@ class RecordingObjects(MemoryObjects):
 
 
 async def _everything(scribe: Scribe) -> None:
-    """Grow, roll, seal, delete files, save cursors: all that the journal does."""
+    """Grow, roll, seal, delete files and save cursors."""
     storage = scribe.storage
     for topic, name in NAMES.items():
         policy = POLICY if topic == A else TopicPolicy(durability=Durability.WRITTEN)
@@ -182,7 +182,7 @@ async def _everything(scribe: Scribe) -> None:
             scribe.promises.deleted.append((scribe.now, C))
         if round_ == 3:
             await scribe.seal(B)
-    # Groups that nobody wanted synced, and a new file behind them.
+    # Groups without a sync, and a new file after them.
     for _ in range(4):
         scribe.append(B, 9)
         await _committed(scribe.logs[B])
@@ -212,7 +212,7 @@ def _record(script, disk=None, fail=lambda operation: None):
 
 
 async def _check(disk, objects, manifest, promises, count, *, go_on: bool):
-    """Recover from *disk*; compare with what was promised after *count* operations."""
+    """Recover from *disk*; check what was acknowledged after *count* operations."""
     files = RecordingFiles(disk)
     manifest, objects = copy.deepcopy(manifest), copy.deepcopy(objects)
     async with open_storage(
@@ -279,7 +279,7 @@ def _compare(storage, found, promises, count) -> None:
         if confirmed:
             assert cursor.offset >= confirmed[-1]
     for at, topic, payload in promises.acknowledged:
-        # Topics B and C are acknowledged when written; power loss respects that not.
+        # Topics B and C are acknowledged when written, so power loss may lose messages.
         if at <= count and topic == A:
             assert payload in found[topic]
     for at, topic in promises.deleted:
@@ -322,7 +322,7 @@ def test_every_crash_keeps_what_was_acknowledged() -> None:
 
 
 @pytest.mark.slow
-def test_a_crash_during_recovery_is_recovered_from() -> None:
+def test_crash_during_recovery_is_recovered() -> None:
     files, objects, promises = _record(_everything)
     manifest = promises.manifests[-1][1]
 

@@ -1,4 +1,4 @@
-"""Batch frames: what goes in comes out, and nothing else ever does."""
+"""Batch frames are decoded as they were encoded, or refused."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def frames(draw):
 
 @given(batches(), headers(), st.sampled_from(Codec))
 @settings(deadline=None)
-def test_what_is_encoded_is_decoded(batch, header, codec):
+def test_encoded_batch_is_decoded(batch, header, codec):
     frame = encode(batch, header, codec)
     found = decode(bytes(frame.buffer))
     assert found.header == frame.header
@@ -96,14 +96,14 @@ def test_a_truncated_frame_is_corrupt(frame, data):
 
 @given(frames(), st.binary(min_size=1, max_size=9))
 @settings(deadline=None)
-def test_a_frame_with_something_behind_it_is_corrupt(frame, more):
+def test_frame_with_trailing_bytes_is_corrupt(frame, more):
     with pytest.raises(CorruptBatch):
         decode(bytes(frame.buffer) + more)
 
 
 @given(frames(), st.data())
 @settings(deadline=None, max_examples=300)
-def test_a_flipped_bit_is_found_or_is_in_the_stamp(frame, data):
+def test_flipped_bit_is_detected_outside_the_stamp(frame, data):
     at = data.draw(st.integers(0, frame.byte_count - 1))
     flipped = bytearray(frame.buffer)
     flipped[at] ^= 1 << data.draw(st.integers(0, 7))
@@ -119,7 +119,7 @@ def test_a_flipped_bit_is_found_or_is_in_the_stamp(frame, data):
 
 @given(frames(), u63, u32)
 @settings(deadline=None)
-def test_a_stamp_changes_the_place_and_nothing_else(frame, base_offset, epoch):
+def test_stamp_changes_only_offset_and_epoch(frame, base_offset, epoch):
     before = bytes(frame.buffer)
     frame.stamp(base_offset, epoch)
     found = decode(frame.buffer)
@@ -149,7 +149,7 @@ def test_slices_are_equal_to_slices(frame, data):
 
 @given(frames(), st.data())
 @settings(deadline=None)
-def test_what_is_taken_is_what_was_there(frame, data):
+def test_taken_messages_are_equal(frame, data):
     places = data.draw(st.sets(st.integers(0, frame.count - 1), min_size=1))
     ranges = list(RangeSet((frame.base + at, frame.base + at + 1) for at in places))
     part = decode(frame.take(ranges).buffer)
@@ -172,15 +172,15 @@ def test_arbitrary_bytes_are_corrupt(junk):
 
 @given(st.binary(min_size=HEADER_BYTES - 4, max_size=HEADER_BYTES + 64))
 @settings(deadline=None, max_examples=300)
-def test_arbitrary_bytes_behind_a_right_version_are_corrupt(junk):
+def test_arbitrary_bytes_after_a_valid_version_are_corrupt(junk):
     with pytest.raises(CorruptBatch):
         decode(b"\x01\0\0\0" + junk).check()
 
 
 @given(frames(), st.data())
 @settings(deadline=None, max_examples=500)
-def test_a_forged_checksum_opens_no_other_way_to_fail(frame, data):
-    """A producer can put a right checksum over anything; we must survive it."""
+def test_forged_checksum_raises_only_corrupt_batch(frame, data):
+    """A hostile producer can give anything a valid checksum."""
     forged = bytearray(frame.buffer)
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(20, len(forged) - 1))
@@ -194,7 +194,7 @@ def test_a_forged_checksum_opens_no_other_way_to_fail(frame, data):
         batch = found.check()
     except CorruptBatch:
         return
-    # It is a batch all the same, and every use of it works.
+    # It is a valid batch, and every use of it works.
     assert batch.num_rows == found.count == len(batch.to_pylist())
     if not found.header.columns & Column.OFFSET:
         found.slice(found.end - 1, found.end).check()

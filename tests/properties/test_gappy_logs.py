@@ -1,4 +1,4 @@
-"""A log with gaps is read like a dictionary of its messages, from wherever on."""
+"""A log with gaps is read like a dictionary of its messages, from any offset."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ batches = st.lists(st.integers(1, 5), min_size=1, max_size=4)
 
 @st.composite
 def logs(draw):
-    """How many messages are in each batch of each segment, and which of them stay."""
+    """The number of messages in each batch of each segment, and which are kept."""
     segments = draw(st.lists(batches, min_size=1, max_size=4))
     tail = draw(st.lists(st.integers(1, 4), max_size=2))
     sealed = sum(map(sum, segments))
@@ -98,12 +98,12 @@ def test_every_message_that_stays_is_read_once_from_any_offset(
                     offset = frame.end
             assert got == wanted
             assert log.missing_from(0) == end - len(expected)
-            # Times go with offsets here, so what is found first is what is expected.
+            # Times rise with offsets here, so the first match is the expected one.
             time = message(begin)["time"]
             first = next((at for at, _ in wanted), end)
             if begin < end and first < sealed:
                 assert await log.find_time(time) == first
-            # Once more as one segment: what is left does not change.
+            # Merging the segments again changes nothing.
             await compact(store, world.objects, log, lambda _: True)
             assert log.missing_from(0) == end - len(expected)
 

@@ -1,4 +1,4 @@
-"""Whatever a peer sends: no loss, no disorder, no surprise."""
+"""For any input, the server neither loses nor reorders data, nor crashes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_headers_come_out_as_they_were_put_in(headers):
 
 
 @given(st.lists(st.binary(max_size=60), max_size=6))
-def test_no_block_makes_the_decoder_stumble(blocks):
+def test_any_block_is_decoded_or_refused(blocks):
     decoder = HeaderDecoder()
     for block in blocks:
         try:
@@ -70,8 +70,8 @@ FRAMES = st.one_of(
 
 @settings(max_examples=300)
 @given(st.lists(FRAMES, max_size=20), st.binary(max_size=30), st.data())
-def test_no_peer_makes_the_server_stumble(frames, rest, choices):
-    """It answers, ignores, or breaks the connection and says so."""
+def test_any_bytes_are_handled_or_refused(frames, rest, choices):
+    """The server answers, ignores, or closes the connection with GOAWAY."""
     grpc = GrpcConnection(1000)
     received = PREFACE + greeting()[len(PREFACE) :] + b"".join(frames) + rest
     while received:
@@ -91,7 +91,7 @@ def test_no_peer_makes_the_server_stumble(frames, rest, choices):
 
 
 @given(st.lists(st.binary(max_size=300), max_size=5), st.data())
-def test_pieces_of_any_size_mean_the_same(bodies, choices):
+def test_pieces_of_any_size_give_the_same_events(bodies, choices):
     received = greeting()
     for number, body in enumerate(bodies):
         stream = 2 * number + 1

@@ -1,4 +1,4 @@
-"""The journal's files: what was written comes back, or nothing wrong does."""
+"""Journal files are read as they were written, up to damage."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _consistent(entries):
 
 
 def file_of(history, group=1) -> tuple[bytes, list[int]]:
-    """A file with the entries of *history*, and where each of them ends."""
+    """Return a file with the entries of *history*, and the end of each."""
     data = bytearray(HEADER.encode())
     ends, synced = [], 0
     for at, entry in enumerate([SnapshotEnd(0), *history]):
@@ -120,7 +120,7 @@ def recovered(data: bytes):
 
 
 @given(histories())
-def test_what_was_written_comes_back(history):
+def test_written_entries_are_recovered(history):
     data, _ = file_of(history)
     recovery = recovered(data)
     assert recovery.torn is None
@@ -152,7 +152,7 @@ def _unsealed(history):
 
 
 @given(histories())
-def test_a_snapshot_folds_to_the_state_it_was_made_of(history):
+def test_snapshot_folds_to_an_equal_state(history):
     state = fold(history)
     assert fold(state.snapshot()) == state
 
@@ -181,7 +181,7 @@ def test_any_flipped_bit_gives_a_prefix_or_is_reported(history, group, data):
     if recovery.headless_file is not None:
         assert not history
         return
-    # Padding is nobody's; anything else is noticed, and ends what is believed.
+    # A flipped bit in padding does not matter; any other is detected.
     end = recovery.files[-1].byte_count
     assert recovery.state == fold(history[: ends.index(end)])
     assert end == len(whole) or bit // 8 >= end
@@ -205,7 +205,7 @@ def test_damage_before_a_later_sync_is_never_cut_off(history, data):
 
 
 @given(st.binary(max_size=300))
-def test_arbitrary_bytes_are_no_entry(data):
+def test_arbitrary_bytes_are_not_an_entry(data):
     try:
         decode_entry(memoryview(bytes(48) + data), 48, HEADER.seed)
     except CorruptJournal:

@@ -1,4 +1,4 @@
-"""Damage to a segment is found: readers give the truth or `CorruptSegment`."""
+"""Damage to a segment is detected: readers return the original or `CorruptSegment`."""
 
 import errno
 from dataclasses import replace
@@ -57,7 +57,7 @@ def entry_of(data, **facts):
 
 
 def read_row_groups(entry, data):
-    """For each row group its rows, or the error; or the error of opening."""
+    """Return the rows or the error of each row group, or the error of opening."""
     try:
         reader = SegmentReader(
             entry, lambda: pa.BufferReader(data), frame_bytes=1 << 20
@@ -122,7 +122,7 @@ def test_every_flipped_byte_is_found_by_the_checksum_of_the_whole_file():
 @pytest.mark.parametrize(
     "step", [29, pytest.param(5, marks=pytest.mark.slow)], ids=["some", "more"]
 )
-def test_damage_without_any_checksum_in_the_manifest_is_no_other_error(step):
+def test_damage_without_checksums_raises_only_corrupt_segment(step):
     data = encoded()
     entry = entry_of(data, checksum=None, part_checksums=None)
     for at in range(0, data.size, step):

@@ -1,4 +1,4 @@
-"""Whatever bytes come, a connection ends in frames or in a ProtocolViolation."""
+"""Any bytes are decoded to frames or raise ProtocolViolation."""
 
 import tracemalloc
 from contextlib import suppress
@@ -31,7 +31,7 @@ def conversation() -> tuple[StreamConnection, bytes]:
 
 
 def feed(connection: StreamConnection, data: bytes) -> int:
-    """How many frames came out before the end or a violation."""
+    """Return the number of frames before the end or a violation."""
     try:
         return len(connection.feed(data))
     except ProtocolViolation:
@@ -56,7 +56,7 @@ def test_any_kind_with_any_body_does_no_harm(kind, channel, correlation, body):
 
 
 @given(st.data())
-def test_a_cut_conversation_yields_a_prefix_of_its_frames(data):
+def test_truncated_conversation_yields_a_prefix_of_its_frames(data):
     broker, whole = conversation()
     end = data.draw(st.integers(0, len(whole)))
 

@@ -1,4 +1,4 @@
-"""What one connection of the native server may take of the broker, and for how long."""
+"""The limits of one connection of the native server."""
 
 import asyncio
 
@@ -40,7 +40,7 @@ def sweep(broker, count=1):
         broker.server.sweep(SWEEPS_MAX)
 
 
-# Silence.
+# Silent clients.
 
 
 def test_welcome_tells_the_idle_timeout():
@@ -92,7 +92,7 @@ def test_half_a_frame_that_makes_no_progress_closes_its_connection(revision):
         peer, _ = await greeted(broker, revision)
         peer.transport.write(header(Kind.LIST_TOPICS, 0, 9, 1000))
         for _ in range(2 + SWEEPS_MAX):
-            # A byte now and then is no progress.
+            # A byte now and then does not count as progress.
             peer.transport.write(b"x")
             await turns()
             sweep(broker)
@@ -121,7 +121,7 @@ def test_a_client_that_the_broker_does_not_read_from_is_not_silent():
         sweep(broker, 3 * SWEEPS_MAX)
         await turns()
         assert not peer.is_closed.is_set()
-        # And it learns that the broker is there, which does not see its PING.
+        # The broker, which does not see its PING, sends it a PONG.
         assert {peer.received.get_nowait().kind for _ in range(5)} == {Kind.PONG}
         connection.unpause("room")
         assert (await peer.ask(Kind.PING, pb.Ping())).kind is Kind.PONG
@@ -172,7 +172,7 @@ def test_a_standby_takes_over_from_a_silent_consumer():
     with_broker(test)
 
 
-# How many connections.
+# The number of connections.
 
 
 def test_a_connection_beyond_the_maximum_is_told_why_and_closed():
@@ -206,7 +206,7 @@ def test_connections_that_say_nothing_do_not_keep_others_out():
     with_broker(test, listen=ListenConfig(connections_max=1))
 
 
-# How much memory.
+# Memory.
 
 
 def test_an_idle_connection_has_no_receive_buffer():
@@ -256,7 +256,7 @@ def test_a_frame_without_progress_gives_its_memory_to_those_that_wait():
     with_broker(test, listen=limits)
 
 
-# How much of the event loop.
+# Time of the event loop.
 
 
 def note_frames(connection, notes, note):
@@ -334,7 +334,7 @@ def frames_of(kind, peer, count):
         Kind.OPEN_PRODUCER,
     ],
 )
-def test_a_flood_is_acted_on_in_parts_and_others_come_in_between(kind):
+def test_flood_is_handled_in_parts_between_other_connections(kind):
     async def test(broker):
         flood = await connected(broker)
         await open_channels(flood)
@@ -421,7 +421,7 @@ def test_openings_of_one_connection_are_carried_out_a_few_at_a_time():
     with_broker(test)
 
 
-def test_an_opening_that_is_closed_before_its_turn_is_given_up():
+def test_opening_closed_before_its_turn_is_cancelled():
     async def test(broker):
         peer, connection = await greeted(broker)
         count = native.OPENINGS_MAX + 1
@@ -473,7 +473,7 @@ def test_a_client_that_does_not_read_its_answers_is_not_asked_for_more():
     with_broker(test)
 
 
-def test_what_a_client_sent_before_it_closed_is_acted_on():
+def test_frames_sent_before_a_close_are_handled():
     async def test(broker):
         peer, connection = await greeted(broker)
         acted_on = []

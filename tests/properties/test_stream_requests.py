@@ -1,4 +1,4 @@
-"""Whatever a client asks for, it gets an answer, and the broker lives on."""
+"""Any request gets an answer, and the broker continues."""
 
 import asyncio
 
@@ -68,7 +68,7 @@ def messages(draw, descriptor):
     for field in descriptor.fields:
         if draw(st.integers(0, 3)):
             set_field(message, field, draw)
-    # Most of them about something that is there.
+    # Most of them name something that exists.
     for name, usual in USUAL.items():
         field = descriptor.fields_by_name.get(name)
         is_text = field is not None and field.type == FieldDescriptor.TYPE_STRING
@@ -134,7 +134,7 @@ def test_any_request_is_answered_by_what_it_asks_for_or_by_a_reason(asked):
             answer = await peer.ask(kind, message, channel)
             assert not peer.is_closed
             if answer.kind is Kind.ERROR:
-                # What is not one of our errors is a bug of ours.
+                # Any other exception is a bug.
                 assert answer.message.code != "broker_error", (message, answer.message)
             else:
                 assert answer.kind is kind.answer

@@ -28,7 +28,7 @@ def frame_of(
     schema_version=0,
     codec=Codec.NONE,
 ) -> BatchFrame:
-    """A frame with one message for each of *payloads*, not stamped yet."""
+    """Return an unpublished frame with one message for each of *payloads*."""
     times = publish_times or [time]
     return encode(
         batch_of(
@@ -57,7 +57,7 @@ def frame_of(
 
 
 def empty_messages(count, codec=Codec.NONE, **fields) -> BatchFrame:
-    """A frame of *count* messages that are nothing; compressed, it is tiny."""
+    """Return a frame of *count* empty messages; compressed, it is tiny."""
     offsets = pa.py_buffer(bytes(4 * (count + 1)))
     payloads = pa.Array.from_buffers(
         pa.binary(), count, [None, offsets, pa.py_buffer(b"")]

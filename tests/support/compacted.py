@@ -1,4 +1,4 @@
-"""Segments with gaps, made as a run of maintenance makes them, in any object store."""
+"""Segments with gaps, written as maintenance does, in any object store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NUMBERS = count(1)
 
 
 async def offer(objects, log, entries, keep, *, rows_max=3, base=None, end=None):
-    """Write what *keep* says of the offsets in *entries*; what storage is offered."""
+    """Write the offsets of *entries* that *keep* accepts; return the replacement."""
     tables = [pq.read_table(objects.open(entry.object_name)) for entry in entries]
     rows = pa.concat_tables(tables)
     mask = [bool(keep(offset)) for offset in rows.column("offset").to_pylist()]

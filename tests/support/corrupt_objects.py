@@ -20,7 +20,7 @@ class CorruptibleObjects(MemoryObjects):
     def __init__(self) -> None:
         super().__init__()
         self.errors: dict[str, OSError] = {}
-        """What opening an object raises."""
+        """The errors that opening an object raises."""
         self.opened: list[str] = []
         """The objects that were opened, in order."""
         self._whole: dict[str, pa.Buffer] = {}

@@ -1,4 +1,4 @@
-"""Frames of HTTP/2 as a client sends them, and as it reads them."""
+"""Frames of HTTP/2 for a client: encoding and decoding."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ class Seen:
 
     @property
     def number(self) -> int:
-        """The number that is all there is in some frames."""
+        """The only number in the body of some frames."""
         return struct.unpack(">I", self.body[:4])[0]
 
 
 def seen(output) -> list[Seen]:
-    """The frames in what the server sent."""
+    """Return the frames in *output* of the server."""
     text = b"".join(output)
     frames = []
     while text:
@@ -82,7 +82,7 @@ def seen(output) -> list[Seen]:
 
 
 def sent(connection: Http2Connection) -> list[Seen]:
-    """What *connection* sends, but for acknowledged settings and its window."""
+    """Return the frames to send, without settings and connection window updates."""
     return [
         each
         for each in seen(connection.take_output())
@@ -103,7 +103,7 @@ def headers_of(frames) -> dict[str, str]:
 
 
 def greeted(**values: int) -> Http2Connection:
-    """A connection behind the exchange of settings."""
+    """Return a connection after the exchange of settings."""
     connection = Http2Connection()
     assert connection.receive(greeting(**values)) == []
     connection.take_output()

@@ -1,4 +1,4 @@
-"""A manifest without a metadata store behind it."""
+"""A manifest in memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class MemoryManifest:
-    """A manifest that is gone with the process."""
+    """A manifest in memory."""
 
     def __init__(self) -> None:
         self._segments: dict[TopicId, dict[int, SegmentEntry]] = {}
@@ -23,7 +23,7 @@ class MemoryManifest:
         return tuple(segments[base] for base in sorted(segments))
 
     async def add(self, topic_id: TopicId, entry: SegmentEntry, epoch: int) -> None:
-        """See Manifest; there is one broker, so nobody is fenced."""
+        """See Manifest; there is one broker, so none is fenced."""
         del epoch
         self._segments.setdefault(topic_id, {})[entry.base] = entry
 

@@ -1,4 +1,4 @@
-"""A disk that remembers what was done to it, and can be stopped at any point."""
+"""A disk that records its operations and can simulate a crash at any point."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from random import Random
 
 Disk = dict[str, bytes]
-"""What a crash leaves: contents by name."""
+"""The state of the disk after a crash: contents by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Something that was asked of the disk."""
+    """An operation of the disk."""
 
     kind: str
     """``create``, ``write``, ``truncate``, ``sync``, ``remove``, ``sync_directory``."""
@@ -25,8 +25,8 @@ class RecordingFiles:
     """
     Files in memory that log every operation on them.
 
-    *fail* is asked before each operation whether it is to fail; a write that
-    fails leaves the first half of its bytes behind.
+    *fail* decides before each operation whether it fails; a write that
+    fails writes the first half of its bytes.
     """
 
     is_blocking = False
@@ -65,7 +65,7 @@ class RecordingFiles:
         self._do(Operation("sync_directory"))
 
     def crash_states(self, count: int) -> Iterator[Disk]:
-        """Every disk that a crash after the first *count* operations may leave."""
+        """Yield every state after a crash that follows the first *count* operations."""
         seen = set()
         for disk in _possible_disks(self.before, self.operations[:count]):
             key = tuple(sorted(disk.items()))
@@ -74,7 +74,7 @@ class RecordingFiles:
                 yield disk
 
     def any_crash_state(self, chance: Random) -> Disk:
-        """One of the disks that a crash may leave now."""
+        """Return one of the states that a crash may leave now."""
         directory = _directory_after(self.before, self.operations)
         unsure = {name: directory.files[name] for name in directory.created}
         unsure |= directory.removed
@@ -130,12 +130,12 @@ class _File:
     was_cut: bool = False
     """Cut off since the last sync, so that old and new bytes may be mixed."""
     is_begun: bool = False
-    """Its beginning is on disk, so that room may be reserved behind what comes."""
+    """Its beginning is on disk, so space may be reserved after its end."""
     has_room: bool = False
-    """It may end in zeros that nobody wrote."""
+    """It may end with unwritten zeros."""
 
     def possible(self) -> list[bytes]:
-        """What may be found: all, nothing or parts of what is not synced."""
+        """Yield the possible contents: all, nothing or parts of the unsynced data."""
         found = self._written()
         if self.has_room:
             found += [self.current + _ROOM, self.synced + _ROOM]
@@ -174,9 +174,9 @@ def _common(a: bytes, b: bytes) -> int:
 class _Directory:
     files: dict[str, _File] = field(default_factory=dict)
     created: set[str] = field(default_factory=set)
-    """Not known to the directory on disk yet."""
+    """Created, but not in the directory on disk yet."""
     removed: dict[str, _File] = field(default_factory=dict)
-    """Still known to it."""
+    """Removed, but still in the directory on disk."""
 
 
 def _possible_disks(before: Mapping[str, bytes], operations) -> Iterator[Disk]:
@@ -212,7 +212,7 @@ def _directory_after(before: Mapping[str, bytes], operations) -> _Directory:
 
 
 def _subsets(directory: _Directory) -> Iterator[dict[str, _File]]:
-    """Files whose coming or going is not on disk: all, none, and each alone."""
+    """Files whose creation or removal is not on disk: all, none, and each alone."""
     unsure = {name: directory.files[name] for name in directory.created}
     unsure |= directory.removed
     yield {}

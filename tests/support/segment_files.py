@@ -60,7 +60,7 @@ def write_segment(root, base, rows, *, batch=5, row_group_bytes=400, epoch=1):
 
 
 def segment_of(root, name, base, end, count):
-    """What the broker says of a file."""
+    """The broker's description of a file."""
     url = (root / name).as_uri()
     checksum, byte_count = checksum_of(url)
     return Segment(
@@ -79,7 +79,7 @@ def segment_of(root, name, base, end, count):
 
 
 def write_topic(root, groups, **options):
-    """Segments of *groups* of rows, one behind the other."""
+    """Consecutive segments of *groups* of rows."""
     segments, base = [], 0
     for rows in groups:
         segments.append(write_segment(root, base, rows, **options))
@@ -119,7 +119,7 @@ class FileBroker:
     holds: tuple = ()
     swaps: list = field(default_factory=list)
     before_swap: list = field(default_factory=list)
-    """What happens before the next swaps, one thing before each."""
+    """Callbacks before the next replacements, one for each."""
 
     def segments(self, topic):
         assert topic == TOPIC
@@ -170,7 +170,7 @@ def rewriting(found):
 
 
 def older(root, segment):
-    """The same segment as it was before there were times of delivery."""
+    """The same segment in the format without delivery times."""
     path = root / segment.object_name
     file = pq.ParquetFile(path)
     table, said = file.read().select(FIRST_SCHEMA.names), file.metadata.metadata

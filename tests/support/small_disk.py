@@ -1,4 +1,4 @@
-"""A disk in memory that has room for so many bytes."""
+"""A disk in memory with limited space."""
 
 import errno
 

@@ -14,7 +14,7 @@ A_QUERY = "q-1"
 
 
 class StagePort:
-    """Whoever fills a stage: remembers what he is told."""
+    """A stage's client that records what it receives."""
 
     def __init__(self) -> None:
         self.next_sequence = 0
@@ -32,7 +32,7 @@ class StagePort:
         self._changed.set()
 
     async def reached(self, next_sequence) -> None:
-        """Return when so much is written; raises why it is not."""
+        """Return when all before *next_sequence* is written; raise if it fails."""
         while self.next_sequence < next_sequence:
             if self.reason is not None:
                 raise self.reason
@@ -71,7 +71,7 @@ class PartMaker:
         return stage
 
     def send(self, topic, payloads, **options) -> None:
-        """Hand in a batch, and do not wait."""
+        """Stage a batch without waiting."""
         frame = frame_of(
             payloads,
             producer=producer_of(self.key.query),
@@ -90,7 +90,7 @@ class PartMaker:
         await self.ports[topic].reached(self.sequences[topic])
 
     async def finish(self) -> StagedPart:
-        """The part as it is to be named for the commit."""
+        """The part, as a commit names it."""
         count = sum(self.sequences.values())
         byte_count = await self._broker.staging.finish_part(
             self.key, self.batch_count, count
@@ -123,5 +123,5 @@ async def stored(broker, topic) -> list[bytes]:
 
 
 async def quiet(broker) -> None:
-    """Return when everything that is decided is carried out."""
+    """Return when all decided commits are done."""
     await until(lambda: not broker.staging.undone_count)

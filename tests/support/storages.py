@@ -1,4 +1,4 @@
-"""A storage in memory, and doubles that do wrong what storage rests on."""
+"""A storage in memory, and doubles of its dependencies that fail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ A_NOW_US = 1_700_000_000_000_000
 
 
 class FlakyObjects(MemoryObjects):
-    """Objects that can be made to fail; counts what it is asked."""
+    """Objects that can be made to fail, and count calls."""
 
     def __init__(self) -> None:
         super().__init__(lambda: self.now_us)
@@ -49,7 +49,7 @@ class FlakyObjects(MemoryObjects):
 
 
 class FencedManifest(MemoryManifest):
-    """A manifest that knows of newer claims."""
+    """A manifest that knows of newer epochs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class FencedManifest(MemoryManifest):
 
 @dataclass
 class World:
-    """What outlives a storage, and the time."""
+    """The state that survives a storage, and the time."""
 
     files: object = field(default_factory=MemoryFiles)
     objects: FlakyObjects = field(default_factory=FlakyObjects)
@@ -129,7 +129,7 @@ async def read_all(log, base=None, bytes_max=1 << 20):
 
 
 async def until(condition):
-    """Let everybody else work until *condition* holds."""
-    # Conditions are about what nobody announces, so there is no event to wait for.
+    """Let other tasks run until *condition* holds."""
+    # There is no event to wait for.
     while not condition():  # noqa: ASYNC110
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A client of the native server that sends what it is told and notes what comes."""
+"""A scripted client of the native server that records what it receives."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from support.streams import hello
 
 
 class Peer(asyncio.BufferedProtocol):
-    """A client that sends what it is told and notes what comes."""
+    """A scripted client that records what it receives."""
 
     def __init__(self):
         self.machine = StreamConnection(Side.CLIENT)

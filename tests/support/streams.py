@@ -1,4 +1,4 @@
-"""Both sides of the native protocol, greeted, and frames for them."""
+"""Both sides of the native protocol after the handshake, and frames for them."""
 
 from pydanube.model.batch import Column, batch_of
 from pydanube.wire.batches import BatchFrame, BatchHeader, encode
@@ -26,7 +26,7 @@ def hello() -> pb.Hello:
 
 
 def greeted() -> tuple[StreamConnection, StreamConnection]:
-    """A client and a broker that have exchanged greetings."""
+    """A client and a broker after the handshake."""
     client, broker = StreamConnection(Side.CLIENT), StreamConnection(Side.BROKER)
     _, data = client.request(Kind.HELLO, hello())
     [asked] = broker.feed(data)

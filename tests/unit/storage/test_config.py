@@ -20,6 +20,6 @@ def test_the_defaults_are_valid():
         {"journal": {"file_bytes": 4096}},
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_path(settings):
+def test_invalid_setting_is_refused_with_its_path(settings):
     with pytest.raises(msgspec.ValidationError, match=r"\$"):
         msgspec.convert(settings, StorageConfig)

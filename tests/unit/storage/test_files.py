@@ -15,7 +15,7 @@ def test_a_full_disk_is_reported():
     file.close()
 
 
-def test_a_write_that_was_cut_goes_on_where_it_was_cut(tmp_path):
+def test_partial_write_is_continued(tmp_path):
     files = DirectoryFiles(tmp_path)
     file = files.create("one")
     buffers = [b"a" * 600, b"b" * 600, b"c" * 600]
@@ -43,7 +43,7 @@ def test_a_file_is_not_created_over_another(tmp_path):
         files.create("one")
 
 
-def test_room_is_reserved_behind_what_is_on_disk_and_given_back(tmp_path):
+def test_space_is_reserved_after_the_synced_end_and_freed(tmp_path):
     files = DirectoryFiles(tmp_path, reserve_bytes=4096)
     file = files.create("one")
     file.write([b"head"])
@@ -61,7 +61,7 @@ def test_room_is_reserved_behind_what_is_on_disk_and_given_back(tmp_path):
     assert bytes(files.map("one")) == b"headmo!"
 
 
-def test_where_no_room_can_be_reserved_files_are_written_all_the_same(tmp_path):
+def test_files_are_written_if_no_space_can_be_reserved(tmp_path):
     files = DirectoryFiles(tmp_path, reserve_bytes=1024 * 1024)
     file = files.create("one")
     file.write([b"head"])

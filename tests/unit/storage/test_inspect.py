@@ -54,7 +54,7 @@ def test_a_journal_is_described_entry_by_entry(data):
     assert ends[-1] == data[0].stat().st_size
 
 
-def test_a_damaged_place_is_described_and_the_search_goes_on(data):
+def test_damaged_range_is_described_and_the_search_continues(data):
     batch = list(inspect_journal(data[0]))[3]
     content = bytearray(data[0].read_bytes())
     content[batch.position + 100] ^= 1

@@ -52,7 +52,7 @@ class Batches:
         return Batch(1, frame)
 
 
-def test_entries_are_told_in_order_when_they_are_in_the_state(files):
+def test_callbacks_run_in_order_after_entries_are_in_the_state(files):
     async def run():
         told = []
         async with open_journal(files, CONFIG) as journal:
@@ -122,7 +122,7 @@ def test_what_is_appended_together_is_synced_once():
     asyncio.run(run())
 
 
-def test_nothing_is_synced_that_nobody_wants_synced():
+def test_entries_without_sync_are_not_synced():
     async def run():
         files = RecordingFiles()
         async with open_journal(files, CONFIG) as journal:
@@ -135,7 +135,7 @@ def test_nothing_is_synced_that_nobody_wants_synced():
     asyncio.run(run())
 
 
-def test_a_file_is_only_begun_when_the_last_is_on_disk():
+def test_new_file_begins_after_the_last_is_synced():
     async def run():
         files = RecordingFiles()
         async with open_journal(files, CONFIG) as journal:
@@ -215,7 +215,7 @@ def failing(kind, code):
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_fails_everything_on_its_way_and_goes_on(code):
+def test_full_disk_fails_all_pending_entries_and_the_journal_continues(code):
     async def run():
         failures, files = failing("write", code)
         async with open_journal(files, CONFIG) as journal:
@@ -263,7 +263,7 @@ def test_on_a_full_disk_the_reserve_serves_cursors_and_deletions():
             journal.append(OPENED, None)
             journal.append(batches.next(), None)
             await journal.sync()
-            # A group with a batch that does not fit, and one behind it.
+            # A group with a batch that does not fit, and one after it.
             journal.append(batches.next(size=2048), note("batch"))
             journal.append(saved, note("cursor"))
             await asyncio.sleep(0)
@@ -276,7 +276,7 @@ def test_on_a_full_disk_the_reserve_serves_cursors_and_deletions():
             ]
             assert [told[name] for name in ("cursor", "deletion")] == [None, None]
             assert (reserve.is_released, disk.occupied) == (True, 0)
-            # Batches would fit now, and are refused all the same.
+            # Batches would fit now, but are still refused.
             journal.append(Batches(1).next(), note("small batch"))
             await until(lambda: "small batch" in told)
             assert isinstance(told["small batch"], DiskFull)
@@ -386,7 +386,7 @@ def test_a_full_disk_that_cannot_be_cut_back_ends_the_journal():
     asyncio.run(run())
 
 
-def test_who_asks_for_room_waits_until_the_disk_has_caught_up(files):
+def test_room_waits_until_the_disk_has_caught_up(files):
     async def run():
         config = JournalConfig(pending_bytes_max=500)
         async with open_journal(files, config) as journal:
@@ -402,7 +402,7 @@ def test_who_asks_for_room_waits_until_the_disk_has_caught_up(files):
     asyncio.run(run())
 
 
-def test_a_callback_that_fails_does_not_keep_the_news_from_others(files, caplog):
+def test_failing_callback_does_not_affect_others(files, caplog):
     async def run():
         told = []
 

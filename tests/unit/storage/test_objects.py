@@ -6,7 +6,7 @@ from pydanube.model.errors import NotFound, ObjectsUnavailable
 from pydanube.storage.objects import DirectoryObjects
 
 
-def test_what_a_crash_left_half_written_is_removed(tmp_path):
+def test_incomplete_objects_of_a_crash_are_removed(tmp_path):
     objects = DirectoryObjects(tmp_path)
     asyncio.run(objects.put("a/one", b"abc"))
     (tmp_path / ".parts" / "a,two").write_bytes(b"ab")
@@ -29,7 +29,7 @@ def test_an_object_that_cannot_be_stored_is_reported(tmp_path):
         asyncio.run(objects.put("a/one", b"abc"))
 
 
-def test_an_object_that_cannot_be_stored_takes_no_room(tmp_path):
+def test_failed_object_takes_no_space(tmp_path):
     objects = DirectoryObjects(tmp_path)
     (tmp_path / "one" / "two").mkdir(parents=True)
     with pytest.raises(ObjectsUnavailable):
@@ -48,7 +48,7 @@ def test_an_object_that_gets_shorter_while_it_is_read_does_not_end_the_process(
     objects = DirectoryObjects(tmp_path)
     asyncio.run(objects.put("a/one", bytes(1 << 20)))
     with objects.open("a/one") as file:
-        # Of a mapped file, reading what is not there is a signal.
+        # Reading after the end of a mapped file would raise a signal.
         (tmp_path / "a" / "one").write_bytes(b"")
         file.seek(1 << 19)
         assert file.read(1 << 10) == b""

@@ -72,7 +72,7 @@ def three_files():
     return files
 
 
-def test_no_files_are_a_journal_that_never_was():
+def test_no_files_are_an_empty_journal():
     recovery = recover({})
     assert recovery.journal_id is None
     assert not recovery.files
@@ -93,7 +93,7 @@ def test_any_suffix_of_the_files_is_a_journal():
     assert [frame.base for frame in recovery.frames[1]] == [8, 10]
 
 
-def test_a_torn_end_of_the_last_file_is_told_as_a_value():
+def test_torn_end_of_the_last_file_is_returned():
     files = three_files()
     whole = len(files.data[4])
     files.batch()
@@ -151,7 +151,7 @@ def test_a_last_file_without_a_head_is_to_be_removed(length):
 
 
 @pytest.mark.parametrize("at", [0, 20, 60, 100])
-def test_a_damaged_head_with_entries_behind_it_is_damage(at):
+def test_bad_head_with_entries_after_it_is_damage(at):
     files = three_files()
     files.batch()
     files.data[4][at] ^= 1
@@ -160,7 +160,7 @@ def test_a_damaged_head_with_entries_behind_it_is_damage(at):
 
 
 @pytest.mark.parametrize("length", [0, 10, 47, 48, 87])
-def test_a_journal_that_was_never_born_begins_anew(length):
+def test_first_file_with_an_incomplete_head_is_removed(length):
     files = Files()
     files.begin()
     del files.data[1][length:]
@@ -170,7 +170,7 @@ def test_a_journal_that_was_never_born_begins_anew(length):
     assert not recovery.files
 
 
-def test_a_lonely_file_without_a_head_is_damage_if_it_is_not_the_first():
+def test_single_later_file_without_a_head_is_damage():
     files = three_files()
     last = files.data[4][:50]
     with pytest.raises(CorruptJournal, match="the file before it is missing"):
@@ -192,7 +192,7 @@ def test_a_file_under_another_number_is_damage():
         files.recover()
 
 
-def test_a_name_that_no_journal_gives_is_damage():
+def test_invalid_journal_file_name_is_damage():
     with pytest.raises(CorruptJournal, match=r"7\.journal: expected a name"):
         recover({"7.journal": memoryview(b"")})
 

@@ -1,4 +1,4 @@
-"""Segments are replaced as a whole, by what can take their place, or not at all."""
+"""Segments are replaced atomically, by verified objects."""
 
 import asyncio
 from dataclasses import replace
@@ -52,7 +52,7 @@ def names_of(entries):
     return [entry.object_name for entry in entries]
 
 
-def test_one_segment_takes_the_place_of_several():
+def test_one_segment_replaces_several():
     async def test(world, storage, log):
         old = log.segments
         before = payloads_of(await read_all(log))
@@ -66,7 +66,7 @@ def test_one_segment_takes_the_place_of_several():
     run(test)
 
 
-def test_messages_that_are_left_out_are_gone_and_offsets_stay():
+def test_removed_messages_leave_gaps_in_the_offsets():
     async def test(world, storage, log):
         await compact(storage, world.objects, log, even)
         frames = await read_all(log)
@@ -96,7 +96,7 @@ def test_a_segment_with_gaps_is_read_from_any_offset():
     run(test)
 
 
-def test_a_segment_whose_end_is_missing_leads_on_to_the_next():
+def test_read_continues_after_a_segment_whose_end_is_missing():
     async def test(world, storage, log):
         old = log.segments[:2]
         offered = await offer(world.objects, log, old, lambda at: at == 2)
@@ -107,7 +107,7 @@ def test_a_segment_whose_end_is_missing_leads_on_to_the_next():
     run(test)
 
 
-def test_a_segment_without_any_message_leads_on_to_the_next():
+def test_read_continues_after_an_empty_segment():
     async def test(world, storage, log):
         old = log.segments[:2]
         offered = await offer(world.objects, log, old, lambda _: False)
@@ -122,7 +122,7 @@ def test_a_segment_without_any_message_leads_on_to_the_next():
     run(test)
 
 
-def test_what_was_read_before_may_be_read_on():
+def test_reader_continues_after_a_replacement():
     async def test(world, storage, log):
         first = (await log.read(0, bytes_max=1))[0]
         old = log.segments
@@ -135,7 +135,7 @@ def test_what_was_read_before_may_be_read_on():
     run(test)
 
 
-def test_a_read_of_a_segment_that_is_replaced_meanwhile_is_made_again():
+def test_read_is_repeated_if_its_segment_is_replaced_meanwhile():
     async def test(world, storage, log):
         old = log.segments
         offered = await offer(world.objects, log, old, lambda _: True)
@@ -143,7 +143,7 @@ def test_a_read_of_a_segment_that_is_replaced_meanwhile_is_made_again():
 
         def open_(name):
             if name == old[1].object_name and log.segments == old:
-                # The last moment: it is gone, and the log consists of another.
+                # At the last moment the segment is replaced by another.
                 log.on_replaced(old, (replace(new, object_name=offered.object_name),))
                 raise FileNotFoundError(name)
             return real_open(name)
@@ -163,7 +163,7 @@ def test_a_read_of_a_segment_that_is_replaced_meanwhile_is_made_again():
     run(test)
 
 
-def test_old_objects_stay_a_while_for_whoever_has_them_open():
+def test_old_objects_are_kept_for_readers_that_have_them_open():
     async def test(world, storage, log):
         old = names_of(log.segments)
         await compact(storage, world.objects, log, even)
@@ -178,7 +178,7 @@ def test_old_objects_stay_a_while_for_whoever_has_them_open():
     run(test, seal_interval_s=0.001)
 
 
-def test_old_objects_are_tried_again_if_they_cannot_be_deleted():
+def test_failed_deletion_of_old_objects_is_retried():
     async def test(world, storage, log):
         old = names_of(log.segments)
         await compact(storage, world.objects, log, even)
@@ -192,7 +192,7 @@ def test_old_objects_are_tried_again_if_they_cannot_be_deleted():
     run(test, seal_interval_s=0.001)
 
 
-def test_what_a_crash_leaves_of_old_objects_goes_when_the_topic_is_opened():
+def test_old_objects_left_by_a_crash_are_deleted_when_the_topic_opens():
     world = World()
 
     async def test(world, storage, log):
@@ -213,7 +213,7 @@ def test_what_a_crash_leaves_of_old_objects_goes_when_the_topic_is_opened():
     asyncio.run(again())
 
 
-def test_a_swap_of_objects_that_were_collected_as_orphans_is_refused():
+def test_replacement_by_deleted_orphans_is_refused():
     async def test(world, storage, log):
         old = log.segments
         offered = await offer(world.objects, log, old, even)
@@ -289,7 +289,7 @@ def test_a_fenced_log_is_not_changed():
     run(test)
 
 
-def test_a_manifest_that_does_not_answer_leaves_everything():
+def test_unavailable_manifest_changes_nothing():
     async def test(world, storage, log):
         old = log.segments
 
@@ -329,7 +329,7 @@ def test_segments_that_are_not_there_any_more_cannot_be_replaced():
     run(test)
 
 
-def test_what_cannot_take_their_place_is_refused():
+def test_unsuitable_replacement_is_refused():
     async def test(world, storage, log):
         old, objects = log.segments, world.objects
 
@@ -405,7 +405,7 @@ def test_an_object_that_is_no_parquet_is_refused():
     run(test)
 
 
-def test_sealing_goes_on_behind_what_was_replaced():
+def test_sealing_continues_after_replaced_segments():
     async def test(world, storage, log):
         await compact(storage, world.objects, log, even)
         await storage.seal(1)

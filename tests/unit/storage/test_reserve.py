@@ -1,4 +1,4 @@
-"""Space is set aside, released once, and set aside again when there is room."""
+"""Space is reserved, released once, and reserved again when the disk has space."""
 
 import pytest
 
@@ -37,19 +37,19 @@ def test_a_reserve_of_no_bytes_is_never_released():
         assert not reserve.is_released
 
 
-def test_a_disk_without_room_for_the_reserve_begins_as_a_full_one():
+def test_disk_without_space_for_the_reserve_counts_as_full():
     reserve = opened(SmallDisk(MIB), 2 * MIB)
     assert reserve.is_released
     assert "4194304 bytes are free" in reserve.refusal
 
 
-def test_a_disk_with_hardly_any_room_begins_as_a_full_one():
+def test_disk_with_little_space_counts_as_full():
     disk = SmallDisk(MIB + module.START_BYTES_MIN - 1)
     assert opened(disk, MIB).is_released
     assert disk.free_bytes() == disk.byte_count
 
 
-def test_a_reserve_file_occupies_what_it_says(tmp_path):
+def test_reserve_file_allocates_its_size(tmp_path):
     file = ReserveFile(tmp_path / "reserve")
     assert file.free_bytes() > 0
     for byte_count in (2 * MIB, MIB):

@@ -39,7 +39,7 @@ def test_a_segment_is_too_old_when_its_last_message_is():
     assert dropped(5, now=3 * HOUR_US + 1, age_s=3600) == 2
 
 
-def test_so_many_bytes_are_kept_as_the_limit_asks_for_at_least():
+def test_retention_keeps_at_least_the_limit_of_bytes():
     assert dropped(5, bytes_max=300) == 2
     assert dropped(5, bytes_max=299) == 2
     assert dropped(5, bytes_max=301) == 1

@@ -35,7 +35,7 @@ def test_what_is_large_or_old_is_sealed_the_oldest_first():
     assert not chosen.is_urgent
 
 
-def test_where_memory_is_short_the_largest_go_until_half_is_free():
+def test_short_memory_seals_the_largest_topics_until_half_is_free():
     loads = [(1, 90, 0.0, False), (2, 400, 0.0, False), (3, 260, 0.0, False)]
     assert plan(*loads, tail_bytes=749).topics == (2, 3)
     assert not plan(*loads, tail_bytes=749).is_urgent
@@ -50,7 +50,7 @@ def test_where_memory_is_short_the_largest_go_until_half_is_free():
     )
 
 
-def test_where_the_journal_is_long_those_go_that_pin_its_oldest_file():
+def test_long_journal_seals_topics_that_pin_its_oldest_file():
     chosen = plan((1, 9, 0.0, False), (2, 5, 0.0, True), journal_bytes=5001)
     assert chosen.topics == (2,)
     assert chosen.is_urgent
@@ -96,7 +96,7 @@ def test_an_old_tail_is_sealed_by_itself():
     run(test)
 
 
-def test_publishers_wait_where_memory_is_short_until_something_is_sealed():
+def test_publishers_wait_for_memory_until_a_topic_is_sealed():
     async def test(world, storage):
         log = await open_topic(storage)
         # Sealing is slow.
@@ -113,7 +113,7 @@ def test_publishers_wait_where_memory_is_short_until_something_is_sealed():
     run(test, tail_bytes_max=5000)
 
 
-def test_journal_files_go_when_all_in_them_is_sealed():
+def test_journal_files_are_removed_when_all_is_sealed():
     async def test(world, storage):
         log = await open_topic(storage)
         for _ in range(20):
@@ -127,7 +127,7 @@ def test_journal_files_go_when_all_in_them_is_sealed():
     run(test, journal=JournalConfig(file_bytes_max=1024))
 
 
-def test_journal_files_of_a_deleted_topic_go_by_themselves():
+def test_journal_files_of_a_deleted_topic_are_removed():
     world = World()
     journal = JournalConfig(file_bytes_max=1024)
 
@@ -158,7 +158,7 @@ def test_a_quiet_topic_does_not_pin_the_journal_for_ever():
     run(test, journal=JournalConfig(file_bytes_max=1024), journal_bytes_max=10_000)
 
 
-def test_a_sick_topic_keeps_no_other_from_being_sealed():
+def test_failing_topic_does_not_prevent_sealing_others():
     async def test(world, storage):
         sick, healthy = await open_topic(storage, 1), await open_topic(storage, 2)
         world.objects.failing.add("t1")
@@ -167,7 +167,7 @@ def test_a_sick_topic_keeps_no_other_from_being_sealed():
             await publish(healthy, b"y" * 1000)
         await until(lambda: healthy.sealed_offset > 0)
         assert sick.sealed_offset == 0
-        # It is tried again, later and later.
+        # It is retried after growing pauses.
         for _ in range(3):
             failures = storage.stats.seal_failure_count
             world.now += 100
@@ -187,7 +187,7 @@ async def publish_often(log):
         await publish(log, b"x" * 1000)
 
 
-def test_a_topic_that_cannot_be_sealed_gets_a_share_of_memory_and_others_go_on():
+def test_unsealable_topic_gets_a_share_of_memory():
     async def test(world, storage):
         sick = await open_topic(storage)
         world.objects.failing.add("t1")
@@ -242,7 +242,7 @@ def test_problems_name_the_topic_that_cannot_be_sealed_since_when_and_why(caplog
         said = "sealing /default/t1 fails since 2023-11-14T22:13:20+00:00: "
         assert storage.problems[0].startswith(said)
         assert storage.stats.failing_topic_count == 1
-        # It is tried again and again, and logged now and then.
+        # It is retried often, but logged rarely.
         for _ in range(5):
             failures = storage.stats.seal_failure_count
             world.now += 60
@@ -270,7 +270,7 @@ def test_failures_of_many_topics_are_one_line_of_the_log(caplog):
     run(test, seal_bytes=2000)
 
 
-def test_a_topic_that_was_fenced_takes_nothing_more():
+def test_fenced_topic_accepts_no_batches():
     async def test(world, storage):
         log = await open_topic(storage)
         await publish(log, b"a")
@@ -287,7 +287,7 @@ def test_a_topic_that_was_fenced_takes_nothing_more():
     run(test)
 
 
-def test_sealing_by_hand_tells_what_went_wrong():
+def test_manual_sealing_raises_the_error():
     async def test(world, storage):
         log = await open_topic(storage)
         await publish(log, b"a")
@@ -383,7 +383,7 @@ def test_retention_drops_whole_segments():
     run(test)
 
 
-def test_retention_is_looked_after_by_itself():
+def test_retention_is_applied_periodically():
     policy = TopicPolicy(retention=Retention(bytes_max=1))
 
     async def test(world, storage):

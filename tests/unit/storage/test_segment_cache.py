@@ -23,7 +23,7 @@ def test_several_readers_of_one_row_group_decode_it_once():
     asyncio.run(run())
 
 
-def test_a_reader_that_is_cut_off_disturbs_no_other():
+def test_cancelled_reader_does_not_affect_others():
     async def run():
         async with World().storage() as storage:
             log = await open_topic(storage)
@@ -39,7 +39,7 @@ def test_a_reader_that_is_cut_off_disturbs_no_other():
     asyncio.run(run())
 
 
-def test_no_more_is_kept_than_allowed():
+def test_cache_size_is_bounded():
     async def run():
         async with World().storage(
             row_group_bytes=2000, cache_bytes_max=50_000
@@ -56,7 +56,7 @@ def test_no_more_is_kept_than_allowed():
     asyncio.run(run())
 
 
-def test_nothing_need_be_kept():
+def test_cache_may_be_empty():
     async def run():
         async with World().storage(cache_bytes_max=0) as storage:
             log = await open_topic(storage)

@@ -72,7 +72,7 @@ def various():
     )
 
 
-def test_everything_comes_back_as_it_was():
+def test_segment_is_read_as_it_was_written():
     frames = various()
     again = read_all(reader_of(frames))
     assert payloads_of(again) == [
@@ -91,7 +91,7 @@ def test_everything_comes_back_as_it_was():
     assert rows(again) == rows(frames)
 
 
-def test_a_segment_from_before_times_of_delivery_is_read_as_one_without():
+def test_old_segment_is_read_without_delivery_times():
     frames = various()[:-1]
     now = encode_segment(frames, IDENTITY, row_group_bytes=8 << 20)
     with pq.ParquetFile(pa.BufferReader(now)) as file:
@@ -111,7 +111,7 @@ def test_frames_are_cut_where_the_schema_changes():
     assert [frame.base for frame in again] == [1000, 1005, 1006, 1007]
 
 
-def test_the_header_tells_the_times_and_no_producer():
+def test_header_of_a_read_frame_has_times_and_no_producer():
     again = read_all(reader_of(various()))
     last = again[-1].header
     assert (last.first_publish_time, last.last_publish_time) == (A_TIME + 7, A_TIME)
@@ -170,7 +170,7 @@ def test_many_small_frames_become_few_large_ones():
     assert payloads_of(again) == [b"%d" % at for at in range(2000)]
 
 
-def test_the_file_says_what_it_is():
+def test_file_metadata_describes_the_segment():
     data = encode_segment(various(), IDENTITY, row_group_bytes=8 << 20)
     with pq.ParquetFile(pa.BufferReader(data)) as file:
         assert file.schema_arrow.equals(SCHEMA)

@@ -1,4 +1,4 @@
-"""Files of staged parts: written together, found again, ended by any failure."""
+"""Files of staged parts: group writes, recovery, failures."""
 
 import asyncio
 import errno
@@ -42,7 +42,7 @@ async def append(file, payloads, sequence=0):
 
 
 async def write_part(parts, *batches):
-    """A finished part with these batches; its number."""
+    """Write a finished part with these batches; return its number."""
     file, count = begin(parts), 0
     file.append_topic(0, 11, "/default/a")
     for payloads in batches:
@@ -81,7 +81,7 @@ def test_a_part_is_found_again_and_read_piece_by_piece(files):
         assert (await parts.verify(numbers[0])).message_count == 3
         assert await read_all(parts, numbers[0]) == [b"1", b"2", b"3"]
         assert await read_all(parts, numbers[1]) == [b"x" * 1000]
-        # A number is not given out again while its file is there.
+        # A number is not reused while its file exists.
         assert begin(parts).header.number == max(numbers) + 1
         await parts.remove([*numbers, 99])
         assert files.names() == []
@@ -90,7 +90,7 @@ def test_a_part_is_found_again_and_read_piece_by_piece(files):
     with_files(files, read)
 
 
-def test_a_part_that_is_not_finished_goes_on_behind_its_last_whole_entry(files):
+def test_unfinished_part_continues_after_its_last_complete_entry(files):
     async def write(parts):
         await parts.recover()
         file = begin(parts)
@@ -116,7 +116,7 @@ def test_a_part_that_is_not_finished_goes_on_behind_its_last_whole_entry(files):
     with_files(files, go_on)
 
 
-def test_a_file_without_a_header_and_other_files_are_nobodys_part():
+def test_files_without_a_header_and_other_files_are_no_parts():
     files = MemoryFiles()
     files.create(file_name(7)).write([b"DANUBES"])
     files.create("README").write([b"hello"])
@@ -185,7 +185,7 @@ def test_a_failure_ends_the_file_and_its_removal_frees_the_disk(kind, number, er
     with_files(files, test)
 
 
-def test_a_file_that_is_dropped_takes_nothing_any_more():
+def test_dropped_part_accepts_no_batches():
     async def test(parts):
         file = begin(parts)
         file.append_topic(0, 11, "/default/a")
@@ -196,7 +196,7 @@ def test_a_file_that_is_dropped_takes_nothing_any_more():
     with_files(MemoryFiles(), test)
 
 
-def test_a_file_that_is_not_there_or_not_whole_is_corrupt():
+def test_missing_or_incomplete_part_is_corrupt():
     files = MemoryFiles()
 
     async def test(parts):
@@ -220,7 +220,7 @@ def test_a_file_that_is_not_there_or_not_whole_is_corrupt():
     with_files(files, test)
 
 
-def test_whoever_stages_much_waits_for_the_disk():
+def test_staging_a_lot_waits_for_the_disk():
     async def test(parts):
         assert parts.has_room
         parts.count_pending(PENDING_BYTES_MAX)

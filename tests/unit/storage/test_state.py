@@ -72,7 +72,7 @@ def test_a_producer_without_id_is_not_remembered():
     assert not state.topics[1].producers
 
 
-def test_a_producer_that_comes_again_keeps_what_it_sent():
+def test_reopened_producer_keeps_its_runs():
     state = opened()
     state.apply(ProducerOpened(topic_id=1, name="p", producer_id=1, epoch=1))
     state.apply(batch(state, producer="p", producer_id=1, producer_epoch=1))
@@ -93,7 +93,7 @@ def test_cursors_and_producers_can_be_deleted():
     assert not state.topics[1].producers
 
 
-def test_what_comes_after_a_topic_was_deleted_says_nothing():
+def test_entries_of_a_deleted_topic_are_ignored():
     state = opened()
     late = [
         batch(state),

@@ -20,7 +20,7 @@ from support.small_disk import SmallDisk
 from support.storages import World, open_topic, publish, read_all, until
 
 
-def test_a_log_goes_on_where_it_was():
+def test_reopened_log_continues_at_its_end():
     world = World()
 
     async def run():
@@ -110,7 +110,7 @@ def test_a_recovered_topic_can_be_deleted_without_being_opened():
             await publish(log, b"a")
             await storage.seal(1)
             await publish(log, b"b")
-        # Its metadata is gone already, so that only the files say whose they are.
+        # Its metadata is deleted already, so only the files name their topic.
         world.manifest._segments.clear()
         async with world.storage() as storage:
             again = await open_topic(storage, 5, name="/default/t1")
@@ -163,7 +163,7 @@ def test_a_topic_of_another_broker_is_not_deleted():
     asyncio.run(run())
 
 
-def test_what_the_manifest_has_is_history_even_if_the_journal_was_not_told():
+def test_manifest_decides_what_is_sealed():
     world = World()
 
     async def run():
@@ -184,7 +184,7 @@ def test_what_the_manifest_has_is_history_even_if_the_journal_was_not_told():
     asyncio.run(run())
 
 
-def test_a_topic_that_was_elsewhere_goes_on_behind_its_segments():
+def test_topic_of_another_broker_continues_after_its_segments():
     world = World()
 
     async def run():
@@ -192,7 +192,7 @@ def test_a_topic_that_was_elsewhere_goes_on_behind_its_segments():
             log = await open_topic(storage)
             await publish(log, b"a")
             state = world.files
-        # Meanwhile another broker has served it, from where the segments ended.
+        # Meanwhile another broker has served it, from the end of the segments.
         world.files = type(state)()
         async with world.storage() as storage:
             log = await open_topic(storage, epoch=2)
@@ -211,7 +211,7 @@ def test_a_topic_that_was_elsewhere_goes_on_behind_its_segments():
     asyncio.run(run())
 
 
-def test_messages_that_are_nowhere_are_reported():
+def test_missing_messages_are_reported():
     world = World()
     journal = JournalConfig(file_bytes_max=1024)
 
@@ -228,7 +228,7 @@ def test_messages_that_are_nowhere_are_reported():
     asyncio.run(run())
 
 
-def test_an_error_of_the_body_leaves_as_it_came():
+def test_error_of_the_body_is_raised_unchanged():
     async def run():
         async with World().storage():
             raise ValueError("mine")
@@ -237,7 +237,7 @@ def test_an_error_of_the_body_leaves_as_it_came():
         asyncio.run(run())
 
 
-def test_storage_tells_its_numbers():
+def test_storage_has_statistics():
     async def run():
         async with World().storage() as storage:
             log = await open_topic(storage)

@@ -19,7 +19,7 @@ def test_frames_are_found_by_any_of_their_offsets():
     )
 
 
-def test_nothing_is_found_behind_the_end():
+def test_no_frames_are_found_after_the_end():
     assert tail_of(3).frames_from(3, 100) == []
     assert Tail(7).frames_from(7, 100) == []
 
@@ -80,7 +80,7 @@ def test_the_bytes_from_an_offset_on_are_those_of_the_frames():
     assert tail.bytes_from(0) == 0
 
 
-def test_the_frame_of_an_offset_is_found_if_it_is_here():
+def test_frame_of_an_offset_is_found():
     tail = tail_of(3, 1, base=10)
     assert tail.find(12).base == 10
     assert tail.find(13).base == 13

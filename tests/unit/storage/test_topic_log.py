@@ -50,7 +50,7 @@ def test_the_frame_itself_is_kept():
     with_log(test)
 
 
-def test_done_is_called_after_readers_see_the_batch_and_before_they_are_told():
+def test_done_is_called_before_watchers():
     async def test(storage, log):
         seen = []
         log.watch(lambda: seen.append("watcher"))
@@ -63,7 +63,7 @@ def test_done_is_called_after_readers_see_the_batch_and_before_they_are_told():
     with_log(test)
 
 
-def test_who_no_longer_watches_is_not_told():
+def test_ended_watch_is_not_called():
     async def test(storage, log):
         seen = []
         unwatch = log.watch(lambda: seen.append(1))
@@ -76,7 +76,7 @@ def test_who_no_longer_watches_is_not_told():
     with_log(test)
 
 
-def test_written_is_enough_where_the_topic_says_so():
+def test_topic_with_written_durability_does_not_sync():
     files = RecordingFiles()
 
     async def test(storage, log):
@@ -104,7 +104,7 @@ def test_messages_are_read_from_segment_and_tail():
     with_log(test)
 
 
-def test_a_full_disk_takes_the_offsets_back_before_anybody_is_told():
+def test_full_disk_takes_offsets_back_before_callbacks():
     full = []
     files = RecordingFiles(
         fail=lambda op: OSError(28, "full") if full and op.kind == "write" else None
@@ -119,7 +119,7 @@ def test_a_full_disk_takes_the_offsets_back_before_anybody_is_told():
         def refused(error):
             told.append(error)
             if not again:
-                # Who is told may try again at once, on any topic.
+                # The callback may append again at once, to any topic.
                 full.clear()
                 again.append(log.append_nowait(frame_of([b"again"]), told.append))
                 again.append(other.append_nowait(frame_of([b"again"]), told.append))
@@ -159,7 +159,7 @@ def test_a_failed_journal_refuses_batches_and_reading_goes_on():
     with_log(test, World(files=files))
 
 
-def test_a_reader_that_was_overtaken_by_retention_is_told_what_is_there():
+def test_read_of_a_dropped_offset_names_the_next_one():
     async def test(storage, log):
         for at in range(3):
             await publish(log, b"%d" % at)
@@ -288,7 +288,7 @@ def test_what_is_left_to_read_is_estimated_without_reading():
     with_log(test, world)
 
 
-def test_lost_offsets_between_segments_are_told_and_counted():
+def test_missing_offsets_between_segments_are_reported_and_counted():
     async def test(storage, log):
         for at in range(4):
             await publish(log, b"%d" % at)

@@ -47,7 +47,7 @@ def forged(frame, layout, at, value):
     return buffer
 
 
-def test_fields_stand_where_the_format_says():
+def test_fields_have_the_documented_positions():
     frame = frame_of(
         b"payload",
         base_offset=7,
@@ -97,7 +97,7 @@ def test_compression_shrinks_a_body_and_loses_nothing(codec):
 
 def test_an_uncompressed_body_is_not_copied():
     frame = frame_of(b"a" * 1000)
-    # Whoever holds the array holds the frame: its buffer cannot be resized.
+    # The array holds a reference to the frame, so its buffer cannot be resized.
     rows = frame.arrow()
     with pytest.raises(BufferError):
         frame.buffer.append(0)
@@ -136,7 +136,7 @@ def test_an_impossible_header_is_corrupt(layout, at, value, words):
         decode(buffer).check()
 
 
-def test_a_checksum_that_does_not_match_says_both():
+def test_checksum_error_names_both_checksums():
     frame = frame_of()
     frame.buffer[-1] ^= 1
     with pytest.raises(CorruptBatch, match=r"checksum is 0x.* header says 0x"):
@@ -144,8 +144,8 @@ def test_a_checksum_that_does_not_match_says_both():
 
 
 @pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
-def test_a_body_that_announces_a_wrong_length_is_corrupt(codec):
-    """Otherwise what the broker's memory held before would become a message."""
+def test_body_with_a_wrong_decompressed_length_is_corrupt(codec):
+    """Otherwise uninitialised memory of the broker would become a message."""
     frame = frame_of(b"a" * 100, codec=codec)
     (length,) = struct.unpack_from("<I", frame.buffer, 80)
     for wrong in (0, length - 1, length + 1, length + 100_000):
@@ -185,7 +185,7 @@ def test_a_body_that_is_no_record_batch_is_corrupt(body):
 
 
 def metadata_numbers(body):
-    """Where the 64-bit numbers of an Arrow message's metadata are."""
+    """Return the positions of the 64-bit numbers in an Arrow message's metadata."""
     (length,) = struct.unpack_from("<I", body, 4)
     return range(8, 8 + length, 8)
 
@@ -198,7 +198,7 @@ def test_buffers_that_overlap_are_corrupt():
     def places_of(number):
         return [at for at in numbers if struct.unpack_from("<q", body, at) == (number,)]
 
-    # Each buffer is described by its place and its length; the last one is cut off.
+    # Each buffer is described by its position and length; the last is truncated.
     key, payload = places_of(1000)
     body[payload - 8 : payload] = body[key - 8 : key]
     length = len(body) - numbers.stop
@@ -210,7 +210,7 @@ def test_buffers_that_overlap_are_corrupt():
 
 
 @pytest.mark.parametrize("number", [-1, 2**20, 2**31, 2**40, 2**63 - 1])
-def test_no_number_in_the_metadata_makes_a_check_take_memory(number):
+def test_hostile_arrow_metadata_does_not_allocate_memory(number):
     rows = batch_of(
         [b"payload", b""], keys=[b"k", None], attributes=[{"": "", "a": "b"}, None]
     )
@@ -225,7 +225,7 @@ def test_no_number_in_the_metadata_makes_a_check_take_memory(number):
     assert memory.peak_bytes < 1 << 20
 
 
-def test_nulls_where_none_may_be_are_corrupt():
+def test_nulls_in_required_columns_are_corrupt():
     rows = pa.RecordBatch.from_arrays(
         [pa.array([b"a", None], pa.binary())],
         schema=pa.schema([pa.field("payload", pa.binary())]),
@@ -234,14 +234,14 @@ def test_nulls_where_none_may_be_are_corrupt():
         encode(rows, header_of()).check()
 
 
-def test_a_publish_time_that_no_calendar_has_is_corrupt():
+def test_publish_time_out_of_range_is_corrupt():
     rows = batch_of([b"a", b"b"], publish_times=[1, TIME_MAX + 1])
     with pytest.raises(CorruptBatch, match="between the years"):
         encode(rows, header_of()).check()
 
 
 @pytest.mark.parametrize("column", ["deliver_at", "expires_at"])
-def test_a_time_of_delivery_or_expiry_that_no_calendar_has_is_corrupt(column):
+def test_delivery_or_expiry_time_out_of_range_is_corrupt(column):
     encode(batch_of([b"a"], **{column: [None]}), header_of()).check()
     rows = batch_of([b"a", b"b"], **{column: [None, TIME_MAX + 1]})
     with pytest.raises(CorruptBatch, match="between the years"):
@@ -265,7 +265,7 @@ def test_a_batch_is_split_into_frames_that_make_it_up():
     ]
 
 
-def test_a_slice_keeps_what_the_header_says_of_the_rest():
+def test_slice_keeps_the_other_header_fields():
     frame = frame_of(b"a", b"b", b"c", b"d", base_offset=10, base_sequence=50, epoch=2)
     part = frame.slice(11, 13)
     assert isinstance(part, BatchFrame)
@@ -319,7 +319,7 @@ def test_messages_with_gaps_between_them_are_a_batch_with_their_offsets():
     assert (header.producer, header.epoch) == ("anna", 2)
 
 
-def test_a_batch_may_lose_its_compression_and_nothing_else():
+def test_plain_batch_differs_only_in_compression():
     frame = various()
     plain = decode(frame.plain().buffer)
     assert plain.header.codec is Codec.NONE
@@ -338,7 +338,7 @@ def test_messages_without_a_gap_need_no_offsets():
     assert not part.header.columns & Column.OFFSET
 
 
-def test_what_is_not_in_the_frame_cannot_be_taken():
+def test_taking_offsets_outside_the_frame_fails():
     frame = various()
     for ranges in ([(9, 10), (12, 13)], [(10, 11), (14, 16)]):
         with pytest.raises(AssertionError):

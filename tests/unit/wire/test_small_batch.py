@@ -40,14 +40,14 @@ def test_the_bytes_are_those_that_arrow_writes(drawn):
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8, SMALL_MESSAGES_MAX])
-def test_so_are_those_of_any_number_of_messages(count):
+def test_bytes_of_any_number_of_messages_are_those_of_arrow(count):
     bodies = [bytes([number]) * (number % 5) for number in range(count)]
 
     assert encode_small_batch(bodies) == batch_of(bodies).serialize().to_pybytes()
 
 
 @given(messages(), st.integers(0, 9))
-def test_messages_are_found_again(drawn, at):
+def test_encoded_messages_are_decoded(drawn, at):
     bodies, times = drawn
     buffer = bytes(at) + encode_small_batch(bodies, times)
 
@@ -71,7 +71,7 @@ def test_arrow_reads_what_was_written(drawn):
 
 
 @given(messages(), st.data())
-def test_what_is_found_in_changed_bytes_is_what_arrow_finds_there(drawn, data):
+def test_changed_bytes_decode_as_in_arrow(drawn, data):
     bodies, times = drawn
     body = bytearray(encode_small_batch(bodies, times))
     at = data.draw(st.integers(0, len(body) - 1))
@@ -87,7 +87,7 @@ def test_what_is_found_in_changed_bytes_is_what_arrow_finds_there(drawn, data):
 
 
 @given(messages(), st.data())
-def test_a_body_that_is_cut_or_longer_is_not_one(drawn, data):
+def test_truncated_or_longer_body_is_not_a_small_batch(drawn, data):
     bodies, times = drawn
     body = encode_small_batch(bodies, times)
     end = data.draw(st.integers(0, len(body) - 1))
@@ -111,14 +111,14 @@ def test_another_count_than_that_of_the_body_is_refused(drawn, count):
     assert (found is not None) == (count == len(bodies))
 
 
-def test_messages_with_more_than_payloads_are_arrows_to_read():
+def test_messages_with_other_columns_are_left_to_arrow():
     body = batch_of([b"a"], keys=[b"k"]).serialize().to_pybytes()
 
     assert decode_small_batch(body, 0, 1, has_times=False) is None
     assert decode_small_batch(body, 0, 1, has_times=True) is None
 
 
-def test_long_and_many_messages_are_arrows_to_read():
+def test_long_or_many_messages_are_left_to_arrow():
     long = encode_small_batch([bytes(SMALL_BYTES_MAX)])
     many = [b""] * (SMALL_MESSAGES_MAX + 1)
 
@@ -151,7 +151,7 @@ def test_few_messages_are_framed_as_any_batch(times):
 
 
 @pytest.mark.parametrize("times", [[], [5, 6]])
-def test_an_arrow_of_another_layout_writes_them_itself(times, monkeypatch):
+def test_arrow_with_another_layout_encodes_all_batches(times, monkeypatch):
     monkeypatch.setattr(batches, "SMALL_MESSAGES_MAX", 0)
     monkeypatch.setattr(small_batch, "SMALL_MESSAGES_MAX", 0)
     bodies = [b"hi", b"there"]
@@ -162,7 +162,7 @@ def test_an_arrow_of_another_layout_writes_them_itself(times, monkeypatch):
     assert frame.check().column("payload").to_pylist() == bodies
 
 
-def test_a_compressed_message_is_arrows_to_read():
+def test_compressed_message_is_left_to_arrow():
     frame = encode(batch_of([b"hi"]), header(), Codec.ZSTD)
 
     assert frame.decode_small_batch() is None

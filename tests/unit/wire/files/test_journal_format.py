@@ -32,7 +32,7 @@ from pydanube.wire.files.journal_format import (
 from support.batches import frame_of, payloads_of
 
 SEED = 4711
-# Every third message, and far away two more: bits and numbers.
+# Every third message, and two more far away: a bit map and ranges.
 SCATTERED = RangeSet((at, at + 1) for at in range(100, 60_000, 3))
 SCATTERED.add(2**60, 2**60 + 1)
 SCATTERED.add(2**61, 2**62)
@@ -79,7 +79,7 @@ def test_an_entry_comes_back_as_it_was(entry):
     assert decoded.end % 8 == 0
 
 
-def test_what_is_done_here_and_there_takes_a_bit_for_each_message():
+def test_scattered_acknowledgements_take_one_bit_each():
     [data] = encode_entry(
         CursorSaved(1, "s", CursorState(5, SCATTERED)), position=48, synced=0, seed=SEED
     )[0]
@@ -87,7 +87,7 @@ def test_what_is_done_here_and_there_takes_a_bit_for_each_message():
     assert len(data) < 60_000 / 8 + 2000
 
 
-def test_a_bit_map_says_of_each_offset_whether_it_is_done():
+def test_bit_map_has_one_bit_for_each_offset():
     body = struct.pack("<QQII", 1, 5, 1, 1) + struct.pack("<QQ", 7, 9)
     body += struct.pack("<QI", 100, 2) + bytes([0b1000_0011, 0b1]) + b"s"
     length = len(body)
@@ -115,7 +115,7 @@ def test_a_batch_is_not_copied():
     assert decode_entry(view, 48, SEED).entry.frame.buffer.obj is view.obj
 
 
-def test_a_frame_stands_at_a_multiple_of_eight():
+def test_frame_begins_at_a_multiple_of_eight():
     frame = frame_of([b"a"])
     assert (ENTRY_HEADER_BYTES + packed(Batch(1, frame)).index(b"\x01\0\0\0")) % 8 == 0
     assert size_of(1) == ENTRY_HEADER_BYTES + 8
@@ -138,7 +138,7 @@ def test_a_changed_byte_of_a_message_is_noticed():
         unpacked(bytes(data))
 
 
-def test_an_entry_of_another_place_or_file_is_not_taken():
+def test_entry_of_another_position_or_file_is_refused():
     data = packed(TopicSealed(1, 90))
     with pytest.raises(CorruptJournal, match="position"):
         unpacked(data, position=56)
@@ -146,21 +146,21 @@ def test_an_entry_of_another_place_or_file_is_not_taken():
         unpacked(data, seed=SEED + 1)
 
 
-def test_an_impossible_length_is_not_followed():
+def test_impossible_entry_length_is_refused():
     data = bytearray(packed(TopicSealed(1, 90)))
     struct.pack_into("<I", data, 8, 2**32 - 1)
     with pytest.raises(CorruptJournal, match="impossible"):
         unpacked(bytes(data))
 
 
-def test_an_entry_whose_end_is_missing_is_said_to_be_cut_short():
+def test_truncated_entry_is_reported():
     data = packed(TopicSealed(1, 90))
     for length in range(len(data)):
         with pytest.raises(CorruptJournal):
             unpacked(data[:length])
 
 
-def test_entries_are_found_behind_a_damaged_place():
+def test_entries_are_found_after_damage():
     first = packed(TopicSealed(1, 90), position=48)
     payload = packed(TopicSealed(7, 7), position=48)
     second = packed(Batch(1, frame_of([payload])), position=48 + len(first), synced=56)
@@ -189,13 +189,13 @@ def test_a_changed_byte_of_a_file_header_is_noticed():
             decode_file_header(bytes(damaged))
 
 
-def test_a_newer_version_is_told_from_damage():
+def test_newer_version_is_distinguished_from_damage():
     encoded = FileHeader(7, b"0123456789abcdef", version=2).encode()
     with pytest.raises(NewerJournal, match="version 2, this program reads 1"):
         decode_file_header(encoded)
 
 
-def test_the_kinds_stand_in_the_documentation():
+def test_entry_kinds_are_documented():
     page = Path(__file__).parents[4] / "docs" / "format" / "journal.md"
     rows = re.findall(r"^\| (\d+) \| ([A-Z_]+) \|", page.read_text(), re.MULTILINE)
     assert rows == [(str(kind.value), kind.name) for kind in EntryKind]

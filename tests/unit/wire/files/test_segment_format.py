@@ -22,7 +22,7 @@ def test_names_sort_by_offset():
     assert object_prefix("/some/root/", "/default/a") == "some/root/default/a/"
 
 
-def test_a_name_says_what_it_was_made_of():
+def test_object_name_is_parsed_into_its_parts():
     sealed = object_name("", "/default/a", 5, 17, 3)
     assert parse_object_name(sealed) == ObjectName(5, 17, 3, None)
     run = Run(0xBEE, 1_700_000_000)
@@ -33,7 +33,7 @@ def test_a_name_says_what_it_was_made_of():
     assert parse_object_name("default/a/readme.parquet") is None
 
 
-def test_what_a_footer_says_is_read_back():
+def test_footer_metadata_is_read_back():
     said = IDENTITY.metadata(5, 17, 4, 99)
     footer = {name.encode(): text.encode() for name, text in said.items()}
     expected = SegmentFooter(

@@ -1,4 +1,4 @@
-"""The file of a staged part: what goes in comes out, and damage is noticed."""
+"""The file of a staged part is read as it was written, and damage is detected."""
 
 import pytest
 
@@ -22,7 +22,7 @@ HEADER = FileHeader(5, KEY, 1_700_000_000_000_000)
 
 
 def file_of(*entries, header=HEADER):
-    """The bytes of a part: topics, pairs of a topic's number and payloads, an end."""
+    """Return the bytes of a part with these topics, batches and end."""
     data, counts = bytearray(header.encode()), {}
     for entry in entries:
         at = len(data)
@@ -65,7 +65,7 @@ def test_every_entry_begins_at_a_multiple_of_eight():
         assert len(file_of(Topic(0, 1, "t" * length), (0, [b"p" * length]))) % 8 == 0
 
 
-def test_a_file_that_is_cut_anywhere_is_read_up_to_there_and_said_to_be_torn():
+def test_truncated_file_is_read_up_to_its_torn_end():
     header = len(HEADER.encode())
     for length in range(header, len(WHOLE)):
         content = read(WHOLE[:length])
@@ -77,7 +77,7 @@ def test_a_file_that_is_cut_anywhere_is_read_up_to_there_and_said_to_be_torn():
             read(WHOLE[:length])
 
 
-def test_every_changed_bit_is_noticed():
+def test_every_flipped_bit_is_detected():
     for at in range(len(WHOLE)):
         changed = bytearray(WHOLE)
         changed[at] ^= 0x10
@@ -85,14 +85,14 @@ def test_every_changed_bit_is_noticed():
             with pytest.raises(CorruptStage):
                 read(changed)
         elif is_stamp_or_padding(at):
-            # The broker's own stamp is not summed, nor is padding.
+            # No checksum covers the broker's stamp and padding.
             assert read(changed).is_finished
         else:
             assert read(changed).damage is not None, at
 
 
 def is_stamp_or_padding(at):
-    """Whether nobody sums the byte at *at*."""
+    """Return whether no checksum covers the byte at *at*."""
     return bytes(WHOLE[at : at + 1]) == b"\x00" and at in _unsummed()
 
 
@@ -116,7 +116,7 @@ def _unsummed():
         ([A, PartEnd(0, 0), B], "follows the end"),
     ],
 )
-def test_entries_that_do_not_follow_from_each_other_are_damage(entries, reason):
+def test_entries_in_an_invalid_order_are_damage(entries, reason):
     assert reason in read(file_of(*entries)).damage
 
 
@@ -135,13 +135,13 @@ def test_a_file_of_another_version_is_refused():
         decode_file_header(data)
 
 
-def test_what_an_entry_of_another_file_says_is_not_believed():
+def test_entry_of_another_file_is_refused():
     other = file_of(A, header=FileHeader(6, KEY, 0))
     mixed = bytes(HEADER.encode()) + bytes(other[len(HEADER.encode()) :])
     assert "checksum" in read(mixed).damage
 
 
-def test_batches_come_out_as_they_went_in():
+def test_batches_are_read_as_they_were_written():
     from pydanube.wire.files.staging_format import Batch, read_entries
 
     header, begin = decode_file_header(WHOLE)

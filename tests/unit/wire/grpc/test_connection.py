@@ -51,7 +51,7 @@ def started(number: int = 1, timeout_s: float | None = None, **metadata) -> Call
 
 
 def answer_of(grpc: GrpcConnection) -> tuple[dict[str, str], bytes]:
-    """The headers and the data of what was answered."""
+    """Return the headers and the data of the response."""
     frames = sent(grpc.http2)
     body = b"".join(each.body for each in frames if each.kind is FrameType.DATA)
     return headers_of(frames), body
@@ -108,7 +108,7 @@ def test_long_headers_are_not_cached():
     assert not grpc.http2._valid
 
 
-def test_answers_that_nobody_reads_are_bounded():
+def test_unread_responses_are_bounded():
     grpc = connection(window=0)
     large = bytes(UNREAD_RESPONSE_BYTES_MAX // 4)
     streams = (1, 3, 5, 7, 9)
@@ -122,7 +122,7 @@ def test_answers_that_nobody_reads_are_bounded():
     )
 
 
-def test_a_call_without_a_message_is_told():
+def test_call_without_a_message_is_reported():
     assert connection().receive(request(1, ends=True)) == [started(), HalfClosed(1)]
 
 
@@ -157,7 +157,7 @@ def test_a_timeout_is_in_one_of_six_units(text, timeout_s):
     assert event.timeout_s == pytest.approx(timeout_s)
 
 
-def test_headers_of_all_kinds_are_understood_however_many_there_are():
+def test_different_headers_beyond_the_cache_are_parsed():
     grpc = connection()
     for number in range(2 * PARSED_REQUESTS_MAX):
         headers = (*REQUEST, (b"x-number", b"%d" % number))
@@ -165,7 +165,7 @@ def test_headers_of_all_kinds_are_understood_however_many_there_are():
         assert event.metadata["x-number"] == str(number)
 
 
-def test_what_is_not_grpc_is_told_what_this_is():
+def test_request_that_is_not_grpc_gets_status_415():
     grpc = connection()
     headers = (*REQUEST[:5], (b"content-type", b"text/html"))
     assert grpc.receive(request(1, headers=headers)) == []
@@ -174,7 +174,7 @@ def test_what_is_not_grpc_is_told_what_this_is():
     assert headers["grpc-message"] == "this port speaks gRPC"
 
 
-def test_a_call_that_is_taken_back_is_gone():
+def test_cancelled_call_is_removed():
     grpc = connection()
     grpc.receive(request(1))
     assert grpc.receive(reset(1)) == [CallCancelled(1)]
@@ -186,7 +186,7 @@ def test_a_call_that_is_taken_back_is_gone():
     assert sent(grpc.http2) == []
 
 
-# Answers.
+# Responses.
 
 
 def test_an_answer_is_a_message_and_a_status():
@@ -234,7 +234,7 @@ def test_a_stream_may_end_well_without_a_message():
     assert (headers["grpc-status"], body) == ("0", b"")
 
 
-def test_any_text_may_be_told():
+def test_status_message_may_have_any_text():
     grpc = connection()
     grpc.receive(request(1, ends=True))
     grpc.finish(1, StatusCode.INTERNAL, "100% für\nalle \udcff")
@@ -242,7 +242,7 @@ def test_any_text_may_be_told():
     assert headers["grpc-message"] == "100%25 f%C3%BCr%0Aalle ?"
 
 
-def test_who_waits_is_told_when_all_is_written():
+def test_write_completed_follows_when_all_is_written():
     grpc = connection(window=8)
     grpc.receive(request(1, ends=True))
     assert not grpc.write(1, b"hello")
@@ -267,11 +267,11 @@ def test_a_message_that_is_too_long_is_refused_before_it_comes():
     headers, _ = answer_of(grpc)
     assert headers["grpc-status"] == str(int(StatusCode.INVALID_ARGUMENT))
     assert headers["grpc-message"] == "Message size 1001 exceeds maximum allowed 1000"
-    # What comes of it all the same does not matter.
+    # Later data of the call is ignored.
     assert grpc.receive(data(1, bytes(1001), ends=True)) == []
 
 
-def test_a_long_message_is_let_in():
+def test_long_message_gets_a_larger_window():
     size = 3 * STREAM_WINDOW
     grpc = connection(message_bytes_max=size)
     grpc.receive(request(1))
@@ -286,7 +286,7 @@ def test_a_long_message_is_let_in():
     assert grpc.receive(data(1, b"", ends=True)) == [HalfClosed(1)]
 
 
-def test_who_streams_requests_may_go_on_when_they_were_dealt_with():
+def test_consumed_messages_enlarge_the_window():
     grpc = connection(message_bytes_max=10_000)
     grpc.receive(request(1))
     for _ in range(20):

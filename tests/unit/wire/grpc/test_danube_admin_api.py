@@ -1,4 +1,4 @@
-"""Danube's admin messages say what the model says."""
+"""Danube's admin messages are converted to and from the model."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_policy_without_a_dead_letter_topic_has_none_on_the_wire():
     assert not failure_policy_to_wire(FailurePolicy()).HasField("dead_letter_topic")
 
 
-def test_what_the_message_cannot_say_stays():
+def test_settings_without_a_field_in_the_message_are_kept():
     wire = pb.SubscriptionFailurePolicy(poison_policy=pb.Drop)
     known = FailurePolicy(dead_letter_expired=True, dead_letter_topic="/default/dead")
     policy = failure_policy_from_wire(wire, known)
@@ -129,7 +129,7 @@ def test_a_policy_document_has_the_names_of_the_original():
     ["", "[]", "1", '{"max": 1}', '{"max_message_size": true}', "{", "[" * 10**5],
     ids=range(7),
 )
-def test_what_is_no_policy_document_is_refused(text):
+def test_invalid_policy_document_is_refused(text):
     with pytest.raises(InvalidRequest):
         parse_policy_document(text)
 

@@ -1,4 +1,4 @@
-"""Messages of Danube's clients in our words, and ours in theirs."""
+"""Messages of Danube's client services are converted to and from the model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def sent(frame) -> list[pb.StreamMessage]:
     )
 
 
-def test_one_message_has_everything_a_client_looks_at():
+def test_single_message_has_all_fields_that_clients_read():
     [message] = sent(encode_payloads([b"hello"], header()))
     assert message == pb.StreamMessage(
         request_id=40,
@@ -68,7 +68,7 @@ def test_message_of_a_non_reliable_topic_has_offset_zero():
         assert ids == [(40 + at, 0) for at in range(len(payloads))]
 
 
-def test_what_a_message_does_not_have_is_absent():
+def test_missing_fields_of_a_message_are_absent():
     frames = [
         encode_payloads([b"hello"], header()),
         encode(batch_of([b"hello"], attributes=[{"a": "b"}]), header()),
@@ -79,7 +79,7 @@ def test_what_a_message_does_not_have_is_absent():
             assert not message.HasField(name)
 
 
-def test_a_schema_is_there_if_the_batch_has_one():
+def test_message_names_the_schema_of_its_batch():
     for frame in (
         encode_payloads([b"hello"], header(schema_id=7, schema_version=2)),
         encode(batch_of([b"a"], keys=[b"k"]), header(schema_id=7, schema_version=2)),
@@ -120,7 +120,7 @@ def test_messages_with_gaps_have_their_own_offsets():
     assert [message.payload for message in messages] == [b"\x01", b"\x02", b"\x05"]
 
 
-def test_a_key_that_is_no_text_travels_beside():
+def test_key_that_is_not_utf8_is_sent_as_attribute():
     batch = batch_of([b"a"], keys=[b"\xff\x00"], attributes=[{"x": "y"}])
     [message] = sent(encode(batch, header()))
     assert not message.HasField("routing_key")
@@ -144,7 +144,7 @@ def test_an_empty_key_is_a_key():
     assert key_from_wire(pb.StreamMessage(routing_key="ключ")) == "ключ".encode()
 
 
-def test_numbers_stand_for_our_words():
+def test_enum_numbers_map_to_model_values():
     types = [SubscriptionType.EXCLUSIVE, SubscriptionType.SHARED]
     types += [SubscriptionType.FAILOVER, SubscriptionType.KEY_SHARED]
     assert [type_from_wire(number) for number in range(4)] == types
@@ -155,6 +155,6 @@ def test_numbers_stand_for_our_words():
 
 
 @pytest.mark.parametrize("read", [type_from_wire, dispatch_from_wire, access_from_wire])
-def test_a_number_that_stands_for_nothing_is_refused(read):
+def test_unknown_enum_number_is_refused(read):
     with pytest.raises(InvalidRequest, match="99"):
         read(99)

@@ -1,4 +1,4 @@
-"""Messages of Danube's schema registry mean what they say."""
+"""Messages of Danube's schema registry are converted to and from the model."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from pydanube.wire.pb import danube_api_pb2, schema_registry_pb2
     ],
     ids=str,
 )
-def test_a_producer_means_one_version_at_least_one_or_the_latest(said, meant):
+def test_producer_names_a_pinned_minimum_or_latest_version(said, meant):
     reference = danube_api_pb2.SchemaReference(subject="orders", **said)
     request = danube_api_pb2.ProducerRequest(schema_ref=reference)
     assert reference_from_wire(request) == SchemaReference(subject="orders", **meant)
 
 
-def test_a_producer_need_not_mean_any_schema():
+def test_producer_may_name_no_schema():
     assert reference_from_wire(danube_api_pb2.ProducerRequest()) is None
 
 
-def test_there_is_no_version_0_to_be_pinned():
+def test_pinned_version_0_is_refused():
     reference = danube_api_pb2.SchemaReference(subject="orders", pinned_version=0)
     with pytest.raises(InvalidRequest):
         reference_from_wire(danube_api_pb2.ProducerRequest(schema_ref=reference))
@@ -62,14 +62,14 @@ def test_there_is_no_version_0_to_be_pinned():
         ("float", b"{}", b"float64"),
     ],
 )
-def test_a_type_that_needs_no_text_has_none(name, text, meant):
+def test_type_without_definition_drops_the_text(name, text, meant):
     request = schema_registry_pb2.RegisterSchemaRequest(
         schema_type=name, schema_definition=text
     )
     assert definition_from_wire(request, SchemaType.parse(name)) == meant
 
 
-def test_times_are_seconds_and_words_are_small():
+def test_versions_have_times_in_seconds_and_lower_case_names():
     version = SchemaVersion(
         subject="orders",
         schema_id=7,

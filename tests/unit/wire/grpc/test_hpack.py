@@ -1,4 +1,4 @@
-"""Headers come out as they were put in, and no block takes more than its share."""
+"""Headers are decoded as they were encoded, and memory is bounded."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_every_character_has_a_huffman_code_and_no_code_begins_another():
     ],
     ids=["zeros", "too much padding", "end of text", "half a code"],
 )
-def test_a_text_that_is_no_sequence_of_codes_is_refused(encoded):
+def test_invalid_huffman_codes_are_refused(encoded):
     block = b"\x00\x01x" + bytes([0x80 | len(encoded)]) + encoded
     with pytest.raises(ProtocolViolation, match="Huffman"):
         HeaderDecoder().decode(block)
@@ -115,7 +115,7 @@ def test_a_text_that_is_no_sequence_of_codes_is_refused(encoded):
 # The table.
 
 
-def test_what_was_added_is_found_by_its_number_the_newest_first():
+def test_added_headers_are_indexed_newest_first():
     decoder = HeaderDecoder()
     decoder.decode(literal(b"a", b"1", first=0x40) + literal(b"b", b"2", first=0x40))
     assert decoder.decode(b"\xbe\xbf") == ((b"b", b"2"), (b"a", b"1"))
@@ -123,7 +123,7 @@ def test_what_was_added_is_found_by_its_number_the_newest_first():
     assert decoder.decode(b"\x0f\x30\x013") == ((b"a", b"3"),)
 
 
-def test_a_block_that_was_seen_means_something_else_when_the_table_changed():
+def test_cached_block_is_decoded_again_after_the_table_changed():
     decoder = HeaderDecoder()
     decoder.decode(literal(b"a", b"1", first=0x40))
     assert decoder.decode(b"\xbe") == decoder.decode(b"\xbe") == ((b"a", b"1"),)
@@ -165,7 +165,7 @@ def test_a_table_may_be_made_smaller_and_as_large_as_allowed():
         decoder.decode(b"\x82\x20")
 
 
-# What is refused.
+# Errors.
 
 
 @pytest.mark.parametrize(
@@ -184,14 +184,14 @@ def test_a_malformed_block_is_refused(block):
         HeaderDecoder().decode(block)
 
 
-def test_a_short_block_cannot_stand_for_very_long_headers():
+def test_header_list_size_is_bounded():
     decoder = HeaderDecoder()
     decoder.decode(b"\x40\x01a\x7f\xa1\x1e" + b"x" * 4000)
     with pytest.raises(ProtocolViolation, match="longer than"):
         decoder.decode(b"\xbe" * (LIST_BYTES_MAX // 4000 + 1))
 
 
-def test_only_so_many_blocks_are_cached():
+def test_number_of_cached_blocks_is_bounded():
     decoder = HeaderDecoder()
     for number in range(2 * CACHED_BLOCKS_MAX):
         decoder.decode(literal(b"a", b"%03d" % number))
@@ -199,7 +199,7 @@ def test_only_so_many_blocks_are_cached():
     assert decoder.decode(literal(b"a", b"999")) == ((b"a", b"999"),)
 
 
-# Our own blocks.
+# Encoding.
 
 
 def test_a_block_means_the_same_to_every_decoder():

@@ -1,4 +1,4 @@
-"""The server's side of HTTP/2: what it understands, keeps and refuses."""
+"""The server side of HTTP/2."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ END = encode_headers([(b"grpc-status", b"0")])
 
 
 def refused(connection, received, code) -> None:
-    """The bytes break the connection, and the peer is told so."""
+    """Expect that *received* fails the connection with GOAWAY and *code*."""
     with pytest.raises(Http2Error) as caught:
         connection.receive(received)
     assert caught.value.code is code
@@ -61,10 +61,10 @@ def refused(connection, received, code) -> None:
     assert struct.unpack(">I", last.body[4:8])[0] == code
 
 
-# Greeting.
+# Preface and settings.
 
 
-def test_the_server_says_what_it_takes_before_anything_else():
+def test_server_sends_its_settings_first():
     connection = Http2Connection()
     first, second = seen(connection.take_output())
     values = dict(struct.iter_unpack(">HI", first.body))
@@ -82,7 +82,7 @@ def test_settings_are_acknowledged():
 
 
 @pytest.mark.parametrize("text", [b"GET / HTTP/1.1\r\n\r\n", PREFACE[:-1] + b"x"])
-def test_who_does_not_speak_http2_is_refused_at_once(text):
+def test_peer_without_http2_preface_is_refused(text):
     refused(Http2Connection(), text, ErrorCode.PROTOCOL_ERROR)
 
 
@@ -91,7 +91,7 @@ def test_settings_come_first():
     refused(Http2Connection(), received, ErrorCode.PROTOCOL_ERROR)
 
 
-def test_what_comes_in_pieces_means_the_same():
+def test_frames_may_arrive_in_pieces():
     received = greeting() + request(1) + data(1, b"hello", ends=True)
     connection = Http2Connection()
     events = [
@@ -127,7 +127,7 @@ def test_headers_may_come_in_several_frames():
     assert greeted().receive(received) == [RequestReceived(1, REQUEST, is_last=True)]
 
 
-def test_padding_and_priorities_are_left_out():
+def test_padding_and_priorities_are_removed():
     block = bytes([3]) + bytes(5) + encode_headers(REQUEST) + bytes(3)
     received = frame(FrameType.HEADERS, END_HEADERS | PADDED | 0x20, 1, block)
     received += frame(FrameType.DATA, END_STREAM | PADDED, 1, b"\x02hello\0\0")
@@ -165,20 +165,20 @@ def test_unknown_frames_and_flags_are_ignored():
         ((b":method", b"POST"), (b":scheme", b"http"), (b":path", b"")),
     ],
 )
-def test_what_is_no_request_is_refused_and_the_next_one_is_not(headers):
+def test_malformed_request_is_refused_alone(headers):
     connection = greeted()
     assert connection.receive(request(1, headers=headers)) == []
     [answer] = sent(connection)
     assert (answer.kind, answer.stream) == (FrameType.RST_STREAM, 1)
     assert answer.number == ErrorCode.PROTOCOL_ERROR
-    # What was on its way does not matter.
+    # Data that was already on its way is ignored.
     assert connection.receive(data(1, b"x") + request(3, ends=True)) == [
         RequestReceived(3, REQUEST, is_last=True)
     ]
     assert sent(connection) == []
 
 
-def test_a_request_that_is_taken_back_is_gone():
+def test_reset_request_is_removed():
     connection = greeted()
     events = connection.receive(request(1) + reset(1) + reset(1))
     assert events == [RequestReceived(1, REQUEST, is_last=False), StreamReset(1)]
@@ -188,7 +188,7 @@ def test_a_request_that_is_taken_back_is_gone():
     assert sent(connection) == []
 
 
-def test_of_too_many_requests_the_last_ones_are_refused():
+def test_requests_beyond_the_maximum_are_refused():
     connection = greeted()
     for number in range(STREAMS_MAX):
         connection.receive(request(2 * number + 1))
@@ -199,7 +199,7 @@ def test_of_too_many_requests_the_last_ones_are_refused():
     assert len(connection.receive(request(2 * STREAMS_MAX + 3))) == 1
 
 
-# Answers.
+# Responses.
 
 
 def test_an_answer_is_headers_data_and_trailers():
@@ -257,7 +257,7 @@ def test_data_waits_for_the_windows_and_the_end_waits_for_the_data():
     assert connection.stream_count == 0
 
 
-def test_who_waits_is_told_when_all_is_sent():
+def test_send_completed_follows_when_all_is_sent():
     connection = greeted(window=3)
     connection.receive(request(1, ends=True))
     assert not connection.send_data(1, b"abcdef")
@@ -268,7 +268,7 @@ def test_who_waits_is_told_when_all_is_sent():
     assert b"".join(each.body for each in sent(connection)) == b"abcdefg"
 
 
-def test_the_connections_window_is_shared_by_turns():
+def test_connection_window_is_shared_round_robin():
     connection = greeted()
     connection.receive(request(1, ends=True) + request(3, ends=True))
     connection.send_data(1, bytes(STREAM_WINDOW))
@@ -281,11 +281,11 @@ def test_the_connections_window_is_shared_by_turns():
     assert [each.body for each in sent(connection)] == [b"b" * 10, b"a" * 10]
 
 
-def test_a_first_window_that_changes_changes_the_open_ones():
+def test_new_initial_window_changes_open_streams():
     connection = greeted(window=10)
     connection.receive(request(1, ends=True))
     connection.send_data(1, b"0123456789ab")
-    # It is owed five, and may send two when it has had seven more.
+    # The smaller window leaves -5 bytes; after updates of 5 and 2, 2 may be sent.
     connection.receive(settings(window=5))
     connection.receive(window(1, 5))
     sent(connection)
@@ -314,7 +314,7 @@ def test_the_connections_window_is_refilled():
     assert taken - CONNECTION_WINDOW // 2 < sum(refills) <= taken
 
 
-def test_a_stream_may_send_what_is_expected_of_it():
+def test_requested_window_lets_a_stream_send_more():
     connection = greeted()
     connection.receive(request(1))
     connection.request_window(1, 100_000)
@@ -325,7 +325,7 @@ def test_a_stream_may_send_what_is_expected_of_it():
     refused(connection, data(1, b"x"), ErrorCode.FLOW_CONTROL_ERROR)
 
 
-def test_what_is_expected_of_all_streams_is_bounded_and_comes_in_turn():
+def test_extra_windows_are_bounded_and_granted_in_order():
     connection = greeted()
     large = EXTRA_WINDOW_BYTES_MAX // 2 + STREAM_WINDOW
     for stream in (1, 3, 5, 7):
@@ -339,7 +339,7 @@ def test_what_is_expected_of_all_streams_is_bounded_and_comes_in_turn():
     assert FrameType.WINDOW_UPDATE not in [each.kind for each in sent(connection)]
 
 
-def test_what_was_dealt_with_may_be_sent_again():
+def test_acknowledged_data_enlarges_the_window():
     connection = greeted()
     connection.receive(request(1))
     for _ in range(20):
@@ -348,7 +348,7 @@ def test_what_was_dealt_with_may_be_sent_again():
     assert [each.number for each in sent(connection)] == [10_000] * 20
 
 
-# What breaks a connection.
+# Protocol errors.
 
 
 @pytest.mark.parametrize(
@@ -394,11 +394,11 @@ def test_what_was_dealt_with_may_be_sent_again():
         (b"\xff\xff\xff" + bytes(6), ErrorCode.FRAME_SIZE_ERROR),
     ],
 )
-def test_a_peer_that_breaks_the_protocol_is_told_so(received, code):
+def test_protocol_violation_sends_goaway(received, code):
     refused(greeted(), received, code)
 
 
-def test_a_stream_whose_window_grows_too_large_ends_alone():
+def test_stream_window_overflow_resets_only_the_stream():
     connection = greeted()
     connection.receive(request(1) + request(3))
     assert connection.receive(window(1, 2**31 - 1)) == [StreamReset(1)]
@@ -407,7 +407,7 @@ def test_a_stream_whose_window_grows_too_large_ends_alone():
     assert connection.stream_count == 1
 
 
-def test_headers_without_an_end_are_refused():
+def test_endless_headers_are_refused():
     connection = greeted()
     connection.receive(frame(FrameType.HEADERS, 0, 1, bytes(FRAME_BYTES_MAX)))
     received = frame(FrameType.CONTINUATION, 0, 1, bytes(FRAME_BYTES_MAX)) * 4
@@ -425,7 +425,7 @@ def test_headers_without_an_end_are_refused():
     ],
     ids=["pings", "settings", "requests taken back", "bad requests"],
 )
-def test_who_sends_nothing_else_is_refused(often):
+def test_peer_that_sends_only_overhead_is_refused(often):
     connection = greeted()
     for number in range(ALLOWANCE - 1):
         connection.receive(often(number))
@@ -435,7 +435,7 @@ def test_who_sends_nothing_else_is_refused(often):
     )
 
 
-def test_who_does_it_now_and_then_is_not():
+def test_peer_that_sends_some_overhead_is_not_refused():
     connection = greeted()
     for _ in range(3):
         for _ in range(ALLOWANCE - 1):
@@ -564,14 +564,14 @@ def test_long_frames_are_more_work_than_short_ones():
     assert connection.work - before == 2 * (1 + FRAME_BYTES_MAX // 1024)
 
 
-def test_bytes_received_while_behind_are_processed_in_order():
+def test_bytes_received_during_a_backlog_are_processed_in_order():
     connection = greeted()
     connection.receive(request(1) + data(1, b"a"), work_max=1)
     events = connection.receive(data(1, b"b") + data(1, b"c", ends=True))
     assert [each.data for each in events] == [b"a", b"b", b"c"]
 
 
-def test_expectations_of_reset_streams_are_forgotten():
+def test_window_requests_of_reset_streams_are_dropped():
     connection = greeted()
     for number in range(1000):
         stream = 2 * number + 1
@@ -582,7 +582,7 @@ def test_expectations_of_reset_streams_are_forgotten():
     assert len(connection._window_requests) == 1
 
 
-def test_requests_are_refused_while_too_many_answers_wait():
+def test_requests_are_refused_while_too_many_responses_wait():
     connection = greeted(window=0)
     connection.receive(request(1, ends=True))
     connection.send_data(1, bytes(PENDING_BYTES_MAX + 1))
@@ -618,10 +618,10 @@ def test_empty_data_leaves_the_windows_as_they_are():
     assert [each.body for each in sent(connection)] == [b"1234", b"56"]
 
 
-# The end.
+# Closing.
 
 
-def test_who_goes_away_takes_no_more_requests_and_answers_those_it_has():
+def test_goaway_refuses_new_requests_and_finishes_others():
     connection = greeted()
     connection.receive(request(1, ends=True))
     connection.go_away()

@@ -14,14 +14,14 @@ def publish(client: StreamConnection, channel: int = 1) -> bytes:
     return b"".join(client.send_batch(Kind.PUBLISH, batch_frame(b"m"), channel))
 
 
-def test_a_greeting_opens_both_sides():
+def test_handshake_opens_both_sides():
     client, broker = greeted()
 
     assert client.state is ConnectionState.OPEN
     assert broker.state is ConnectionState.OPEN
 
 
-def test_before_the_greeting_a_broker_takes_nothing_else():
+def test_broker_accepts_only_hello_before_the_handshake():
     broker = StreamConnection(Side.BROKER)
 
     with pytest.raises(ProtocolViolation, match="before the handshake"):
@@ -48,7 +48,7 @@ def test_long_frames_are_refused_until_the_client_is_known():
         newcomer.feed(header(Kind.HELLO, 0, 1, HANDSHAKE_BYTES_MAX))
 
 
-def test_a_second_greeting_is_refused():
+def test_second_hello_is_refused():
     client, broker = greeted()
 
     with pytest.raises(ProtocolViolation, match="after the handshake"):
@@ -138,7 +138,7 @@ def test_a_channel_may_be_closed_while_it_is_being_opened():
     opened(client, broker, Kind.OPEN_CONSUMER)
 
 
-def test_an_opening_is_not_closed_as_something_else():
+def test_opening_is_closed_only_by_its_own_kind():
     client, broker = greeted()
     _, opening = client.request(Kind.OPEN_PRODUCER, pb.OpenProducer(), 1)
     broker.feed(opening)
@@ -156,7 +156,7 @@ def test_nothing_is_published_before_the_opening_is_answered():
 
 
 @pytest.mark.parametrize("revision", [0, 1, 7])
-def test_each_side_knows_how_much_the_other_knows(revision):
+def test_each_side_knows_the_revision_of_the_other(revision):
     client, broker = StreamConnection(Side.CLIENT), StreamConnection(Side.BROKER)
     [asked] = broker.feed(client.request(Kind.HELLO, hello())[1])
     broker.welcome(FRAME_BYTES_MAX, revision)
@@ -175,7 +175,7 @@ def test_a_closed_channel_is_free_again():
     opened(client, broker, Kind.OPEN_CONSUMER)
 
 
-def test_an_answer_that_nobody_asked_for_is_refused():
+def test_answer_without_a_request_is_refused():
     client, broker = greeted()
 
     with pytest.raises(ProtocolViolation, match="no such request"):
@@ -219,7 +219,7 @@ def test_a_body_that_is_no_message_is_refused():
         broker.feed(header(Kind.LIST_TOPICS, 0, 5, 2) + b"\x0a\xff")
 
 
-def test_a_side_cannot_send_what_is_the_others():
+def test_kinds_of_the_other_side_are_refused():
     _, broker = greeted()
 
     with pytest.raises(ProtocolViolation, match="may not be sent"):

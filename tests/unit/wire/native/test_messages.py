@@ -1,4 +1,4 @@
-"""What one side says, the other understands; or it says that it does not."""
+"""Messages are converted to and from the model, and unknown values refused."""
 
 import pytest
 from hypothesis import given
@@ -113,7 +113,7 @@ subscriptions = st.builds(
 def test_a_topics_policy_arrives(policy):
     arrived = messages.policy_from_wire(messages.policy_to_wire(policy))
     assert arrived == policy
-    # It does not count when policies are compared.
+    # Comparing policies ignores it.
     assert arrived.on_corruption is policy.on_corruption
 
 
@@ -160,7 +160,7 @@ def test_a_position_arrives(position):
 
 
 @pytest.mark.parametrize("access", ProducerAccess)
-def test_how_a_producer_wants_access_arrives(access):
+def test_access_mode_arrives(access):
     assert messages.access_from_wire(messages.access_to_wire(access)) is access
 
 
@@ -186,7 +186,7 @@ def test_a_policy_of_a_newer_peer_is_refused_and_not_guessed(field):
 
 @pytest.mark.parametrize("value", [-1.0, float("inf"), float("nan")])
 @pytest.mark.parametrize("field", ["ttl_s", "retention_age_s"])
-def test_a_duration_that_is_none_is_refused(field, value):
+def test_invalid_duration_is_refused(field, value):
     with pytest.raises(InvalidRequest, match="number of seconds"):
         messages.policy_from_wire(pb.TopicPolicy(**{field: value}))
 
@@ -201,7 +201,7 @@ def test_a_duration_that_is_none_is_refused(field, value):
         ([0, 2, 4], [1, 3, 5], "3 offset ranges in one message, at most 2"),
     ],
 )
-def test_ranges_that_are_none_are_refused(base, end, said):
+def test_invalid_ranges_are_refused(base, end, said):
     sent = pb.OffsetRanges(base=base, end=end)
     with pytest.raises(InvalidRequest, match=said):
         messages.ranges_from_wire(sent, count_max=2)

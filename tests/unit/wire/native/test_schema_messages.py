@@ -1,4 +1,4 @@
-"""What one side says of schemas, the other understands."""
+"""Messages about schemas are converted to and from the model."""
 
 import pytest
 from hypothesis import given
@@ -70,7 +70,7 @@ def test_a_subjects_description_arrives(description):
         version_min=st.none() | numbers,
     )
 )
-def test_what_a_topic_is_bound_to_arrives(schema):
+def test_topic_schema_arrives(schema):
     sent = messages.topic_schema_to_wire(schema)
     assert messages.topic_schema_from_wire(sent) == schema
 
@@ -83,7 +83,7 @@ def test_what_a_topic_is_bound_to_arrives(schema):
         version_min=st.none() | numbers,
     )
 )
-def test_what_a_producer_means_to_write_arrives(reference):
+def test_writer_schema_arrives(reference):
     sent = messages.reference_to_wire(reference)
     assert messages.reference_from_wire(sent) == reference
 
