@@ -313,7 +313,7 @@ def test_a_table_of_rows_does_not_become_one_of_segments(
     table = table_in(tmp_path, "iceberg")
     publish(client, topic, 0)
     export_all(exporter(broker_url, topic, table))
-    with pytest.raises(InvalidRequest, match="a raw table"):
+    with pytest.raises(InvalidRequest, match="the layout raw"):
         ZeroCopyExporter(broker_url, topic, table).plan()
 
 

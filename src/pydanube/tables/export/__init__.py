@@ -1,6 +1,6 @@
 """
-Topics as tables of a lakehouse, kept up to date: ``danube lakehouse export``.
+Export of topics to lakehouse tables: ``danube lakehouse export``.
 
-Where an export stands is in the table itself, written with the rows, so there is no
-other state that could be lost.
+Each commit stores the exported offsets in the table together with the rows.  There is
+no other state.
 """

@@ -1,10 +1,10 @@
 """
-Keeps a table up to date with a topic, round by round.
+The exporter, which keeps a table up to date with a topic in rounds.
 
-Each round asks the table where it stands, the broker what there is, lets tasks write
-files, and adds these to the table together with the new place, in one transaction.
-Whatever is killed at any point, the next round begins where the table stands; two
-exports at once get in each other's way and do no harm.
+Each round reads the exported offsets from the table and the topic's end from the
+broker.  Its tasks write files, and one transaction adds the files and the new offsets
+to the table.  If a process is killed at any point, the next round continues at the
+offsets in the table.  Concurrent exports conflict, but never damage the table.
 """
 
 from __future__ import annotations
@@ -52,31 +52,31 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PROPERTY = "danube.export"
-"""The table's property that says which layout it has."""
+"""The table property that stores its layout."""
 PREFIXES = (rounds.APP, rounds.TOPIC_ID)
 CONFLICTS_MAX = 5
-"""So often a round is done again because somebody else wrote to the table."""
+"""How often a round is tried if other writers commit to the table first."""
 
 ExportFunction = Callable[[ExportJob], ExportOutcome]
 Runner = Callable[[Sequence[ExportJob], ExportFunction], list[ExportOutcome]]
-"""What carries out jobs: Spark, or threads of this process."""
+"""Runs jobs, as Spark tasks or in threads of this process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
-    """What to export, and how."""
+    """The options of an export."""
 
     url: str
     topic: str
-    """A topic, a partition, or the name of a topic with partitions."""
+    """A topic, a partition, or the name of a partitioned topic."""
     is_raw: bool = False
-    """Whether payloads are left as they are although the topic has a schema."""
+    """Whether payloads are not decoded although the topic has a schema."""
     undecodable: UndecodablePolicy = UndecodablePolicy.FAIL
     partition_by: tuple[PartitionField, ...] = ()
     has_tail: bool = True
-    """Whether what is not sealed yet is exported, too."""
+    """Whether the tail is exported, too."""
     may_skip: bool = False
-    """Whether messages that retention has dropped are passed over."""
+    """Whether messages that retention has dropped are skipped."""
     round_bytes_max: int = 256 * MIB
     task_bytes_max: int = 32 * MIB
     file_bytes_max: int = FILE_BYTES_MAX
@@ -85,27 +85,27 @@ class ExportOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicProgress:
-    """Where one topic or partition is."""
+    """The progress of one topic or partition."""
 
     topic: str
     exported: int | None
-    """Up to which offset it is in the table; None if it is not known there."""
+    """The offset up to which it is in the table; None if it is not in the table."""
     end: int
-    """Up to which offset a round would export it."""
+    """The offset up to which the round exports it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportPlan:
-    """What the next round would do, and what is left after it."""
+    """The plan of the next round."""
 
     table: str
     layout: TableLayout
     columns: pa.Schema
     new_columns: tuple[str, ...]
-    """All of them if the table does not exist."""
+    """All columns if the table does not exist."""
     topics: tuple[TopicProgress, ...]
     waiting_count: int
-    """How many messages are not in the table at the moment, at most."""
+    """The most messages that are not in the table yet."""
     round: ExportRound
     decoding: Decoding | None
     heads: Mapping[str, Head]
@@ -115,7 +115,7 @@ class ExportPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportReport:
-    """What a round has done."""
+    """The result of a round."""
 
     topics: tuple[TopicProgress, ...]
     message_count: int
@@ -124,11 +124,11 @@ class ExportReport:
     file_bytes: int
     message_bytes: int
     is_last: bool
-    """Whether there was nothing more when it was planned."""
+    """Whether the round reached the end of the topic, as of its plan."""
 
     @classmethod
     def of_nothing(cls, topics: tuple[TopicProgress, ...]) -> ExportReport:
-        """The report of a round that had nothing to do."""
+        """Return the report of a round without new messages."""
         return cls(
             topics=topics,
             message_count=0,
@@ -141,7 +141,7 @@ class ExportReport:
 
 
 class Exporter:
-    """One export; keeps nothing between rounds but what it was told."""
+    """Exports one topic to one table; has no state between rounds."""
 
     def __init__(
         self,
@@ -157,7 +157,10 @@ class Exporter:
         if (options.undecodable is UndecodablePolicy.DEAD_LETTER) != (
             dead_letters is not None
         ):
-            raise InvalidRequest("a table for dead letters and that way go together")
+            raise InvalidRequest(
+                "a dead-letter table is needed for undecodable=dead-letter, and only "
+                "for that"
+            )
         self._options = options
         self._table = table
         self._dead_letters = dead_letters
@@ -174,15 +177,15 @@ class Exporter:
 
     def plan(self) -> ExportPlan:
         """
-        What the next round would do; changes nothing.
+        Plan the next round without changing anything.
 
         Raises:
-            TopicNotFound: There is no such topic.
+            TopicNotFound: The topic does not exist.
             OffsetDropped: Messages are gone that are not in the table yet.
-            InvalidRequest: The messages do not fit into the table.
+            InvalidRequest: The messages do not fit the table.
         """
         heads = self._find_heads()
-        # After the heads: whatever they span was written with a version that is there.
+        # Read after the heads, so that the subject has the versions of all messages.
         table_columns, decoding = self._find_columns(heads)
         exported = self._find_exported(heads)
         ranges = [
@@ -220,21 +223,21 @@ class Exporter:
 
     def export_round(self) -> ExportReport:
         """
-        Bring the table one round further.
+        Run one round.
 
-        Durability: On return the messages are in the table as its storage has it.
-        Cancellation: What is cut off counts for nothing; its files may be left
-            behind, for ``clean`` to find.
+        Durability: On return the messages are in the table, as durable as its storage.
+        Cancellation: The table does not change.  Files may be left behind, which
+            ``clean`` deletes.
 
         Raises:
-            Conflict: Others wrote to the table, again and again.
-            BrokerError: As for ``plan``, and what the tasks raise.
+            Conflict: Other writers committed first, CONFLICTS_MAX times.
+            BrokerError: As for ``plan``, and the errors of tasks.
         """
         for _ in range(CONFLICTS_MAX - 1):
             try:
                 return self._export(self.plan())
             except Conflict as error:
-                log.info("%s: once more: %s", self._table.name, error)
+                log.info("%s: retrying the round: %s", self._table.name, error)
         return self._export(self.plan())
 
     def _export(self, plan: ExportPlan) -> ExportReport:
@@ -273,7 +276,7 @@ class Exporter:
         dead: Sequence[DataFile],
         dead_letters_exported: Mapping[str, int | None],
     ) -> None:
-        """The dead letters first: where the other table stands says what is done."""
+        """Commit the dead letters first: the table's offsets say what is done."""
         ranges = plan.round.ranges
         if not ranges:
             return
@@ -350,7 +353,7 @@ class Exporter:
         return columns, values.decoding(heads, reader_schema)
 
     def _find_layout(self, heads: Mapping[str, Head]) -> TableLayout:
-        """What the table is, or what it will be."""
+        """Return the layout that the table has or will have."""
         subjects = {self._catalog.subject_of(topic) for topic in heads}
         wanted = (
             TableLayout.RAW
@@ -361,22 +364,22 @@ class Exporter:
         if has is None or has == wanted.value:
             return wanted
         if has == TableLayout.RAW.value and not self._options.is_raw:
-            # It was begun before the topic had a schema.
+            # The table was created before the topic had a schema.
             return TableLayout.RAW
         raise InvalidRequest(
-            f"{self._table.name} is a {has} table of a topic; a {wanted.value} one "
-            "must be another"
+            f"{self._table.name} has the layout {has}, not {wanted.value}; export the "
+            "topic to another table"
         )
 
     def _find_exported(self, heads: Mapping[str, Head]) -> dict[str, int | None]:
-        """Where each topic stands in the table."""
+        """Return the exported offset of each topic."""
         apps = [prefix + topic for topic in heads for prefix in PREFIXES]
         found = self._table.app_versions(apps)
         for topic, head in heads.items():
             if found[rounds.TOPIC_ID + topic] not in (None, head.topic_id):
                 raise InvalidRequest(
-                    f"{self._table.name} holds messages of an earlier {topic}, which "
-                    "was deleted; export this one to another table"
+                    f"{self._table.name} has messages of an earlier topic {topic}, "
+                    "which was deleted; export this one to another table"
                 )
         return {topic: found[rounds.APP + topic] for topic in heads}
 
@@ -431,14 +434,14 @@ def _discard(
 
 
 def spark_runner(spark: Any) -> Runner:
-    """What lets Spark carry out jobs."""
-    from pydanube.spark.jobs import run_jobs  # noqa: PLC0415  # Only where it is used.
+    """Return a runner that runs jobs as Spark tasks."""
+    from pydanube.spark.jobs import run_jobs  # noqa: PLC0415  # It is optional.
 
     return lambda jobs, work: run_jobs(spark, jobs, work)
 
 
 def thread_runner(count: int) -> Runner:
-    """What carries out jobs in *count* threads of this process."""
+    """Return a runner that runs jobs in *count* threads of this process."""
     from pydanube.spark.jobs import run_in_threads  # noqa: PLC0415
 
     return lambda jobs, work: run_in_threads(count, jobs, work)

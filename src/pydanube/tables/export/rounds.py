@@ -1,8 +1,8 @@
 """
-What one round of an export does: from where the table stands to where the topic does.
+The rounds of an export, each of which brings a table closer to the end of its topic.
 
-A round ends at the border of a segment, unless it reaches the end of the topic, so
-that it stays small and what it reads is read once.  Pure.
+A round ends at the end of a segment or of the topic, so that no segment is read in two
+rounds.  Pure.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ if TYPE_CHECKING:
     from pydanube.reader.scans import Scan, TopicRange
 
 APP = "danube-export:"
-"""What an export is called in the table: this, and the name of the topic."""
+"""The prefix of the application id that stores the exported offset of a topic."""
 TOPIC_ID = "danube-topic:"
-"""Under this the table remembers which topic of a name it holds."""
+"""The prefix of the application id that stores the topic id."""
 SCAN_BYTES_MIN = 8 * 1024 * 1024
-"""Less than that is not worth another task and another file."""
+"""The least size for which another task and another file are used."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportRound:
-    """What one round reads and how far it gets."""
+    """The offset ranges that one round exports."""
 
     ranges: tuple[TopicRange, ...]
-    """What is exported, of each topic or partition that has something new."""
+    """One range for each topic or partition that has new messages."""
     is_last: bool
-    """Whether nothing is left behind them."""
+    """Whether the round reaches the end of the topic."""
 
     @property
     def message_count(self) -> int:
-        """How many messages it has at most."""
+        """The most messages that it can have."""
         return sum(each.end - each.base for each in self.ranges)
 
 
 def limit(ranges: Sequence[TopicRange], byte_count_max: int) -> ExportRound:
     """
-    As much of *ranges*, from the beginning of each, as one round takes.
+    Limit *ranges* to one round.
 
-    Bounds: Each gets its share of *byte_count_max*, counted in bytes of segments,
-        and one segment at least.
+    Bounds: Each range gets an equal share of *byte_count_max*, counted in bytes of
+        segments, and at least one segment.
     """
     cut = []
     for each in ranges:
@@ -64,7 +64,7 @@ def limit(ranges: Sequence[TopicRange], byte_count_max: int) -> ExportRound:
 
 
 def scans(planned: ExportRound, *, cores: int, scan_bytes_max: int) -> list[Scan]:
-    """The tasks of a round, about as many as there are *cores* if it is small."""
+    """Return the scans of a round; a small round has about as many as *cores*."""
     byte_count = sum(
         segment.byte_count for each in planned.ranges for segment in each.segments
     )
@@ -76,9 +76,10 @@ def app_transactions(
     ranges: Sequence[TopicRange], exported: Mapping[str, int | None]
 ) -> list[AppTransaction]:
     """
-    What the table has to remember of a round over *ranges*, with the rows.
+    Return the application transactions to commit with the rows of *ranges*.
 
-    *exported* is where each topic stood in the table when the round was planned.
+    *exported* has the offset that each topic had in the table when the round was
+    planned.
     """
     found = []
     for each in ranges:

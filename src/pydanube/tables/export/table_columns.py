@@ -1,8 +1,9 @@
 """
-Which columns the table of a topic has, and how messages become its rows.
+The columns of a topic's table, and the conversion of messages to its rows.
 
-A typed table has the fields of the topic's values as columns, and what surrounds a
-value under names with an underscore.  A raw table has what a segment has.  Pure.
+A typed table has a column for each field of the values, and the metadata of messages in
+columns whose names begin with an underscore.  A raw table has the columns of a segment.
+Pure.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from pydanube.wire.files import segment_format
 
 
 class TableLayout(Enum):
-    """What a table of a topic is made of."""
+    """How a table holds the messages of a topic."""
 
     TYPED = "typed"
-    """The values of messages, by the topic's schema."""
+    """As values that are decoded with the topic's schema."""
     RAW = "raw"
-    """Messages as they are."""
+    """As payloads."""
     ZERO_COPY = "zero-copy"
-    """The topic's own segments."""
+    """As the topic's own segments."""
 
 
 class UndecodablePolicy(Enum):
-    """What becomes of a message that has no value."""
+    """How an export treats messages that cannot be decoded."""
 
     FAIL = "fail"
     NULL = "null"
@@ -52,24 +53,24 @@ _METADATA_COLUMNS = (
     "producer",
     "schema_version",
 )
-"""What a typed table says of a message besides its value."""
+"""The metadata of a message in a typed table."""
 
 RAW_COLUMNS = tuple(segment_format.SCHEMA.names)
 
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """How the messages of a topic become rows."""
+    """The columns of a table, and how messages become its rows."""
 
     layout: TableLayout
     is_partitioned: bool
-    """Whether the topic has partitions: then the table says which."""
+    """Whether the topic is partitioned; then the table has a column for the number."""
     value_type: Any = None
-    """Of the values, as Spark would have it, in a typed table."""
+    """The Spark type of the values in a typed table."""
     undecodable: UndecodablePolicy = UndecodablePolicy.FAIL
 
     def read_schema(self) -> pa.Schema:
-        """What is to be read of each message."""
+        """Return the columns to read from the topic."""
         names = self._metadata_columns()
         if (
             self.layout is TableLayout.TYPED
@@ -85,7 +86,7 @@ class TableColumns:
 
     def table_schema(self) -> pa.Schema:
         """
-        The columns of the table.
+        Return the columns of the table.
 
         Raises:
             InvalidRequest: A field of the values has the name of another column.
@@ -105,14 +106,14 @@ class TableColumns:
         for field in self._value_fields():
             if field.name.lower() in names:
                 raise InvalidRequest(
-                    f"the values have a field {field.name!r}, and so has the table for "
-                    "something else; export it with --raw"
+                    f"the values have a field {field.name!r}, which the table uses for "
+                    "another column; export the topic with --raw"
                 )
             names.add(field.name.lower())
         return pa.schema([*self._value_fields(), *fields])
 
     def dead_letter_schema(self) -> pa.Schema:
-        """The columns of the table for messages that have no value."""
+        """Return the columns of the table for dead letters."""
         return pa.schema(
             [
                 *(SCHEMA.field(name) for name in self._dead_letter_columns()),
@@ -121,7 +122,7 @@ class TableColumns:
         )
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """What was read, as rows of the table."""
+        """Convert messages to rows of the table."""
         if self.layout is not TableLayout.TYPED:
             return batch
         columns: dict[str, Any] = {
@@ -130,7 +131,7 @@ class TableColumns:
         if self.undecodable is UndecodablePolicy.NULL:
             errors = batch.column(ERROR)
             columns[ERROR] = errors
-            # Nothing is lost of a message that could not be read.
+            # The payload of a message that cannot be decoded is kept.
             columns[f"_{PAYLOAD}"] = pc.if_else(
                 errors.is_valid(), batch.column(PAYLOAD), pa.scalar(None, pa.binary())
             )
@@ -147,7 +148,7 @@ class TableColumns:
     def split_dead_letters(
         self, batch: pa.RecordBatch
     ) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-        """What was read as rows of the table, and rows of the one for dead letters."""
+        """Convert messages to rows of the table and rows of the dead-letter table."""
         if self.undecodable is not UndecodablePolicy.DEAD_LETTER:
             return self.rows(batch), None
         errors = batch.column(ERROR)

@@ -1,8 +1,8 @@
 """
-One task of an export: some messages of a topic into files of a table.
+The task of an export: it writes messages of a topic to data files of a table.
 
-Bytes go from the segment to the file in this process.  What it writes counts for
-nothing until the round is committed.
+Segments are read and files are written in the same process.  The files are not part of
+the table until the round is committed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportJob:
-    """All that a task needs; it travels by pickle."""
+    """The pickled input of a task."""
 
     scan: Scan
     read: ReadOptions
@@ -41,26 +41,26 @@ class ExportJob:
     place: TableLocation
     file_bytes_max: int
     name: str
-    """What the names of its files begin with."""
+    """The prefix of the names of its files."""
     dead_letter_location: TableLocation | None = None
     dead_letters_from: int = 0
-    """Dead letters before this offset are in their table already."""
+    """Dead letters before this offset are already in their table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportResult:
-    """What a task has done."""
+    """The result of a task."""
 
     files: tuple[DataFile, ...]
     dead_letter_files: tuple[DataFile, ...]
     message_count: int
     byte_count: int
-    """Of the messages, as they are in memory."""
+    """The size of the messages in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportFailure:
-    """Why a task could not do its job."""
+    """The error of a task that failed."""
 
     error: BrokerError
 
@@ -70,10 +70,10 @@ ExportOutcome = ExportResult | ExportFailure
 
 def export(job: ExportJob) -> ExportOutcome:
     """
-    Do *job*, or say why it cannot be done.
+    Run *job*.
 
-    An error is an answer and not raised, so that the files of the other tasks come to
-    be known, and removed.
+    An error is returned instead of raised, so that the driver also gets the results of
+    the other tasks and can delete their files.
     """
     try:
         return export_from(job, broker_catalog(job.read))
@@ -83,34 +83,36 @@ def export(job: ExportJob) -> ExportOutcome:
 
 def export_from(job: ExportJob, catalog: Catalog) -> ExportResult:
     """
-    Do *job* with messages of *catalog*.
+    Run *job* with the messages of *catalog*.
 
-    Cancellation: If anything is raised, no file is left behind.
+    Cancellation: If an error is raised, no file is left behind.
 
     Raises:
-        OffsetDropped: Messages are gone that were to be exported.
-        CorruptSegment: A segment does not hold what the manifest says.
-        InvalidPayload: A message has no value, and the export is to fail then.
+        OffsetDropped: Messages of the job are gone.
+        CorruptSegment: A segment does not have what the manifest says.
+        InvalidPayload: A message cannot be decoded, and the policy is FAIL.
     """
-    counted = _Counted()
+    message_count = byte_count = 0
     writer = _writer(job, job.place)
     dead = _writer(job, job.dead_letter_location)
     try:
-        for batch in counted.all(_read(job, catalog)):
-            rows, letters = job.columns.split_dead_letters(batch)
+        for batch in _read(job, catalog):
+            message_count += batch.num_rows
+            byte_count += batch.nbytes
+            rows, dead_rows = job.columns.split_dead_letters(batch)
             if rows.num_rows:
                 writer.write(rows)
-            if letters is not None:
-                new = letters.filter(
-                    pc.greater_equal(letters.column("offset"), job.dead_letters_from)
+            if dead_rows is not None:
+                new = dead_rows.filter(
+                    pc.greater_equal(dead_rows.column("offset"), job.dead_letters_from)
                 )
                 if new.num_rows:
                     dead.write(new)
         return ExportResult(
             files=tuple(writer.finish()),
             dead_letter_files=tuple(dead.finish()),
-            message_count=counted.message_count,
-            byte_count=counted.byte_count,
+            message_count=message_count,
+            byte_count=byte_count,
         )
     except BaseException:
         writer.abort()
@@ -131,15 +133,3 @@ def _read(job: ExportJob, catalog: Catalog) -> Iterator[pa.RecordBatch]:
 def _writer(job: ExportJob, place: TableLocation | None) -> FileWriter:
     # Without a place of its own nothing is ever written to it.
     return FileWriter(place or job.place, job.name, file_bytes_max=job.file_bytes_max)
-
-
-@dataclass(slots=True)
-class _Counted:
-    message_count: int = 0
-    byte_count: int = 0
-
-    def all(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            self.message_count += batch.num_rows
-            self.byte_count += batch.nbytes
-            yield batch

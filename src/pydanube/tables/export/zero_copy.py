@@ -1,8 +1,8 @@
 """
-A topic's history that is a table: its segments, registered and not copied.
+Zero-copy export: the segments of a topic become data files of an Iceberg table.
 
-A hold on the topic keeps retention and compaction from the segments first; then each
-one that is sealed becomes a data file of an Iceberg table, where it is.
+A retention hold on the topic first protects its segments from retention and compaction.
+Then each segment is registered in the table at its present location.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HOLD = "lakehouse "
-"""The hold on the topic is called this and the table."""
+"""The prefix of the name of the retention hold, before the name of the table."""
 
 WITHOUT_STATISTICS = (
     "payload",
@@ -48,7 +48,7 @@ WITHOUT_STATISTICS = (
 
 PROPERTIES = {
     PROPERTY: TableLayout.ZERO_COPY.value,
-    # The files are the topic's: expiring snapshots must not delete them.
+    # The files belong to the topic, so expiring snapshots must not delete them.
     "gc.enabled": "false",
     # Segments have no statistics of these columns.
     **{f"write.metadata.metrics.column.{name}": "none" for name in WITHOUT_STATISTICS},
@@ -57,14 +57,14 @@ PROPERTIES = {
 
 @dataclass(frozen=True, slots=True)
 class TopicSegments:
-    """Segments that the table does not have yet, of one topic or partition."""
+    """The segments of one topic or partition that the table does not have yet."""
 
     found: TopicRange
     message_count: int
 
 
 class ZeroCopyExporter:
-    """Registers the segments of one topic in one table."""
+    """Exports one topic to one table by registering its segments."""
 
     def __init__(
         self,
@@ -82,16 +82,17 @@ class ZeroCopyExporter:
 
     def plan(self) -> list[TopicSegments]:
         """
-        Which segments the next round would register; changes nothing.
+        Return the segments that the next round would register.
 
         Raises:
-            TopicNotFound: There is no such topic.
-            InvalidRequest: The table holds something else.
+            TopicNotFound: The topic does not exist.
+            InvalidRequest: The table has another layout or another topic.
         """
         has = self._table.properties().get(PROPERTY, TableLayout.ZERO_COPY.value)
         if has != TableLayout.ZERO_COPY.value:
             raise InvalidRequest(
-                f"{self._table.name} is a {has} table of a topic; its files are its own"
+                f"{self._table.name} has the layout {has}, not zero-copy; export the "
+                "topic to another table"
             )
         names = self._names()
         exported = self._table.app_versions(rounds.APP + name for name in names)
@@ -101,11 +102,11 @@ class ZeroCopyExporter:
         """
         Register the segments that the table does not have yet.
 
-        Durability: On return they are in the table as its storage has it, and the
-            topic is held.
+        Durability: On return the segments are in the table, as durable as its storage,
+            and the topic has a retention hold.
 
         Raises:
-            Conflict: Others wrote to the table, again and again.
+            Conflict: Other writers committed first, CONFLICTS_MAX times.
             CorruptSegment: A segment's footer is damaged, or the segment is missing.
             BrokerError: As for ``plan``.
         """
@@ -113,16 +114,16 @@ class ZeroCopyExporter:
             try:
                 return self._register()
             except Conflict as error:
-                log.info("%s: once more: %s", self._table.name, error)
+                log.info("%s: retrying the round: %s", self._table.name, error)
         return self._register()
 
     def _register(self) -> ExportReport:
-        # First of all: what is planned must not go away before it is registered.
+        # The hold comes first, so that planned segments are not dropped.
         self._connect(self._url).hold_topic(
             self._topic,
             HOLD + self._table.name,
-            "its segments are files of the table; 'danube lakehouse release' when the "
-            "table is dropped",
+            "its segments are files of the table; run 'danube lakehouse release' after "
+            "dropping the table",
         )
         names = self._names()
         planned = self.plan()
@@ -176,9 +177,9 @@ class ZeroCopyExporter:
 
     def release(self) -> None:
         """
-        Let retention and compaction have the segments again.
+        Release the retention hold.
 
-        The table loses what they take: drop it first.
+        Retention and compaction may then delete files of the table: drop it first.
         """
         self._connect(self._url).release_topic(self._topic, HOLD + self._table.name)
 
@@ -196,8 +197,8 @@ class ZeroCopyExporter:
         known = self._table.app_versions([rounds.TOPIC_ID + topic])
         if known[rounds.TOPIC_ID + topic] not in (None, head.topic_id):
             raise InvalidRequest(
-                f"{self._table.name} holds segments of an earlier {topic}, which was "
-                "deleted; export this one to another table"
+                f"{self._table.name} has segments of an earlier topic {topic}, which "
+                "was deleted; export this one to another table"
             )
         base = head.base if exported is None else exported
         _, layout = self._catalog.layout(topic, base, head.end)
@@ -213,10 +214,10 @@ class ZeroCopyExporter:
 
 def _check_footers(ranges: Sequence[TopicRange]) -> None:
     """
-    Compare the footers of segments, whose statistics the table takes over.
+    Verify the footers of segments, whose statistics the table copies.
 
     Raises:
-        CorruptSegment: One is damaged, missing or unreadable.
+        CorruptSegment: A segment is damaged, missing or unreadable.
     """
     for each in ranges:
         for segment in each.segments:
@@ -236,7 +237,7 @@ def _check_footers(ranges: Sequence[TopicRange]) -> None:
 def contiguous_segments(
     base: int, by_base: Mapping[int, SegmentFile]
 ) -> tuple[SegmentFile, ...]:
-    """The segments that follow each other without a gap from *base* on."""
+    """Return the segments that follow *base* without a gap."""
     found: list[SegmentFile] = []
     while base in by_base:
         found.append(by_base[base])

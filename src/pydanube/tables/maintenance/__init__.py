@@ -1,6 +1,6 @@
 """
-Maintenance of a topic's sealed history: merging, compaction by key, verification.
+Maintenance of the segments of topics: merging, compaction by key, verification.
 
-``planning`` decides, without I/O; ``tasks`` are the jobs, each of which reads and
-writes files by itself; ``run`` goes through topics with Spark or with threads.
+``planning`` decides without I/O.  ``tasks`` has the jobs, each of which reads and
+writes files itself.  ``run`` maintains a topic with Spark or with threads.
 """

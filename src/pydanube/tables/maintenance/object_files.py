@@ -1,8 +1,8 @@
 """
-Files of tasks: where segments are, and how new ones come there whole.
+Files in the object store: opening, writing and deleting them in tasks.
 
-A file is written apart from the objects and gets its name when it is complete and
-on disk, so that whoever lists the objects sees it whole or not at all.
+A file is written outside the listed objects and renamed when it is complete and on
+disk, so a listing never contains an incomplete file.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRoot:
-    """Where a broker keeps its objects, as tasks reach it."""
+    """The root of a broker's object store."""
 
     url: str
     """Without a slash at its end."""
 
     @classmethod
     def of(cls, segment: Segment) -> ObjectRoot:
-        """Below which *segment* is, by its own address."""
+        """Return the root that *segment* is in."""
         assert segment.url.endswith(f"/{segment.object_name}"), segment.url
         return cls(segment.url[: -len(segment.object_name) - 1])
 
     def url_of(self, name: str) -> str:
-        """Where the object called *name* is."""
+        """Return the URL of the object *name*."""
         return f"{self.url}/{name}"
 
     def scratch_url(self, name: str) -> str:
-        """Where a file is that is no object; a broker deletes it when it starts."""
+        """Return the URL of a scratch file, which a broker deletes when it starts."""
         return f"{self.url}/{PARTS}/{name}"
 
 
 def open_file(url: str) -> Any:
     """
-    The file at *url* for reading at random.
+    Open the file at *url* for random reads.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: The file does not exist.
     """
-    # Not mapped: an error of the disk would be a signal that ends the process.
+    # Not mapped, because a disk error would then kill the process with a signal.
     filesystem, path = fs.FileSystem.from_uri(url)
     return filesystem.open_input_file(path)
 
@@ -61,16 +61,17 @@ def open_file(url: str) -> Any:
 @contextmanager
 def new_file(root: ObjectRoot, name: str) -> Iterator[Any]:
     """
-    A file to be written, which is the object called *name* when the body is done.
+    Create the object *name*; it exists when the body has ended.
 
-    Durability: Then it is on disk.  If the body fails, nothing is left of it.
+    Durability: At the end of the body the object is on disk.  If the body fails,
+        nothing is left.
 
     Raises:
-        Unavailable: A broker has cleared it away meanwhile.
+        Unavailable: A broker that started has deleted the incomplete file.
     """
     filesystem, path = fs.FileSystem.from_uri(root.url_of(name))
     if not isinstance(filesystem, fs.LocalFileSystem):
-        # In an object store it is there when it is closed.
+        # In an object store the object appears when the stream is closed.
         with filesystem.open_output_stream(path) as stream:
             yield stream
         return
@@ -97,15 +98,15 @@ def new_file(root: ObjectRoot, name: str) -> Iterator[Any]:
 
 def open_scratch(url: str) -> Any:
     """
-    The file at *url*, which an earlier job of the run has written.
+    Open the scratch file at *url*, which an earlier job of the run has written.
 
     Raises:
-        Unavailable: A broker has cleared it away meanwhile.
+        Unavailable: A broker that started has deleted the file.
     """
     try:
         filesystem, path = fs.FileSystem.from_uri(url)
         if isinstance(filesystem, fs.LocalFileSystem):
-            # Files are not changed once they are there, so they may be mapped.
+            # Scratch files do not change, so they may be mapped.
             import pyarrow as pa  # noqa: PLC0415
 
             return pa.memory_map(path)
@@ -116,19 +117,19 @@ def open_scratch(url: str) -> Any:
 
 def _cleared(name: str) -> Unavailable:
     return Unavailable(
-        f"{name} is gone: a broker that starts deletes what runs of maintenance have "
-        "not finished; run it again"
+        f"{name} is gone: a broker that started has deleted the files of unfinished "
+        "maintenance runs; run maintenance again"
     )
 
 
 def delete_file(url: str) -> None:
-    """Remove a file; that there is none does not matter."""
+    """Delete a file if it exists."""
     filesystem, path = fs.FileSystem.from_uri(url)
     with suppress(FileNotFoundError):
         filesystem.delete_file(path)
 
 
 def checksum_of(url: str) -> tuple[int, int]:
-    """The CRC-32C of the file at *url*, and how long it is."""
+    """Return the CRC-32C and the length of the file at *url*."""
     with open_file(url) as file:
         return file_checksum(file)

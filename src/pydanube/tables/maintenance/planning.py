@@ -1,17 +1,17 @@
 """
-Which segments are put together, and what compaction removes.  Pure.
+The planning of merging and compaction.  Pure.
 
-**Merging** puts neighbours together that are small; all their messages stay.
+**Merging** joins small neighbouring segments and keeps all their messages.
 
-**Compaction by key** keeps of each key the message with the highest offset, and all
-messages without a key.  A *tombstone* is a message with a key and an empty payload:
-it says that the key is gone.  It is removed as well once it is older than a grace
-period, by its publish time, so that readers have time to see it.  The newest message
-of all that is considered always stays, even as a tombstone: so there is a message
-behind every gap.  Offsets never change.
+**Compaction by key** keeps the message with the highest offset of each key, and all
+messages without a key.  A *tombstone* is a message with a key and an empty payload; it
+deletes its key.  Compaction removes a tombstone when its publish time is older than a
+grace period, which gives readers time to see it.  The newest message in the segments
+always stays, even if it is a tombstone, so there is a message after every gap.  Offsets
+never change.
 
-Groups are replaced in the order of offsets.  Whatever a tombstone has superseded is
-older, so it is gone before the tombstone is, wherever a run is cut off.
+Groups are replaced in the order of offsets.  The messages that a tombstone deletes are
+older, so they are removed before the tombstone, wherever a run is interrupted.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ if TYPE_CHECKING:
     from pydanube.model.descriptions import Segment
 
 GROUP_SEGMENTS_MAX = 100
-"""So many segments a broker replaces at once."""
+"""The most segments that a broker replaces in one transaction."""
 
 BUCKET_BYTES = 64 * 1024 * 1024
-"""About how many bytes of keys one task compares."""
+"""The approximate number of bytes of keys that one task compares."""
 
 CHUNK_BYTES = 256 * 1024 * 1024
-"""About how many bytes of segments one task takes the keys of."""
+"""The approximate number of bytes of segments whose keys one task collects."""
 
 _OFFSET_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentKeyCounts:
-    """What compaction has found out about one segment."""
+    """What compaction knows about the keys of one segment."""
 
     without_key: int
-    """How many messages have no key."""
+    """The number of messages without a key."""
     live: int
-    """How many are the last of their key, among all segments."""
+    """The number of messages that are the last of their key, among all segments."""
     oldest_tombstone: int | None
     """The publish time of its oldest tombstone, if it has any."""
 
     @property
     def remaining(self) -> int:
-        """How many messages stay, tombstones included."""
+        """The number of messages that stay, tombstones included."""
         return self.without_key + self.live
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentGroup:
-    """Segments that follow each other, and become one."""
+    """Neighbouring segments that become one."""
 
     segments: tuple[Segment, ...]
 
@@ -67,26 +67,26 @@ class SegmentGroup:
 
     @property
     def end(self) -> int:
-        """The first offset behind the last one."""
+        """The offset after the last one."""
         return self.segments[-1].end
 
     @property
     def byte_count(self) -> int:
-        """How long the segments are together."""
+        """The total size of the segments."""
         return sum(each.byte_count for each in self.segments)
 
     @property
     def count(self) -> int:
-        """How many messages they have together."""
+        """The total number of messages."""
         return sum(each.count for each in self.segments)
 
 
 def plan_merge(segments: Sequence[Segment], target_bytes: int) -> list[SegmentGroup]:
     """
-    Groups of two and more neighbours that are less than half of *target_bytes* long.
+    Group two or more neighbours that are smaller than half of *target_bytes*.
 
-    A group ends as soon as it reaches *target_bytes*, so that what is large is not
-    written again and again.
+    A group ends as soon as it reaches *target_bytes*, so that large segments are not
+    rewritten repeatedly.
     """
     return _grouped(segments, {}, target_bytes, is_merging=True)
 
@@ -100,10 +100,10 @@ def plan_compaction(
     tombstones_before: int,
 ) -> list[SegmentGroup]:
     """
-    Groups of segments of which something is removed, by object name in *facts*.
+    Group the segments that lose messages, by object name in *facts*.
 
-    With *is_merging*, neighbours go together up to *target_bytes*, by what stays of
-    them, and those that are only small as well.  Tombstones of a publish time before
+    With *is_merging* neighbours are merged up to *target_bytes*, counted without the
+    removed messages, and so are small segments.  Tombstones that were published before
     *tombstones_before*, in microseconds since 1970, are removed.
     """
     changed = {}
@@ -157,7 +157,7 @@ def _grouped(
 
 
 def chunk_segments(segments: Sequence[Segment]) -> list[tuple[Segment, ...]]:
-    """*segments* in portions for tasks that take their keys."""
+    """Divide *segments* among tasks that collect their keys."""
     portions: dict[int, list[Segment]] = {}
     byte_count = 0
     for segment in segments:
@@ -168,10 +168,10 @@ def chunk_segments(segments: Sequence[Segment]) -> list[tuple[Segment, ...]]:
 
 def bucket_count(segments: Sequence[Segment], key_bytes: int) -> int:
     """
-    Over how many tasks the keys of *segments* are spread, each in memory at once.
+    Return the number of buckets for the keys of *segments*; each must fit in memory.
 
-    *key_bytes* is what the keys take in them, as far as their files say; no key is
-    counted twice where a dictionary holds it once.
+    *key_bytes* is the size of the keys according to the files, where a dictionary
+    counts each key once.
     """
     messages = sum(each.count for each in segments)
     return max(1, -(-(key_bytes + messages * _OFFSET_BYTES) // BUCKET_BYTES))
@@ -180,6 +180,6 @@ def bucket_count(segments: Sequence[Segment], key_bytes: int) -> int:
 def in_portions(
     groups: Sequence[SegmentGroup], size: int
 ) -> list[tuple[SegmentGroup, ...]]:
-    """*groups* in portions of *size*; what is done is swapped in after each of them."""
+    """Divide *groups* into portions of *size*; a portion is replaced as it is done."""
     numbered = groupby(enumerate(groups), key=lambda pair: pair[0] // size)
     return [tuple(group for _, group in portion) for _, portion in numbered]

@@ -1,10 +1,10 @@
 """
-A run of maintenance: topic after topic, with Spark's tasks or with threads.
+A maintenance run of a topic, with Spark tasks or with threads.
 
-Everything that a run writes is worth nothing until the broker has put it in the place
-of what was there, with one transaction for each group.  So a run may be cut off
-anywhere: what it has swapped in stays, the rest is orphans, and the next run goes on
-with what it finds.
+The segments that a run writes take effect when the broker replaces the old ones, in one
+transaction for each group.  So a run may be interrupted at any point.  The replaced
+groups stay, the other new files are orphans, and the next run starts with the segments
+that the topic has then.
 """
 
 from __future__ import annotations
@@ -68,22 +68,22 @@ TARGET_BYTES = 128 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceOptions:
-    """What is to be done with topics."""
+    """The options of a run."""
 
     is_merging: bool = False
     is_compacting: bool = False
     is_verifying: bool = False
     grace_s: float = GRACE_S
-    """How old a tombstone is before it is removed."""
+    """The age at which a tombstone is removed."""
     target_bytes: int = TARGET_BYTES
-    """How long segments should be."""
+    """The desired size of segments."""
     is_plan_only: bool = False
-    """Say what would be done, and do nothing of it; keys are read all the same."""
+    """Report the plan and change nothing; compaction still reads the keys."""
 
 
 @dataclass(slots=True, kw_only=True)
 class TopicReport:
-    """What a run has done with one topic."""
+    """The result of a run for one topic."""
 
     topic: str
     segments_before: int = 0
@@ -93,33 +93,33 @@ class TopicReport:
     messages_before: int = 0
     messages_removed: int = 0
     segments_rewritten: int = 0
-    """How many segments were replaced; with a plan only, how many would be."""
+    """The number of segments that were replaced, or would be according to the plan."""
     read_bytes: int = 0
-    """How much was read to rewrite them, decoded."""
+    """The decoded size of the messages that were read to rewrite them."""
     segments_verified: int = 0
     segments_without_checksum: int = 0
-    """Of those, how many have none in the manifest."""
+    """The number of verified segments without a checksum in the manifest."""
     seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
-    """What verification has found."""
+    """The problems that verification found."""
     error: BrokerError | None = None
-    """Why the topic is not finished."""
+    """Why the run of the topic failed."""
 
 
 class Runner(Protocol):
-    """Who carries jobs out."""
+    """Runs jobs in parallel."""
 
     @property
     def width(self) -> int:
-        """How many at a time."""
+        """The number of jobs that run at the same time."""
 
     def run(self, jobs: Sequence[T], work: Callable[[T], R]) -> list[R]:
-        """What *work* makes of *jobs*, in order; see ``spark.jobs.run_jobs``."""
+        """Run *work* on each of *jobs*; see ``spark.jobs.run_jobs``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadRunner:
-    """Jobs run in threads of this process."""
+    """Runs jobs in threads of this process."""
 
     width: int
 
@@ -129,14 +129,13 @@ class ThreadRunner:
 
 
 class SparkRunner:
-    """Jobs are tasks of Spark."""
+    """Runs jobs as Spark tasks."""
 
     def __init__(self, spark: Any) -> None:
         self._spark = spark
-        # A few for each slot, so that the last one does not hold up many.
         try:
             self.width = max(1, spark.sparkContext.defaultParallelism)
-        except Exception:  # noqa: BLE001  # Spark Connect tells nobody.
+        except Exception:  # noqa: BLE001  # Spark Connect does not say.
             self.width = 8
 
     def run(self, jobs: Sequence[T], work: Callable[[T], R]) -> list[R]:
@@ -145,7 +144,7 @@ class SparkRunner:
 
 
 def new_run() -> Run:
-    """A run of its own."""
+    """Return the identity of a new run."""
     return Run(secrets.randbits(64), time.time_ns() // NS_PER_S)
 
 
@@ -160,12 +159,13 @@ def maintain(
     now_us: int | None = None,
 ) -> TopicReport:
     """
-    Do *work* with *topic*, a topic or one partition; *tell* is told how it goes.
+    Maintain *topic*, a topic or one partition; *tell* gets progress messages.
 
-    Durability: Each group of segments is replaced by the broker as a whole, or not at
-        all; being cut off leaves what was replaced, and files that the broker deletes.
+    Durability: The broker replaces each group of segments as a whole or not at all.  An
+        interrupted run leaves the groups that were replaced, and files that the broker
+        deletes.
 
-    Returns: What was done, also when it failed: then ``error`` says why.
+    Returns: The report; if the run failed, ``error`` says why.
     """
     began = time.monotonic()
     report = TopicReport(topic=topic)
@@ -174,7 +174,7 @@ def maintain(
         found = client.segments(topic)
         _note_before(report, found.segments)
         if found.segments:
-            upkeep = _TopicMaintenance(
+            maintenance = _TopicMaintenance(
                 client,
                 topic,
                 found,
@@ -184,7 +184,7 @@ def maintain(
                 run=run or new_run(),
                 now_us=now_us,
             )
-            upkeep.do(report)
+            maintenance.run(report)
         after = found if work.is_plan_only else client.segments(topic)
         report.segments_after = len(after.segments)
         report.bytes_after = sum(each.byte_count for each in after.segments)
@@ -202,7 +202,7 @@ def _note_before(report: TopicReport, segments: Sequence[Segment]) -> None:
 
 
 class _TopicMaintenance:
-    """The upkeep of one topic."""
+    """The maintenance of one topic."""
 
     def __init__(
         self,
@@ -230,13 +230,13 @@ class _TopicMaintenance:
         self._scratch_files: list[str] = []
         self._superseded = 0
 
-    def do(self, report: TopicReport) -> None:
+    def run(self, report: TopicReport) -> None:
         """Verify, then compact or merge."""
         work = self._work
         if work.is_verifying and not work.is_plan_only:
             self._verify(report)
             if report.problems:
-                # What is damaged must not become the only copy.
+                # Damaged messages must not replace the original.
                 return
         if not (work.is_compacting or work.is_merging):
             return
@@ -263,7 +263,8 @@ class _TopicMaintenance:
         if holds:
             names = ", ".join(hold.name for hold in holds)
             raise TopicHeld(
-                f"{self._topic} is held by {names}: its segments stay as they are"
+                f"{self._topic} has retention holds, so its segments must not change: "
+                f"{names}"
             )
 
     # Verification.
@@ -280,7 +281,7 @@ class _TopicMaintenance:
             if answer.problem is None:
                 continue
             if not self._is_there(answer.object_name):
-                # Retention, or another run, was faster.
+                # Retention or another run has removed the segment.
                 continue
             report.problems.append(f"{answer.object_name}: {answer.problem}")
 
@@ -295,7 +296,7 @@ class _TopicMaintenance:
         key_bytes = sum(key_bytes_of(topic, each) for each in segments)
         buckets = bucket_count(segments, key_bytes)
         chunks = chunk_segments(segments)
-        self._tell(f"{topic}: taking the keys of {len(segments)} segments")
+        self._tell(f"{topic}: reading the keys of {len(segments)} segments")
         jobs = [
             CollectKeysJob(
                 topic=topic,
@@ -306,7 +307,7 @@ class _TopicMaintenance:
             )
             for number, chunk in enumerate(chunks)
         ]
-        # Also when it fails, whatever some of them have written.
+        # Registered first, so that the files are deleted if a job fails.
         self._scratch_files += [
             f"{job.scratch},{bucket}.arrow" for job in jobs for bucket in range(buckets)
         ]
@@ -375,7 +376,7 @@ class _TopicMaintenance:
                 for job, group, answer in zip(jobs, wave, answers, strict=True):
                     report.read_bytes += answer.read_bytes
                     if answer.count == group.count and len(group.segments) == 1:
-                        # A tombstone that has to stay, and nothing else.
+                        # Only the last tombstone could be removed, and it must stay.
                         continue
                     self._swap(group, answer, report, job, written)
             finally:
@@ -406,8 +407,8 @@ class _TopicMaintenance:
         job: RewriteJob,
         written: set[RewriteJob],
     ) -> None:
-        # From here on it may be a part of the topic; who deletes it must be sure
-        # that it is not.
+        # From here on the new segment may belong to the topic, so it is deleted only
+        # if the broker has certainly refused it.
         written.discard(job)
         try:
             removed = self._client.replace_segments(
@@ -424,6 +425,6 @@ class _TopicMaintenance:
 
 
 def _delete(url: str) -> None:
-    # What is left is an orphan, which the broker deletes.
+    # If this fails, the file is an orphan, which the broker deletes.
     with suppress(OSError):
         delete_file(url)

@@ -1,4 +1,4 @@
-"""How jobs read segments: whole row groups, with the columns that segments have now."""
+"""Reading of whole row groups of segments, with the current columns of segments."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 @contextmanager
 def open_checked(topic: str, segment: Segment) -> Iterator[pq.ParquetFile]:
     """
-    The file of *segment*, for reading; what is read is compared with its checksums.
+    Open the file of *segment* and verify all reads with its checksums.
 
     Raises:
-        CorruptSegment: It cannot be open_checked, or is another one.
+        CorruptSegment: The file is missing, unreadable or another one.
     """
     url, offsets = segment.url, (segment.base, segment.end)
     with ExitStack() as stack:
@@ -46,8 +46,8 @@ def open_checked(topic: str, segment: Segment) -> Iterator[pq.ParquetFile]:
                 topic,
                 url,
                 offsets,
-                f"expected {segment.count} messages with the columns of a segment, it "
-                f"has {count}",
+                f"it has {count} messages or unknown columns; the manifest says "
+                f"{segment.count} messages",
             )
         yield file
 
@@ -59,10 +59,10 @@ def read_row_groups(
     names: list[str] | None = None,
 ) -> Iterator[pa.Table]:
     """
-    The row groups with the columns *names*, or with all that segments have now.
+    Yield the row groups with the columns *names*, or with all current columns.
 
     Raises:
-        CorruptSegment: One of them is damaged, or cannot be read.
+        CorruptSegment: A row group is damaged or unreadable.
     """
     for index in range(file.num_row_groups):
         with reading_segment(topic, segment.url, (segment.base, segment.end)):

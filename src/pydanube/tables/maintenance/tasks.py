@@ -1,15 +1,15 @@
 """
-The jobs of maintenance: each reads some files and writes some, all by itself.
+The jobs of maintenance, each of which reads and writes files itself.
 
-Compaction by key goes over the topic twice.  ``collect_keys`` reads only keys and
-offsets, and writes the last offset of each key that it has seen, spread over buckets
-by a hash of the key.  ``find_latest`` puts one bucket together, and writes the offsets
-that are the last of their key, in order.  ``rewrite`` then reads segments whole, and
-keeps what has no key or an offset among those.
+Compaction by key reads the topic twice.  ``collect_keys`` reads only keys and offsets,
+and writes the last offset of each key to buckets by a hash of the key.
+``find_latest`` joins one bucket of all jobs, and writes the offsets that are the last
+of their key, in order.  ``rewrite`` then reads whole segments, and keeps the messages
+without a key and those offsets.
 
-Bounds: ``collect_keys`` and ``find_latest`` hold the different keys of a portion of the
-segments or of a bucket, and one row group.  ``rewrite`` holds the row groups of what
-it reads and of what it writes, and eight bytes for each key that stays in its group.
+Bounds: ``collect_keys`` and ``find_latest`` hold the distinct keys of their segments or
+bucket, and one row group.  ``rewrite`` holds one row group that it reads, one that it
+writes, and eight bytes for each key that stays in its group.
 """
 
 from __future__ import annotations
@@ -45,32 +45,29 @@ if TYPE_CHECKING:
     from pydanube.model.descriptions import Segment
 
 ROW_GROUP_BYTES = 8 * 1024 * 1024
-"""How much of a topic makes a row group, before it is encoded; as sealing has it."""
+"""The size of a row group before it is encoded, as in sealing."""
 
 _KEYS_MAX = 500_000
-"""So many keys are gathered before those that came twice are put together."""
+"""How many keys are collected before duplicates are removed."""
 
 _IPC_BATCH_ROWS = 65_536
 
 
-# The keys.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectKeysJob:
-    """Find the last offset of each key in some segments."""
+    """A job that finds the last offset of each key in some segments."""
 
     topic: str
     segments: tuple[Segment, ...]
     root: ObjectRoot
     scratch: str
-    """What the names of the files it writes begin with."""
+    """The prefix of the names of the files that it writes."""
     bucket_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentKeys:
-    """What is known of one segment after that."""
+    """What CollectKeysJob finds in one segment."""
 
     object_name: str
     without_key: int
@@ -79,16 +76,16 @@ class SegmentKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectKeysResult:
-    """What CollectKeysJob leads to."""
+    """The result of a CollectKeysJob."""
 
     segments: tuple[SegmentKeys, ...]
     files: tuple[tuple[int, str], ...]
-    """For each bucket that is not empty its number and the name of a file."""
+    """The number and the file name of each bucket that is not empty."""
 
 
 def collect_keys(job: CollectKeysJob) -> CollectKeysResult:
     """
-    Carry out *job*.
+    Run *job*.
 
     Raises:
         CorruptSegment: A segment is damaged or missing.
@@ -106,28 +103,28 @@ def collect_keys(job: CollectKeysJob) -> CollectKeysResult:
 
 
 class _LatestOffsets:
-    """The highest offset of each key that came along."""
+    """The highest offset of each key so far."""
 
     def __init__(self) -> None:
         self._tables: list[pa.Table] = []
         self._count = 0
-        # What is there once each key is.
-        self._settled = 0
+        # The number of distinct keys when duplicates were last removed.
+        self._distinct = 0
 
     def add(self, table: pa.Table) -> None:
-        """*table* has the columns ``key``, without nulls, and ``offset``."""
+        """Add *table* with the columns ``key``, without nulls, and ``offset``."""
         self._tables.append(_last_of_each(table))
         self._count += self._tables[-1].num_rows
-        # Only once it has grown a lot: every time costs as much as all that is there.
-        if self._count > max(_KEYS_MAX, 2 * self._settled):
+        # Removing duplicates processes all rows, so it waits until they have doubled.
+        if self._count > max(_KEYS_MAX, 2 * self._distinct):
             self.finish()
 
     def finish(self) -> pa.Table:
-        """Each key once."""
+        """Remove duplicates, and return each key with its highest offset."""
         if len(self._tables) != 1:
             empty = pa.table({"key": pa.array([], pa.binary()), "offset": _int64([])})
             self._tables = [_last_of_each(pa.concat_tables([empty, *self._tables]))]
-        self._count = self._settled = self._tables[0].num_rows
+        self._count = self._distinct = self._tables[0].num_rows
         return self._tables[0]
 
 
@@ -169,7 +166,7 @@ def _collect_keys_of(
 
 
 def _spread(table: pa.Table, bucket_count: int) -> Iterator[tuple[int, pa.Table]]:
-    """*table* in parts by a hash of its keys, without those that are empty."""
+    """Partition *table* by a hash of its keys, and yield the buckets with rows."""
     if not table.num_rows:
         return
     if bucket_count == 1:
@@ -185,19 +182,19 @@ def _spread(table: pa.Table, bucket_count: int) -> Iterator[tuple[int, pa.Table]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindLatestJob:
-    """Find which offsets are the last of their key, of one bucket."""
+    """A job that finds the offsets in one bucket that are the last of their key."""
 
     root: ObjectRoot
     files: tuple[str, ...]
-    """What CollectKeysJob has written for the bucket."""
+    """The files that CollectKeysJob has written for the bucket."""
     name: str
-    """The file to be written."""
+    """The file to write."""
     bases: tuple[int, ...]
-    """Where segments begin, in order."""
+    """The first offsets of the segments, in order."""
 
 
 def find_latest(job: FindLatestJob) -> list[int]:
-    """How many offsets of each segment that are."""
+    """Run *job*, and return the number of those offsets in each segment."""
     latest = _LatestOffsets()
     for name in job.files:
         with pa.ipc.open_file(open_scratch(job.root.scratch_url(name))) as file:
@@ -206,29 +203,26 @@ def find_latest(job: FindLatestJob) -> list[int]:
     offsets = latest.finish().column("offset").combine_chunks()
     offsets = offsets.take(pc.sort_indices(offsets))
     _write_ipc(job.root.scratch_url(job.name), pa.table({"offset": offsets}))
-    places = _places(offsets, job.bases)
+    starts = _indices_of(offsets, job.bases)
     return [
-        end - at for at, end in zip(places, [*places[1:], len(offsets)], strict=True)
+        end - at for at, end in zip(starts, [*starts[1:], len(offsets)], strict=True)
     ]
 
 
-def _places(offsets: pa.Int64Array, bases: Iterable[int]) -> list[int]:
-    """Where in *offsets*, which rise, those from each of *bases* on begin."""
+def _indices_of(offsets: pa.Int64Array, bases: Iterable[int]) -> list[int]:
+    """Return the index in the sorted *offsets* of the first one from each base on."""
     numbers: Any = _numbers(offsets)
     return [bisect_left(numbers, base) for base in bases]
 
 
 def _numbers(array: pa.Int64Array) -> memoryview:
-    """The numbers of *array*, which has no nulls, without a copy."""
+    """Return a view of the numbers of *array*, which has no nulls."""
     view = memoryview(array.buffers()[1] or b"").cast("q")
     return view[array.offset : array.offset + len(array)]
 
 
 def _int64(values: Sequence[int]) -> pa.Int64Array:
     return pa.array(values, pa.int64())
-
-
-# What stays.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,18 +234,18 @@ class CompactionRule:
     tombstones_before: int
     """Tombstones with an earlier publish time are removed."""
     last_offset: int
-    """This message stays in any case."""
+    """The message that always stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteJob:
-    """Make one segment of several."""
+    """A job that makes one segment of several."""
 
     identity: SegmentIdentity
     segments: tuple[Segment, ...]
     root: ObjectRoot
     name: str
-    """The object to be written."""
+    """The object to write."""
     rule: CompactionRule | None
     """None: all messages stay."""
 
@@ -264,24 +258,24 @@ class RewriteResult:
     byte_count: int
     checksum: int
     count: int
-    """How many messages there are."""
+    """The number of messages."""
     read_bytes: int
-    """What was read, decoded."""
+    """The decoded size of the messages that were read."""
 
 
 def rewrite(job: RewriteJob) -> RewriteResult:
     """
-    Carry out *job*.
+    Run *job*.
 
-    Durability: The object is on disk.  If it fails, there is none.
+    Durability: On return the object is on disk.  If the job fails, there is no object.
 
     Raises:
         CorruptSegment: A segment is damaged, or missing because it was replaced.
     """
     base, end = job.segments[0].base, job.segments[-1].end
-    is_kept = None
+    compaction = None
     if job.rule is not None:
-        is_kept = _CompactionFilter(job.root, job.rule, base, end)
+        compaction = _CompactionFilter(job.root, job.rule, base, end)
     count = read_bytes = 0
     tombstones: list[int] = []
     with new_file(job.root, job.name) as file, _RowGroups(file) as row_groups:
@@ -289,7 +283,7 @@ def rewrite(job: RewriteJob) -> RewriteResult:
             with open_checked(job.identity.topic, segment) as source:
                 for table in read_row_groups(job.identity.topic, segment, source):
                     read_bytes += table.nbytes
-                    kept = table if is_kept is None else is_kept.keep(table)
+                    kept = table if compaction is None else compaction.keep(table)
                     count += kept.num_rows
                     oldest = oldest_tombstone_of(kept)
                     tombstones += [] if oldest is None else [oldest]
@@ -308,7 +302,7 @@ def rewrite(job: RewriteJob) -> RewriteResult:
 
 
 class _RowGroups:
-    """The row groups of a new segment; small tables are written together."""
+    """Writes the row groups of a new segment; joins small tables."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -317,7 +311,7 @@ class _RowGroups:
         self._byte_count = 0
 
     def add(self, table: pa.Table) -> None:
-        """Write *table*, with what came before if that is not enough."""
+        """Add *table*; write the waiting tables first if it does not fit."""
         if not table.num_rows:
             return
         size = table.nbytes
@@ -327,7 +321,7 @@ class _RowGroups:
         self._byte_count += size
 
     def flush(self) -> None:
-        """Write what is gathered."""
+        """Write the waiting tables as a row group."""
         if self._tables:
             table = pa.concat_tables(self._tables)
             self._open(table).write_table(table, row_group_size=table.num_rows)
@@ -335,7 +329,7 @@ class _RowGroups:
             self._byte_count = 0
 
     def finish(self, metadata: dict[str, str]) -> None:
-        """Write what is left, and what the file says of itself."""
+        """Write the waiting tables and the footer's *metadata*."""
         self.flush()
         self._open(None).add_key_value_metadata(metadata)
 
@@ -355,7 +349,7 @@ class _RowGroups:
 
 
 class _CompactionFilter:
-    """Which messages stay, of ``base … end``."""
+    """Removes the messages of ``base … end`` that compaction drops."""
 
     def __init__(
         self, root: ObjectRoot, rule: CompactionRule, base: int, end: int
@@ -366,27 +360,27 @@ class _CompactionFilter:
         self._live = offsets.take(pc.sort_indices(offsets))
 
     def keep(self, table: pa.Table) -> pa.Table:
-        """What stays of *table*."""
+        """Return the messages of *table* that stay."""
         keys = table.column("key")
         if keys.null_count == table.num_rows:
             return table
         offsets = table.column("offset")
         limits = offsets[0].as_py(), offsets[-1].as_py() + 1
-        at, end = _places(self._live, limits)
+        at, end = _indices_of(self._live, limits)
         mask = pc.is_in(offsets, self._live.slice(at, end - at))
         tombstones = tombstones_of(table)
         if tombstones is not None:
             times = table.column("publish_time").cast(pa.int64())
             is_old = pc.less(times, self._survival.tombstones_before)
             is_last = pc.equal(offsets, self._survival.last_offset)
-            is_over = pc.and_not(pc.and_(tombstones, is_old), is_last)
-            mask = pc.and_not(mask, is_over)
+            is_expired = pc.and_not(pc.and_(tombstones, is_old), is_last)
+            mask = pc.and_not(mask, is_expired)
         mask = pc.or_(mask, keys.is_null())
         return table if pc.all(mask).as_py() else table.filter(mask)
 
 
 def _live_in(url: str, base: int, end: int) -> pa.Int64Array:
-    """The offsets ``base … end`` of a file of FindLatestJob."""
+    """Read the offsets ``base … end`` of a file of FindLatestJob."""
     parts = [_int64([])]
     with pa.ipc.open_file(open_scratch(url)) as file:
         for at in range(file.num_record_batches):
@@ -395,12 +389,9 @@ def _live_in(url: str, base: int, end: int) -> pa.Int64Array:
                 continue
             if offsets[0].as_py() >= end:
                 break
-            first, last = _places(offsets, (base, end))
+            first, last = _indices_of(offsets, (base, end))
             parts.append(offsets.slice(first, last - first))
     return pa.concat_arrays(parts)
-
-
-# Small things.
 
 
 def _write_ipc(url: str, table: pa.Table) -> None:
@@ -415,7 +406,7 @@ def _write_ipc(url: str, table: pa.Table) -> None:
 
 
 def key_bytes_of(topic: str, segment: Segment) -> int:
-    """What the keys of a segment take, as far as its footer says."""
+    """Return the size of the keys of a segment according to its footer."""
     at = SCHEMA.get_field_index("key")
     with open_checked(topic, segment) as file:
         groups = [file.metadata.row_group(n) for n in range(file.num_row_groups)]

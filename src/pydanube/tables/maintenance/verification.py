@@ -1,4 +1,4 @@
-"""Verification: a segment is read whole and compared with what is said of it."""
+"""Verification of whole segments against the manifest and their footers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyJob:
-    """Read a segment whole and compare it with what the manifest says."""
+    """A job that reads a whole segment and compares it with the manifest."""
 
     topic: str
     topic_id: int
@@ -35,13 +35,13 @@ class VerifyResult:
     byte_count: int
     count: int
     has_checksum: bool
-    """Whether the manifest has one; else the file's own words are all there is."""
+    """Whether the manifest has a checksum; otherwise only the footer is compared."""
     problem: str | None
-    """What is wrong with it, if anything is."""
+    """The first problem of the segment, if any."""
 
 
 def verify(job: VerifyJob) -> VerifyResult:
-    """Carry out *job*; what is wrong is in the answer."""
+    """Run *job*; problems are returned, not raised."""
     segment = job.segment
     problem: str | None = None
     try:
@@ -76,12 +76,15 @@ def _problem_of_rows(job: VerifyJob, file: pq.ParquetFile) -> str | None:
     segment = job.segment
     footer = read_footer(file.metadata.metadata)
     if footer is None or footer.topic_id != job.topic_id:
-        return f"its footer does not say that it is of topic {job.topic_id}"
-    said = footer.base, footer.end, footer.count
-    if said != (segment.base, segment.end, segment.count):
+        return f"its footer does not name the topic id {job.topic_id}"
+    if (footer.base, footer.end, footer.count) != (
+        segment.base,
+        segment.end,
+        segment.count,
+    ):
         return (
-            f"its footer says {said[2]} messages of {said[0]} … {said[1]}, the "
-            f"manifest {segment.count} of {segment.base} … {segment.end}"
+            f"its footer says {footer.count} messages of {footer.base} … {footer.end}, "
+            f"the manifest says {segment.count} of {segment.base} … {segment.end}"
         )
     position = segment.base
     for table in read_row_groups(job.topic, segment, file):

@@ -196,5 +196,5 @@ def test_somebody_who_is_always_faster_is_told_of(topics, table):
 
 
 def test_dead_letters_need_their_table(topics, table):
-    with pytest.raises(InvalidRequest, match="dead letters"):
+    with pytest.raises(InvalidRequest, match="dead-letter table"):
         exporter(topics, table, undecodable=UndecodablePolicy.DEAD_LETTER)

@@ -59,9 +59,9 @@ def test_a_broker_that_started_meanwhile_has_cleared_its_parts(tmp_path):
             [part] = (tmp_path / ".parts").iterdir()
             part.unlink()
 
-    with pytest.raises(Unavailable, match="run it again"):
+    with pytest.raises(Unavailable, match="run maintenance again"):
         write()
-    with pytest.raises(Unavailable, match="run it again"):
+    with pytest.raises(Unavailable, match="run maintenance again"):
         open_scratch(root.scratch_url("default,a,one"))
 
 
