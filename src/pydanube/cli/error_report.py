@@ -109,9 +109,9 @@ def format_error(error: BrokerError) -> str:
     """
     Return the line that describes *error*, and a line with a hint if there is one.
     """
-    said = " ".join(str(error).split()) or type(error).__name__
+    message = " ".join(str(error).split()) or type(error).__name__
     hint = next((HINTS[kind] for kind in type(error).__mro__ if kind in HINTS), None)
-    return f"error: {said}\n" + (f"hint: {hint}\n" if hint else "")
+    return f"error: {message}\n" + (f"hint: {hint}\n" if hint else "")
 
 
 def _as_broker_error(error: BrokerError | OSError) -> BrokerError:

@@ -13,7 +13,6 @@ import os
 import stat
 import sys
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +25,7 @@ from pydanube.cli.interruption import Interruption, run
 from pydanube.cli.output import print_note, printable
 from pydanube.cli.parameters import examples
 from pydanube.cli.position_option import parse_position
+from pydanube.cli.progress_line import progress_line
 from pydanube.cli.quantities import format_messages, parse_duration
 from pydanube.cli.standard_streams import OutputStream
 from pydanube.client.client import DEFAULT_URL, connect
@@ -38,7 +38,7 @@ from pydanube.model.errors import (
 from pydanube.model.positions import to_datetime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from pydanube.client.client import Client
     from pydanube.client.consumer import Consumer
@@ -260,7 +260,9 @@ async def print_messages(options: ConsumeOptions, interruption: Interruption) ->
                 f"Waiting for messages of {options.topic}; press Ctrl-C to stop."
             )
         printed = 0
-        with _progress() as show:
+        with progress_line(
+            "consuming", is_shown=_shows_progress(), has_rate=True
+        ) as show:
             async with interruption.until_requested():
                 while options.count is None or printed < options.count:
                     left = BATCH_MESSAGES
@@ -273,7 +275,7 @@ async def print_messages(options: ConsumeOptions, interruption: Interruption) ->
                         break
                     await _print(output, consumer, batch, options)
                     printed += len(batch)
-                    show(printed)
+                    show(format_messages(printed), printed)
         if options.is_acking and output.byte_count:
             await _flush(client, consumer)
     is_short = options.count is not None and printed < options.count
@@ -426,27 +428,7 @@ def _text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
         return {f"{name}_base64": base64.b64encode(value).decode()}
 
 
-@contextmanager
-def _progress() -> Iterator[Callable[[int], None]]:
-    """Show progress on a terminal, if messages are written to a file."""
+def _shows_progress() -> bool:
+    """Return whether messages are written to a file, and a user sees the progress."""
     is_file = stat.S_ISREG(os.fstat(STANDARD_OUTPUT).st_mode)
-    if not is_file or not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console  # noqa: PLC0415  # Only where it is shown.
-    from rich.progress import Progress, SpinnerColumn, TextColumn  # noqa: PLC0415
-
-    columns = SpinnerColumn(), TextColumn("{task.description}  {task.fields[rate]}")
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("consuming", total=None, rate="")
-
-        def show(printed: int) -> None:
-            speed = progress.tasks[0].speed
-            progress.update(
-                task,
-                completed=printed,
-                description=format_messages(printed),
-                rate=f"{speed:,.0f} messages/s" if speed else "",
-            )
-
-        yield show
+    return is_file and sys.stderr.isatty()

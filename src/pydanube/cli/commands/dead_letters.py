@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,12 +21,13 @@ from pydanube.cli.output import (
     printable,
 )
 from pydanube.cli.parameters import Subscription, examples
+from pydanube.cli.progress_line import progress_line
 from pydanube.client.client import DEFAULT_URL
 from pydanube.client.dead_letters import CHUNK_LETTERS_MAX
 from pydanube.model.errors import NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from pydanube.client.client import Client
     from pydanube.client.dead_letters import DeadLetter, DeadLetters
@@ -88,24 +88,24 @@ DryRun = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """A selection of dead letters."""
+class DeadLetterFilter:
+    """A filter of dead letters."""
 
     reason: str | None = None
     offsets: frozenset[int] | None = None
     limit: int | None = None
 
-    async def of(self, dead_letters: DeadLetters) -> AsyncIterator[DeadLetter]:
+    async def select(self, dead_letters: DeadLetters) -> AsyncIterator[DeadLetter]:
         """Yield the selected ones of *dead_letters*."""
         count = 0
         async for letter in dead_letters.letters():
-            if self.means(letter):
+            if self.matches(letter):
                 yield letter
                 count += 1
                 if count == self.limit:
                     return
 
-    def means(self, letter: DeadLetter) -> bool:
+    def matches(self, letter: DeadLetter) -> bool:
         """Return whether *letter* is selected."""
         return (self.reason is None or self.reason in letter.reason) and (
             self.offsets is None or letter.id.offset in self.offsets
@@ -130,14 +130,14 @@ def list_(
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """List dead letters that were neither replayed nor dropped, oldest first."""
-    choice = Choice(reason=reason, limit=limit)
+    filter_ = DeadLetterFilter(reason=reason, limit=limit)
     is_json = output_format is OutputFormat.JSON
 
     async def call(client: Client) -> list[Any]:
         dead_letters = client.dead_letters(
             topic, subscription, dead_letter_topic=dead_letter_topic
         )
-        return await _listed(dead_letters, choice, is_json=is_json)
+        return await _list(dead_letters, filter_, is_json=is_json)
 
     _print_list(run_with_client(url, call), output_format)
 
@@ -161,13 +161,13 @@ def show(
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """Show one dead letter with its payload and all its failures."""
-    choice = Choice(offsets=frozenset([offset]), limit=1)
+    filter_ = DeadLetterFilter(offsets=frozenset([offset]), limit=1)
 
     async def call(client: Client) -> list[DeadLetter]:
         dead_letters = client.dead_letters(
             topic, subscription, dead_letter_topic=dead_letter_topic
         )
-        return [letter async for letter in choice.of(dead_letters)]
+        return [letter async for letter in filter_.select(dead_letters)]
 
     letters = run_with_client(url, call)
     if not letters:
@@ -214,12 +214,12 @@ def replay(
         dead_letters = client.dead_letters(
             topic, subscription, dead_letter_topic=dead_letter_topic
         )
-        choice = _choice(reason, offset, limit)
+        filter_ = _filter(reason, offset, limit)
         if dry_run:
-            return await _listed(
-                dead_letters, choice, is_json=output_format is OutputFormat.JSON
+            return await _list(
+                dead_letters, filter_, is_json=output_format is OutputFormat.JSON
             )
-        return await _handled("replaying", dead_letters, choice, dead_letters.replay)
+        return await _handle("replaying", dead_letters, filter_, dead_letters.replay)
 
     _report("replayed", run_with_client(url, call), output_format)
 
@@ -255,46 +255,48 @@ def drop(
         dead_letters = client.dead_letters(
             topic, subscription, dead_letter_topic=dead_letter_topic
         )
-        choice = _choice(reason, offset, limit)
+        filter_ = _filter(reason, offset, limit)
         if dry_run:
-            return await _listed(
-                dead_letters, choice, is_json=output_format is OutputFormat.JSON
+            return await _list(
+                dead_letters, filter_, is_json=output_format is OutputFormat.JSON
             )
-        return await _handled("dropping", dead_letters, choice, dead_letters.drop)
+        return await _handle("dropping", dead_letters, filter_, dead_letters.drop)
 
     _report("dropped", run_with_client(url, call), output_format)
 
 
-def _choice(reason: str | None, offsets: list[int] | None, limit: int | None) -> Choice:
+def _filter(
+    reason: str | None, offsets: list[int] | None, limit: int | None
+) -> DeadLetterFilter:
     wanted = None if offsets is None else frozenset(offsets)
-    return Choice(reason=reason, offsets=wanted, limit=limit)
+    return DeadLetterFilter(reason=reason, offsets=wanted, limit=limit)
 
 
-async def _listed(
-    dead_letters: DeadLetters, choice: Choice, *, is_json: bool
+async def _list(
+    dead_letters: DeadLetters, filter_: DeadLetterFilter, *, is_json: bool
 ) -> list[Any]:
     """
     Return the fields to list; the dead letters would keep whole batches in memory.
     """
     describe = _fields if is_json else _row
-    return [describe(letter) async for letter in choice.of(dead_letters)]
+    return [describe(letter) async for letter in filter_.select(dead_letters)]
 
 
-async def _handled(
-    doing: str,
+async def _handle(
+    action: str,
     dead_letters: DeadLetters,
-    choice: Choice,
+    filter_: DeadLetterFilter,
     handle: Callable[[list[DeadLetter]], Awaitable[int]],
 ) -> int:
     """Handle the selected dead letters in groups, and return how many there were."""
     count = 0
-    with _progress(doing) as show:
+    with progress_line(action, is_shown=sys.stderr.isatty()) as show:
         portion: list[DeadLetter] = []
-        async for letter in choice.of(dead_letters):
+        async for letter in filter_.select(dead_letters):
             portion.append(letter)
             if len(portion) == CHUNK_LETTERS_MAX:
                 count += await handle(portion)
-                show(count)
+                show(f"{action}: {_count_text(count)}", count)
                 portion = []
         return count + await handle(portion)
 
@@ -302,14 +304,14 @@ async def _handled(
 def _report(done: str, answer: list[Any] | int, output_format: OutputFormat) -> None:
     if isinstance(answer, list):
         _print_list(answer, output_format)
-        print_note(f"{_letters(len(answer))} would be {done}.")
+        print_note(f"{_count_text(len(answer))} would be {done}.")
     elif output_format is OutputFormat.JSON:
         print_json({done: answer})
     else:
-        print_line(f"{_letters(answer)} {done}.")
+        print_line(f"{_count_text(answer)} {done}.")
 
 
-def _letters(count: int) -> str:
+def _count_text(count: int) -> str:
     return "1 dead letter" if count == 1 else f"{count:,} dead letters"
 
 
@@ -327,9 +329,9 @@ def _row(letter: DeadLetter) -> tuple[object, ...]:
         str(letter.id.offset),
         _origin(letter),
         letter.attempt,
-        _moment(message),
+        _publish_time(message),
         message.key,
-        _beginning(message.payload),
+        _preview(message.payload),
         letter.reason,
     )
 
@@ -352,13 +354,13 @@ def _print_letter(letter: DeadLetter) -> None:
         [
             ("Offset", str(letter.id.offset)),
             ("Was", _origin(letter)),
-            ("Published", _moment(message)),
+            ("Published", _publish_time(message)),
             ("Producer", message.producer),
             ("Key", message.key),
             ("Deliveries", letter.attempt),
             ("Reason", letter.reason),
             *(
-                (f"Before that, {index}.", _told(failure))
+                (f"Before that, {index}.", _failure_text(failure))
                 for index, failure in enumerate(reversed(letter.history), 1)
             ),
             *sorted(message.attributes.items()),
@@ -372,36 +374,17 @@ def _origin(letter: DeadLetter) -> str:
     return f"{letter.topic} {'' if letter.offset is None else letter.offset}".strip()
 
 
-def _told(failure: dict[str, Any]) -> str:
+def _failure_text(failure: dict[str, Any]) -> str:
     where = f"{failure.get('topic', '')} {failure.get('offset', '')}"
     return f"{where}, deliveries: {failure.get('attempt', '')}, {failure.get('reason')}"
 
 
-def _moment(message: Message) -> str:
+def _publish_time(message: Message) -> str:
     return message.publish_time.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _beginning(payload: bytes) -> str:
+def _preview(payload: bytes) -> str:
     text = printable(payload[: 4 * SHOWN_CHARACTERS].decode(errors="backslashreplace"))
     if len(text) <= SHOWN_CHARACTERS:
         return text
     return text[: SHOWN_CHARACTERS - 1] + "\u2026"
-
-
-@contextmanager
-def _progress(doing: str) -> Iterator[Callable[[int], None]]:
-    """Show the number of handled dead letters on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console  # noqa: PLC0415  # Only where it is shown.
-    from rich.progress import Progress, SpinnerColumn, TextColumn  # noqa: PLC0415
-
-    columns = SpinnerColumn(), TextColumn("{task.description}")
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(doing)
-
-        def show(count: int) -> None:
-            progress.update(task, description=f"{doing}: {_letters(count)}")
-
-        yield show

@@ -86,7 +86,9 @@ def journal(
         raise InvalidRequest(f"no journal file in {path}")
     verdicts = {file: _inspect_file(file, output_format) for file in files}
     for file, verdict in verdicts.items():
-        if verdict.word == "damaged" or (verdict.word == "torn" and file != files[-1]):
+        if verdict.state == "damaged" or (
+            verdict.state == "torn" and file != files[-1]
+        ):
             raise CorruptJournal(f"{file} is damaged at position {verdict.position}")
 
 
@@ -137,7 +139,7 @@ class Verdict:
     """
 
     def __init__(self) -> None:
-        self.word = "whole"
+        self.state = "whole"
         """``whole``, ``torn`` or ``damaged``."""
         self.position: int | None = None
         """The position of the first invalid place."""
@@ -151,17 +153,17 @@ class Verdict:
         is_bad = entry.kind == "damaged"
         if self.position is None and is_bad:
             self.position, self.reason = entry.position, entry.details["reason"]
-            self.word = "damaged" if entry.details.get("was_synced") else "torn"
+            self.state = "damaged" if entry.details.get("was_synced") else "torn"
         elif self.position is not None:
             # An entry follows the invalid place.
-            self.word = "damaged"
+            self.state = "damaged"
         self.byte_count += entry.byte_count if is_bad else 0
         self.entry_count += not is_bad
 
     def to_json(self) -> dict[str, Any]:
         """Return the verdict for JSON."""
         return {
-            "verdict": self.word,
+            "verdict": self.state,
             "entries": self.entry_count,
             "position": self.position,
             "bad_bytes": self.byte_count,
@@ -170,7 +172,7 @@ class Verdict:
 
     def __str__(self) -> str:
         place = f"at position {self.position}, {format_bytes(self.byte_count)}"
-        match self.word:
+        match self.state:
             case "torn":
                 return (
                     f"Torn end {place}: {self.reason}. At the end of a journal's last "

@@ -18,7 +18,6 @@ from pydanube.cli.commands.lakehouse_output import (
     total,
 )
 from pydanube.cli.commands.lakehouse_tables import (
-    NO_SPARK,
     Kind,
     OnUndecodable,
     dead_letters_of,
@@ -37,6 +36,7 @@ from pydanube.cli.output import (
 )
 from pydanube.cli.parameters import examples
 from pydanube.cli.quantities import format_bytes, parse_bytes, parse_duration
+from pydanube.cli.spark_sessions import NO_SPARK, Master
 from pydanube.client.client import DEFAULT_URL
 from pydanube.model.errors import BrokerError, Remedy
 
@@ -211,14 +211,7 @@ def export(
             "exported in one transaction.",
         ),
     ] = "256MiB",
-    master: Annotated[
-        str,
-        typer.Option(
-            metavar="none|MASTER",
-            help="Where the tasks run: none uses threads of this process; otherwise a "
-            "Spark master such as local[*], spark://host:7077 or sc://host:15002.",
-        ),
-    ] = NO_SPARK,
+    master: Master = NO_SPARK,
     plan: PlanOption = False,
     url: parameters.Url = DEFAULT_URL,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
@@ -240,7 +233,7 @@ def export(
         if plan:
             print_registrations(registering.plan(), output_format)
             return
-        _go(registering, every_s, output_format)
+        _run(registering, every_s, output_format)
         return
     with runner_of(master) as runner:
         exporter = exporter_of(
@@ -259,7 +252,7 @@ def export(
         if plan:
             print_plan(exporter.plan(), output_format)
             return
-        _go(exporter, every_s, output_format)
+        _run(exporter, every_s, output_format)
 
 
 @app.command(
@@ -368,14 +361,16 @@ def release(
     print_note(f"{topic} is no longer held for {table}")
 
 
-class _Rounds(Protocol):
+class _Exporter(Protocol):
     def export_round(self) -> ExportReport: ...
 
 
-def _go(one: _Rounds, every_s: float | None, output_format: OutputFormat) -> None:
+def _run(
+    exporter: _Exporter, every_s: float | None, output_format: OutputFormat
+) -> None:
     reports: list[ExportReport] = []
 
-    def tell(report: ExportReport) -> None:
+    def report_round(report: ExportReport) -> None:
         if every_s is None:
             reports.append(report)
         elif output_format is OutputFormat.JSON and report.message_count:
@@ -383,7 +378,7 @@ def _go(one: _Rounds, every_s: float | None, output_format: OutputFormat) -> Non
         if output_format is OutputFormat.TABLE and report.message_count:
             print_note(sentence(report))
 
-    def finish() -> None:
+    def print_result() -> None:
         if every_s is not None or not reports:
             return
         if output_format is OutputFormat.JSON:
@@ -392,35 +387,37 @@ def _go(one: _Rounds, every_s: float | None, output_format: OutputFormat) -> Non
             print_total(total(reports))
 
     try:
-        interruption.run(lambda signals: _follow(signals, one, every_s, tell))
+        interruption.run(
+            lambda stop: _export_rounds(stop, exporter, every_s, report_round)
+        )
     finally:
-        finish()
+        print_result()
 
 
-async def _follow(
-    signals: Interruption,
-    one: _Rounds,
+async def _export_rounds(
+    stop: Interruption,
+    exporter: _Exporter,
     every_s: float | None,
-    tell: Callable[[ExportReport], None],
+    report_round: Callable[[ExportReport], None],
 ) -> None:
     """
     Export round after round, until nothing is left or, with *every_s*, until a signal.
     """
-    while not signals.is_requested:
+    while not stop.is_requested:
         is_last = True
         try:
             # The first signal lets the round finish, the second cancels it.
-            with signals.shielded():
-                report = await asyncio.to_thread(one.export_round)
+            with stop.shielded():
+                report = await asyncio.to_thread(exporter.export_round)
         except BrokerError as error:
             if every_s is None or error.remedy is Remedy.GIVE_UP:
                 raise
             print_note(f"{error}; retrying in {every_s:g} s")
         else:
-            tell(report)
+            report_round(report)
             is_last = report.is_last
         if is_last and every_s is None:
             return
         if is_last and every_s is not None:
-            async with signals.until_requested():
+            async with stop.until_requested():
                 await asyncio.sleep(every_s)

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from pydanube.cli.output import print_note
+from pydanube.cli.spark_sessions import NO_SPARK, spark_session
 from pydanube.model.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from pydanube.tables.export.exporter import Exporter, Runner
     from pydanube.tables.export.zero_copy import ZeroCopyExporter
     from pydanube.tables.table import LakeTable
-
-NO_SPARK = "none"
 
 
 class Kind(Enum):
@@ -173,12 +172,6 @@ def runner_of(master: str) -> Iterator[Runner]:
     if master == NO_SPARK:
         yield thread_runner(os.cpu_count() or 1)
         return
-    from pydanube.spark.session import session  # noqa: PLC0415  # It takes a while.
-
     print_note(f"Starting Spark on {master}.")
-    remote = master if master.startswith("sc://") else None
-    spark = session("danube lakehouse", master=master, remote=remote)
-    try:
+    with spark_session("danube lakehouse", master) as spark:
         yield spark_runner(spark)
-    finally:
-        spark.stop()

@@ -43,14 +43,16 @@ def with_settings(limits: NamespacePolicy, settings: list[str]) -> NamespacePoli
     given: dict[str, int] = {}
     for setting in settings:
         name, equals, number = setting.partition("=")
-        known = name.strip().replace("-", "_")
-        if known not in LABELS:
+        field_name = name.strip().replace("-", "_")
+        if field_name not in LABELS:
             raise InvalidRequest(
                 f"unknown limit {name!r}; use one of {', '.join(LABELS)}"
             )
         if not equals or not number.strip().isdecimal():
-            raise InvalidRequest(f"{setting!r} does not have the form {known}=NUMBER")
-        given[known] = int(number)
+            raise InvalidRequest(
+                f"{setting!r} does not have the form {field_name}=NUMBER"
+            )
+        given[field_name] = int(number)
     return replace(limits, **given)
 
 

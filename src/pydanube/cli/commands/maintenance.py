@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +20,7 @@ from pydanube.cli.output import (
 )
 from pydanube.cli.parameters import examples
 from pydanube.cli.quantities import format_bytes, parse_bytes, parse_duration
+from pydanube.cli.spark_sessions import NO_SPARK, Master, spark_session
 from pydanube.client.client import DEFAULT_URL
 from pydanube.model.errors import CorruptSegment, InvalidRequest
 from pydanube.servers.errors import exit_code_of
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from pydanube.client.sync import Client
     from pydanube.model.descriptions import Segments, TopicDescription
     from pydanube.tables.maintenance.run import MaintenanceOptions, Runner, TopicReport
-
-NO_SPARK = "none"
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -97,14 +96,7 @@ def run(
         str,
         typer.Option(metavar="SIZE", help="The target size of merged segments."),
     ] = "128MiB",
-    master: Annotated[
-        str,
-        typer.Option(
-            metavar="none|MASTER",
-            help="Where the tasks run: none uses threads of this process; otherwise a "
-            "Spark master such as local[*], spark://host:7077 or sc://host:15002.",
-        ),
-    ] = NO_SPARK,
+    master: Master = NO_SPARK,
     plan: Annotated[
         bool, typer.Option("--plan", help="Only show what would be done.")
     ] = False,
@@ -130,13 +122,13 @@ def run(
     )
     reports: list[TopicReport] = []
     with _connected(url) as client:
-        names = _names(client, topics or [], is_all=is_all)
+        names = _topic_names(client, topics or [], is_all=is_all)
         with _runner(master) as runner:
             for name in names:
                 reports.append(maintain(client, name, work, runner, tell=print_note))
-                _say_problems(reports[-1])
+                _print_problems(reports[-1])
     if output_format is OutputFormat.JSON:
-        print_json([_facts(each) for each in reports])
+        print_json([_fields(each) for each in reports])
     else:
         _print_reports(reports, work)
     code = max(map(_exit_code, reports), default=0)
@@ -167,7 +159,7 @@ def status(
     with _connected(url) as client:
         found = [
             (client.describe_topic(name), client.segments(name))
-            for name in _names(client, topics or [], is_all=is_all)
+            for name in _topic_names(client, topics or [], is_all=is_all)
         ]
     states = [_state(topic, listed, small_bytes) for topic, listed in found]
     if output_format is OutputFormat.JSON:
@@ -216,21 +208,14 @@ def _runner(master: str) -> Iterator[Runner]:
     if master == NO_SPARK:
         yield ThreadRunner(os.cpu_count() or 1)
         return
-    from pydanube.spark.session import session  # noqa: PLC0415  # It takes a while.
-
-    remote = master if master.startswith("sc://") else None
     with NamedTemporaryFile(prefix="danube-spark-", suffix=".log", delete=False) as log:
         path = Path(log.name)
     print_note(f"Starting Spark on {master}; its log is {path}.")
-    with ExitStack() as stack:
-        spark = session(
-            "danube maintenance", master=master, remote=remote, log_file=path
-        )
-        stack.callback(spark.stop)
+    with spark_session("danube maintenance", master, log_file=path) as spark:
         yield SparkRunner(spark)
 
 
-def _names(client: Client, topics: Sequence[str], *, is_all: bool) -> list[str]:
+def _topic_names(client: Client, topics: Sequence[str], *, is_all: bool) -> list[str]:
     """
     Return the topics and partitions that the arguments name.
 
@@ -272,7 +257,7 @@ def _state(
     }
 
 
-def _say_problems(report: TopicReport) -> None:
+def _print_problems(report: TopicReport) -> None:
     for problem in report.problems:
         print_note(f"{report.topic}: damaged: {problem}")
     if report.error is not None:
@@ -291,7 +276,7 @@ def _result(report: TopicReport) -> str:
     return "damaged" if report.problems else "done"
 
 
-def _facts(report: TopicReport) -> dict[str, Any]:
+def _fields(report: TopicReport) -> dict[str, Any]:
     error = report.error
     return {
         "topic": report.topic,

@@ -12,12 +12,12 @@ from pydanube.cli import parameters
 from pydanube.cli.commands.pipeline_files import (
     File,
     Set,
-    duration_of,
+    exit_on_problems,
     find_state,
     load_pipeline,
-    problems_reported,
-    state_of,
-    trigger_of,
+    parse_duration_option,
+    parse_trigger,
+    state_directory_of,
 )
 from pydanube.cli.commands.pipeline_runs import run_pipeline, spark_for
 from pydanube.cli.output import (
@@ -133,11 +133,11 @@ def validate(
     steps fit them, and whether the sinks accept the result. All problems are reported
     with their place in the file. The exit code is 2 if there are any.
     """
-    with problems_reported(output_format):
+    with exit_on_problems(output_format):
         pipeline = load_pipeline(file, settings, master, remote)
         columns: list[tuple[str, str, str]] = []
         if spark:
-            with spark_for(pipeline, state_of(pipeline).log_file) as session:
+            with spark_for(pipeline, state_directory_of(pipeline).log_file) as session:
                 from pydanube.pipelines.validation import (  # noqa: PLC0415
                     validate as validate_with,
                 )
@@ -189,10 +189,10 @@ def run(
     failed permanently, 2 if the file is invalid, 4 if the pipeline is already running,
     130 or 143 if a signal ended it.
     """
-    with problems_reported(OutputFormat.TABLE):
+    with exit_on_problems(OutputFormat.TABLE):
         pipeline = load_pipeline(file, settings, master, remote)
         if trigger is not None:
-            pipeline = pipeline.with_trigger(trigger_of(trigger))
+            pipeline = pipeline.with_trigger(parse_trigger(trigger))
         run_pipeline(pipeline, output_format)
 
 
@@ -213,7 +213,7 @@ def status(
 
     The exit code is 3 if the pipeline was never run.
     """
-    with problems_reported(OutputFormat.TABLE):
+    with exit_on_problems(OutputFormat.TABLE):
         name, state = find_state(file, settings)
     found = state.read_status()
     if found is None:
@@ -266,8 +266,10 @@ def stop(
 
     The exit code is 3 if the pipeline is not running, and 9 if the wait times out.
     """
-    timeout_s = 0.0 if timeout.strip("0") in ("", "s") else duration_of(timeout)
-    with problems_reported(OutputFormat.TABLE):
+    timeout_s = (
+        0.0 if timeout.strip("0") in ("", "s") else parse_duration_option(timeout)
+    )
+    with exit_on_problems(OutputFormat.TABLE):
         name, state = find_state(file, settings)
     if not state.is_locked():
         raise NotFound(f"{name} is not running")

@@ -47,7 +47,7 @@ def load_pipeline(
     """Return the pipeline in *file*, with the Spark that the options name."""
     if master is not None and remote is not None:
         raise InvalidRequest("--master and --remote exclude each other")
-    pipeline = load(file, parameters=_given(settings), environment=os.environ)
+    pipeline = load(file, parameters=_parameters(settings), environment=os.environ)
     if master is None and remote is None:
         return pipeline
     return pipeline.on_spark(master=master, remote=remote)
@@ -55,31 +55,31 @@ def load_pipeline(
 
 def find_state(file: Path, settings: list[str] | None) -> tuple[str, StateDirectory]:
     """Return the name of the pipeline in *file*, and its state."""
-    name, directory = locate(file, _given(settings), os.environ)
+    name, directory = locate(file, _parameters(settings), os.environ)
     return name, StateDirectory(directory)
 
 
-def _given(settings: list[str] | None) -> dict[str, str]:
+def _parameters(settings: list[str] | None) -> dict[str, str]:
     try:
         return parse_set(settings or ())
     except ValueError as error:
         raise InvalidRequest(str(error)) from error
 
 
-def state_of(pipeline: Pipeline) -> StateDirectory:
+def state_directory_of(pipeline: Pipeline) -> StateDirectory:
     """Return the state directory of *pipeline*."""
     return StateDirectory(pipeline.state_directory)
 
 
-def trigger_of(text: str) -> Trigger:
+def parse_trigger(text: str) -> Trigger:
     """Return the trigger that --trigger names."""
     for kind in (TriggerKind.AVAILABLE_NOW, TriggerKind.CONTINUOUS):
         if text == kind.value:
             return Trigger(kind)
-    return Trigger(TriggerKind.EVERY, duration_of(text))
+    return Trigger(TriggerKind.EVERY, parse_duration_option(text))
 
 
-def duration_of(text: str) -> float:
+def parse_duration_option(text: str) -> float:
     """Return the seconds of a duration option."""
     try:
         return parse_duration(text)
@@ -88,7 +88,7 @@ def duration_of(text: str) -> float:
 
 
 @contextmanager
-def problems_reported(output_format: OutputFormat) -> Iterator[None]:
+def exit_on_problems(output_format: OutputFormat) -> Iterator[None]:
     """Print the problems of a pipeline file, one per line, and exit with code 2."""
     try:
         yield

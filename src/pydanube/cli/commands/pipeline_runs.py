@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from pydanube.cli.commands.pipeline_files import state_of
+from pydanube.cli.commands.pipeline_files import state_directory_of
 from pydanube.cli.interruption import Interrupted
 from pydanube.cli.output import OutputFormat, print_note
 from pydanube.pipelines.progress import RunState
@@ -47,16 +47,16 @@ def run_pipeline(pipeline: Pipeline, output_format: OutputFormat) -> None:
         wait_for_leftover,
     )
 
-    state = state_of(pipeline)
+    state = state_directory_of(pipeline)
     display = display_for(output_format.value, sys.stdout)
     stop_request = StopRequest()
     with state.locked(f"{pipeline.name} cannot be run"), signals_to(stop_request):
         wait_for_leftover(state)
-        beginning = new_status(pipeline)
-        state.write_status(beginning)
+        first_status = new_status(pipeline)
+        state.write_status(first_status)
         display.say(f"{pipeline.name}: starting Spark")
         with (
-            _noted(state, beginning),
+            _recording_failure(state, first_status),
             spark_for(pipeline, state.log_file) as session,
             signals_to(stop_request),
         ):
@@ -75,12 +75,14 @@ def run_pipeline(pipeline: Pipeline, output_format: OutputFormat) -> None:
 
 
 @contextmanager
-def _noted(state: StateDirectory, beginning: RunStatus) -> Iterator[None]:
+def _recording_failure(
+    state: StateDirectory, first_status: RunStatus
+) -> Iterator[None]:
     """Record the failure of a run that ends before it has started."""
     try:
         yield
     finally:
-        found = state.read_status() or beginning
+        found = state.read_status() or first_status
         if not found.state.is_over:
             found.state, found.error = RunState.FAILED, "it ended before it started"
             state.write_status(found)
@@ -105,19 +107,19 @@ def spark_for(pipeline: Pipeline, log_file: Path) -> Iterator[SparkSession]:
         raise typer.Exit(EXIT_FAILED) from None
     from pydanube.spark import JavaNotFound, session  # noqa: PLC0415
 
-    words = pipeline.spec.spark
+    options = pipeline.spec.spark
     log_file.parent.mkdir(parents=True, exist_ok=True)
     config = {
         # The progress of queries comes from these events; more than a hundred would be
         # slow to read.
         "spark.sql.streaming.numRecentProgressUpdates": "30",
-        **{name: option_text(value) for name, value in words.settings.items()},
+        **{name: option_text(value) for name, value in options.settings.items()},
     }
     try:
         spark = session(
             f"danube pipeline {pipeline.name}",
-            master=words.master or "local[*]",
-            remote=words.remote,
+            master=options.master or "local[*]",
+            remote=options.remote,
             config=config,
             log_file=log_file,
         )

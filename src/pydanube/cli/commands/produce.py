@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -23,6 +23,7 @@ from pydanube.cli import parameters
 from pydanube.cli.interruption import Interrupted, Interruption, run
 from pydanube.cli.output import OutputFormat, print_json, print_line, print_note
 from pydanube.cli.parameters import examples
+from pydanube.cli.progress_line import progress_line
 from pydanube.cli.quantities import (
     format_bytes,
     format_count,
@@ -46,7 +47,7 @@ from pydanube.model.errors import (
 from pydanube.model.schemas import SchemaType
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     import pyarrow as pa
 
@@ -320,6 +321,14 @@ class Published:
         """Messages per second."""
         return self.messages / self.seconds if self.seconds else 0.0
 
+    @property
+    def progress(self) -> str:
+        """The counts and the rate so far."""
+        return (
+            f"{format_messages(self.messages)}  {format_bytes(self.byte_count)}  "
+            f"{format_count(self.rate)} messages/s"
+        )
+
     def add(self, payloads: Sequence[bytes], ids: MessageIds) -> None:
         """Add acknowledged messages."""
         self.messages += len(payloads)
@@ -351,21 +360,21 @@ class Published:
             print_line(str(self))
 
     def __str__(self) -> str:
-        said = f"Published {format_messages(self.messages)} to {self.topic}"
-        pace = f"in {self.seconds:.2f} s, {format_count(self.rate)} messages/s."
+        text = f"Published {format_messages(self.messages)} to {self.topic}"
+        speed = f"in {self.seconds:.2f} s, {format_count(self.rate)} messages/s."
         if self.partitions:
-            spread = "1 partition"
+            target = "1 partition"
             if len(self.partitions) > 1:
-                spread = f"{len(self.partitions)} partitions"
-            return f"{said} ({format_bytes(self.byte_count)}), to {spread}, {pace}"
+                target = f"{len(self.partitions)} partitions"
+            return f"{text} ({format_bytes(self.byte_count)}), to {target}, {speed}"
         if self.first_offset == self.last_offset:
             where = (
                 "" if self.first_offset is None else f" at offset {self.last_offset}"
             )
-            return f"{said}{where}."
+            return f"{text}{where}."
         return (
-            f"{said} ({format_bytes(self.byte_count)}) at offsets {self.first_offset} "
-            f"to {self.last_offset} {pace}"
+            f"{text} ({format_bytes(self.byte_count)}) at offsets {self.first_offset} "
+            f"to {self.last_offset} {speed}"
         )
 
 
@@ -397,7 +406,11 @@ async def publish(
             None if options.rate is None else RateLimiter(options.rate, loop.time())
         )
         started = loop.time()
-        with _progress() as show, interruption.shielded(CLOSE_TIMEOUT_S):
+        is_shown = sys.stderr.isatty() and not sys.stdin.isatty()
+        with (
+            progress_line("publishing", is_shown=is_shown) as show,
+            interruption.shielded(CLOSE_TIMEOUT_S),
+        ):
             async for payloads in _read_until_interrupted(
                 source, limiter, interruption
             ):
@@ -411,7 +424,7 @@ async def publish(
                     )
                     raise
                 published.seconds = loop.time() - started
-                show(published)
+                show(published.progress, published.messages)
 
 
 async def _publish(
@@ -454,10 +467,10 @@ def values_of(type_: SchemaType, payloads: Sequence[bytes]) -> list[Any]:
             else:
                 values.append(msgspec.json.decode(payload))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        said = payloads[len(values)][:80].decode(errors="backslashreplace")
+        excerpt = payloads[len(values)][:80].decode(errors="backslashreplace")
         raise InvalidPayload(
             f"a schema of type {type_.value} takes messages in "
-            f"{'UTF-8' if type_ is SchemaType.STRING else 'JSON'}, not {said!r}: "
+            f"{'UTF-8' if type_ is SchemaType.STRING else 'JSON'}, not {excerpt!r}: "
             f"{error}"
         ) from error
     return values
@@ -544,27 +557,3 @@ async def _read_whole(source: InputStream) -> AsyncIterator[Sequence[bytes]]:
         if byte_count > LINE_BYTES_MAX:
             raise MessageTooLarge(f"the file is longer than {LINE_BYTES_MAX} bytes")
     yield [b"".join(pieces)]
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[Published], None]]:
-    """Show progress if standard error is a terminal and standard input is not."""
-    if not sys.stderr.isatty() or sys.stdin.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console  # noqa: PLC0415  # Only where it is shown.
-    from rich.progress import Progress, SpinnerColumn, TextColumn  # noqa: PLC0415
-
-    columns = SpinnerColumn(), TextColumn("{task.description}")
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("publishing")
-
-        def show(published: Published) -> None:
-            progress.update(
-                task,
-                description=f"{format_messages(published.messages)}  "
-                f"{format_bytes(published.byte_count)}  "
-                f"{format_count(published.rate)} messages/s",
-            )
-
-        yield show

@@ -585,14 +585,14 @@ def describe_binding(schema: TopicSchema | None) -> str:
     """Return the binding of a topic as text."""
     if schema is None:
         return "no schema"
-    said = f"{schema.subject} ({schema.policy.value}"
+    text = f"{schema.subject} ({schema.policy.value}"
     if schema.validates_payload:
-        said += ", payloads are validated"
+        text += ", payloads are validated"
     if schema.version is not None:
-        said += f", only version {schema.version}"
+        text += f", only version {schema.version}"
     if schema.version_min is not None:
-        said += f", version {schema.version_min} or later"
-    return said + ")"
+        text += f", version {schema.version_min} or later"
+    return text + ")"
 
 
 async def _get(client: Client, subject: str, version: int | None) -> SchemaVersion:

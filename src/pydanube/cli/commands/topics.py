@@ -213,7 +213,7 @@ def list_(
     else:
         print_table(
             ("Topic", "Kind", "Messages", "Size", "Subscriptions", "Backlog"),
-            map(_row, _by_base(described)),
+            map(_row, _by_topic(described)),
         )
 
 
@@ -345,7 +345,7 @@ async def _find(client: Client, topic: str) -> TopicDescription | None:
         return None
 
 
-def _by_base(
+def _by_topic(
     described: Iterable[TopicDescription],
 ) -> Iterable[tuple[str, list[TopicDescription]]]:
     """Return topics by name, with the partitions of a partitioned topic grouped."""

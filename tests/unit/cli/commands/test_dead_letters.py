@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pydanube.cli.commands import dead_letters as cli
-from pydanube.cli.commands.dead_letters import Choice
+from pydanube.cli.commands.dead_letters import DeadLetterFilter
 from pydanube.cli.output import OutputFormat
 from pydanube.client.dead_letters import DeadLetter
 from pydanube.client.messages import MessageBatch, ReceivedBatch
@@ -32,16 +32,16 @@ def letter(offset=3, reason="cannot parse", payload=b"no number", history=()):
 @pytest.mark.parametrize(
     ("choice", "is_meant"),
     [
-        (Choice(), True),
-        (Choice(reason="parse"), True),
-        (Choice(reason="user"), False),
-        (Choice(offsets=frozenset([3, 4])), True),
-        (Choice(offsets=frozenset()), False),
-        (Choice(reason="parse", offsets=frozenset([1])), False),
+        (DeadLetterFilter(), True),
+        (DeadLetterFilter(reason="parse"), True),
+        (DeadLetterFilter(reason="user"), False),
+        (DeadLetterFilter(offsets=frozenset([3, 4])), True),
+        (DeadLetterFilter(offsets=frozenset()), False),
+        (DeadLetterFilter(reason="parse", offsets=frozenset([1])), False),
     ],
 )
 def test_dead_letters_are_selected_by_reason_and_offset(choice, is_meant):
-    assert choice.means(letter()) is is_meant
+    assert choice.matches(letter()) is is_meant
 
 
 def test_list_has_a_row_per_dead_letter_with_a_shortened_payload(capsys):

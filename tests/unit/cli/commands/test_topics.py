@@ -36,7 +36,7 @@ PARTS = [replace(TOPIC, topic=f"/default/p-part-{n}") for n in range(3)]
 
 
 def test_partitions_of_a_topic_are_one_row():
-    rows = [cli._row(group) for group in cli._by_base([PARTS[0], TOPIC, *PARTS[1:]])]
+    rows = [cli._row(group) for group in cli._by_topic([PARTS[0], TOPIC, *PARTS[1:]])]
     assert rows == [
         ("/default/p", "reliable, 3 partitions", 30, "300 B", 1, 15),
         ("/default/t", "reliable", 10, "100 B", 1, 5),
