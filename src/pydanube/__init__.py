@@ -191,7 +191,7 @@ __all__ = [
     "connect",
 ]
 
-# The client brings Arrow, a fifth of a second that a command's --help need not wait.
+# Importing Arrow takes a fifth of a second, which a command's --help can save.
 _HOMES = {
     "Client": "client.client",
     "Consumer": "client.consumer",

@@ -1,4 +1,4 @@
-"""The program ``danube``, which says what to install if packages are missing."""
+"""The program ``danube``; it names the extra to install if packages are missing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def main() -> None:
     """Run the command that the arguments of the process name."""
     try:
         if sys.argv[1:2] == ["broker"]:
-            # First: this extra includes those of the command line.
+            # This extra includes that of the command line.
             require("broker", "a broker")
         from pydanube.cli.main import main as run  # noqa: PLC0415  # It may be missing.
     except MissingExtra as missing:

@@ -1,5 +1,5 @@
 """
-A whole broker inside your test: no ports, no disk, nothing to clean up.
+A broker in memory for tests: it uses no ports and no disk.
 
     async with memory_broker() as broker, broker.connect() as client:
         async with client.producer("/default/orders") as producer:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class MemoryBroker:
-    """A broker of this process; made by ``memory_broker``."""
+    """A broker in this process; made by ``memory_broker``."""
 
     def __init__(self, broker: Broker, server: NativeServer) -> None:
         self.broker = broker
@@ -43,7 +43,7 @@ class MemoryBroker:
     def connect(
         self, *, close_timeout_s: float = CLOSE_TIMEOUT_S
     ) -> AbstractAsyncContextManager[Client]:
-        """A client of the broker, as ``pydanube.connect`` gives one."""
+        """Connect a client to the broker, as ``pydanube.connect`` does."""
         return open_client(
             dial_in_process(self.server),
             url="danube://in-process",
@@ -51,7 +51,7 @@ class MemoryBroker:
         )
 
     def disconnect_all(self) -> None:
-        """Break every connection, as a network may; clients come back by themselves."""
+        """Break every connection, as a network may; clients connect again."""
         for connection in list(self.server.connections):
             connection.abort()
 
@@ -64,9 +64,9 @@ async def memory_broker(
     listen: ListenConfig | None = None,
 ) -> AsyncIterator[MemoryBroker]:
     """
-    A broker that lives as long as the body, and forgets everything after it.
+    Run a broker while the body runs.
 
-    It is the real one, protocol and journal included, over memory instead of
+    It is the real broker with its protocol and journal, but uses memory instead of
     sockets and files.
     """
     failure: BaseException | None = None
@@ -91,7 +91,7 @@ async def memory_broker(
         try:
             yield MemoryBroker(broker, server)
         except BaseException as error:  # noqa: BLE001  # It is raised again below.
-            # Not through the task groups, which would wrap it.
+            # Raise it outside of the task groups, which would wrap it.
             failure = error
     if failure is not None:
         raise failure

@@ -291,6 +291,6 @@ def test_a_row_without_a_payload_ends_the_stream_with_the_reason(site, tmp_path)
 def test_a_message_that_is_too_large_is_refused_and_nothing_is_written(site):
     topic = site.topic()
     rows = site.rows(4).selectExpr("repeat('x', int(id) * 4000000) AS payload")
-    with pytest.raises(PythonException, match="the broker takes batches of at most"):
+    with pytest.raises(PythonException, match="the broker accepts batches of at most"):
         site.write(rows, topic=topic)
     assert site.stored(topic) == []

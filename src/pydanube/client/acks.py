@@ -1,9 +1,9 @@
 """
-Acknowledgements between the user's hands and the broker's disk.
+The acknowledgements of a consumer that the broker has not confirmed.  Pure.
 
-They gather, travel as ranges, and are kept until the broker has confirmed them:
-when the connection breaks, what is not confirmed is sent again.  Acknowledging
-twice does no harm, so nothing here looks for what it knows already.
+They gather and are sent as ranges.  The consumer keeps them until the broker has
+confirmed that they are on disk, and sends them again when the connection breaks.
+Acknowledging a message twice is harmless, so duplicates are not removed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class Acks:
-    """What one consumer has acknowledged and the broker does not have on disk."""
+    """The acknowledgements of one consumer that are not on the broker's disk."""
 
     __slots__ = ("_bases", "_ends", "_unconfirmed", "base", "end")
 
     def __init__(self) -> None:
-        # The run that grows, as long as one is acknowledged behind the other; then
-        # those before it.
+        # The range that grows while messages are acknowledged in order; then the
+        # earlier ranges.
         self.base = 0
         self.end = 0
         self._bases: list[int] = []
@@ -32,7 +32,7 @@ class Acks:
         self._unconfirmed: list[pb.OffsetRanges] = []
 
     def add(self, base: int, end: int) -> None:
-        """These offsets are done."""
+        """Acknowledge these offsets."""
         if base == self.end and self.base < base:
             self.end = end
             return
@@ -43,16 +43,16 @@ class Acks:
 
     @property
     def range_count(self) -> int:
-        """How many ranges have gathered, besides the one that grows."""
+        """The number of ranges besides the one that grows."""
         return len(self._bases)
 
     @property
     def has_unconfirmed(self) -> bool:
-        """Whether there is anything that is not sent, or sent and not confirmed."""
+        """Whether any acknowledgement is not sent, or not confirmed."""
         return self.base < self.end or bool(self._bases) or bool(self._unconfirmed)
 
     def take(self) -> list[pb.OffsetRanges]:
-        """What has gathered, to be sent now; often one, never none."""
+        """Return what has gathered, to be sent now; usually one item, at least one."""
         self.add(0, 0)
         ranges = merge_ranges(zip(self._bases, self._ends, strict=True))
         self._bases, self._ends = [], []
@@ -62,10 +62,10 @@ class Acks:
         return taken
 
     def take_unconfirmed(self) -> list[pb.OffsetRanges]:
-        """All that was sent and is not confirmed; it is the caller's from now on."""
+        """Return and forget what was sent and is not confirmed."""
         unconfirmed, self._unconfirmed = self._unconfirmed, []
         return unconfirmed
 
     def restore_unconfirmed(self, unconfirmed: list[pb.OffsetRanges]) -> None:
-        """It was not confirmed."""
+        """Keep what the broker did not confirm."""
         self._unconfirmed += unconfirmed

@@ -1,4 +1,4 @@
-"""What a producer makes of what its user hands in, before it travels."""
+"""Converting and checking what users publish, before it is sent.  Pure."""
 
 from __future__ import annotations
 
@@ -82,10 +82,11 @@ def batches_of(
     window: DeliveryWindow | None,
 ) -> list[pa.RecordBatch]:
     """
-    What a user publishes at once, as batches of the envelope; all have *window*.
+    Convert what a user publishes to message batches, all with *window*.
 
     Raises:
-        InvalidRequest: It is not of the envelope.
+        InvalidRequest: *messages* are neither payloads nor Arrow data with the columns
+            of messages.
     """
     if isinstance(messages, pa.RecordBatch | pa.Table):
         batches = conform(messages)
@@ -104,12 +105,12 @@ def batches_of(
 
 def cut(batch: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:
     """
-    *batch* in pieces that a frame of *bytes_max* can carry.
+    Split *batch* into pieces that fit into frames of *bytes_max*.
 
     No piece has more than ``BATCH_MESSAGES_MAX`` messages.
 
     Raises:
-        MessageTooLarge: One of its messages is too long for that.
+        MessageTooLarge: A single message does not fit.
     """
     byte_count = batch.nbytes + 512
     if byte_count <= bytes_max and 0 < batch.num_rows <= BATCH_MESSAGES_MAX:
@@ -118,8 +119,8 @@ def cut(batch: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:
         return []
     if batch.num_rows == 1:
         raise MessageTooLarge(
-            f"a message of {byte_count} bytes; the broker takes batches of at most "
-            f"{bytes_max}"
+            f"a message of {byte_count} bytes; the broker accepts batches of at most "
+            f"{bytes_max} bytes"
         )
     half = batch.num_rows // 2
     return cut(batch.slice(0, half), bytes_max) + cut(batch.slice(half), bytes_max)
@@ -131,12 +132,12 @@ def has_delivery_window(batch: pa.RecordBatch) -> bool:
 
 
 def is_delayed(batch: pa.RecordBatch) -> bool:
-    """Whether messages of *batch* are not to be delivered at once."""
+    """Return whether messages of *batch* have a delivery time."""
     return bool(_columns_of(batch) & Column.DELIVER_AT)
 
 
 def times_of(batch: pa.RecordBatch, now: int) -> tuple[int, int]:
-    """The first and the last publish time of *batch*; *now*, if it names none."""
+    """Return the first and the last publish time of *batch*, by default *now*."""
     if "publish_time" not in batch.schema.names:
         return now, now
     times = batch.column("publish_time").cast(pa.int64())
@@ -145,10 +146,10 @@ def times_of(batch: pa.RecordBatch, now: int) -> tuple[int, int]:
 
 def to_bytes(what: str, value: object) -> bytes:
     """
-    *value* as bytes; text is UTF-8.
+    Return *value*, the *what* of a message, as bytes; text becomes UTF-8.
 
     Raises:
-        InvalidRequest: It is neither; *what* says of what.
+        InvalidRequest: *value* is neither bytes nor text.
     """
     if isinstance(value, str):
         return value.encode(errors="surrogateescape")
@@ -159,10 +160,10 @@ def to_bytes(what: str, value: object) -> bytes:
 
 def check_attributes(attributes: Mapping[str, str]) -> int:
     """
-    How many bytes *attributes* take at most.
+    Return an upper bound of the bytes that *attributes* take.
 
     Raises:
-        InvalidRequest: They are not text.
+        InvalidRequest: A name or a value is not text.
     """
     byte_count = 0
     for name, value in attributes.items():

@@ -386,23 +386,24 @@ class Client(NamespaceRequests, SubscriptionRequests):
         schema: Schema[Any] | type | None = None,
     ) -> AsyncIterator[MessageBatch]:
         """
-        The messages ``start … end`` of a reliable topic, without a subscription.
+        Read the messages ``start … end`` of a reliable topic without a subscription.
 
-        Of a topic with partitions, all of one, then all of the next.
+        Partitions are read one after the other.
 
         Args:
             topic: ``/{namespace}/{topic}``.
             start: An offset, ``"earliest"`` or ``"latest"``; or a datetime, for
-                what was published since then.
-            end: The first offset that is not schema_options; None: what is there now.
-            follow: Go on with what is published from now on, until *end* or for ever.
-            schema: As for ``consumer``.
+                messages published since then.
+            end: The first offset not to read; None: the present end of the topic.
+            follow: Wait for new messages, until *end* or without end.
+            schema: The reader schema, as for ``consumer``.
 
         Raises, while it is iterated:
             OffsetDropped: Retention has dropped *start*; the error names the
                 first offset that still exists.
             TopicNotFound: There is no such topic.
-            InvalidRequest: It has partitions, and an offset or *follow* is of one.
+            InvalidRequest: The topic has partitions, and an offset or *follow* needs
+                one of them.
         """
         return read(
             self,

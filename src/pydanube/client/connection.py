@@ -1,4 +1,4 @@
-"""One connection to a broker: the protocol machine over a transport."""
+"""One connection to a broker: the native protocol over an asyncio transport."""
 
 from __future__ import annotations
 
@@ -37,31 +37,31 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FRAME_BYTES_ACCEPTED_MAX = BODY_BYTES_MAX + 1024 * 1024
-"""Whatever a broker was configured to accept, its clients can receive."""
+"""The longest frame that a client accepts, whatever the broker's own limit is."""
 IDLE_TIMEOUT_S = 30.0
-"""How long a broker may be silent that does not say how long a client may be."""
+"""How long the broker may be silent, if its greeting names no idle timeout."""
 IDLE_TIMEOUT_S_MIN = 1.0
 IDLE_TIMEOUT_S_MAX = 3600.0
-"""What a broker may say."""
+"""A client ignores an idle timeout outside of these limits."""
 CHECKS_PER_TIMEOUT = 6
-"""How often the connection is checked within the idle timeout."""
+"""How often a client checks the connection within the idle timeout."""
 CHECKS_PER_PING = 2
-"""After so many checks without a frame in either direction, a PING is sent."""
+"""A client sends a PING after this many checks without a frame in a direction."""
 
 
 class ChannelOwner(Protocol):
-    """A producer or consumer, as its connection sees it."""
+    """What a connection needs of the producer, consumer or stage of a channel."""
 
     def on_frame(self, frame: ReceivedFrame) -> None:
-        """The broker sent something on the channel."""
+        """Handle a frame that the broker sent on the channel."""
 
     def on_closed(self, reason: BrokerError) -> None:
-        """The channel is closed, by the broker or with its connection."""
+        """Handle the end of the channel, by the broker or with its connection."""
 
 
 class BrokerConnection(asyncio.BufferedProtocol):
     """
-    One connection; see the module.
+    One connection to a broker.
 
     Ordering: Frames of one channel reach its owner in the order in which the
         broker sent them, and before the connection's end.
@@ -79,20 +79,20 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._welcome: asyncio.Future[pb.Welcome] = self._loop.create_future()
         self._next_check: asyncio.TimerHandle | None = None
         self._idle_timeout_s = IDLE_TIMEOUT_S
-        # Since the last check: whether anything came; and how many checks there were
-        # since the last frame of the broker, and since the last one of ours.
+        # Whether anything was received since the last check, and the number of checks
+        # since the last frame in each direction.
         self._is_heard = False
         self._checks_unheard = 0
         self._checks_unsent = 0
         self._writes_seen = 0
         self._ping: asyncio.Future[Any] | None = None
         self.pings = 0
-        """How many PINGs were sent."""
+        """The number of PINGs that were sent."""
         self._lost: BrokerError | None = None
         self._is_lost = asyncio.Event()
         self._is_closed = asyncio.Event()
 
-    # What asyncio tells us.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.BaseProtocol."""
@@ -109,14 +109,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
             for frame in self._protocol.received(nbytes):
                 self._handle_frame(frame)
         except BrokerError as error:
-            # A violation, or a batch that does not match its checksum: what
-            # follows cannot be trusted.
+            # A protocol violation or a corrupt batch: do not trust what follows.
             self._fail(error)
         except Exception as error:
-            # One connection may fail alone.
-            log.exception("closing a connection after a failure")
+            # A bug must not end more than this connection.
+            log.exception("closing the connection after an unexpected error")
             self._fail(
-                ConnectionLost(f"the broker sent what cannot be understood: {error!r}")
+                ConnectionLost(f"cannot process a frame of the broker: {error!r}")
             )
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -124,7 +123,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._is_closed.set()
         self._fail(ConnectionLost(f"the broker closed the connection ({exc or 'end'})"))
 
-    # What the client asks for.
+    # Requests.
 
     async def handshake(self, client: str, token: str, timeout_s: float) -> None:
         """
@@ -132,8 +131,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
         Raises:
             Unauthenticated: The broker does not accept the token.
-            ProtocolViolation: It speaks another version, or is no broker.
-            TimedOut: It does not answer.
+            ProtocolViolation: The peer speaks another version, or is not a broker.
+            TimedOut: The broker does not answer.
         """
         hello = pb.Hello(
             version_min=PROTOCOL_VERSION,
@@ -158,7 +157,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     @property
     def welcome(self) -> pb.Welcome:
-        """What the broker said about itself, after the greeting."""
+        """The broker's greeting."""
         return self._welcome.result()
 
     async def request(
@@ -169,12 +168,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
         on_batch: Callable[[BatchFrame], None] | None = None,
     ) -> Any:
         """
-        The broker's answer to a request; FETCHED batches go to *on_batch*.
+        Return the broker's answer to a request; FETCHED batches go to *on_batch*.
 
-        Cancellation: The request may be carried out; its answer is dropped.
+        Cancellation: The broker may carry out the request; its answer is dropped.
 
         Raises:
-            BrokerError: What the broker answers, or ConnectionLost.
+            BrokerError: The error that the broker answers, or ConnectionLost.
         """
         return await self.request_nowait(kind, message, channel, on_batch)
 
@@ -187,10 +186,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         on_answer: Callable[[], None] | None = None,
     ) -> asyncio.Future[Any]:
         """
-        Send a request; its answer comes with the future.
+        Send a request, and return the future of its answer.
 
-        *on_answer* is called between the frames before the answer and those
-        after it, which may be read at once; not if the answer is an error.
+        *on_answer* is called before any later frame is processed, which may have
+        arrived together with the answer; not if the answer is an error.
         """
         if self._lost is not None:
             raise self._lost
@@ -210,19 +209,19 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return answer
 
     def send(self, kind: Kind, message: Message, channel: int) -> None:
-        """Send what is not answered; nothing happens if the connection is lost."""
+        """Send a message without an answer; do nothing if the connection is lost."""
         if self._lost is None:
             self._write_buffer.write(self._protocol.send(kind, message, channel))
 
     def publish(self, batch: BatchFrame, channel: int) -> None:
-        """Send a batch; nothing happens if the connection is lost."""
+        """Send a batch to publish; do nothing if the connection is lost."""
         if self._lost is None:
             self._write_buffer.writelines(
                 self._protocol.send_batch(Kind.PUBLISH, batch, channel)
             )
 
     def stage(self, batch: BatchFrame, channel: int) -> None:
-        """Send a batch that is to be staged; see ``publish``."""
+        """Send a batch to stage; do nothing if the connection is lost."""
         if self._lost is None:
             self._write_buffer.writelines(
                 self._protocol.send_batch(Kind.STAGE, batch, channel)
@@ -230,10 +229,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def new_channel(self, owner: ChannelOwner) -> int:
         """
-        A number for *owner*'s channel; what comes on it goes to *owner*.
+        Return the number of a new channel, whose frames go to *owner*.
 
         Raises:
-            QuotaExceeded: The connection has as many channels as there are numbers.
+            QuotaExceeded: The connection has ``CHANNEL_MAX`` channels.
         """
         if len(self._channels) >= CHANNEL_MAX:
             raise QuotaExceeded(
@@ -246,14 +245,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 return self._next_channel
 
     def release_channel(self, channel: int) -> None:
-        """The channel's owner does not want it any more."""
+        """Deliver no more frames to the channel's owner."""
         self._channels.pop(channel, None)
 
     def abandon_channel(self, kind: Kind, message: Message, channel: int) -> None:
         """
-        Close a channel, by a request of *kind*, whose opening nobody waits for.
+        Close a channel, by a request of *kind*, while it is being opened.
 
-        The opening may take as long as others are there; its answer is dropped.
+        The number is in use until the broker has answered both requests; opening may
+        take long, because exclusive access may have to wait.
         """
         if self._lost is not None or self.peer_revision < 1:
             self.release_channel(channel)
@@ -267,36 +267,36 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.request_nowait(kind, message, channel).add_done_callback(end)
 
     def close(self) -> None:
-        """Close the connection; what was written is still sent."""
+        """Close the connection, after what was written is sent."""
         if self._lost is None:
             self._write_buffer.write(self._protocol.send(Kind.GOODBYE, pb.Goodbye()))
             self._fail(ConnectionLost("the client was closed"))
 
     def abort(self, reason: BrokerError) -> None:
-        """Close the connection at once; what is not sent yet is lost."""
+        """Close the connection at once; unsent data is lost."""
         self._fail(reason)
         self._write_buffer.abort()
 
     async def wait_closed(self) -> None:
-        """Wait until what was written is sent and the connection closed."""
+        """Wait until what was written is sent and the connection is closed."""
         await self._is_closed.wait()
 
     @property
     def peer_revision(self) -> int:
-        """How much of the protocol the broker knows."""
+        """The broker's revision of the protocol."""
         return self._protocol.peer_revision
 
     @property
     def is_lost(self) -> bool:
-        """Whether nothing can be sent any more."""
+        """Whether the connection has ended."""
         return self._lost is not None
 
     @property
     def batch_bytes_max(self) -> int:
-        """The longest batch that fits into a frame of the broker's."""
+        """The longest batch that fits into a frame that the broker accepts."""
         return self._protocol.peer_frame_bytes_max - 64
 
-    # What follows.
+    # Frames and failures.
 
     def _handle_frame(self, frame: ReceivedFrame) -> None:
         channel, correlation = frame.channel, frame.correlation
@@ -328,7 +328,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if on_answer is not None and kind is not Kind.ERROR:
             on_answer()
         if answer.done():
-            # Whoever asked does not wait any more.
+            # The caller was cancelled.
             return
         if kind is Kind.ERROR:
             answer.set_exception(error_from_wire(message))
@@ -359,7 +359,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         for answer in answers.values():
             if not answer.done():
                 answer.set_exception(reason)
-                # Whoever waited may be gone.
+                # The caller may have been cancelled: avoid asyncio's warning.
                 answer.exception()
         for owner in channels.values():
             owner.on_closed(reason)
@@ -374,10 +374,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def _check_alive(self) -> None:
         """
-        Give up on a silent broker; show a broker that hears nothing that we are there.
+        Fail if the broker is silent; send a PING if either side has been silent.
 
-        Checks are counted, not seconds: a process that was suspended, or whose event
-        loop was blocked, reads what has arrived before it judges the broker.
+        It counts checks, not seconds: a process that was suspended, or whose event
+        loop was blocked, first reads what has arrived.
         """
         self._checks_unheard = 0 if self._is_heard else self._checks_unheard + 1
         self._is_heard = False

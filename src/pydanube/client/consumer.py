@@ -1,10 +1,10 @@
 """
-A consumer: batches in, messages out, acknowledgements back in ranges.
+The consumer of one topic: receives batches, and acknowledges messages in ranges.
 
-The broker sends as far as the consumer's credit reaches, which comes back as
-messages are handed out.  Acknowledgements gather for a few milliseconds and
-travel as ranges.  When the connection breaks, the consumer opens again under its
-name; what had come and was not handed out is dropped, because it comes again.
+The broker sends as much as the consumer's credit allows; the consumer returns credit
+as it hands out messages.  Acknowledgements gather for a few milliseconds and are sent
+as ranges.  When the connection breaks, the consumer opens again under its name, and
+drops the messages that it has not handed out, because the broker delivers them again.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ if TYPE_CHECKING:
 
 ACK_LINGER_S = 0.005
 ACK_MESSAGES_MAX = 4096
-"""Acknowledgements of so many messages do not wait for more."""
+"""This many acknowledgements are sent without waiting for more."""
 FLUSH_TIMEOUT_S = 30.0
 REASON_CHARACTERS_MAX = 1024
-"""Of a nack; what is longer is cut off."""
+"""The longest reason of a nack; longer ones are truncated."""
 CONFIRM_INTERVAL_S = 1.0
-"""How often the broker is asked to confirm what it was sent."""
+"""How often a consumer asks the broker to confirm acknowledgements."""
 
 RETURN_PART = 2
 """A consumer returns its free credit when it is at least one half of all."""
@@ -87,15 +87,15 @@ class Consumer(Channel):
     """
     A consumer of one subscription; made by ``Client.consumer``.
 
-    Ordering: Messages come in the order of the topic where one consumer gets
-        all; what is delivered again comes before what is new.
+    Ordering: If one consumer gets all messages, they arrive in the order of the
+        topic; redelivered messages come before new ones.
 
-    Bounds: It holds what it asked the broker for, ``prefetch_messages`` and
-        ``prefetch_bytes`` before compression, and one batch more.  A broker that
-        sends much more loses the connection.
+    Bounds: It holds ``prefetch_messages`` and ``prefetch_bytes``, before
+        compression, and one batch more.  If the broker sends much more, the
+        consumer closes the connection.
     """
 
-    # What is done for every message looks at some of them.
+    # Receiving and acknowledging a message read some of them.
     __slots__ = (
         "_ack_timer",
         "_acks",
@@ -137,16 +137,16 @@ class Consumer(Channel):
         self._decoding = options.decoding
         self._is_closing = False
         self._is_seeking = False
-        # What delivers messages now; None once the consumer has failed.
+        # The source of new messages; None after the consumer has failed.
         self._source: Source | None = Source(topic, options.subscription)
-        # Parts that came, then the one that is being handed out.
+        # Batches that arrived, and the one that is being handed out.
         self._batches: deque[ReceivedBatch] = deque()
         self._batch: ReceivedBatch | None = None
-        # Parts that came, behind one whose schema is asked for.
+        # Batches that arrived, from the first whose schema is being loaded.
         self._awaiting_schema: deque[ReceivedBatch] = deque()
         self._position = 0
         self._arrived = asyncio.Event()
-        # Called when messages or the end have come.
+        # Called when messages arrive or the consumer fails.
         self._on_arrival = on_arrival or self._arrived.set
         self._credit = Credit(options.prefetch_messages, options.prefetch_bytes)
         self._acks = Acks()
@@ -171,15 +171,15 @@ class Consumer(Channel):
 
     async def receive(self, *, timeout_s: float | None = None) -> Message:
         """
-        The next message.
+        Return the next message.
 
         Raises:
-            TimedOut: None came in *timeout_s*.
+            TimedOut: No message arrived in *timeout_s*.
             Closed: The consumer is closed.
-            ConsumerReplaced: Another consumer came under this one's name.
-            OffsetDropped: Retention has dropped messages that were not done; the
-                subscription goes on with the first that exists when a consumer
-                opens it again.
+            ConsumerReplaced: Another consumer of the same name was opened.
+            OffsetDropped: Retention has dropped unacknowledged messages; when a
+                consumer opens the subscription again, it continues with the first
+                message that exists.
         """
         batch = self._batch
         if batch is None or self._position >= batch.count:
@@ -192,14 +192,16 @@ class Consumer(Channel):
         self, *, max_messages: int = 1000, timeout_s: float | None = None
     ) -> MessageBatch:
         """
-        The messages that are here, at least one and at most *max_messages*.
+        Return the messages that have arrived, at least one, at most *max_messages*.
 
-        An empty batch comes if there was none in *timeout_s*.
+        Returns an empty batch if no message arrived in *timeout_s*.
 
-        Raises: As ``receive``, but for TimedOut.
+        Raises: As ``receive``, except TimedOut.
         """
         if max_messages < 1:
-            raise InvalidRequest("max_messages must be at least 1")
+            raise InvalidRequest(
+                f"max_messages is {max_messages}: it must be at least 1"
+            )
         batch = self._batch
         if batch is None or self._position >= batch.count:
             try:
@@ -209,7 +211,7 @@ class Consumer(Channel):
         return self.batch_nowait(max_messages)
 
     def next_nowait(self) -> Message | None:
-        """The next message, if there is one."""
+        """Return the next message, or None if none has arrived."""
         batch = self._batch
         if batch is None or self._position >= batch.count:
             batch = self._next_batch()
@@ -220,7 +222,7 @@ class Consumer(Channel):
         return Message(batch, index)
 
     def batch_nowait(self, max_messages: int) -> MessageBatch:
-        """The messages that are here, at most *max_messages*; maybe none."""
+        """Return the messages that have arrived, at most *max_messages*."""
         taken: list[tuple[ReceivedBatch, int, int]] = []
         left = max_messages
         batch = self._batch
@@ -235,20 +237,21 @@ class Consumer(Channel):
             batch = self._next_batch() if left else None
         return MessageBatch(self.topic, taken)
 
-    # Answering.
+    # Acknowledging.
 
     async def ack(self, messages: AckTarget) -> None:
         """
-        These messages are done.
+        Acknowledge messages.
 
-        Durability: Nothing is awaited: the broker learns it within milliseconds
-            and has it on disk soon after.  A crash before that means that the
-            messages are delivered again.  ``flush`` waits for the disk.
+        Durability: This does not wait: the acknowledgement is sent within
+            milliseconds, and is on the broker's disk soon after.  After a crash
+            before that, the messages are delivered again.  ``flush`` waits until it
+            is on disk.
 
         Raises:
             InvalidRequest: Another subscription delivered a message, or this
                 consumer received it before a seek.  No message is acknowledged.
-            BrokerError: The consumer is closed or has failed, as ``receive`` says.
+            BrokerError: The consumer is closed or has failed, as for ``receive``.
         """
         if type(messages) is Message:
             batch = messages._batch  # noqa: SLF001  # Hot.
@@ -260,11 +263,11 @@ class Consumer(Channel):
             self.ack_nowait(messages)
 
     def ack_nowait(self, messages: AckTarget) -> None:
-        """These messages are done; the same as ``ack``, which does not wait either."""
+        """Acknowledge messages, as ``ack`` does."""
         self.ack_ranges(ranges_of(self.check_acknowledgeable(messages)))
 
     def ack_ranges(self, ranges: Iterable[Range]) -> None:
-        """These offsets are done."""
+        """Acknowledge these offsets."""
         add = self._acks.add
         for base, end in ranges:
             add(base, end)
@@ -274,10 +277,10 @@ class Consumer(Channel):
             self._send_acks()
 
     def ack_range(self, base: int, end: int) -> None:
-        """The offsets ``base … end`` are done; made for one message after the other."""
+        """Acknowledge the offsets ``base … end``; fast for messages in order."""
         acks = self._acks
         if base == acks.end and acks.base < base and self._ack_timer is not None:
-            # The same as ack_ranges.
+            # A faster way to do the same as ack_ranges().
             acks.end = end
             if end - acks.base == ACK_MESSAGES_MAX:
                 self._send_acks()
@@ -285,7 +288,7 @@ class Consumer(Channel):
             self.ack_ranges([(base, end)])
 
     async def ack_cumulative(self, message: Message | MessageId) -> None:
-        """This message and all before it are done; see ``ack``."""
+        """Acknowledge this message and all before it; see ``ack``."""
         self.check_acknowledgeable(message)
         self.ack_range(0, message.offset + 1)
 
@@ -293,13 +296,13 @@ class Consumer(Channel):
         self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
     ) -> None:
         """
-        These messages were not processed: they are delivered again.
+        Report that messages were not processed: the broker delivers them again.
 
         Args:
-            messages: What failed; it counts as a failure of each.
-            delay_s: Not sooner than this, nor than the failure policy says.
-            reason: For people who look at the message later, if it becomes a
-                dead letter.
+            messages: The messages that failed; each has one failure more.
+            delay_s: The shortest delay before redelivery; the failure policy may
+                require a longer one.
+            reason: A text for people; it is stored with a dead letter.
 
         Raises: As ``ack``.
         """
@@ -308,21 +311,21 @@ class Consumer(Channel):
     def nack_nowait(
         self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
     ) -> None:
-        """They have failed; the same as ``nack``, which does not wait either."""
+        """Report that messages were not processed, as ``nack`` does."""
         self.nack_ranges(
             ranges_of(self.check_acknowledgeable(messages)), delay_s, reason
         )
 
     def nack_ranges(self, ranges: Iterable[Range], delay_s: float, reason: str) -> None:
-        """These offsets have failed; see ``nack``."""
+        """Report that these offsets were not processed; see ``nack``."""
         if not 0 <= delay_s < float("inf"):
-            raise InvalidRequest(f"a delay is not negative: {delay_s}")
+            raise InvalidRequest(f"delay_s is {delay_s}: it must be finite, at least 0")
         if delay_s:
             self._client.require(1, "delays of redelivery")
         if self._connection is None:
             return
         if self._ack_timer is not None:
-            # A message that is acknowledged and then rejected stays acknowledged.
+            # A message that was acknowledged before the nack stays acknowledged.
             self._send_acks()
         for some in divided_to_wire(ranges):
             nack = pb.Nack(
@@ -361,7 +364,7 @@ class Consumer(Channel):
 
         Raises:
             BrokerError: The consumer has failed.
-            TimedOut: No broker has taken them for half a minute.
+            TimedOut: No broker has confirmed them for half a minute.
         """
         backoff = Backoff()
         try:
@@ -373,9 +376,9 @@ class Consumer(Channel):
 
     async def seek(self, to: PositionLike) -> None:
         """
-        Go on at an offset, at ``"earliest"``, at ``"latest"``, or at a time.
+        Continue at an offset, at ``"earliest"``, at ``"latest"``, or at a time.
 
-        It holds for the whole subscription, and what had come before is dropped.
+        This moves the whole subscription, and drops the messages that have arrived.
 
         Durability: On return the new position is on disk.
 
@@ -395,8 +398,8 @@ class Consumer(Channel):
             raise TimedOut("the consumer is not connected at the moment")
         for ranges in self._take_acks():
             self._connection.send(Kind.ACK, pb.Ack(ranges=ranges), self._channel)
-        # What is acknowledged before the answer must not reach the broker after the
-        # seek; what comes before the answer was sent before the seek.
+        # Messages that arrive before the answer were sent before the seek, and their
+        # acknowledgements must not reach the broker after it.
         self._is_seeking = True
         try:
             await self._connection.request_nowait(
@@ -406,13 +409,13 @@ class Consumer(Channel):
             self._is_seeking = False
             self.ack_ranges(())
 
-    # What the connection tells us.
+    # The connection.
 
     def on_frame(self, frame: ReceivedFrame) -> None:
         """See ``connection.ChannelOwner``."""
         if frame.kind is Kind.DELIVERY:
             assert frame.batch is not None
-            # Old brokers count compressed bytes, which say little.
+            # Older brokers count compressed bytes: no limit is known for them.
             self._credit.use(
                 frame.batch.count,
                 self._bytes_of(frame.batch),
@@ -429,7 +432,7 @@ class Consumer(Channel):
             self.is_active = message.is_active
 
     def _bytes_of(self, frame: BatchFrame) -> int:
-        """What *frame* counts as credit."""
+        """Return the credit that *frame* uses."""
         return frame.plain_bytes if self._counts_plain_bytes else frame.byte_count
 
     @property
@@ -448,7 +451,7 @@ class Consumer(Channel):
         return False
 
     async def aclose(self) -> None:
-        """Have all acknowledgements written, and leave the subscription."""
+        """Flush the acknowledgements, and leave the subscription."""
         try:
             if self._failure is None:
                 async with self._client.closing():
@@ -463,13 +466,13 @@ class Consumer(Channel):
             self._fail(Closed("the consumer is closed"))
 
     def abandon(self) -> None:
-        """Close without waiting, if it is not closed yet."""
+        """Close without waiting, if the consumer is not closed yet."""
         if self._failure is None:
             self._fail(Closed("the consumer is closed"))
 
     @property
     def has_messages(self) -> bool:
-        """Whether there is a message to be handed out."""
+        """Whether a message has arrived that was not handed out."""
         batch = self._batch
         return bool(self._batches) or (
             batch is not None and self._position < batch.count
@@ -518,13 +521,13 @@ class Consumer(Channel):
             self._ack_timer.cancel()
             self._ack_timer = None
         self._on_arrival()
-        # The callback may own this consumer.
+        # The callback may refer to this consumer: break the cycle.
         self._on_arrival = self._arrived.set
 
     # From deliveries to messages.
 
     def _next_batch(self) -> ReceivedBatch | None:
-        """Begin with the next batch that came, if there is one."""
+        """Start to hand out the next batch, if one has arrived."""
         if not self._batches:
             return None
         batch = self._batch = self._batches.popleft()
@@ -578,7 +581,7 @@ class Consumer(Channel):
         connection.send(Kind.CREDIT, message, self._channel)
 
     def _queue_for_schema(self, batch: ReceivedBatch) -> None:
-        """Hand *batch* out later, in its turn, when its schema is known."""
+        """Hand *batch* out, in its order, when its schema is loaded."""
         self._awaiting_schema.append(batch)
         if len(self._awaiting_schema) == 1:
             self._decoding.run(self._load_decoders(), f"schemas of {self.topic}")
@@ -592,7 +595,7 @@ class Consumer(Channel):
                 self._on_arrival()
 
     def _on_moved(self) -> None:
-        """Forget deliveries and acknowledgements from before the seek."""
+        """Drop deliveries and acknowledgements from before the seek."""
         if self._source is not None:
             self._source.is_over = True
             self._source = Source(self.topic, self.subscription)
@@ -628,7 +631,7 @@ class Consumer(Channel):
             self._request_ack(self._connection).add_done_callback(retrieve)
 
     def _request_ack(self, connection: BrokerConnection) -> asyncio.Future[Any]:
-        """Send the acknowledgements, and hear when they are on the broker's disk."""
+        """Send the acknowledgements; the future is done when they are on disk."""
         *before, last = self._take_acks()
         for ranges in before:
             connection.send(Kind.ACK, pb.Ack(ranges=ranges), self._channel)
@@ -644,7 +647,7 @@ class Consumer(Channel):
             self._acks.restore_unconfirmed(sent)
 
     async def _try_flush(self) -> bool:
-        """Have all acknowledgements written; False if the connection broke."""
+        """Flush all acknowledgements; return False if the connection broke."""
         if self._failure is not None:
             raise self._failure
         if self._connection is None or self._is_seeking:
@@ -654,7 +657,7 @@ class Consumer(Channel):
         except BrokerError as error:
             if error.remedy is Remedy.GIVE_UP:
                 raise
-        # What was sent before without waiting may have been lost since.
+        # Acknowledgements that were sent earlier may have been lost since.
         return not self._acks.has_unconfirmed
 
 
@@ -662,14 +665,14 @@ class Consumer(Channel):
 async def open_consumer(
     client: Requester, topic: str, options: ConsumerOptions
 ) -> AsyncIterator[Consumer]:
-    """A consumer of *topic* alone, open while the body runs."""
+    """Open a consumer of a topic or partition while the body runs."""
     consumer = Consumer(client, topic, options)
     await consumer.open()
     running = client.tasks.run(consumer.run(), f"consumer {consumer.name} of {topic}")
     try:
         yield consumer
     except BaseException:
-        # The body's error is what matters; nobody waits for a lost broker now.
+        # Raise the body's error, and do not wait for a broker that is gone.
         with suppress(BrokerError):
             if consumer.is_connected:
                 await consumer.aclose()

@@ -1,9 +1,9 @@
 """
-The dead letters of a subscription: what it has given up on, and what to do about it.
+The dead letters of a subscription: listing, replaying and dropping them.
 
-They are the messages of its dead-letter topic whose attributes name it, as long as
-they are not done for the subscription ``dead-letters`` of that topic.  Nothing is
-ever removed from the topic: who replays a letter, or drops it, marks it as done.
+The dead letters of a subscription are the messages of its dead-letter topic whose
+attributes name it.  A client that replays or drops one acknowledges it for the
+subscription ``dead-letters`` of that topic; the message stays in the topic.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from pydanube.client.writer_schemas import ValueDecoding
 
 HANDLED_SUBSCRIPTION = "dead-letters"
-"""The subscription of a dead-letter topic for which letters are done."""
+"""The subscription of a dead-letter topic that handled dead letters are acked for."""
 CHUNK_LETTERS_MAX = 1000
-"""So many are replayed or dropped, then it is written down that they are done."""
+"""How many dead letters are replayed or dropped before they are acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +56,19 @@ class DeadLetter:
     message: Message
     """The copy in the dead-letter topic."""
     topic: str
-    """Where the message was when it failed: a topic or partition."""
+    """The topic or partition of the original message."""
     offset: int | None
-    """Which one it was there."""
+    """The offset of the original message."""
     attempt: int | None
-    """How often it had been delivered."""
+    """The number of deliveries."""
     reason: str
-    """Why it failed the last time."""
+    """The reason of the last failure."""
     history: tuple[dict[str, Any], ...]
-    """The same of the times when it was dead-lettered before, oldest first."""
+    """The same of earlier dead letters of this message, oldest first."""
 
     @property
     def id(self) -> MessageId:
-        """Which message of the dead-letter topic it is."""
+        """The id of the message in the dead-letter topic."""
         return self.message.id
 
 
@@ -76,8 +76,8 @@ class DeadLetters:
     """
     The dead letters of one subscription; made by ``Client.dead_letters``.
 
-    Several people may handle them at the same time; a letter that two replay at once
-    is published twice.
+    Several clients may handle them at the same time; a dead letter that two of them
+    replay is published twice.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class DeadLetters:
 
     async def dead_letter_topic(self) -> str:
         """
-        Where they are, as the failure policy says.
+        Return the topic that stores them, by default the failure policy's.
 
         Raises:
-            InvalidRequest: It says nothing.
+            InvalidRequest: The failure policy names no dead-letter topic.
             TopicNotFound: There is no such topic.
         """
         if self._dead_letter_topic is None:
@@ -113,18 +113,18 @@ class DeadLetters:
             if policy is None or policy.dead_letter_topic is None:
                 raise InvalidRequest(
                     f"subscription {self.subscription} of {self.topic} has no "
-                    "dead-letter topic; if it had one, name it"
+                    "dead-letter topic; if it had one before, pass dead_letter_topic"
                 )
             self._dead_letter_topic = policy.dead_letter_topic
         return self._dead_letter_topic
 
     async def letters(self) -> AsyncIterator[DeadLetter]:
         """
-        Those that nobody has replayed or dropped yet, oldest first.
+        Yield the dead letters that nobody has replayed or dropped, oldest first.
 
         Raises, while it is iterated:
             InvalidRequest: The subscription has no dead-letter topic.
-            TopicNotFound: There is no such topic: nothing was dead-lettered yet.
+            TopicNotFound: There is no such topic: there was no dead letter yet.
         """
         topic = await self.dead_letter_topic()
         facts = await self._client.describe_topic(topic)
@@ -149,26 +149,26 @@ class DeadLetters:
 
     async def replay(self, letters: Iterable[DeadLetter]) -> int:
         """
-        Publish *letters* again where they failed, and mark them as done.
+        Publish *letters* again to their original topics, and mark them as handled.
 
-        They keep their key, payload, schema and attributes, also those that tell of
-        their failures: what fails once more has the whole history.  Delayed or
-        expiring messages lose that.
+        They keep their key, payload, schema and attributes, including those about
+        their failures, so that the next dead letter has the whole history.  They lose
+        their delivery windows.
 
         Ordering: Letters of one topic are published in their order.
 
         Durability: On return they are as safe as their topics promise, and marked.
-            After a crash in between, some may be published once more.
+            After a crash before that, some may be published once more.
 
-        Returns: How many there were.
+        Returns: The number of letters.
 
         Raises:
-            TopicNotFound: The topic of a letter is gone; those before it are done.
+            TopicNotFound: The topic of a letter is gone; earlier letters are handled.
         """
         count = 0
         for chunk in _chunks(letters):
             for topic, group in groupby(chunk, lambda letter: letter.topic):
-                # Whoever replays does not want a topic that is gone to come back.
+                # A replay must not create a topic that was deleted.
                 await self._client.describe_topic(topic)
                 await self._publish(topic, list(group))
             await self._mark_done(chunk)
@@ -177,13 +177,13 @@ class DeadLetters:
 
     async def drop(self, letters: Iterable[DeadLetter]) -> int:
         """
-        Mark *letters* as done without doing anything about them.
+        Mark *letters* as handled without publishing them.
 
         They stay in the dead-letter topic, as long as its retention keeps them.
 
-        Durability: On return that is on disk.
+        Durability: On return the marks are on disk.
 
-        Returns: How many there were.
+        Returns: The number of letters.
         """
         count = 0
         for chunk in _chunks(letters):
@@ -192,7 +192,7 @@ class DeadLetters:
         return count
 
     def _letter_of(self, message: Message) -> DeadLetter | None:
-        """What *message* tells, if it is a dead letter of our subscription."""
+        """Return *message* as a dead letter, or None if another subscription's."""
         attributes = message.attributes
         topic = attributes.get(ORIGINAL_TOPIC, "")
         if attributes.get(
@@ -228,7 +228,7 @@ class DeadLetters:
         try:
             await self._client.mark_done(topic, HANDLED_SUBSCRIPTION, ids)
         except SubscriptionNotFound:
-            # Somebody else may be faster.
+            # Another client may create it at the same time.
             with suppress(AlreadyExists):
                 await self._client.create_subscription(
                     topic, HANDLED_SUBSCRIPTION, type="shared", start="earliest"
@@ -248,7 +248,7 @@ def _chunks(letters: Iterable[DeadLetter]) -> Iterable[list[DeadLetter]]:
 
 
 def _names_of(topic: str) -> set[str]:
-    """By which names one may ask for dead letters of *topic*."""
+    """Return the topic names whose dead letters include those of *topic*."""
     partition = TopicName.parse(topic).split_partition() if topic else None
     return {topic} if partition is None else {topic, str(partition[0])}
 

@@ -1,8 +1,8 @@
 """
-What a consumer or reader hands out: messages, and batches of them.
+The messages that consumers and readers return, and batches of them.
 
-Payloads become Python objects a batch at a time, when somebody first looks at
-one; a ``Message`` is two references into its batch.
+A batch is decoded to Python objects as a whole, when one of its messages is first read;
+a ``Message`` is only a reference to its batch and an index.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ class Source:
         self.topic = topic
         self.subscription = subscription
         self.is_over = False
-        """Whether the consumer has moved its subscription since."""
+        """Whether the consumer has moved its subscription since the delivery."""
 
 
 class MessageId(NamedTuple):
-    """Where a message is: its topic, and its offset there."""
+    """The id of a message: its topic or partition, and its offset there."""
 
     topic: str
     offset: int
 
 
 class MessageIds(Sequence[MessageId]):
-    """The ids of messages that were published together; made when looked at."""
+    """The ids of messages that were published together, made when they are read."""
 
     __slots__ = ("_offsets", "topic")
 
@@ -63,7 +63,7 @@ class MessageIds(Sequence[MessageId]):
 
     @property
     def offsets(self) -> Sequence[int]:
-        """The offsets alone."""
+        """The offset of each message."""
         return self._offsets
 
     @overload
@@ -93,9 +93,9 @@ class PartitionSlice(NamedTuple):
     """Messages of one batch that went to one partition."""
 
     number: int
-    """Which partition."""
+    """The number of the partition."""
     indexes: Sequence[int] | pa.Array
-    """Which messages of the batch, in order."""
+    """The indexes of the messages in the batch, in order."""
     offsets: Sequence[range]
 
 
@@ -103,7 +103,7 @@ class PartitionedIds(MessageIds):
     """
     The ids of messages that were published together to several partitions.
 
-    Many are never looked at; so they are put in order when somebody does.
+    They are sorted when one is first read, since many never are.
     """
 
     __slots__ = ("_count", "_names", "_numbers", "_runs")
@@ -145,7 +145,7 @@ class PartitionedIds(MessageIds):
         return MessageId(self._names[self._numbers[index]], self._offsets[index])
 
     def counts(self) -> dict[str, int]:
-        """How many messages went to each partition."""
+        """Return the number of messages that went to each partition."""
         counts: Counter[int] = Counter()
         for run in self._runs:
             counts[run.number] += len(run.indexes)
@@ -172,7 +172,7 @@ class PartitionedIds(MessageIds):
 
 
 class ReceivedBatch:
-    """The messages of one frame, as Python objects once they are looked at."""
+    """The messages of one frame, decoded when they are first read."""
 
     def __init__(
         self,
@@ -185,20 +185,20 @@ class ReceivedBatch:
         self.topic = topic
         self.attempt = attempt
         self.source = source
-        """What delivered the messages; None: they were read without a subscription."""
+        """The source of the messages; None: they were read without a subscription."""
         self.base = frame.base
         self.count = frame.count
         self.decode: Decoder | None = None
-        """What makes values of payloads; None: the messages have no schema."""
+        """Decodes payloads to values; None: the messages have no schema."""
 
     @cached_property
     def arrow(self) -> pa.RecordBatch:
-        """The columns that came."""
+        """The columns that were received."""
         return self.frame.checked_arrow()
 
     @cached_property
     def payloads(self) -> list[bytes]:
-        """Every payload."""
+        """The payload of each message."""
         small = self.frame.decode_small_batch()
         if small is not None:
             return small.payloads()
@@ -206,7 +206,7 @@ class ReceivedBatch:
 
     @cached_property
     def values(self) -> list[Any] | None:
-        """Every value, or None if not every payload is one."""
+        """The value of each message, or None if a payload is invalid."""
         try:
             return self.decoder_at(0)(self.payloads)
         except InvalidPayload:
@@ -214,24 +214,24 @@ class ReceivedBatch:
 
     def value_alone(self, index: int) -> Any:
         """
-        The value of one message, whatever is wrong with the others.
+        Return the value of one message, even if other payloads are invalid.
 
         Raises:
-            InvalidPayload: The payload does not keep to its schema.
+            InvalidPayload: The payload does not conform to its schema.
         """
         try:
             [value] = self.decoder_at(index)([self.payloads[index]])
         except InvalidPayload as error:
-            said = f"{self._named(index)}: {reason_of(error)}"
-            raise InvalidPayload(said) from error
+            message = f"{self._named(index)}: {reason_of(error)}"
+            raise InvalidPayload(message) from error
         return value
 
     def decoder_at(self, index: int) -> Decoder:
         """
-        What makes values of payloads, for the message with this number.
+        Return the decoder of the message with this index.
 
         Raises:
-            SchemaNotFound: It was published without a schema.
+            SchemaNotFound: The message was published without a schema.
         """
         if self.decode is None:
             raise SchemaNotFound(
@@ -242,13 +242,13 @@ class ReceivedBatch:
 
     @cached_property
     def keys(self) -> list[bytes | None] | None:
-        """Every key, or None if no message has one."""
+        """The key of each message, or None if no message has one."""
         keys: list[bytes | None] | None = self._values(Column.KEY, "key")
         return keys
 
     @cached_property
     def attributes(self) -> list[list[tuple[str, str]] | None] | None:
-        """Every message's attributes, or None if no message has any."""
+        """The attributes of each message, or None if no message has any."""
         values: list[list[tuple[str, str]] | None] | None = self._values(
             Column.ATTRIBUTES, "attributes"
         )
@@ -256,37 +256,37 @@ class ReceivedBatch:
 
     @cached_property
     def times(self) -> list[int] | None:
-        """Every publish time in microseconds, or None if all are the first."""
+        """The publish times in microseconds, or None if all are the header's first."""
         times: list[int] | None = self._times(Column.PUBLISH_TIME, "publish_time")
         return times
 
     @cached_property
     def deliver_at(self) -> list[int | None] | None:
-        """From when on each may be delivered, or None if no producer said so."""
+        """The time from which each may be delivered, or None if no message has one."""
         times: list[int | None] | None = self._times(Column.DELIVER_AT, "deliver_at")
         return times
 
     @cached_property
     def expires_at(self) -> list[int | None] | None:
-        """From when on each is not delivered, or None if no producer said so."""
+        """The time at which each expires, or None if no message has one."""
         times: list[int | None] | None = self._times(Column.EXPIRES_AT, "expires_at")
         return times
 
     @cached_property
     def producers(self) -> list[str] | None:
-        """Every producer's name, or None if the header names the only one."""
+        """The producer of each message, or None if the header names the only one."""
         names: list[str] | None = self._values(Column.PRODUCER, "producer")
         return names
 
     @cached_property
     def offsets(self) -> Sequence[int]:
-        """Every offset."""
+        """The offset of each message."""
         if self.frame.header.columns & Column.OFFSET:
             return self.arrow.column("offset").to_pylist()  # type: ignore[no-any-return]
         return range(self.base, self.base + self.count)
 
     def to_arrow(self, base: int, end: int) -> pa.RecordBatch:
-        """Messages number ``base … end`` with all columns, see ``MessageBatch``."""
+        """Return the messages ``base … end`` with all columns of ``MessageBatch``."""
         header, rows = self.frame.header, self.arrow
         columns = header.columns
         count = self.count
@@ -340,27 +340,27 @@ class Message:
 
     @property
     def location(self) -> tuple[ReceivedBatch, int]:
-        """The batch that the message came in, and its number there."""
+        """The batch that the message arrived in, and its index there."""
         return self._batch, self._index
 
     @property
     def payload(self) -> bytes:
-        """What the producer sent."""
+        """The content that the producer sent."""
         return self._batch.payloads[self._index]
 
     @property
     def value(self) -> Any:
         """
-        What the payload says, by the schema that it was written with.
+        The payload, decoded by the schema that it was written with.
 
-        It is built as the class that the consumer was opened with; without one, it
-        consists of plain values, lists and dicts.
+        It is an instance of the class that the consumer was opened with; without one,
+        it consists of plain values, lists and dicts.
 
         Raises:
             SchemaNotFound: The message was published without a schema, or the
-                broker does not have it any more.
-            InvalidPayload: The payload does not keep to its schema, or does not fit
-                the class.
+                broker no longer has the schema.
+            InvalidPayload: The payload does not conform to its schema, or to the
+                class.
         """
         values = self._batch.values
         if values is None:
@@ -375,19 +375,19 @@ class Message:
 
     @property
     def key_bytes(self) -> bytes | None:
-        """The key as it was sent."""
+        """The key as bytes."""
         keys = self._batch.keys
         return None if keys is None else keys[self._index]
 
     @property
     def attributes(self) -> dict[str, str]:
-        """What the producer said about the message; empty if nothing."""
+        """The attributes that the producer set; empty if there are none."""
         attributes = self._batch.attributes
         return {} if attributes is None else attributes_of(attributes[self._index])
 
     @property
     def offset(self) -> int:
-        """The message's place in its topic."""
+        """The message's position in its topic."""
         return self._batch.offsets[self._index]
 
     @property
@@ -402,19 +402,19 @@ class Message:
 
     @property
     def publish_time(self) -> datetime:
-        """When the producer's client took the message, in UTC."""
+        """When the producer accepted the message, in UTC."""
         times = self._batch.times
         first = self._batch.frame.header.first_publish_time
         return to_datetime(first if times is None else times[self._index])
 
     @property
     def deliver_at(self) -> datetime | None:
-        """Until when the producer wanted it held back, if so."""
+        """The time from which the message may be delivered, if the producer set one."""
         return self._time(self._batch.deliver_at)
 
     @property
     def expires_at(self) -> datetime | None:
-        """From when on the producer does not want it delivered, if so."""
+        """The time at which the message expires, if the producer set one."""
         return self._time(self._batch.expires_at)
 
     @property
@@ -432,7 +432,7 @@ class Message:
 
     @property
     def redeliveries(self) -> int:
-        """How often the message had been delivered before."""
+        """The number of earlier deliveries."""
         return self._batch.attempt - 1
 
     @property
@@ -458,9 +458,9 @@ class Message:
 
 class MessageBatch(Sequence[Message]):
     """
-    Messages that came together; iterable, and as columns.
+    Messages that were received together, to iterate or to read as Arrow columns.
 
-    ``to_arrow()`` has the columns offset, publish_time, key, payload, attributes,
+    ``to_arrow()`` returns the columns offset, publish_time, key, payload, attributes,
     producer, schema_id, schema_version, deliver_at and expires_at, always all of them.
     """
 
@@ -471,12 +471,12 @@ class MessageBatch(Sequence[Message]):
     ) -> None:
         self.topic = topic
         self.slices = slices
-        """Each with the numbers of its first message and of the one behind its last."""
+        """Received batches, each with the index of its first message, and its end."""
         self._count = sum(end - base for _, base, end in slices)
 
     @classmethod
     def of(cls, topic: str, messages: Iterable[Message]) -> MessageBatch:
-        """Single messages as a batch, in their order."""
+        """Return a batch of single messages, in their order."""
         slices: list[tuple[ReceivedBatch, int, int]] = []
         for message in messages:
             batch, index = message.location
@@ -496,7 +496,7 @@ class MessageBatch(Sequence[Message]):
 
     @property
     def payloads(self) -> list[bytes]:
-        """Every payload."""
+        """The payload of each message."""
         return [
             payload
             for batch, base, end in self.slices
@@ -505,12 +505,12 @@ class MessageBatch(Sequence[Message]):
 
     def values(self) -> list[Any]:
         """
-        Every value, decoded together; see ``Message.value``.
+        Return the value of each message; see ``Message.value``.
 
         Raises:
             SchemaNotFound: A message has no schema, or the broker does not have it.
-            InvalidPayload: A payload does not keep to its schema; it is named, and
-                the others can be had one by one.
+            InvalidPayload: A payload does not conform to its schema; the error names
+                the message.  The other messages can be read one by one.
         """
         values: list[Any] = []
         for decode, slices in groupby(self.slices, key=_decoder_of):
@@ -526,7 +526,7 @@ class MessageBatch(Sequence[Message]):
         return values
 
     def ranges(self) -> Iterator[Range]:
-        """The offsets as half-open ranges."""
+        """Yield the offsets as half-open ranges."""
         for batch, base, end in self.slices:
             if isinstance(batch.offsets, range):
                 yield batch.base + base, batch.base + end
@@ -534,7 +534,7 @@ class MessageBatch(Sequence[Message]):
                 yield from ranges_of_offsets(batch.offsets[base:end])
 
     def to_arrow(self) -> pa.RecordBatch:
-        """All messages as one Arrow record batch."""
+        """Return all messages as one Arrow record batch."""
         batches = [batch.to_arrow(base, end) for batch, base, end in self.slices]
         if len(batches) == 1:
             return batches[0]
@@ -582,7 +582,7 @@ ARROW_SCHEMA = pa.schema(
         pa.field("expires_at", TIME_TYPE),
     ]
 )
-"""What ``MessageBatch.to_arrow`` gives."""
+"""The schema of ``MessageBatch.to_arrow``."""
 
 
 def _decoder_of(batch: tuple[ReceivedBatch, int, int]) -> Decoder:
@@ -590,7 +590,7 @@ def _decoder_of(batch: tuple[ReceivedBatch, int, int]) -> Decoder:
 
 
 def ranges_of_offsets(offsets: Iterable[int]) -> list[Range]:
-    """Single offsets as ranges, neighbours together."""
+    """Return single offsets as ranges, in order."""
     ranges: list[Range] = []
     for offset in sorted(offsets):
         if ranges and ranges[-1][1] >= offset:

@@ -1,4 +1,4 @@
-"""What a client asks about namespaces."""
+"""The operations of a client on namespaces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_LIMITS = NamespacePolicy()
 
 
 class NamespaceRequests(Requester):
-    """Namespaces; a part of ``Client``."""
+    """The operations of ``Client`` on namespaces."""
 
     async def create_namespace(
         self,
@@ -27,10 +27,10 @@ class NamespaceRequests(Requester):
         exist_ok: bool = False,
     ) -> None:
         """
-        Create *namespace*, whose topics are within the limits of *policy*.
+        Create *namespace*, whose topics have the limits of *policy*.
 
         Raises:
-            AlreadyExists: It exists, and *exist_ok* is false.
+            AlreadyExists: The namespace exists, and *exist_ok* is false.
         """
         await self.request(
             pb.CreateNamespace(
@@ -42,28 +42,28 @@ class NamespaceRequests(Requester):
 
     async def delete_namespace(self, namespace: str) -> None:
         """
-        Remove *namespace*, which has no topics any more.
+        Delete *namespace*, which must have no topics.
 
         Raises:
-            NamespaceNotFound: There is none of this name.
-            NamespaceInUse: It has topics.
-            InvalidRequest: It is one that every broker has.
+            NamespaceNotFound: There is no such namespace.
+            NamespaceInUse: The namespace has topics.
+            InvalidRequest: It is a namespace that every broker has.
         """
         await self.request(
             pb.DeleteNamespace(namespace=parse_namespace(namespace)),
         )
 
     async def namespaces(self) -> list[str]:
-        """The names of all namespaces."""
+        """Return the names of all namespaces."""
         answer = await self.request(pb.ListNamespaces())
         return list(answer.namespaces)
 
     async def describe_namespace(self, namespace: str) -> NamespaceDescription:
         """
-        The limits of *namespace*, and how many topics it has.
+        Return the limits of *namespace*, and its number of topics.
 
         Raises:
-            NamespaceNotFound: There is none of this name.
+            NamespaceNotFound: There is no such namespace.
         """
         return namespace_from_wire(
             await self.request(
@@ -75,12 +75,12 @@ class NamespaceRequests(Requester):
         self, namespace: str, policy: NamespacePolicy
     ) -> None:
         """
-        Have *policy* hold for all topics of *namespace* from now on.
+        Set the limits of all topics of *namespace*.
 
-        Who is connected already stays, even beyond a new limit.
+        Producers and consumers that are connected stay, even beyond a new limit.
 
         Raises:
-            NamespaceNotFound: There is none of this name.
+            NamespaceNotFound: There is no such namespace.
         """
         await self.request(
             pb.SetNamespacePolicy(

@@ -1,4 +1,4 @@
-"""Which offsets of which topics a user means who hands in messages."""
+"""The offsets of the messages, ids or batches that users acknowledge.  Pure."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from pydanube.model.ranges import Range
 
 AckTarget = Message | MessageBatch | MessageId | Iterable[Message | MessageId]
-"""What can be acknowledged."""
+"""What users may acknowledge: messages, batches, ids, or several of these."""
 
 
 def ranges_of(messages: AckTarget) -> Iterator[Range]:
     """
-    The offsets of *messages*, which are of one topic, as half-open ranges.
+    Yield the offsets of *messages*, which are of one topic, as half-open ranges.
 
     Raises:
-        InvalidRequest: They are no messages, and not the ids of some.
+        InvalidRequest: *messages* are neither messages nor message ids.
     """
     if isinstance(messages, MessageBatch):
         yield from messages.ranges()
@@ -108,7 +108,7 @@ def check_origin(source: Source, topic: str, batch: ReceivedBatch | None) -> Non
 
 
 def merge_ranges(ranges: Iterable[Range]) -> list[Range]:
-    """The same offsets as few ranges, in order."""
+    """Return the same offsets as few ranges, in order."""
     found: list[Range] = []
     last_base, last_end = 0, 0
     for base, end in sorted(ranges):
@@ -125,7 +125,7 @@ def merge_ranges(ranges: Iterable[Range]) -> list[Range]:
 
 def ranges_by_topic(messages: AckTarget) -> dict[str, Iterable[Range]]:
     """
-    The offsets of *messages* as half-open ranges, under the names of their topics.
+    Return the offsets of *messages* as half-open ranges, by topic.
 
     Raises:
         InvalidRequest: As ``ranges_of``.
@@ -148,7 +148,7 @@ def ranges_by_topic(messages: AckTarget) -> dict[str, Iterable[Range]]:
             offsets[message.topic].append(message.offset)
         return {topic: ranges_of_offsets(found) for topic, found in offsets.items()}
     if isinstance(messages, MessageIds) and not messages:
-        # Nothing came: that is of no partition.
+        # An empty batch belongs to no partition.
         return {}
     return {messages.topic: ranges_of(messages)}
 
@@ -156,9 +156,12 @@ def ranges_by_topic(messages: AckTarget) -> dict[str, Iterable[Range]]:
 def _each(messages: Any) -> Iterator[Message | MessageId]:
     if not isinstance(messages, Iterable) or isinstance(messages, str | bytes):
         raise InvalidRequest(
-            f"a message, a batch or several of them, not {type(messages).__name__}"
+            f"cannot acknowledge {type(messages).__name__}: pass a message, a batch, "
+            "an id, or several of these"
         )
     for each in messages:
         if not isinstance(each, Message | MessageId):
-            raise InvalidRequest(f"a message, not {type(each).__name__}")
+            raise InvalidRequest(
+                f"cannot acknowledge {type(each).__name__}: pass a message or an id"
+            )
         yield each

@@ -1,8 +1,8 @@
 """
-A consumer of a partitioned topic: one consumer for each partition, taken in turns.
+A consumer of a partitioned topic: one consumer for each partition, in round robin.
 
-Whoever has messages waits in a queue.  The first hands out some, and if it has
-more goes to the end of the queue, so that no partition waits for all of another.
+The consumers that have messages form a queue.  The first one hands out some messages,
+and moves to the end of the queue if it has more.
 """
 
 from __future__ import annotations
@@ -33,21 +33,20 @@ if TYPE_CHECKING:
     from pydanube.model.positions import PositionLike
 
 ROUND_ROBIN_MESSAGES = 256
-"""So many messages of one partition, then it is another one's turn."""
+"""How many messages of one partition are handed out before the next partition's."""
 
 
 class PartitionedConsumer:
     """
     A consumer of one subscription of a partitioned topic; made by ``Client.consumer``.
 
-    ``message.topic`` says which partition a message is of.  A partition that is
-    added later is found within seconds, and consumed from its beginning.
+    ``message.topic`` is the partition of a message.  A partition that is added later
+    is found within seconds, and consumed from its beginning.
 
-    Ordering: As of ``Consumer``, in each partition; none between partitions, of
-        which each gets its turn.
+    Ordering: As ``Consumer`` in each partition; none between partitions.
 
-    Bounds: As of ``Consumer``; what may be sent ahead is shared by the
-        partitions, but is at least a message of each.
+    Bounds: As ``Consumer``; the partitions share ``prefetch_messages`` and
+        ``prefetch_bytes``, but each may send at least one message ahead.
     """
 
     def __init__(
@@ -67,8 +66,8 @@ class PartitionedConsumer:
             prefetch_bytes=max(1, options.prefetch_bytes // len(names)),
         )
         self._consumers: dict[str, Consumer] = {}
-        # Those with messages, or that have failed, in the order of their turns; and
-        # the one whose turn it is.
+        # The consumers that have messages or have failed, in the order of round robin;
+        # the current one, and how many messages it may still hand out.
         self._ready: deque[Consumer] = deque()
         self._current: Consumer | None = None
         self._left = 0
@@ -92,7 +91,7 @@ class PartitionedConsumer:
 
     async def receive(self, *, timeout_s: float | None = None) -> Message:
         """
-        The next message, of any partition.
+        Return the next message of any partition.
 
         Raises: As ``Consumer.receive``.
         """
@@ -104,14 +103,16 @@ class PartitionedConsumer:
         self, *, max_messages: int = 1000, timeout_s: float | None = None
     ) -> MessageBatch:
         """
-        Messages of one partition, at least one and at most *max_messages*.
+        Return messages of one partition, at least one, at most *max_messages*.
 
-        An empty batch comes if there was none in *timeout_s*.
+        Returns an empty batch if no message arrived in *timeout_s*.
 
-        Raises: As ``receive``, but for TimedOut.
+        Raises: As ``receive``, except TimedOut.
         """
         if max_messages < 1:
-            raise InvalidRequest("max_messages must be at least 1")
+            raise InvalidRequest(
+                f"max_messages is {max_messages}: it must be at least 1"
+            )
         await self._yield_to_loop()
         try:
             async with asyncio.timeout(timeout_s):
@@ -119,15 +120,15 @@ class PartitionedConsumer:
                     await self._wait()
         except TimeoutError:
             return MessageBatch(self.topic, [])
-        # Another one's turn is next.
+        # Continue with the next partition.
         self._left = 0
         return consumer.batch_nowait(max_messages)
 
-    # Answering.
+    # Acknowledging.
 
     async def ack(self, messages: AckTarget) -> None:
         """
-        These messages are done.
+        Acknowledge messages.
 
         Durability: As ``Consumer.ack``.
 
@@ -136,7 +137,7 @@ class PartitionedConsumer:
         self.ack_nowait(messages)
 
     def ack_nowait(self, messages: AckTarget) -> None:
-        """These messages are done; the same as ``ack``, which does not wait either."""
+        """Acknowledge messages, as ``ack`` does."""
         if type(messages) is Message:
             offset = messages.offset
             consumer = self._consumer_of(messages.topic)
@@ -149,14 +150,14 @@ class PartitionedConsumer:
             self._consumer_of(topic).ack_ranges(ranges)
 
     async def ack_cumulative(self, message: Message | MessageId) -> None:
-        """This message and all before it in its partition are done; see ``ack``."""
+        """Acknowledge this message and all before it in its partition; see ``ack``."""
         await self._consumer_of(message.topic).ack_cumulative(message)
 
     async def nack(
         self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
     ) -> None:
         """
-        These messages were not processed: they are delivered again.
+        Report that messages were not processed: the broker delivers them again.
 
         Args: As for ``Consumer.nack``.
 
@@ -167,7 +168,7 @@ class PartitionedConsumer:
     def nack_nowait(
         self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
     ) -> None:
-        """They have failed; the same as ``nack``, which does not wait either."""
+        """Report that messages were not processed, as ``nack`` does."""
         for topic, ranges in ranges_by_topic(
             self.check_acknowledgeable(messages)
         ).items():
@@ -199,13 +200,13 @@ class PartitionedConsumer:
 
     async def seek(self, to: PositionLike) -> None:
         """
-        Go on in every partition at ``"earliest"``, at ``"latest"``, or at a time.
+        Continue in every partition at ``"earliest"``, at ``"latest"``, or at a time.
 
         Durability: As ``Consumer.seek``.
 
         Raises:
-            InvalidRequest: *to* is an offset, which is only in one partition; or as
-                for ``Consumer.seek``.
+            InvalidRequest: *to* is an offset, which needs one partition; or as for
+                ``Consumer.seek``.
         """
         if isinstance(to_position(to), int):
             raise InvalidRequest(
@@ -216,23 +217,23 @@ class PartitionedConsumer:
 
     @property
     def partitions(self) -> list[str]:
-        """The topics that messages come from, by number."""
+        """The partitions, by number."""
         return list(self._consumers)
 
     @property
     def is_active(self) -> bool:
-        """False while others are active in all partitions (failover)."""
+        """False while other consumers are active in all partitions (failover)."""
         return any(each.is_active for each in self._consumers.values())
 
     @property
     def is_connected(self) -> bool:
-        """Whether the broker has all consumers open at the moment."""
+        """Whether the channels of all partitions are open at the moment."""
         return all(each.is_connected for each in self._consumers.values())
 
     # The life of the consumer.
 
     async def open(self) -> None:
-        """Open for the first time; errors are the caller's."""
+        """Open the consumers of all partitions."""
         consumers = list(self._consumers.values())
         try:
             await gather(each.open() for each in consumers)
@@ -251,13 +252,13 @@ class PartitionedConsumer:
             except Closed:
                 return
             except BrokerError:
-                # The next time will do, too.
+                # Try again at the next interval.
                 continue
 
     async def discover_partitions(self) -> None:
-        """Ask for partitions, and consume from those that are new."""
+        """Look up the partitions, and consume the new ones."""
         names = (await self._client.find_partitions(self.topic)).topics
-        # Whatever was published there since it was added is for us.
+        # Include the messages that were published since a partition was added.
         options = replace(self._options, start=Start.EARLIEST)
         for name in names:
             if name not in self._consumers:
@@ -271,16 +272,16 @@ class PartitionedConsumer:
                 self._run(consumer)
 
     async def aclose(self) -> None:
-        """Have all acknowledgements written, and leave the subscription."""
+        """Flush the acknowledgements, and leave the subscription."""
         await run_all([each.aclose() for each in self._consumers.values()])
 
     def abandon(self) -> None:
-        """Close without waiting, if it is not closed yet."""
+        """Close without waiting, if the consumer is not closed yet."""
         for each in self._consumers.values():
             each.abandon()
 
     def cancel(self) -> None:
-        """End what keeps the consumer open."""
+        """Cancel the tasks that keep the channels open."""
         for task in self._running:
             task.cancel()
 
@@ -305,7 +306,7 @@ class PartitionedConsumer:
             )
         return consumer
 
-    # Turns.
+    # Round robin.
 
     def _on_arrival(self, consumer: Consumer) -> None:
         if consumer is not self._current and consumer not in self._ready:
@@ -325,14 +326,14 @@ class PartitionedConsumer:
         return None
 
     def _next_consumer(self) -> Consumer | None:
-        """Whose turn it is now; None if nobody has messages."""
+        """Return the next consumer that has messages, or None."""
         if self._current is not None and self._current.has_messages:
             self._ready.append(self._current)
         self._current = None
         while self._ready:
             consumer = self._ready.popleft()
             if consumer.failure is not None:
-                # It stays in front: whoever asks hears of it.
+                # It stays in front, so that every call raises its failure.
                 self._ready.appendleft(consumer)
                 raise consumer.failure
             if consumer.has_messages:
@@ -342,7 +343,7 @@ class PartitionedConsumer:
 
     @staticmethod
     async def _yield_to_loop() -> None:
-        """At the end of a turn, take in what has come of other partitions."""
+        """Let the loop receive messages of other partitions."""
         await asyncio.sleep(0)
 
     async def _wait_for_message(self, timeout_s: float | None) -> Message:
@@ -355,7 +356,7 @@ class PartitionedConsumer:
             raise TimedOut(f"no message came in {timeout_s} s") from None
 
     async def _wait(self) -> None:
-        """Wait until there are messages, or an end."""
+        """Wait until a consumer has messages, or has failed."""
         for consumer in self._consumers.values():
             consumer.return_credit_before_wait()
         self._arrived.clear()
@@ -366,7 +367,7 @@ class PartitionedConsumer:
 async def open_consumer(
     client: TopicRequests, topic: str, options: ConsumerOptions
 ) -> AsyncIterator[Consumer | PartitionedConsumer]:
-    """A consumer of whatever *topic* is, open while the body runs."""
+    """Open a consumer of a topic, partitioned or not, while the body runs."""
     found = await client.find_partitions(topic)
     if not found.is_partitioned:
         async with open_consumer_of_one(client, topic, options) as single:
@@ -374,8 +375,8 @@ async def open_consumer(
         return
     if isinstance(options.start, int):
         raise InvalidRequest(
-            f"an offset is in one partition of {topic}: start at a time, or consume "
-            "the partition"
+            f"{topic} has partitions, and an offset needs one: start at a time, or "
+            "consume one partition"
         )
     consumer = PartitionedConsumer(client, topic, found.topics, options)
     await consumer.open()
@@ -383,7 +384,7 @@ async def open_consumer(
     try:
         yield consumer
     except BaseException:
-        # The body's error is what matters; nobody waits for a lost broker now.
+        # Raise the body's error, and do not wait for a broker that is gone.
         with suppress(BrokerError):
             if consumer.is_connected:
                 await consumer.aclose()

@@ -1,9 +1,9 @@
 """
 A producer of a partitioned topic: one producer for each partition, and a router.
 
-``routing`` says which partition a message goes to.  Partitions that are added
-later are found by asking for them now and then; from then on messages producer over
-all of them, and a key may be in another partition than before.
+``routing`` chooses the partition of a message.  The producer looks for new partitions
+at an interval; then messages go to all partitions, and a key may go to another
+partition than before.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ if TYPE_CHECKING:
     from pydanube.client.topics import TopicRequests
 
 PARTITIONS_LOOKUP_INTERVAL_S = 5.0
-"""How often a producer or consumer asks whether there are more partitions."""
+"""How often a producer or consumer looks for new partitions."""
 
 
 class PartitionedProducer:
     """
     A producer of a partitioned topic; made by ``Client.producer``.
 
-    A message with a key goes to the partition of the key; the others take turns,
-    a batch each.
+    A message with a key goes to the partition of the key; the others go to the
+    partitions round robin, a batch each.
 
     Ordering: Messages of one partition get their offsets in the order in which
         they were sent; between partitions there is no order.
 
-    Bounds: As of ``Producer``, for each partition.
+    Bounds: As ``Producer``, for each partition.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class PartitionedProducer:
         self._current = self._producers[0]
         self._running: list[asyncio.Task[None]] = []
 
-    # Sending; the same as of Producer.
+    # Sending.
 
     async def send(
         self,
@@ -81,7 +81,7 @@ class PartitionedProducer:
         **delivery: Unpack[DeliveryOptions],
     ) -> MessageId:
         """
-        Publish one message and return its id, with the partition's name.
+        Publish one message and return its id; ``id.topic`` is the partition.
 
         Args, Durability, Cancellation, Raises: As ``Producer.send``.
         """
@@ -141,49 +141,49 @@ class PartitionedProducer:
 
     async def flush(self) -> None:
         """
-        Wait until everything that was sent is acknowledged.
+        Wait until all messages are acknowledged.
 
         Raises:
-            BrokerError: What a message that nobody awaited has run into.
+            BrokerError: A message that nobody awaited has failed.
         """
         await run_all([producer.flush() for producer in self._producers])
 
     @property
     def partitions(self) -> list[str]:
-        """The topics that messages go to, by number."""
+        """The partitions, by number."""
         return [producer.topic for producer in self._producers]
 
     @property
     def is_connected(self) -> bool:
-        """Whether the broker has all producers open at the moment."""
+        """Whether the channels of all partitions are open at the moment."""
         return all(producer.is_connected for producer in self._producers)
 
     @property
     def has_capacity(self) -> bool:
-        """Whether ``send_nowait`` takes a message at the moment, whatever its key."""
+        """Whether ``send_nowait`` accepts a message of any key at the moment."""
         return all(producer.has_capacity for producer in self._producers)
 
     async def wait_for_capacity(self) -> None:
-        """Wait until ``send_nowait`` takes a message, whatever its key."""
+        """Wait until ``send_nowait`` accepts a message of any key."""
         while not self.has_capacity:
             for producer in self._producers:
                 await producer.wait_for_capacity()
 
     @property
     def pending_count(self) -> int:
-        """How many messages are not acknowledged yet."""
+        """The number of messages that are not acknowledged yet."""
         return sum(producer.pending_count for producer in self._producers)
 
     # The life of the producer.
 
     async def open(self) -> None:
-        """Open for the first time; errors are the caller's."""
+        """Open the producers of all partitions."""
         try:
             if self._options.access is ProducerAccess.SHARED:
                 await gather(producer.open() for producer in self._producers)
             else:
-                # In the same order for everybody: so two that want all of them do not
-                # have some each.
+                # All clients use the same order, so that two of them cannot each hold
+                # some of the partitions.
                 for producer in self._producers:
                     await producer.open()
         except BaseException:
@@ -201,11 +201,11 @@ class PartitionedProducer:
             except Closed:
                 return
             except BrokerError:
-                # The next time will do, too.
+                # Try again at the next interval.
                 continue
 
     async def discover_partitions(self) -> None:
-        """Ask for partitions, and produce to those that are new."""
+        """Look up the partitions, and open producers for the new ones."""
         names = (await self._client.find_partitions(self.topic)).topics
         added = []
         for name in names[len(self._producers) :]:
@@ -218,7 +218,7 @@ class PartitionedProducer:
 
     async def aclose(self) -> None:
         """
-        Send what is open, wait for its acknowledgement, and close.
+        Wait until all messages are acknowledged, and close.
 
         Raises: As ``Producer.aclose``.
         """
@@ -229,12 +229,12 @@ class PartitionedProducer:
             raise close_timeout_error(count, self.topic, self._client) from error
 
     def abandon(self) -> None:
-        """Close without waiting; what is not acknowledged may or may not be stored."""
+        """Close without waiting; unacknowledged messages may or may not be stored."""
         for producer in self._producers:
             producer.abandon()
 
     def cancel(self) -> None:
-        """End what keeps the producer open."""
+        """Cancel the tasks that keep the channels open."""
         for task in self._running:
             task.cancel()
 
@@ -260,10 +260,9 @@ async def open_producer(
     partitions: int | None,
 ) -> AsyncIterator[Producer | PartitionedProducer]:
     """
-    A producer of whatever *topic* is, open while the body runs.
+    Open a producer for a topic, partitioned or not, while the body runs.
 
-    If there is no such topic, it is created with so many *partitions*; None: with
-    none.
+    If the topic does not exist, it is created with this number of *partitions*.
     """
     found = await client.find_partitions(topic)
     if partitions is not None and not found.topics:
@@ -279,7 +278,7 @@ async def open_producer(
     try:
         yield producer
     except BaseException:
-        # What is not acknowledged is given up: the body has failed already.
+        # The body has failed: do not wait for acknowledgements.
         producer.abandon()
         raise
     else:

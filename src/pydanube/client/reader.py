@@ -32,14 +32,14 @@ async def read(
     follow: bool,
     decoding: ValueDecoding,
 ) -> AsyncIterator[MessageBatch]:
-    """The messages ``start … end`` of *topic*; see ``Client.read``."""
+    """Read the messages ``start … end`` of *topic*; see ``Client.read``."""
     position = to_position(start)
     names = await client.existing_partitions(topic)
     is_of_one = follow or end is not None or isinstance(position, int)
     if is_of_one and names != [topic]:
         raise InvalidRequest(
-            f"{topic} has partitions: read one of them, for example {names[0]}, from "
-            "offset to offset or with what is to come"
+            f"{topic} has partitions: to use offsets or to follow new messages, read "
+            f"one of them, for example {names[0]}"
         )
     for name in names:
         async for batch in _read_one(client, name, position, end, follow=follow):
@@ -62,7 +62,7 @@ async def _read_one(
     if end is None and not follow:
         end = (await client.describe_topic(topic)).end_offset
     if end is not None and not follow:
-        # What was asked for beyond the present end does not exist yet.
+        # Offsets beyond the present end do not exist yet.
         end = min(end, (await client.describe_topic(topic)).end_offset)
     time = start.publish_time if isinstance(start, AtTime) else None
     while end is None or offset < end:

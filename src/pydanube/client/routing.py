@@ -1,10 +1,9 @@
 """
-Which partition a message goes to.
+Routing messages to partitions.  Pure.
 
 A message with a key goes to partition ``FNV-1a 64 of the key's bytes mod partitions``,
-as with the original's clients, so that both agree where a key is.  Messages without
-a key take turns: those that gather in one batch stay together, and the next batch
-goes to the next partition, so that batches stay large.
+as with the clients of the original Danube.  Messages without a key go to the partitions
+round robin: those that gather in one batch stay together, so that batches stay large.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ FNV_PRIME = 0x100000001B3
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
 
 KEYS_REMEMBERED_MAX = 65_536
-"""Hashes of so many keys are kept; a key costs a step for each of its bytes."""
+"""How many hashes are cached; hashing takes a step for each byte of the key."""
 KEYLESS_RUN_MESSAGES = 8192
-"""So many messages without keys that are published at once stay together."""
+"""How many messages without keys of one batch go to the same partition."""
 
 
 @lru_cache(KEYS_REMEMBERED_MAX)
 def fnv1a_64(data: bytes) -> int:
-    """The FNV-1a hash of *data*, 64 bits."""
+    """Return the 64-bit FNV-1a hash of *data*."""
     value = FNV_OFFSET
     for byte in data:
         value = (value ^ byte) * FNV_PRIME & _MASK
@@ -38,28 +37,28 @@ def fnv1a_64(data: bytes) -> int:
 
 
 class Router:
-    """Chooses partitions for one producer; see the module."""
+    """Chooses partitions for one producer."""
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
-        """How many there are; it may grow."""
+        """The number of partitions; it may grow."""
         self.current = 0
-        """Whose turn it is."""
+        """The partition for messages without a key."""
 
     def advance(self) -> int:
-        """Go on to the next partition, and return it."""
+        """Move to the next partition for messages without a key, and return it."""
         self.current = (self.current + 1) % self.partitions
         return self.current
 
     def partition_for(self, key: bytes) -> int:
-        """The partition of *key*."""
+        """Return the partition of *key*."""
         return fnv1a_64(key) % self.partitions
 
     def split(
         self, batch: pa.RecordBatch
     ) -> Iterator[tuple[int, pa.Array, pa.RecordBatch]]:
         """
-        The messages of *batch* by partition, each with their indexes in *batch*.
+        Yield the messages of *batch* by partition, with their indexes in *batch*.
 
         Ordering: Messages of one partition keep their order.
         """
@@ -76,7 +75,7 @@ class Router:
             yield number, indexes, batch.take(indexes)
 
     def _numbers(self, keys: pa.Array) -> pa.Array:
-        """The partition of each message; those without a key share a turn."""
+        """Return each message's partition; those without a key share one."""
         encoded = keys.dictionary_encode()
         of_code = [self.partition_for(key) for key in encoded.dictionary.to_pylist()]
         numbers = pc.take(pa.array(of_code, pa.int32()), encoded.indices)

@@ -1,4 +1,4 @@
-"""The schema registry, as a client asks it: subjects, versions, and who uses them."""
+"""The operations of a client on the schema registry."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Schemas:
     """
     The schema registry of a broker; ``Client.schemas``.
 
-    A *schema* is a ``Schema``, or a class that one can be made of.
+    A *schema* is a ``Schema``, or a class to derive it from.
     """
 
     def __init__(self, client: Requester) -> None:
@@ -48,23 +48,22 @@ class Schemas:
         tags: Iterable[str] = (),
     ) -> SchemaVersion:
         """
-        Make *schema* the latest version of *subject*, which is created if needed.
+        Register *schema* as the latest version of *subject*; create it if necessary.
 
-        A schema that the subject has already is not registered twice: the version
-        that it is comes back.
+        Registering a schema that the subject already has returns its version.
 
         Args:
-            subject: What the versions are versions of, for example ``orders``.
-            schema: What to register.
-            description: For people; of this version.
-            created_by: For people.
-            tags: For people and their tools.
+            subject: The name of the versions, for example ``orders``.
+            schema: The schema to register.
+            description: A text about this version.
+            created_by: The author of this version.
+            tags: Labels of this version.
 
-        Durability: On return it is in the metadata store.
+        Durability: On return the version is in the metadata store.
 
         Raises:
             InvalidSchema: The definition is not well-formed.
-            IncompatibleSchema: It does not go with the versions that are there.
+            IncompatibleSchema: It is not compatible with the existing versions.
         """
         version, _ = await self.submit(
             subject, schema, description=description, created_by=created_by, tags=tags
@@ -80,18 +79,17 @@ class Schemas:
         created_by: str = "",
         tags: Iterable[str] = (),
     ) -> tuple[SchemaVersion, bool]:
-        """The same as ``register``, and whether the version is new."""
+        """Register *schema*, and also return whether the version is new."""
         new = _new_schema(Schema.of(schema))
         new.description, new.created_by = description, created_by
         new.tags.extend(tags)
         message = pb.RegisterSchema(subject=parse_subject(subject), schema=new)
-        # Registering twice is the same as once.
         answer = await self._client.request(message)
         return schema_version_from_wire(answer.version), answer.is_new
 
     async def get(self, subject: str, version: int) -> SchemaVersion:
         """
-        One version of *subject*.
+        Return one version of *subject*.
 
         Raises:
             SchemaNotFound: There is no such subject or version.
@@ -102,7 +100,7 @@ class Schemas:
 
     async def latest(self, subject: str) -> SchemaVersion:
         """
-        The latest version of *subject*.
+        Return the latest version of *subject*.
 
         Raises:
             SchemaNotFound: There is no such subject, or all versions are deleted.
@@ -111,19 +109,19 @@ class Schemas:
 
     async def by_id(self, schema_id: int, version: int) -> SchemaVersion:
         """
-        The version that messages with this schema id and version were written with.
+        Return the version with this schema id and version number.
 
         Raises:
-            SchemaNotFound: There is none.
+            SchemaNotFound: There is no such version.
         """
         _check_version(version)
         if schema_id < 1:
-            raise InvalidRequest("schema ids begin at 1")
+            raise InvalidRequest(f"schema_id is {schema_id}: it must be at least 1")
         return await self._get(pb.GetSchema(schema_id=schema_id, version=version))
 
     async def versions(self, subject: str) -> list[SchemaVersion]:
         """
-        All versions of *subject*, in order.
+        Return all versions of *subject*, in order.
 
         Raises:
             SchemaNotFound: There is no such subject.
@@ -142,16 +140,16 @@ class Schemas:
         return versions
 
     async def subjects(self) -> list[str]:
-        """The names of all subjects."""
+        """Return the names of all subjects."""
         answer = await self._client.request(pb.ListSubjects())
         return list(answer.subjects)
 
     async def describe(self, subject: str) -> SubjectDescription:
         """
-        What is known of *subject*: its type, its mode, which versions it has.
+        Describe *subject*: its type, its compatibility and its versions.
 
         Raises:
-            SchemaNotFound: There is none.
+            SchemaNotFound: There is no such subject.
         """
         message = pb.DescribeSubject(subject=parse_subject(subject))
         return subject_from_wire(await self._client.request(message))
@@ -160,10 +158,10 @@ class Schemas:
         self, subject: str, version: int | None = None, *, force: bool = False
     ) -> None:
         """
-        Remove a version of *subject*, or None: the subject with all its versions.
+        Delete a version of *subject*; None: the subject with all its versions.
 
-        Neither the id nor the number is given out again.  Messages that were
-        written with it stay, and have no values any more.
+        The broker does not assign the id or the number again.  Messages that were
+        written with the version stay, but their values cannot be decoded.
 
         Raises:
             SchemaNotFound: There is no such subject or version.
@@ -187,12 +185,13 @@ class Schemas:
         mode: str | Compatibility | None = None,
     ) -> list[Violation]:
         """
-        Why *schema* may not become a version of *subject*; empty if it may.
+        Return why *schema* is not compatible with *subject*; empty if it is.
 
         Args:
-            subject: One that exists.
-            schema: The candidate.
-            mode: Instead of the subject's own mode, for example ``"full"``.
+            subject: An existing subject.
+            schema: The schema to check.
+            mode: The compatibility to check, for example ``"full"``; None: the
+                subject's own.
 
         Raises:
             SchemaNotFound: There is no such subject.
@@ -218,7 +217,7 @@ class Schemas:
 
     async def compatibility(self, subject: str) -> Compatibility:
         """
-        What later versions of *subject* must be able to do.
+        Return the compatibility that new versions of *subject* must have.
 
         Raises:
             SchemaNotFound: There is no such subject.
@@ -227,14 +226,14 @@ class Schemas:
 
     async def set_compatibility(self, subject: str, mode: str | Compatibility) -> None:
         """
-        Decide what later versions of *subject* must be able to do.
+        Set the compatibility that new versions of *subject* must have.
 
-        Versions that are there are not judged again.
+        Existing versions are not checked.
 
         Args:
-            subject: One that exists.
-            mode: ``"none"``, ``"backward"``, ``"forward"`` or ``"full"``, of the
-                latest version; the same with ``"_transitive"``, of all versions.
+            subject: An existing subject.
+            mode: ``"none"``, ``"backward"``, ``"forward"`` or ``"full"``, with the
+                latest version; with the suffix ``"_transitive"``, with all versions.
 
         Raises:
             SchemaNotFound: There is no such subject.
@@ -258,18 +257,19 @@ class Schemas:
         version_min: int | None = None,
     ) -> None:
         """
-        Decide which subject the messages of *topic* keep to; None: to none.
+        Bind *topic* to a subject; None: to no subject.
 
-        It is for all partitions, and holds at once for producers that are there.
+        This takes effect in all partitions, at once, also for open producers.
 
         Args:
             topic: ``/{namespace}/{topic}``.
-            subject: One that exists.
-            policy: What becomes of messages that do not: ``"enforce"`` refuses them,
-                ``"warn"`` takes and counts them, ``"none"`` does not look.
-            validates_payload: Look into every payload, not only at its schema id.
-            version: Take only this version of the subject; None: any.
-            version_min: Take no older version than this one; None: any.
+            subject: An existing subject.
+            policy: What the broker does with messages of other schemas: ``"enforce"``
+                refuses them, ``"warn"`` accepts and counts them, ``"none"`` does not
+                check.
+            validates_payload: Check every payload, not only its schema id.
+            version: Accept only this version of the subject; None: any.
+            version_min: Accept no older version than this one; None: any.
 
         Raises:
             TopicNotFound: There is no such topic.
@@ -294,7 +294,7 @@ class Schemas:
 
     async def topic_schema(self, topic: str) -> TopicSchema | None:
         """
-        What the messages of *topic* keep to; None if to nothing.
+        Return the subject that *topic* is bound to, or None.
 
         Raises:
             TopicNotFound: There is no such topic.
@@ -310,12 +310,12 @@ class Schemas:
 
 
 def schema_of(version: SchemaVersion, cls: Any = None) -> Schema[Any]:
-    """A registered version as a schema, whose values are of *cls*."""
+    """Return a registered version as a schema, with values of the class *cls*."""
     return Schema(version.type, version.definition, version.message, cls)
 
 
 def subject_of(topic: str) -> str:
-    """The subject of a topic whose producer names none: ``default-orders``."""
+    """Return the default subject of a topic, such as ``default-orders``."""
     return topic.removeprefix("/").replace("/", "-")
 
 
@@ -333,4 +333,4 @@ def _mode(mode: str | Compatibility) -> Compatibility:
 
 def _check_version(version: int) -> None:
     if version < 1:
-        raise InvalidRequest("versions begin at 1")
+        raise InvalidRequest(f"version is {version}: it must be at least 1")

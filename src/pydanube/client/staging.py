@@ -1,14 +1,14 @@
 """
-Staged batches: written in parts by many, published together by one commit.
+Staged batches: many tasks write parts, and one commit publishes them together.
 
 A query, such as a stream in Spark, writes one *version* of its output after the
-other.  Each of many tasks stages a *part* of the version: the broker stores it, and
-nobody sees it.  When all tasks are done, one commit makes the parts visible, all
-together, and once only however often it is asked for.
+other.  Each of many tasks stages a *part* of the version: the broker stores it, but
+does not deliver it.  When all tasks are done, one commit publishes all parts together,
+and exactly once even if it is repeated.
 
-What is staged is kept here until the broker has written it.  When the connection
-breaks, the next call opens the part again and sends what the broker does not have;
-there is no task in the background.
+A part writer keeps batches until the broker has written them.  When the connection
+breaks, the next call opens the part again and sends the missing batches; there is no
+background task.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ if TYPE_CHECKING:
     from pydanube.wire.native.connection import ReceivedFrame
 
 INFLIGHT_BYTES_MAX = 16 * 1024 * 1024
-"""Of a part, so much may be on its way to the broker."""
+"""How many bytes of a part may be in flight."""
 OPEN_TIMEOUT_S = 30.0
 COMMIT_RETRY_S = 120.0
-"""A broker that stops while it commits has so long to come back."""
+"""How long a commit is repeated if the broker cannot be reached."""
 
 
 class Staging:
@@ -72,7 +72,7 @@ class Staging:
 
     def __init__(self, client: TopicRequests, query: str, version: int) -> None:
         if not 0 <= version <= INT64_MAX:
-            raise InvalidRequest(f"a version is a number from 0 on, not {version}")
+            raise InvalidRequest(f"version is {version}: it must be at least 0")
         self.query = parse_client_name("query", query)
         self.version = version
         self._client = client
@@ -83,18 +83,18 @@ class Staging:
         return committed is not None and committed >= self.version
 
     async def describe(self) -> StagingDescription:
-        """How far the query is, and what is staged for it."""
+        """Return the progress of the query, and what is staged for it."""
         request = pb.DescribeStaging(query=self.query)
         answer = await self._client.request(request)
         return staging_from_wire(self.query, answer)
 
     def part(self, name: str, *, compression: str | None = None) -> PartWriter:
         """
-        A part that one writer stages; nothing is asked of the broker yet.
+        Return the writer of one part; this sends no request to the broker yet.
 
         Args:
-            name: The writer's own, such as ``"3-17"`` for the attempt 17 at the
-                partition 3.  Two that have the same name all the same are two parts.
+            name: Identifies the writer, such as ``"3-17"`` for attempt 17 of partition
+                3.  Two parts of the same name are still different parts.
             compression: ``"lz4"``, ``"zstd"`` or None.
         """
         key = PartKey(
@@ -107,18 +107,18 @@ class Staging:
 
     async def commit(self, parts: Sequence[StagedPart]) -> StagedCommit:
         """
-        Publish *parts*, all of them, in their order; other parts are dropped.
+        Publish all of *parts*, in their order, and drop all other parts.
 
-        Where the version, or a later one, is committed already, nothing happens.
+        If the version, or a later one, is already committed, this does nothing.
 
         Durability: On return every message is on disk in its topic.  Once the
-            broker has decided, it finishes what it began, also after a crash.
+            broker has started to publish, it finishes, even after a crash.
 
-        Ordering: In each topic, the parts follow each other as given, and each is
-            in the order in which it was written.  A reader may see the first
-            messages a moment before the last ones are there.
+        Ordering: In each topic, the parts follow each other in the given order, and
+            the messages of a part in the order in which they were written.  A reader
+            may see the first messages before the last ones are published.
 
-        Cancellation: The version may be committed or not; asking again is safe.
+        Cancellation: The version may or may not be committed; repeating is safe.
 
         Raises:
             StagedPartNotFound: A part has expired, was dropped, or was never
@@ -127,7 +127,7 @@ class Staging:
             CorruptStage: A part is damaged.  Nothing is published.
             ProducerBusy, QuotaExceeded: A topic has an exclusive producer, or as
                 many as it may.  Nothing is published.
-            DiskFull, Unavailable: Ask again; it may be decided already.
+            DiskFull, Unavailable: Repeat; the version may be committed already.
         """
         request = pb.CommitStaged(
             query=self.query,
@@ -164,11 +164,11 @@ class Staging:
 
 class PartWriter:
     """
-    One part on its way to the broker; made by ``Staging.part``.
+    The writer of one part; made by ``Staging.part``.
 
-    It belongs to one task at a time.
+    Only one task may use it at a time.
 
-    Bounds: 16 MiB are on their way at most; ``write`` waits for room.
+    Bounds: At most 16 MiB are in flight; ``write`` waits.
     """
 
     def __init__(self, client: TopicRequests, key: PartKey, codec: Codec) -> None:
@@ -183,7 +183,7 @@ class PartWriter:
         self._batch_count = 0
         self._message_count = 0
         self.inflight_bytes = 0
-        """What the broker has not written yet."""
+        """The bytes that the broker has not written yet."""
 
     async def write(
         self,
@@ -196,30 +196,29 @@ class PartWriter:
         Stage messages for *topic*.
 
         Args:
-            topic: ``/{namespace}/{topic}``, which must exist.  Of a base name with
-                partitions, messages with a key go to the partition of the key, and
-                the others take turns, as with a producer.
-            batch: The column ``payload`` and, if wanted, ``key``, ``attributes``,
+            topic: ``/{namespace}/{topic}``, which must exist.  Messages to a
+                partitioned topic are routed as by a producer.
+            batch: The column ``payload`` and optionally ``key``, ``attributes``,
                 ``publish_time``, ``deliver_at`` and ``expires_at``.
-            schema: What the payloads are written with; one for each topic.
+            schema: The writer schema of the payloads; one for each topic.
 
         Durability: None yet; see ``finish``.
 
-        Ordering: For each topic in the order of the calls.
+        Ordering: In each topic, in the order of the calls.
 
-        Cancellation: The part cannot be used any more.
+        Cancellation: The part cannot be used after it.
 
         Raises:
             TopicNotFound: There is no such topic.
-            InvalidRequest: It is not reliable, or the batch is not of the envelope.
-            MessageTooLarge, InvalidPayload, SchemaMismatch: The topic does not take
+            InvalidRequest: The topic is not reliable, or the batch has wrong columns.
+            MessageTooLarge, InvalidPayload, SchemaMismatch: The topic does not accept
                 the messages.
-            OtherSchema, SchemaNotFound: The topic does not take the schema.
-            QuotaExceeded, DiskFull: The broker has no room for it.
+            OtherSchema, SchemaNotFound: The topic does not accept the schema.
+            QuotaExceeded, DiskFull: The broker has no space for it.
             StagingClosed: The version is committed, or was dropped.
-            StagedPartNotFound: The broker has lost what was written before.
+            StagedPartNotFound: The broker has lost earlier batches of the part.
 
-        After any of these the part is dropped by the broker: stage it again.
+        After any of these errors the broker drops the part: stage it again.
         """
         self._check()
         try:
@@ -231,10 +230,10 @@ class PartWriter:
 
     async def finish(self) -> StagedPart:
         """
-        The part as it is to be named for the commit.
+        Finish the part, and return it for the commit.
 
-        Durability: On return it is on the broker's disk, and stays there until the
-            version is committed or dropped, or it expires.
+        Durability: On return the part is on the broker's disk, and stays there until
+            the version is committed or dropped, or the part expires.
 
         Raises: As ``write``.
         """
@@ -257,7 +256,7 @@ class PartWriter:
         )
 
     async def abort(self) -> None:
-        """Drop the part; if the broker cannot be told, the part expires."""
+        """Drop the part; if the broker cannot be reached, the part expires."""
         is_known = bool(self._stages)
         self._close(StagingClosed("the part was aborted"))
         if not is_known:
@@ -267,18 +266,18 @@ class PartWriter:
         except Unavailable:
             return
 
-    # What the stages tell.
+    # Called by the stages.
 
     def on_written(self) -> None:
-        """The broker has written something."""
+        """Note that the broker has written a batch."""
         self._changed.set()
 
     def on_broken(self) -> None:
-        """A channel has ended."""
+        """Note that a channel has ended."""
         self._is_broken = True
         self._changed.set()
 
-    # What follows.
+    # Stages.
 
     async def _write(
         self, topic: str, batch: pa.RecordBatch, schema: SchemaReference | None
@@ -305,7 +304,7 @@ class PartWriter:
         found = await self._client.find_partitions(name)
         if not found.topics:
             raise TopicNotFound(f"Unable to find the topic: {name}")
-        # Writers begin with different partitions.
+        # Writers start with different partitions.
         turn = fnv1a_64(self.key.name.encode()) % len(found.topics)
         return _Route(list(found.topics), turn)
 
@@ -317,7 +316,7 @@ class PartWriter:
         return int(answer.byte_count)
 
     async def _wait_until(self, is_reached: Callable[[], bool]) -> None:
-        """Wait until *is_reached*, and open again what is broken."""
+        """Wait until *is_reached*, and open broken channels again."""
         while True:
             while self._is_broken:
                 self._is_broken = False
@@ -347,7 +346,7 @@ class PartWriter:
 
 
 class _Route:
-    """Where a part's messages for one name go."""
+    """The partitions of a topic, and the router of a part's messages to them."""
 
     def __init__(self, topics: list[str], turn: int) -> None:
         self._topics = topics
@@ -355,7 +354,7 @@ class _Route:
         self._router.current = turn
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """The messages of *batch* by topic."""
+        """Yield the messages of *batch* by partition."""
         if len(self._topics) == 1:
             yield self._topics[0], batch
             return
@@ -364,7 +363,7 @@ class _Route:
 
 
 class _Stage:
-    """One topic of a part: its channel, and what is on its way there."""
+    """One topic of a part: its channel, and the batches in flight."""
 
     def __init__(
         self,
@@ -388,18 +387,18 @@ class _Stage:
 
     @property
     def is_broken(self) -> bool:
-        """Whether the channel has to be opened again."""
+        """Whether the channel must be opened again."""
         return self._connection is None
 
     async def open(self) -> None:
         """
-        Open the channel, and send what the broker does not have.
+        Open the channel, and send the batches that the broker does not have.
 
-        Raises: Why that cannot be.
+        Raises: Why the channel cannot be opened.
         """
         ending = self._ending
         if ending is not None and not isinstance(ending, ConnectionLost | Draining):
-            # The broker does not want the part any more.
+            # The broker has refused the part.
             raise ending.with_traceback(None)
         await retry(self._open, OPEN_TIMEOUT_S)
 
@@ -427,7 +426,7 @@ class _Stage:
         self._resume(opened.next_sequence)
 
     def ship(self, batch: pa.RecordBatch, codec: Codec) -> None:
-        """Send *batch*, and keep it until it is written."""
+        """Send *batch*, and keep it until the broker has written it."""
         now = self._client.wall_clock_ns() // 1000
         first, last = times_of(batch, now)
         schema_id, schema_version = self._written_with
@@ -464,7 +463,7 @@ class _Stage:
         self._part.on_broken()
 
     def close(self) -> None:
-        """The part is not written any more."""
+        """Close the channel without waiting."""
         connection, self._connection = self._connection, None
         if connection is not None and not connection.is_lost:
             connection.abandon_channel(Kind.CLOSE_STAGE, pb.CloseStage(), self._channel)

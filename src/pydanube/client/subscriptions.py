@@ -1,4 +1,4 @@
-"""What a client asks about subscriptions."""
+"""The operations of a client on subscriptions."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 class SubscriptionRequests(TopicRequests):
     """
-    Subscriptions; a part of ``Client``.
+    The operations of ``Client`` on subscriptions.
 
-    Where nothing else is said, the name of a partitioned topic means all of its
+    Unless stated otherwise, the name of a partitioned topic stands for all of its
     partitions, one after the other.
     """
 
@@ -53,7 +53,7 @@ class SubscriptionRequests(TopicRequests):
         Create a subscription that has no consumer yet.
 
         Raises:
-            AlreadyExists: There is one of this name.
+            AlreadyExists: There is a subscription of this name.
             TopicNotFound: There is no such topic.
         """
         type_ = parse_choice("type", type, SubscriptionType)
@@ -77,10 +77,10 @@ class SubscriptionRequests(TopicRequests):
         self, topic: str, subscription: str, *, force: bool = False
     ) -> None:
         """
-        Forget a subscription and what it has done.
+        Delete a subscription and its progress.
 
         Raises:
-            SubscriptionNotFound: There is none.
+            SubscriptionNotFound: There is no such subscription.
             SubscriptionInUse: It has consumers, and *force* is false.
         """
         for each in await self.existing_partitions(topic):
@@ -96,10 +96,10 @@ class SubscriptionRequests(TopicRequests):
         self, topic: str, subscription: str
     ) -> SubscriptionDescription:
         """
-        What is known of a subscription of one topic or partition at the moment.
+        Describe a subscription of one topic or partition.
 
         Raises:
-            SubscriptionNotFound: There is none.
+            SubscriptionNotFound: There is no such subscription.
         """
         message = pb.DescribeSubscription(
             topic=str(TopicName.parse(topic)),
@@ -109,10 +109,10 @@ class SubscriptionRequests(TopicRequests):
 
     async def report_progress(self, topic: str, subscription: str, offset: int) -> None:
         """
-        Say that a reader with positions of its own has come to *offset*.
+        Report that a reader, which stores its own progress, has reached *offset*.
 
-        The subscription, created if needed, then shows how far behind it is; its
-        position only rises.
+        The subscription, which is created if necessary, then shows the reader's lag.
+        Its position only rises.
         """
         await self.request(
             pb.ReportProgress(
@@ -122,15 +122,15 @@ class SubscriptionRequests(TopicRequests):
             )
         )
 
-    # What is decided about a subscription.
+    # Settings.
 
     async def subscription_settings(
         self, topic: str, subscription: str
     ) -> SubscriptionSettings:
         """
-        What was decided about a subscription, whether it exists yet or not.
+        Return the settings of a subscription, even if it does not exist yet.
 
-        Of several partitions, that of the first is told.
+        For a partitioned topic, these are the settings in the first partition.
 
         Raises:
             TopicNotFound: There is no such topic.
@@ -145,14 +145,14 @@ class SubscriptionRequests(TopicRequests):
         self, topic: str, subscription: str, policy: FailurePolicy | None
     ) -> None:
         """
-        Decide what becomes of messages that are not acknowledged; None: as usual.
+        Set the failure policy of a subscription; None: the default.
 
-        It holds at once, also for messages that have failed already, and may be
-        decided before the subscription exists.
+        This takes effect at once, also for messages that have failed already.  The
+        subscription need not exist yet.
 
         Raises:
             TopicNotFound: There is no such topic.
-            InvalidRequest: The topic is not reliable, or the policy is impossible.
+            InvalidRequest: The topic is not reliable, or the policy is invalid.
         """
         for each in await self.existing_partitions(topic):
             await self.request(
@@ -167,13 +167,13 @@ class SubscriptionRequests(TopicRequests):
         self, topic: str, subscription: str, limits: DispatchLimits | None
     ) -> None:
         """
-        Decide how much may be unacknowledged at a time; None: what consumers take.
+        Limit a subscription's messages in flight; None: by consumers' credit only.
 
-        It holds at once, and may be decided before the subscription exists.
+        This takes effect at once.  The subscription need not exist yet.
 
         Raises:
             TopicNotFound: There is no such topic.
-            InvalidRequest: The topic is not reliable, or the limits are impossible.
+            InvalidRequest: The topic is not reliable, or the limits are invalid.
         """
         for each in await self.existing_partitions(topic):
             await self.request(
@@ -186,10 +186,10 @@ class SubscriptionRequests(TopicRequests):
 
     async def pause_subscription(self, topic: str, subscription: str) -> None:
         """
-        Deliver nothing until ``resume_subscription``; what is published waits.
+        Stop deliveries until ``resume_subscription``.
 
-        Consumers stay, and may acknowledge what they have.  It survives a restart
-        of the broker.
+        Consumers stay connected, and may acknowledge the messages that they have.  The
+        subscription stays paused when the broker restarts.
 
         Raises:
             TopicNotFound: There is no such topic.
@@ -199,26 +199,26 @@ class SubscriptionRequests(TopicRequests):
 
     async def resume_subscription(self, topic: str, subscription: str) -> None:
         """
-        Go on delivering.
+        Resume deliveries.
 
         Raises: As ``pause_subscription``.
         """
         await self._set_paused(topic, subscription, is_paused=False)
 
-    # Where a subscription is.
+    # The cursor.
 
     async def seek_subscription(
         self, topic: str, subscription: str, to: PositionLike
     ) -> None:
         """
-        Go on at an offset, at ``"earliest"``, at ``"latest"``, or at a time.
+        Continue at an offset, at ``"earliest"``, at ``"latest"``, or at a time.
 
         Durability: On return the new position is on disk.
 
         Raises:
-            SubscriptionNotFound: There is none.
+            SubscriptionNotFound: There is no such subscription.
             InvalidRequest: The topic is not reliable, has no such offset yet, or
-                has several partitions, of which an offset is only in one.
+                has several partitions, and an offset needs one.
         """
         position = to_position(to)
         names = (
@@ -237,16 +237,16 @@ class SubscriptionRequests(TopicRequests):
 
     async def skip(self, topic: str, subscription: str, count: int) -> None:
         """
-        Have the next *count* messages that are not done count as done.
+        Acknowledge the next *count* messages without delivering them.
 
-        Durability: On return that is on disk.
+        Durability: On return the acknowledgements are on disk.
 
         Raises:
-            SubscriptionNotFound: There is none.
+            SubscriptionNotFound: There is no such subscription.
             InvalidRequest: The topic is not reliable, or has several partitions.
         """
         if count < 1:
-            raise InvalidRequest("skip at least one message")
+            raise InvalidRequest(f"count is {count}: skip at least one message")
         await self.request(
             pb.Skip(
                 topic=await self.one_partition(topic, "skipping"),
@@ -259,21 +259,23 @@ class SubscriptionRequests(TopicRequests):
         self, topic: str, subscription: str, messages: AckTarget
     ) -> None:
         """
-        Acknowledge *messages* without being a consumer.
+        Acknowledge *messages* without a consumer.
 
-        Also a message that blocks its subscription: then it goes on.
+        If a message blocks its subscription, the subscription continues after it.
 
-        Durability: On return that is on disk.
+        Durability: On return the acknowledgements are on disk.
 
         Raises:
-            SubscriptionNotFound: There is none.
-            InvalidRequest: A message is not of *topic*, nor of a partition of it.
+            SubscriptionNotFound: There is no such subscription.
+            InvalidRequest: A message is neither of *topic* nor of its partitions.
         """
         name = TopicName.parse(topic)
         for each, ranges in ranges_by_topic(messages).items():
             partition = TopicName.parse(each).split_partition()
             if name not in (TopicName.parse(each), partition and partition[0]):
-                raise InvalidRequest(f"a message of {each} is not one of {topic}")
+                raise InvalidRequest(
+                    f"cannot acknowledge a message of {each} on topic {topic}"
+                )
             for some in divided_to_wire(ranges):
                 await self.request(
                     pb.MarkDone(

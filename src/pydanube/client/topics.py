@@ -1,4 +1,4 @@
-"""What a client asks about topics and their partitions."""
+"""The operations of a client on topics and their partitions."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from pydanube.model.policy import NamespacePolicy
 
 PAGE = 1000
-"""The most names, or descriptions, requested at a time."""
+"""How many names or descriptions a client requests at a time."""
 
 
 class TopicRequests(Requester):
-    """Topics and partitions; a part of ``Client``."""
+    """The operations of ``Client`` on topics and partitions."""
 
     async def create_topic(
         self,
@@ -63,25 +63,25 @@ class TopicRequests(Requester):
 
         Args:
             topic: ``/{namespace}/{topic}``.
-            partitions: Create so many topics instead, its partitions
+            partitions: Create a partitioned topic with this number of partitions,
                 ``{topic}-part-0``, ``{topic}-part-1`` …; producers and consumers
-                of *topic* spread over them.
-            reliable: On disk and replayable, or in memory only.
-            durability: What an acknowledgement means: ``"durable"`` (on disk) or
-                ``"written"`` (with the operating system).
-            retention_age_s: Drop history that is older; None: never.
-            retention_bytes_max: Drop the oldest history beyond this; None: never.
-            ttl_s: Do not deliver what is older; None: deliver it however old.
+                of *topic* use all of them.
+            reliable: Store the messages on disk, or deliver them from memory only.
+            durability: When a message is acknowledged: ``"durable"``: it is on disk;
+                ``"written"``: it is written to the operating system.
+            retention_age_s: Drop older messages; None: never.
+            retention_bytes_max: Drop the oldest messages beyond this; None: never.
+            ttl_s: Deliver no older messages; None: deliver all.
             on_corruption: What subscriptions do if a segment cannot be read:
                 ``"stop"`` with an error, or ``"skip"`` its messages.
-            exist_ok: Whether it may exist already, with the same settings.
+            exist_ok: Accept a topic that exists with the same settings.
 
         Raises:
-            AlreadyExists: It exists.
-            NamespaceNotFound: Its namespace does not exist.
+            AlreadyExists: The topic exists.
+            NamespaceNotFound: The namespace of the topic does not exist.
         """
         if ttl_s is not None and ttl_s <= 0:
-            raise InvalidRequest("a topic's ttl_s is more than 0, or None")
+            raise InvalidRequest(f"ttl_s is {ttl_s}: it must be more than 0, or None")
         policy = TopicPolicy(
             dispatch=DispatchMode.RELIABLE if reliable else DispatchMode.NON_RELIABLE,
             durability=parse_choice("durability", durability, Durability),
@@ -96,7 +96,7 @@ class TopicRequests(Requester):
     async def create_topics(
         self, topic: str, policy: TopicPolicy, partitions: int | None, *, exist_ok: bool
     ) -> None:
-        """For the parts of the client: ``create_topic`` in the words of the model."""
+        """Create *topic* with *policy*; for other modules of the client."""
         _check_partitions(partitions)
         if partitions is not None or policy.ttl_s is not None:
             self.require(1, "partitions and times to live")
@@ -111,20 +111,20 @@ class TopicRequests(Requester):
 
     async def delete_topic(self, topic: str, *, force: bool = False) -> None:
         """
-        Remove *topic*, with all its partitions, messages and subscriptions.
+        Delete *topic*, with all its partitions, messages and subscriptions.
 
         Raises:
             TopicNotFound: There is no such topic.
             InvalidRequest: It is one partition of several.
-            SubscriptionInUse: Somebody produces or consumes, and *force* is false.
-            TopicHeld: Somebody relies on its segments, and *force* is false.
+            SubscriptionInUse: It has producers or consumers, and *force* is false.
+            TopicHeld: It has a retention hold, and *force* is false.
         """
         await self.request(
             pb.DeleteTopic(topic=str(TopicName.parse(topic)), force=force),
         )
 
     async def topics(self, namespace: str | None = None) -> list[str]:
-        """The names of all topics, or of those of *namespace*; also of partitions."""
+        """Return the names of all topics and partitions, or those of *namespace*."""
         names: list[str] = []
         has_more = True
         while has_more:
@@ -140,11 +140,11 @@ class TopicRequests(Requester):
 
     async def describe_topic(self, topic: str) -> TopicDescription:
         """
-        What is known of *topic*, or of one partition, at the moment.
+        Describe a topic, or one partition.
 
         Raises:
-            TopicNotFound: There is no such topic; a name that stands for several
-                partitions is none.
+            TopicNotFound: There is no such topic, or it is partitioned: name one
+                partition.
         """
         name, first = str(TopicName.parse(topic)), 0
         described: TopicDescription | None = None
@@ -164,7 +164,7 @@ class TopicRequests(Requester):
 
     async def segments(self, topic: str, base: int = 0, end: int = 0) -> Segments:
         """
-        The immutable files that hold messages ``base … end`` (0: all) of *topic*.
+        Return the segments with the messages ``base … end`` (0: all) of *topic*.
 
         Raises:
             TopicNotFound: There is no such topic.
@@ -182,25 +182,24 @@ class TopicRequests(Requester):
         new: Sequence[tuple[str, int, int]],
     ) -> int:
         """
-        For maintenance: put objects in the place of segments of *topic*.
+        Replace segments of *topic* with new objects, for maintenance.
 
         Args:
             topic: A topic, or one partition.
-            topic_id: Which one it was when the objects were made.
-            old: The object names of segments that follow each other.
-            new: Of each object its name, length and CRC-32C.
+            topic_id: The id of the topic when the objects were made.
+            old: The object names of adjacent segments.
+            new: The name, length and CRC-32C of each new object.
 
-        Returns: How many messages that removed.
+        Returns: The number of messages that this removed.
 
-        Durability: The broker has compared the objects with what they replace, and the
-            topic consists of them, or nothing has changed.
+        Durability: On return the broker has compared the objects with the segments,
+            and the replacement is on disk.  On an error nothing has changed.
 
         Raises:
             TopicNotFound: There is no such topic any more.
-            TopicHeld: Its segments are to stay as they are.
-            SegmentsChanged: It does not consist of the old ones any more.
-            InvalidRequest: The objects cannot take their place; or the broker is too
-                old.
+            TopicHeld: The topic has a retention hold.
+            SegmentsChanged: The topic no longer has the old segments.
+            InvalidRequest: The objects cannot replace them, or the broker is too old.
         """
         self.require(3, "replacing segments")
         message = pb.ReplaceSegments(
@@ -213,17 +212,17 @@ class TopicRequests(Requester):
 
     async def hold_topic(self, topic: str, name: str, reason: str = "") -> None:
         """
-        Have the segments of *topic*, or of each of its partitions, stay as they are.
+        Put a retention hold on *topic*, or on each of its partitions.
 
-        Until ``release_topic``, retention and maintenance leave them, and the topic is
-        not deleted without force.  Ask which segments there are after this, not
-        before.  Holding again with the same *name* changes the reason.
+        Until ``release_topic``, retention and maintenance do not change the segments,
+        and the topic cannot be deleted without force.  List the segments after this,
+        not before.  A hold with the same *name* changes its reason.
 
-        Durability: It is on disk on return, and outlives the broker.
+        Durability: On return the hold is on disk.
 
         Raises:
             TopicNotFound: There is no such topic.
-            InvalidRequest: It does not store its messages, or too many hold it; or the
+            InvalidRequest: The topic is not reliable, it has too many holds, or the
                 broker is too old.
         """
         self.require(3, "holds")
@@ -233,11 +232,11 @@ class TopicRequests(Requester):
 
     async def release_topic(self, topic: str, name: str) -> None:
         """
-        End the hold called *name* on *topic*, or on each of its partitions.
+        End the hold *name* on *topic*, or on each of its partitions.
 
         Raises:
             TopicNotFound: There is no such topic.
-            NotFound: There is no such hold; of partitions, on none of them.
+            NotFound: There is no such hold, on none of the partitions.
         """
         self.require(3, "holds")
         missing: NotFound | None = None
@@ -260,22 +259,22 @@ class TopicRequests(Requester):
         self, topic: str, times: Sequence[datetime | float]
     ) -> list[int | None]:
         """
-        Where *topic* stood at each of *times*: datetimes, or seconds since 1970.
+        Find the offset of *topic* at each of *times*, datetimes or seconds since 1970.
 
-        That is the offset of the first message that was published then or later, and
-        None where there is no such message yet.  Publish times are the producers',
-        who may disagree; the first is the one with the lowest offset.
+        This is the lowest offset of a message that was published then or later, or
+        None if there is no such message yet.  The clocks of producers set the publish
+        times, so these need not rise with the offsets.
 
         Raises:
-            TopicNotFound: There is no such topic; a name that stands for several
-                partitions is none.
-            InvalidRequest: It does not store its messages, a time is none, or there
-                are more than a thousand; or the broker is too old.
+            TopicNotFound: There is no such topic, or it is partitioned: name one
+                partition.
+            InvalidRequest: The topic is not reliable, a time is invalid, there are
+                more than a thousand times, or the broker is too old.
         """
         self.require(3, "offsets by time")
         message = pb.FindOffsets(
             topic=str(TopicName.parse(topic)),
-            # Further away there are no times; all messages are later, or none is.
+            # Before the first and after the last valid time, the result is the same.
             publish_time=[
                 max(TIME_MIN, min(to_microseconds(time), TIME_MAX + 1))
                 for time in times
@@ -295,9 +294,9 @@ class TopicRequests(Requester):
         self, topic: str, limits: NamespacePolicy | None
     ) -> None:
         """
-        Have *limits* hold for *topic*, or for each of its partitions, later ones too.
+        Set the limits of *topic*, or of each of its partitions, also later ones.
 
-        None: those of its namespace hold again.
+        None: the limits of its namespace.
 
         Raises:
             TopicNotFound: There is no such topic.
@@ -311,9 +310,9 @@ class TopicRequests(Requester):
 
     async def set_on_corruption(self, topic: str, on_corruption: str) -> None:
         """
-        Have subscriptions of *topic* ``"stop"`` or ``"skip"`` at corrupt segments.
+        Make subscriptions of *topic* ``"stop"`` at or ``"skip"`` corrupt segments.
 
-        It holds at once, for each of its partitions; see ``create_topic``.
+        This takes effect at once, in all partitions; see ``create_topic``.
 
         Raises:
             TopicNotFound: There is no such topic.
@@ -330,13 +329,13 @@ class TopicRequests(Requester):
 
     async def add_partitions(self, topic: str, partitions: int) -> None:
         """
-        Have *topic* consist of so many *partitions* from now on.
+        Add partitions to *topic*, so that it has *partitions* in total.
 
-        Messages that are there stay where they are.  A key that is published from
-        now on may be in another partition than before.
+        Existing messages stay in their partitions.  New messages of a key may go to
+        another partition than before.
 
         Raises:
-            InvalidRequest: It has as many or more.
+            InvalidRequest: The topic has as many partitions or more.
             TopicNotFound: There is no partitioned topic of this name.
         """
         _check_partitions(partitions)
@@ -346,24 +345,23 @@ class TopicRequests(Requester):
 
     async def partitions(self, topic: str) -> list[str]:
         """
-        The topics that *topic* consists of: its partitions by number.
+        Return the partitions of *topic*, by number.
 
-        A topic without partitions is the only one; where there is no topic, there
-        are none.
+        For a topic without partitions this is the topic; empty if there is no topic.
         """
         return list((await self.find_partitions(topic)).topics)
 
     async def find_partitions(self, topic: str) -> Any:
-        """For the parts of the client: the same, and whether it is partitioned."""
+        """Look up the partitions, for other modules of the client."""
         message = pb.ListPartitions(topic=str(TopicName.parse(topic)))
         if self.peer_revision < 1:
-            # A broker that knows no partitions has none.
+            # A broker of this revision has no partitioned topics.
             return pb.Partitions(topics=[message.topic])
         return await self.request(message)
 
     async def existing_partitions(self, topic: str) -> list[str]:
         """
-        For the parts of the client: the same as ``partitions``, at least one.
+        Return the partitions of *topic*, at least one, for other modules of the client.
 
         Raises:
             TopicNotFound: There is no such topic.
@@ -375,15 +373,15 @@ class TopicRequests(Requester):
 
     async def one_partition(self, topic: str, what: str) -> str:
         """
-        For the parts of the client: the one topic that *topic* stands for.
+        Return *topic* or its only partition, for other modules of the client.
 
         Raises:
-            InvalidRequest: It stands for several, and *what* is of one.
+            InvalidRequest: It has several partitions, and *what* needs one.
         """
         names = await self.existing_partitions(topic)
         if len(names) > 1:
             raise InvalidRequest(
-                f"{topic} has {len(names)} partitions, and {what} is of one: name it, "
+                f"{topic} has {len(names)} partitions, and {what} needs one: name it, "
                 f"for example {names[0]}"
             )
         return names[0]
@@ -391,4 +389,6 @@ class TopicRequests(Requester):
 
 def _check_partitions(partitions: int | None) -> None:
     if partitions is not None and partitions < 1:
-        raise InvalidRequest("a topic has at least one partition")
+        raise InvalidRequest(
+            f"partitions is {partitions}: a topic has at least one partition"
+        )

@@ -1,8 +1,9 @@
 """
-A producer of values: it writes them as its schema says, and says which one it was.
+A producer of values, which it encodes by a version of a schema.
 
-What a batch was written with stands in its header, so a producer has one version of
-one subject for its whole life.  That is found, or registered, before it is opened.
+The header of a batch names the version, so a producer has one version of one subject
+for its whole life.  The client looks it up, or registers it, before it opens the
+producer.
 """
 
 from __future__ import annotations
@@ -46,23 +47,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaOptions(Generic[T]):
-    """What a producer is to write."""
+    """The schema that a producer is opened with."""
 
     schema: Schema[T] | None
-    """None: whatever the subject has."""
+    """None: the schema of the subject."""
     subject: str | None
-    """None: what the topic is bound to, or the subject that is named like it."""
+    """None: the subject that the topic is bound to, or the topic's default subject."""
     version: int | None
-    """None: the one that *schema* is, or without one the latest."""
+    """None: the version that *schema* is, or the latest if there is no *schema*."""
     version_min: int | None
 
 
 class TypedProducer(Generic[T]):
     """
-    A producer of values; made by ``Client.producer`` where it gets a schema.
+    A producer of values; made by ``Client.producer`` with a schema or a subject.
 
-    A value that does not keep to the schema is refused with ``InvalidPayload``, and
-    nothing of its batch is sent.  Otherwise as ``Producer``.
+    A value that does not conform to the schema raises ``InvalidPayload``, and nothing
+    of its batch is sent.  Otherwise as ``Producer``.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class TypedProducer(Generic[T]):
         self.topic = producer.topic
         self.name = producer.name
         self.schema = version
-        """What is written: which version of which subject."""
+        """The version of the subject that values are written with."""
         self._producer = producer
         self._encode = encode
 
@@ -92,7 +93,7 @@ class TypedProducer(Generic[T]):
         Args, Durability, Cancellation: As ``Producer.send``.
 
         Raises:
-            InvalidPayload: The value does not keep to the schema.
+            InvalidPayload: The value does not conform to the schema.
             BrokerError: As ``Producer.send``.
         """
         payload = self._payload(value)
@@ -130,16 +131,16 @@ class TypedProducer(Generic[T]):
         Publish many values and return the messages' ids, in their order.
 
         Args:
-            values: What to write.
-            keys: The key of each, if they have some.
-            attributes: The attributes of each, if they have some.
+            values: The values to publish.
+            keys: The key of each value, if any.
+            attributes: The attributes of each value, if any.
             delivery: As for ``send``, for all of them.
 
         Durability, Cancellation: As ``Producer.send_batch``.
 
         Raises:
-            InvalidPayload: A value does not keep to the schema; its index is named,
-                and nothing was sent.
+            InvalidPayload: A value does not conform to the schema; the error names its
+                index, and nothing was sent.
             BrokerError: As ``Producer.send_batch``.
         """
         payloads = self._encode(values)
@@ -161,7 +162,7 @@ class TypedProducer(Generic[T]):
         self, messages: BatchData, **delivery: Unpack[DeliveryOptions]
     ) -> MessageIds:
         """
-        Publish payloads that are of the schema already; nobody looks at them here.
+        Publish payloads that are already encoded by the schema, without checks.
 
         Args, Durability, Cancellation, Raises: As ``Producer.send_batch``.
         """
@@ -169,30 +170,30 @@ class TypedProducer(Generic[T]):
 
     async def flush(self) -> None:
         """
-        Wait until everything that was sent is acknowledged.
+        Wait until all messages are acknowledged.
 
         Raises:
-            BrokerError: What a message that nobody awaited has run into.
+            BrokerError: A message that nobody awaited has failed.
         """
         await self._producer.flush()
 
     @property
     def is_connected(self) -> bool:
-        """Whether the broker has the producer open at the moment."""
+        """Whether the channel is open at the moment."""
         return self._producer.is_connected
 
     @property
     def has_capacity(self) -> bool:
-        """Whether ``send_nowait`` takes a message at the moment."""
+        """Whether ``send_nowait`` accepts a message at the moment."""
         return self._producer.has_capacity
 
     async def wait_for_capacity(self) -> None:
-        """Wait until ``send_nowait`` takes a message."""
+        """Wait until ``send_nowait`` accepts a message."""
         await self._producer.wait_for_capacity()
 
     @property
     def pending_count(self) -> int:
-        """How many messages are not acknowledged yet."""
+        """The number of messages that are not acknowledged yet."""
         return self._producer.pending_count
 
     def _payload(self, value: T) -> bytes:
@@ -212,11 +213,11 @@ async def open_typed_producer(
     partitions: int | None,
     schema_options: SchemaOptions[T],
 ) -> AsyncIterator[TypedProducer[T]]:
-    """A producer of values for whatever *topic* is, open while the body runs."""
+    """Open a producer of values for a topic while the body runs."""
     client.require(2, "schemas")
     version = await _resolve_version(client, topic, schema_options)
     cls = None if schema_options.schema is None else schema_options.schema.cls
-    # A definition takes its time, and a compiler even a process.
+    # Parsing may take a while, and may need a process for a compiler.
     encode = await asyncio.to_thread(_encoder_of, schema_of(version, cls))
     chosen = ProducerSchema(
         reference=SchemaReference(
@@ -236,11 +237,11 @@ async def _resolve_version(
     client: TopicRequests, topic: str, schema_options: SchemaOptions[Any]
 ) -> SchemaVersion:
     """
-    The version that is to be written, which is registered if it is new.
+    Return the version to write, which is registered if it is new.
 
     Raises:
         SchemaNotFound: There is no such subject or version.
-        IncompatibleSchema: It does not go with the versions that are there.
+        IncompatibleSchema: It is not compatible with the existing versions.
     """
     schemas = Schemas(client)
     subject = schema_options.subject or await _default_subject(client, topic)
@@ -252,8 +253,8 @@ async def _resolve_version(
         version = await schemas.register(subject, schema_options.schema)
     if version.version < (schema_options.version_min or 0):
         raise SchemaNotFound(
-            f"Schema not found: what is to be written is version {version.version} of "
-            f"{subject}, and {schema_options.version_min} or a later one is wanted"
+            f"Schema not found: the version to write is {version.version} of "
+            f"{subject}, and schema_version_min is {schema_options.version_min}"
         )
     return version
 

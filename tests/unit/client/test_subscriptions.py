@@ -148,7 +148,9 @@ def test_only_messages_of_the_topic_are_marked():
     async def test(client):
         await published(client, b"m")
         await client.create_subscription(TOPIC, "s")
-        with pytest.raises(pydanube.InvalidRequest, match="not one of"):
+        with pytest.raises(
+            pydanube.InvalidRequest, match="cannot acknowledge a message of"
+        ):
             await client.mark_done(TOPIC, "s", pydanube.MessageId("/default/b", 0))
         with pytest.raises(pydanube.SubscriptionNotFound):
             await client.mark_done(TOPIC, "none", pydanube.MessageId(TOPIC, 0))

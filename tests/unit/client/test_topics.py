@@ -129,7 +129,7 @@ def test_a_name_that_stands_for_one_topic_or_none_is_no_riddle():
         with pytest.raises(pydanube.TopicNotFound):
             await client.existing_partitions("/default/none")
         await client.create_topic("/default/many", partitions=2)
-        with pytest.raises(pydanube.InvalidRequest, match="this is of one: name it"):
+        with pytest.raises(pydanube.InvalidRequest, match="this needs one: name it"):
             await client.one_partition("/default/many", "this")
 
     with_client(test)
