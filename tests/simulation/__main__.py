@@ -76,7 +76,7 @@ def _run_one(args: argparse.Namespace) -> int:
     for line in lines:
         print(line[:200])
     print()
-    print(", ".join(f"{value:g} {name}" for name, value in report.facts.items()))
+    print(", ".join(f"{value:g} {name}" for name, value in report.counts.items()))
     print(f"digest {report.digest}")
     for violation in report.violations:
         print(f"VIOLATION {violation}")
@@ -101,7 +101,7 @@ def _shrunk(plan: Plan, rule: str) -> Plan:
 def _run_long(jobs: int, first: int | None) -> int:
     print("Ctrl-C stops.  To repeat a failed run: make sim SEED=…")
     began_at = time.monotonic()
-    facts: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     failures: list[str] = []
     # Shells ignore SIGINT in background processes; enable it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -113,15 +113,15 @@ def _run_long(jobs: int, first: int | None) -> int:
     ):
         try:
             for failure, counts in _outcomes(pool, jobs, first):
-                facts.update(counts)
+                totals.update(counts)
                 if failure is not None:
                     failures.append(failure)
                     print(f"\r{failure}\033[K")
-                _show_progress(facts, len(failures), time.monotonic() - began_at)
+                _show_progress(totals, len(failures), time.monotonic() - began_at)
         finally:
             pool.shutdown(cancel_futures=True)
             print()
-            print(f"{len(failures)} of {facts['runs']} runs failed")
+            print(f"{len(failures)} of {totals['runs']} runs failed")
             for failure in failures:
                 print(f"  {failure}")
     return 1 if failures else 0
@@ -157,7 +157,7 @@ def run_briefly(seed: int) -> tuple[str | None, dict[str, float]]:
     failure = None
     if not report.is_good:
         failure = f"SEED={seed} ARGS='--scale {scale}'  {report.violations[0]}"
-    return failure, {"runs": 1, **report.facts}
+    return failure, {"runs": 1, **report.counts}
 
 
 class _TooLong(KeyboardInterrupt):
@@ -177,16 +177,16 @@ def _time_limit() -> Iterator[None]:
         signal.alarm(0)
 
 
-def _show_progress(facts: Counter[str], failure_count: int, seconds: float) -> None:
+def _show_progress(totals: Counter[str], failure_count: int, seconds: float) -> None:
     line = (
-        f"{facts['runs']} runs, {facts['runs'] / seconds:.1f}/s; "
-        f"{facts['seconds'] / 3600:.1f} h of simulated time, {facts['deliveries']:.0f} "
-        f"deliveries, {facts['faults']:.0f} faults, "
-        f"{facts['power losses']:.0f} power losses; {failure_count} failures"
+        f"{totals['runs']} runs, {totals['runs'] / seconds:.1f}/s; "
+        f"{totals['seconds'] / 3600:.1f} h of simulated time, "
+        f"{totals['deliveries']:.0f} deliveries, {totals['faults']:.0f} faults, "
+        f"{totals['power losses']:.0f} power losses; {failure_count} failures"
     )
     if os.isatty(sys.stdout.fileno()):
         print(f"\r{line}\033[K", end="", flush=True)
-    elif facts["runs"] % 100 == 0:
+    elif totals["runs"] % 100 == 0:
         print(line, flush=True)
 
 

@@ -45,7 +45,7 @@ class Application:
         self.name = name
         self.rng = rng
         self.start_count = 0
-        self.lives: list[asyncio.Task[None]] = []
+        self.process_tasks: list[asyncio.Task[None]] = []
         self._host: Host | None = None
         self._died = asyncio.Event()
 
@@ -65,10 +65,10 @@ class Application:
             self.start_count += 1
             host = self._host = Host(f"{self.name}.{self.start_count}")
             self._died = asyncio.Event()
-            life = loop.create_task(self._live(host))
-            self.lives.append(life)
+            task = loop.create_task(self._run_process(host))
+            self.process_tasks.append(task)
             died = loop.create_task(self._died.wait())
-            await asyncio.wait([life, died], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([task, died], return_when=asyncio.FIRST_COMPLETED)
             died.cancel()
             self._host = None
             await asyncio.sleep(self.rng.random() * _AFTER_DEATH_S)
@@ -81,10 +81,10 @@ class Application:
             self.world.network.on_process_died(
                 self._host, is_silent=self.rng.random() < 0.2
             )
-            self.lives[-1].cancel()
+            self.process_tasks[-1].cancel()
             self._died.set()
 
-    async def _live(self, host: Host) -> None:
+    async def _run_process(self, host: Host) -> None:
         HOST.set(host)
         try:
             async with open_client(

@@ -30,7 +30,7 @@ SENDING_S_MAX = 0.3
 _CLOCK_US = 1000
 """The tolerance of comparisons of clocks."""
 
-Place = tuple[int, int]
+ChannelId = tuple[int, int]
 """A consumer's link and channel."""
 
 
@@ -47,7 +47,7 @@ class Delivered:
 
 @dataclass(slots=True)
 class _Consumer:
-    place: Place
+    channel: ChannelId
     name: str
     credit: int = 0
 
@@ -56,7 +56,7 @@ class _Consumer:
 class _InFlight:
     """A message that a consumer has."""
 
-    place: Place
+    channel: ChannelId
     since: float
     key: bytes
 
@@ -86,10 +86,10 @@ class _Firsts:
 
 
 @dataclass(slots=True)
-class _Life:
+class _Session:
     """The deliveries of a subscription since the broker's start or the last seek."""
 
-    consumers: dict[Place, _Consumer] = field(default_factory=dict)
+    consumers: dict[ChannelId, _Consumer] = field(default_factory=dict)
     in_flight: dict[int, _InFlight] = field(default_factory=dict)
     attempts: dict[int, int] = field(default_factory=dict)
     """The number of each message's last delivery."""
@@ -109,7 +109,7 @@ class SubscriptionWatch:
     def __init__(self, history: SubscriptionHistory, plan: SubscriptionPlan) -> None:
         self.history = history
         self.plan = plan
-        self.life = _Life()
+        self.session = _Session()
         self.confirmed: dict[int, float] = {}
         """The time at which the broker confirmed that a message is done for ever."""
         self.acknowledged: set[int] = set()
@@ -145,14 +145,14 @@ class SubscriptionWatch:
     def remove_in_flight(self, offsets: Iterable[int], now: float) -> None:
         """Note that *offsets* are no longer with a consumer."""
         for offset in offsets:
-            flight = self.life.in_flight.pop(offset, None)
+            flight = self.session.in_flight.pop(offset, None)
             if flight is not None and self.is_overdue(flight, now):
                 self.failed.add(offset)
 
     def reset(self) -> None:
         """Forget earlier deliveries after a seek."""
-        life = self.life
-        self.life = _Life(consumers=life.consumers)
+        session = self.session
+        self.session = _Session(consumers=session.consumers)
         self.confirmed.clear()
 
 
@@ -182,7 +182,7 @@ class Watch:
         self._clock = clock
         self._wall_clock_us = wall_clock_us
         self._note = note
-        self._places: dict[Place, SubscriptionWatch] = {}
+        self._channels: dict[ChannelId, SubscriptionWatch] = {}
         self._openings: dict[str, deque[float]] = defaultdict(deque)
 
     # The broker's process and machine.
@@ -190,11 +190,11 @@ class Watch:
     def on_broker_ended(self) -> None:
         """Handle that the broker's process has ended and lost its memory."""
         for watch in self.subscriptions.values():
-            watch.remove_in_flight(list(watch.life.in_flight), self._clock())
-            watch.life = _Life()
+            watch.remove_in_flight(list(watch.session.in_flight), self._clock())
+            watch.session = _Session()
             if watch.seek_count:
                 watch.seek_count, watch.last_seek_at = 0, self._clock()
-        self._places.clear()
+        self._channels.clear()
 
     def on_power_lost(self) -> None:
         """Handle that topics without sync to disk may have lost messages."""
@@ -204,32 +204,34 @@ class Watch:
 
     # Consumers.
 
-    def on_opened(self, place: Place, request: Any, cursor: int) -> None:
+    def on_opened(self, channel: ChannelId, request: Any, cursor: int) -> None:
         """Handle that the broker has opened a consumer."""
         watch = self.subscriptions[request.topic, request.subscription]
-        watch.life.consumers[place] = _Consumer(place, request.name)
-        self._places[place] = watch
+        watch.session.consumers[channel] = _Consumer(channel, request.name)
+        self._channels[channel] = watch
         if watch.history.start is None:
             watch.history.start = cursor
             self._note(watch.key, f"begins at {cursor}")
 
-    def on_credit(self, place: Place, messages: int) -> None:
+    def on_credit(self, channel: ChannelId, messages: int) -> None:
         """Handle that a consumer gives credit."""
-        found = self._find(place)
+        found = self._find(channel)
         if found is not None:
             found[1].credit += messages
 
-    def on_acks(self, place: Place, ranges: Iterable[Range], through: int) -> set[int]:
+    def on_acks(
+        self, channel: ChannelId, ranges: Iterable[Range], through: int
+    ) -> set[int]:
         """Handle the acks of a consumer; return the offsets."""
         offsets = {at for base, end in ranges for at in range(base, end)}
-        found = self._find(place)
+        found = self._find(channel)
         if found is None:
             return offsets
         watch = found[0]
         if not watch.history.topic.is_reliable:
             # Nothing is stored, so acks from before a restart mean nothing.
             return set()
-        offsets |= {at for at in watch.life.attempts if at < through}
+        offsets |= {at for at in watch.session.attempts if at < through}
         watch.handled |= offsets
         self._settle(watch, offsets)
         return offsets
@@ -245,41 +247,43 @@ class Watch:
         for offset in offsets:
             watch.confirmed.setdefault(offset, self._clock())
 
-    def on_nack(self, place: Place, ranges: Iterable[Range], delay_s: float) -> None:
+    def on_nack(
+        self, channel: ChannelId, ranges: Iterable[Range], delay_s: float
+    ) -> None:
         """Handle the nacks of a consumer."""
-        found = self._find(place)
+        found = self._find(channel)
         if found is None:
             return
         watch, now = found[0], self._clock()
         offsets = {at for base, end in ranges for at in range(base, end)}
-        in_flight = watch.life.in_flight
+        in_flight = watch.session.in_flight
         affected = [at for at in in_flight if at in offsets]
         # A consumer cannot delay a message that has timed out before.
         delayed = [at for at in affected if not watch.is_overdue(in_flight[at], now)]
         watch.failed |= offsets
         watch.remove_in_flight(affected, now)
         for offset in delayed:
-            watch.life.not_before[offset] = now + min(delay_s, watch.delay_s_max)
+            watch.session.not_before[offset] = now + min(delay_s, watch.delay_s_max)
 
-    def on_closed(self, place: Place) -> None:
+    def on_closed(self, channel: ChannelId) -> None:
         """Handle that a consumer has left or was closed."""
-        found = self._find(place)
+        found = self._find(channel)
         if found is not None:
             watch = found[0]
-            del watch.life.consumers[place]
-            in_flight = watch.life.in_flight.items()
+            del watch.session.consumers[channel]
+            in_flight = watch.session.in_flight.items()
             watch.remove_in_flight(
-                [at for at, each in in_flight if each.place == place], self._clock()
+                [at for at, each in in_flight if each.channel == channel], self._clock()
             )
 
     def on_link_lost(self, number: int) -> None:
         """Handle that the broker has noticed the loss of a connection."""
-        for place in [each for each in self._places if each[0] == number]:
-            self.on_closed(place)
+        for channel in [each for each in self._channels if each[0] == number]:
+            self.on_closed(channel)
 
-    def watch_of(self, place: Place) -> SubscriptionWatch | None:
-        """Return the subscription of the consumer that is, or was, at *place*."""
-        return self._places.get(place)
+    def watch_of(self, channel: ChannelId) -> SubscriptionWatch | None:
+        """Return the subscription of the consumer that is, or was, at *channel*."""
+        return self._channels.get(channel)
 
     def on_producer_opens(self, name: str) -> None:
         """Handle that a producer tries to open."""
@@ -326,33 +330,33 @@ class Watch:
         watch.delay_s_max = min(watch.delay_s_max, policy.redelivery_delay_s_max)
         watch.may_drop |= policy.poison is PoisonPolicy.DROP
         # Messages that the old policy delayed may be delivered at once.
-        watch.life.not_before.clear()
+        watch.session.not_before.clear()
 
     # Deliveries.
 
     def on_delivery(
-        self, place: Place, messages: Sequence[Delivered], attempt: int
+        self, channel: ChannelId, messages: Sequence[Delivered], attempt: int
     ) -> None:
         """Check a delivery to a consumer."""
-        found = self._find(place)
+        found = self._find(channel)
         if found is None:
             self._violations.add(
                 "only open consumers get messages",
-                f"link {place[0]} channel {place[1]} has none",
+                f"link {channel[0]} channel {channel[1]} has none",
             )
             return
         watch, consumer = found
-        life, now = watch.life, self._clock()
+        session, now = watch.session, self._clock()
         for message in messages:
             offset = message.offset
             consumer.credit -= 1
             self._check_delivery(watch, consumer, message, attempt)
             watch.remove_in_flight([offset], now)
-            life.attempts[offset] = attempt
-            life.not_before.pop(offset, None)
+            session.attempts[offset] = attempt
+            session.not_before.pop(offset, None)
             if watch.history.topic.is_reliable:
                 # In other topics, messages are done when they are sent.
-                life.in_flight[offset] = _InFlight(place, now, message.key)
+                session.in_flight[offset] = _InFlight(channel, now, message.key)
             watch.handled.add(offset)
         self.delivery_count += len(messages)
         self.redelivery_count += len(messages) * (attempt > 1)
@@ -361,7 +365,7 @@ class Watch:
     def is_explained(self, topic: str, subscription: str, offset: int) -> bool:
         """Return whether a message may be delivered out of order."""
         watch = self.subscriptions[topic, subscription]
-        flight = watch.life.in_flight.get(offset)
+        flight = watch.session.in_flight.get(offset)
         return (
             watch.last_seek_at is not None
             or watch.skip_count > 0
@@ -389,18 +393,18 @@ class Watch:
         )
 
     def _settle(self, watch: SubscriptionWatch, offsets: set[int]) -> None:
-        life, now = watch.life, self._clock()
+        session, now = watch.session, self._clock()
         if not watch.history.topic.is_durable:
             # A consumer may ack a message that was lost together with its offset.
-            offsets = offsets & life.attempts.keys()
+            offsets = offsets & session.attempts.keys()
         watch.acknowledged |= offsets
         for offset in offsets:
-            life.done.setdefault(offset, now)
-        watch.remove_in_flight([at for at in life.in_flight if at in offsets], now)
+            session.done.setdefault(offset, now)
+        watch.remove_in_flight([at for at in session.in_flight if at in offsets], now)
 
-    def _find(self, place: Place) -> tuple[SubscriptionWatch, _Consumer] | None:
-        watch = self._places.get(place)
-        consumer = None if watch is None else watch.life.consumers.get(place)
+    def _find(self, channel: ChannelId) -> tuple[SubscriptionWatch, _Consumer] | None:
+        watch = self._channels.get(channel)
+        consumer = None if watch is None else watch.session.consumers.get(channel)
         return None if watch is None or consumer is None else (watch, consumer)
 
     # The rules.
@@ -412,29 +416,29 @@ class Watch:
         message: Delivered,
         attempt: int,
     ) -> None:
-        life, add, offset = watch.life, self._violations.add, message.offset
+        session, add, offset = watch.session, self._violations.add, message.offset
         now = self._clock()
         who = f"{watch.key}: {offset} goes to {consumer.name}"
         settled_at = now - SENDING_S_MAX
         if watch.confirmed.get(offset, settled_at) < settled_at:
             add("messages that are confirmed as done are not delivered again", who)
-        elif life.done.get(offset, settled_at) < settled_at:
+        elif session.done.get(offset, settled_at) < settled_at:
             add("acknowledged messages are not delivered again", who)
-        flight = life.in_flight.get(offset)
+        flight = session.in_flight.get(offset)
         if flight is not None and not watch.is_overdue(flight, now):
             add(
                 "a message is with one consumer at a time",
-                f"{who}, and {flight.place} has had it since {flight.since:.6f}",
+                f"{who}, and {flight.channel} has had it since {flight.since:.6f}",
             )
-        if attempt <= life.attempts.get(offset, 0):
+        if attempt <= session.attempts.get(offset, 0):
             add(
                 "each delivery of a message has a higher attempt",
                 f"{who} with number {attempt} again",
             )
-        if now < life.not_before.get(offset, now) - 1e-6:
+        if now < session.not_before.get(offset, now) - 1e-6:
             add(
                 "nacked messages are not redelivered before their delay",
-                f"{who}, due at {life.not_before[offset]:.6f}",
+                f"{who}, due at {session.not_before[offset]:.6f}",
             )
         if watch.paused_at is not None and watch.paused_at < settled_at:
             add(
@@ -444,7 +448,7 @@ class Watch:
         # A skipped message may be with a consumer, but no longer blocks its key.
         if watch.history.type is SubscriptionType.KEY_SHARED and not watch.skip_count:
             self._check_key(watch, consumer, message, who)
-        self._check_order(watch, consumer.place[0], message, attempt, who)
+        self._check_order(watch, consumer.channel[0], message, attempt, who)
         self._check_window(message, who)
 
     def _check_key(
@@ -455,16 +459,16 @@ class Watch:
         who: str,
     ) -> None:
         now = self._clock()
-        for at, flight in watch.life.in_flight.items():
+        for at, flight in watch.session.in_flight.items():
             if (
                 flight.key == message.key
-                and flight.place != consumer.place
+                and flight.channel != consumer.channel
                 and at != message.offset
                 and not watch.is_overdue(flight, now)
             ):
                 self._violations.add(
                     "the messages of a key are with one consumer at a time",
-                    f"{who}, and {at} of the same key is with {flight.place}",
+                    f"{who}, and {at} of the same key is with {flight.channel}",
                 )
 
     def _check_order(
@@ -475,12 +479,12 @@ class Watch:
         attempt: int,
         who: str,
     ) -> None:
-        life, offset = watch.life, message.offset
+        session, offset = watch.session, message.offset
         if attempt > 1 or message.deliver_at is not None:
             return
         is_by_key = watch.history.type is SubscriptionType.KEY_SHARED
         key = message.key if is_by_key else None
-        end = life.firsts[key].add(offset, link, self._clock())
+        end = session.firsts[key].add(offset, link, self._clock())
         if end is not None:
             self._violations.add(
                 "first deliveries are in the order of offsets",
@@ -513,11 +517,11 @@ class Watch:
         if limits is None:
             return
         now = self._clock()
-        taken: dict[Place, int] = defaultdict(int)
-        for offset, flight in watch.life.in_flight.items():
+        taken: dict[ChannelId, int] = defaultdict(int)
+        for offset, flight in watch.session.in_flight.items():
             # Messages that became done during a redelivery do not count.
-            if offset not in watch.life.done and not watch.is_overdue(flight, now):
-                taken[flight.place] += 1
+            if offset not in watch.session.done and not watch.is_overdue(flight, now):
+                taken[flight.channel] += 1
         # Skipped messages may still be with a consumer.
         each_max = limits.unacked_messages_max_per_consumer or 1_000_000
         all_max = limits.unacked_messages_max or 1_000_000

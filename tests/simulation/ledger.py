@@ -22,10 +22,10 @@ class Violation:
 
     time: float
     rule: str
-    facts: str
+    details: str
 
     def __str__(self) -> str:
-        return f"at {self.time:.6f}: {self.rule}: {self.facts}"
+        return f"at {self.time:.6f}: {self.rule}: {self.details}"
 
 
 class Violations:
@@ -36,9 +36,9 @@ class Violations:
         self.on_violation: Callable[[], None] = lambda: None
         self._clock = clock
 
-    def add(self, rule: str, facts: str) -> None:
+    def add(self, rule: str, details: str) -> None:
         """Add a violation of the rule *rule*."""
-        self.found.append(Violation(self._clock(), rule, facts))
+        self.found.append(Violation(self._clock(), rule, details))
         self.on_violation()
 
 
@@ -122,7 +122,7 @@ class Ledger:
         self.subscriptions: dict[tuple[str, str], SubscriptionHistory] = {}
         self.may_be_out_of_order: Callable[[str, str, int], bool] = lambda *_: False
         """Whether a message may be delivered out of order."""
-        self.life: Callable[[], int] = lambda: 0
+        self.broker_starts: Callable[[], int] = lambda: 0
         """The number of starts of the broker."""
         self._violations = violations
         self._clock = clock
@@ -231,12 +231,12 @@ class Ledger:
                 "only sent messages are delivered", f"{history.key}: {payload!r}"
             )
         # A restarted broker does not know which messages it had delivered.
-        if history.sent_on.get(payload) == self.life():
+        if history.sent_on.get(payload) == self.broker_starts():
             self._violations.add(
                 "topics in memory deliver at most once",
                 f"{history.key} got {_short(payload)} twice",
             )
-        history.sent_on[payload] = self.life()
+        history.sent_on[payload] = self.broker_starts()
 
     def _check_placement(
         self, history: TopicHistory, payload: bytes, offset: int, how: str

@@ -170,7 +170,7 @@ class Machine:
         self.process: BrokerProcess | None = None
         self.start_count = 0
         self.power_loss_count = 0
-        self.lives: list[asyncio.Task[None]] = []
+        self.process_tasks: list[asyncio.Task[None]] = []
         self.on_power_lost: Callable[[], None] = lambda: None
         self.is_wanted = True
         """Whether to restart the broker when its process ends."""
@@ -202,8 +202,8 @@ class Machine:
             self._errors_before = self._error_count
             process = self.process = BrokerProcess(self, self.start_count)
             self.note("starts")
-            self._task = self.loop.create_task(self._live(process))
-            self.lives.append(self._task)
+            self._task = self.loop.create_task(self._run_process(process))
+            self.process_tasks.append(self._task)
             died = self.loop.create_task(process.died.wait())
             await asyncio.wait([self._task, died], return_when=asyncio.FIRST_COMPLETED)
             died.cancel()
@@ -266,7 +266,7 @@ class Machine:
         services = self.metadata_service, self.object_service
         return self.disk.error_count + sum(each.error_count for each in services)
 
-    async def _live(self, process: BrokerProcess) -> None:
+    async def _run_process(self, process: BrokerProcess) -> None:
         HOST.set(process.host)
         try:
             await process.run()

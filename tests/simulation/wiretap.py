@@ -75,29 +75,29 @@ class LinkTap:
         self._watch.on_link_lost(self._number)
 
     def _on_request(self, frame: RawFrame, m: Any) -> None:
-        watch, place = self._watch, (self._number, frame.channel)
+        watch, channel = self._watch, (self._number, frame.channel)
         handlers = self._handlers
         match frame.kind:
             case Kind.OPEN_CONSUMER:
 
                 def on_opened(kind: Kind, answer: Any) -> None:
                     if kind is Kind.CONSUMER_OPENED:
-                        watch.on_opened(place, m, answer.cursor)
+                        watch.on_opened(channel, m, answer.cursor)
 
                 handlers[frame.correlation] = on_opened
             case Kind.CLOSE_CONSUMER:
-                handlers[frame.correlation] = lambda *_: watch.on_closed(place)
+                handlers[frame.correlation] = lambda *_: watch.on_closed(channel)
             case Kind.CREDIT:
-                watch.on_credit(place, m.messages)
+                watch.on_credit(channel, m.messages)
             case Kind.NACK:
-                watch.on_nack(place, _ranges(m), m.delay_s)
+                watch.on_nack(channel, _ranges(m), m.delay_s)
             case Kind.ACK:
-                of = watch.watch_of(place)
-                offsets = watch.on_acks(place, _ranges(m), m.through)
+                of = watch.watch_of(channel)
+                offsets = watch.on_acks(channel, _ranges(m), m.through)
                 if frame.correlation and of is not None:
                     self._when_ok(frame, lambda: watch.on_confirmed(of, offsets))
             case Kind.SEEK:
-                of = watch.watch_of(place)
+                of = watch.watch_of(channel)
                 if of is not None:
                     watch.on_seek(of)
                     handlers[frame.correlation] = lambda *_: watch.on_seek_answered(of)
@@ -144,20 +144,20 @@ class LinkTap:
         self._handlers[frame.correlation] = on_answer
 
     def _on_answer(self, frame: RawFrame, m: Any, batch: BatchFrame | None) -> None:
-        place = self._number, frame.channel
+        channel = self._number, frame.channel
         handler = self._handlers.pop(frame.correlation, None)
         if handler is not None:
             handler(frame.kind, m)
         elif frame.kind is Kind.DELIVERY:
             assert batch is not None
-            self._watch.on_delivery(place, _messages(batch), m)
+            self._watch.on_delivery(channel, _messages(batch), m)
         elif frame.kind is Kind.RECEIPT:
             topic = self._topics[frame.channel]
             for sequence, offset in zip(m.base_sequence, m.base_offset, strict=True):
                 count = self._published.get((frame.channel, sequence), 1)
                 self._on_stored(topic, offset + count)
         elif frame.kind in (Kind.ERROR, Kind.MOVED) and not frame.correlation:
-            self._watch.on_closed(place)
+            self._watch.on_closed(channel)
 
     def _decoded(self, frame: RawFrame, arrow: str) -> tuple[Any, BatchFrame | None]:
         """Return the frame's message and batch; for a delivery, attempt and batch."""

@@ -61,7 +61,7 @@ class Report:
     digest: str
     violations: tuple[Violation, ...]
     trace: Trace
-    facts: dict[str, float]
+    counts: dict[str, float]
 
     @property
     def is_good(self) -> bool:
@@ -115,7 +115,7 @@ class World:
         )
         self.machine.sync_s_max = plan.sync_s_max
         self.machine.on_power_lost = self.watch.on_power_lost
-        self.ledger.life = lambda: self.machine.start_count
+        self.ledger.broker_starts = lambda: self.machine.start_count
         self.faults = FaultInjector(self, plan.faults, self.rng("weather"))
         self.publishers = [
             Publisher(self, each, self.rng(each.name)) for each in plan.producers
@@ -202,8 +202,8 @@ class World:
     async def end(self) -> None:
         """End all tasks: first the supervisors of processes, then the processes."""
         await _end(self._tasks)
-        await _end(task for each in self.applications for task in each.lives)
-        await _end(self.machine.lives)
+        await _end(task for each in self.applications for task in each.process_tasks)
+        await _end(self.machine.process_tasks)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self.loop.create_task(work)
@@ -304,36 +304,41 @@ class World:
     async def _read(self, topic: str, client: Client) -> None:
         stored: list[bytes] = []
         offsets: list[int] = []
-        facts = await client.describe_topic(topic)
-        async for batch in client.read(topic, start=facts.base_offset):
+        description = await client.describe_topic(topic)
+        async for batch in client.read(topic, start=description.base_offset):
             stored += batch.payloads
             offsets += batch.offsets
-        if offsets != list(range(facts.base_offset, facts.end_offset)):
+        if offsets != list(range(description.base_offset, description.end_offset)):
             self.violations.add(
                 "offsets increase by one",
-                f"{topic}, {facts.base_offset} to {facts.end_offset}: {offsets}",
+                f"{topic}, {description.base_offset} to {description.end_offset}: "
+                f"{offsets}",
             )
-        self.ledger.check_stored(topic, facts.base_offset, stored)
+        self.ledger.check_stored(topic, description.base_offset, stored)
         for each in self.plan.subscriptions:
             if each.topic == topic:
-                await self._check_subscription(each, facts, client)
+                await self._check_subscription(each, description, client)
 
     async def _check_subscription(
-        self, each: SubscriptionPlan, facts: TopicDescription, client: Client
+        self, each: SubscriptionPlan, description: TopicDescription, client: Client
     ) -> None:
         watch = self.watch.subscriptions[each.topic, each.name]
         history = watch.history
         if history.start is None or not history.topic.is_durable:
             return
-        begin = max(history.start, facts.base_offset)
+        begin = max(history.start, description.base_offset)
         if watch.last_seek_at is not None:
             begin = max(begin, history.topic.end_at(watch.last_seek_at + SENDING_S_MAX))
         excused = {
-            at for at in range(begin, facts.end_offset) if history.topic.may_expire(at)
+            at
+            for at in range(begin, description.end_offset)
+            if history.topic.may_expire(at)
         }
         if each.policy is not None and each.policy.dead_letter_topic is not None:
             excused |= await self._dead_letters(each, client)
-        self.watch.check_done(each.topic, each.name, begin, facts.end_offset, excused)
+        self.watch.check_done(
+            each.topic, each.name, begin, description.end_offset, excused
+        )
 
     async def _dead_letters(self, each: SubscriptionPlan, client: Client) -> set[int]:
         """Return the offsets of messages that have dead letters."""
@@ -422,7 +427,7 @@ def simulate(plan: Plan) -> Report:
         world.trace.digest,
         tuple(world.violations.found),
         world.trace,
-        _facts_of(world),
+        _counts_of(world),
     )
 
 
@@ -487,7 +492,7 @@ class _Handler(logging.Handler):
             world.violations.add("the broker handles all faults", record.getMessage())
 
 
-def _facts_of(world: World) -> dict[str, float]:
+def _counts_of(world: World) -> dict[str, float]:
     watch, machine = world.watch, world.machine
     return {
         "seconds": round(world.loop.time(), 3),
