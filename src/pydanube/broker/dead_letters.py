@@ -3,11 +3,11 @@ Dead letters: copies of messages that a subscription has given up on.
 
 A dead letter is the message as it was (payload, key, attributes, schema, producer
 and publish time) with attributes that say where it comes from and why.  It is on
-disk in the dead-letter topic before the message is done for its subscription; so a
-crash in between makes a second copy, and none is ever lost.
+disk in the dead-letter topic before the subscription acknowledges the message.  A
+crash in between makes a second copy; no message is ever lost.
 
-Whoever fails here keeps the message.  It is tried again, after longer and longer
-pauses, for as long as the policy says so.
+A message that cannot be copied stays parked.  Copying is tried again, after longer
+and longer pauses, as long as the failure policy says so.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ log = logging.getLogger(__name__)
 
 COPIED_MESSAGES_MAX = 1000
 COPIED_BYTES_MAX = 8 * 1024 * 1024
-"""So many messages are copied at a time, and those of one batch more."""
+"""Copying begins when this much was read; the last batch may exceed it."""
 BATCH_BYTES = 1024 * 1024
-"""How long a batch of dead letters is, if messages allow it."""
+"""The size of a batch of dead letters, unless one message is larger."""
 HISTORY_MAX = 16
-"""Of a message that was dead-lettered again and again, the last times."""
+"""The number of earlier dead-letterings that a dead letter lists, the latest ones."""
 HISTORY_BYTES_MAX = 8 * 1024
-"""The same in bytes; what is older is left out."""
+"""The size of that list."""
 HISTORY_REASON_CHARS_MAX = 200
 REASON_CHARS_MAX = 1000
 RETRIES = RetryPolicy(first_s=1.0, max_s=60.0)
@@ -75,7 +75,7 @@ RETRIES = RetryPolicy(first_s=1.0, max_s=60.0)
 
 @dataclass(slots=True, kw_only=True)
 class DeadLetter:
-    """One message on its way to the dead-letter topic."""
+    """One message that is copied to the dead-letter topic."""
 
     offset: int
     payload: bytes
@@ -88,18 +88,18 @@ class DeadLetter:
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes."""
+        """Its approximate size in bytes."""
         attributes = sum(len(k) + len(v) for k, v in self.attributes.items())
         return len(self.payload) + len(self.key or b"") + attributes
 
     def sources(self) -> set[str]:
-        """The topics from which the message was dead-lettered before."""
+        """Return the topics from which the message was dead-lettered before."""
         found = {each.get("topic", "") for each in self.history()}
         found.add(self.attributes.get(ORIGINAL_TOPIC, ""))
         return found
 
     def history(self) -> list[dict[str, Any]]:
-        """What was noted when it was dead-lettered before the last time."""
+        """Return the entries of its history attribute."""
         try:
             noted = json.loads(self.attributes.get(HISTORY, "[]"))
         except ValueError:
@@ -108,8 +108,8 @@ class DeadLetter:
             return []
         return [each for each in noted if isinstance(each, dict)]
 
-    def address(self, of: ReliableSubscription, broker: str) -> None:
-        """Note in the attributes where the message comes from, and why."""
+    def add_origin(self, subscription: ReliableSubscription, broker: str) -> None:
+        """Add attributes that say where the message comes from, and why."""
         attributes = self.attributes
         if ORIGINAL_TOPIC in attributes:
             before = {
@@ -121,11 +121,13 @@ class DeadLetter:
             }
             attributes[HISTORY] = _history_of([*self.history(), before])
         attributes |= {
-            ORIGINAL_TOPIC: str(of.topic),
-            ORIGINAL_SUBSCRIPTION: of.name,
+            ORIGINAL_TOPIC: str(subscription.topic),
+            ORIGINAL_SUBSCRIPTION: subscription.name,
             ORIGINAL_OFFSET: str(self.offset),
             ORIGINAL_PRODUCER: self.producer,
-            ORIGINAL_PRODUCER_ID: str(producer_id_of(str(of.topic), self.producer)),
+            ORIGINAL_PRODUCER_ID: str(
+                producer_id_of(str(subscription.topic), self.producer)
+            ),
             ORIGINAL_BROKER: broker,
             POISON_POLICY: "dead_letter",
             ATTEMPT: str(self.park.attempt),
@@ -134,7 +136,7 @@ class DeadLetter:
 
 
 def _history_of(entries: list[dict[str, Any]]) -> str:
-    """The latest of *entries* as an attribute, as many as there is room for."""
+    """Return the latest of *entries* as an attribute within the size limits."""
     kept: list[str] = []
     byte_count = len("[]")
     for entry in reversed(entries[-HISTORY_MAX:]):
@@ -148,25 +150,24 @@ def _history_of(entries: list[dict[str, Any]]) -> str:
 
 @dataclass(slots=True, eq=False)
 class _Queue:
-    """What one subscription has given up on."""
+    """The parked messages of one subscription."""
 
     parks: deque[Park] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
     failures: int = 0
-    """How often copying failed in a row."""
+    """The number of consecutive failures."""
 
 
 class DeadLetters:
     """
-    Carries messages of all subscriptions to their dead-letter topics.
+    Copies parked messages of all subscriptions to their dead-letter topics.
 
-    There is a task for each subscription that has something to carry, and only
-    as long as it has.
+    Each subscription with parked messages has a task.
 
     Ordering: The messages of a subscription are copied in the order in which it
-        gave up on them, but for those that failed to be.
+        parked them, except those whose copying failed.
 
-    Durability: A message is done for its subscription when its copy is on disk.
+    Durability: A subscription acknowledges a message when its copy is on disk.
     """
 
     def __init__(
@@ -177,182 +178,205 @@ class DeadLetters:
         clock: Callable[[], float],
     ) -> None:
         """
-        *open_target* gives the topic of that name, which it may create; *has_room*
-        says whether more messages may be stored.
+        *open_target* opens a dead-letter topic, or creates it; *has_room* returns
+        whether more messages may be stored.
         """
         self.broker_address = ""
-        """What dead letters call this broker."""
+        """The name of this broker in dead letters."""
         self._open_target = open_target
         self._has_room = has_room
         self._tasks = tasks
         self._clock = clock
         self._queues: dict[ReliableSubscription, _Queue] = {}
 
-    def add(self, of: ReliableSubscription, park: Park) -> None:
-        """Messages of *of* are to be copied; it is told when they are, or are not."""
-        queue = self._queues.setdefault(of, _Queue())
+    def add(self, subscription: ReliableSubscription, park: Park) -> None:
+        """Copy messages, and call ``on_parked`` or ``on_park_failed``."""
+        queue = self._queues.setdefault(subscription, _Queue())
         queue.parks.append(park)
         if queue.task is None:
             queue.task = self._tasks.create_task(
-                self._run(of, queue), name=f"dead letters of {of.topic} {of.name}"
+                self._run(subscription, queue),
+                name=f"dead letters of {subscription.topic} {subscription.name}",
             )
 
-    def forget(self, of: ReliableSubscription) -> None:
-        """What *of* has given up on is not to be copied any more."""
-        queue = self._queues.pop(of, None)
+    def forget(self, subscription: ReliableSubscription) -> None:
+        """Stop copying messages of a subscription."""
+        queue = self._queues.pop(subscription, None)
         if queue is not None:
             queue.parks.clear()
             if queue.task is not None:
                 queue.task.cancel()
 
     async def finish(self) -> None:
-        """Return when nothing is being copied; what fails meanwhile is not repeated."""
+        """Wait until no messages are being copied; failures are not retried."""
         while running := [q.task for q in self._queues.values() if q.task is not None]:
             await asyncio.wait(running)
 
-    async def _run(self, of: ReliableSubscription, queue: _Queue) -> None:
+    async def _run(self, subscription: ReliableSubscription, queue: _Queue) -> None:
         try:
             while queue.parks:
-                await self._carry(of, queue)
+                await self._copy_next(subscription, queue)
         finally:
             queue.task = None
-            if not queue.failures and self._queues.get(of) is queue:
-                del self._queues[of]
+            if not queue.failures and self._queues.get(subscription) is queue:
+                del self._queues[subscription]
 
-    async def _carry(self, of: ReliableSubscription, queue: _Queue) -> None:
-        """Copy the first messages of *queue*, and tell *of* what became of them."""
+    async def _copy_next(
+        self, subscription: ReliableSubscription, queue: _Queue
+    ) -> None:
+        """Copy the first messages of *queue*, and report the result."""
         taken: list[Park] = []
-        letters: list[DeadLetter] = []
-        # The messages of one subscription may fail alone: this is the one place
-        # that decides so.
+        messages: list[DeadLetter] = []
+        # A failure of one subscription must not stop the others.
         try:
-            while queue.parks and not _are_enough(letters):
+            while queue.parks and not _is_batch_full(messages):
                 taken.append(queue.parks.popleft())
-                letters += await self._read(of, taken[-1])
-            target = await self._open_target_of(of)
-            letters = self._refuse_circles(of, letters, str(target.name))
-            for letter in letters:
-                letter.address(of, self.broker_address)
-            await self._publish(of, queue, letters, target)
+                messages += await self._read(subscription, taken[-1])
+            target = await self._open_target_of(subscription)
+            messages = self._reject_cycles(subscription, messages, str(target.name))
+            for message in messages:
+                message.add_origin(subscription, self.broker_address)
+            await self._publish(subscription, queue, messages, target)
         except BrokerError as error:
-            self._fail(of, queue, _ranges_of(letters), error)
+            self._fail(subscription, queue, _ranges_of(messages), error)
         except Exception as error:
-            log.exception("subscription %s of %s: dead letters", of.name, of.topic)
+            log.exception(
+                "subscription %s of %s: dead letters",
+                subscription.name,
+                subscription.topic,
+            )
             failure = Unavailable(f"the messages cannot be copied: {error}")
-            self._fail(of, queue, [(park.base, park.end) for park in taken], failure)
+            self._fail(
+                subscription, queue, [(park.base, park.end) for park in taken], failure
+            )
 
-    async def _read(self, of: ReliableSubscription, park: Park) -> list[DeadLetter]:
-        """The messages of *park*, as far as they are there."""
-        base = max(park.base, of.base_offset)
+    async def _read(
+        self, subscription: ReliableSubscription, park: Park
+    ) -> list[DeadLetter]:
+        """Return the messages of *park* that still exist."""
+        base = max(park.base, subscription.base_offset)
         if base > park.base:
             log.warning(
                 "subscription %s of %s: retention has dropped messages %d to %d "
                 "before they could be dead-lettered",
-                of.name,
-                of.topic,
+                subscription.name,
+                subscription.topic,
                 park.base,
                 min(base, park.end),
             )
-            of.ack([(park.base, min(base, park.end))], 0)
+            subscription.ack([(park.base, min(base, park.end))], 0)
         if base >= park.end:
             return []
         try:
-            frames = await of.read([(base, park.end)])
+            frames = await subscription.read([(base, park.end)])
         except BrokerError as error:
-            # What is damaged must not keep the others.
-            self._keep(of, [(base, park.end)], error)
+            # Damaged messages must not hold up the others.
+            self._retry_later(subscription, [(base, park.end)], error)
             return []
-        return [letter for frame in frames for letter in _letters_of(frame, park)]
+        return [message for frame in frames for message in _read_messages(frame, park)]
 
-    async def _open_target_of(self, of: ReliableSubscription) -> ReliableTopic:
+    async def _open_target_of(
+        self, subscription: ReliableSubscription
+    ) -> ReliableTopic:
         if not self._has_room():
-            raise Overloaded("there is no room for dead letters at the moment")
-        policy = of.settings.failure_policy
+            raise Overloaded("the broker has no room for dead letters at the moment")
+        policy = subscription.settings.failure_policy
         if policy is None or policy.dead_letter_topic is None:
-            raise InvalidRequest("there is no dead-letter topic any more")
+            raise InvalidRequest("the failure policy has no dead-letter topic any more")
         return await self._open_target(TopicName.parse(policy.dead_letter_topic))
 
-    def _refuse_circles(
-        self, of: ReliableSubscription, letters: list[DeadLetter], target: str
+    def _reject_cycles(
+        self,
+        subscription: ReliableSubscription,
+        messages: list[DeadLetter],
+        target: str,
     ) -> list[DeadLetter]:
-        """Without those that would go back to where they were dead-lettered."""
-        circling = [each for each in letters if target in each.sources()]
-        if not circling:
-            return letters
+        """Return *messages* without those that *target* has dead-lettered before."""
+        rejected = [each for each in messages if target in each.sources()]
+        if not rejected:
+            return messages
         error = InvalidRequest(
-            f"{target} has dead-lettered the message itself: it would go in a circle"
+            f"{target} has dead-lettered the message before; it cannot go back"
         )
-        self._keep(of, _ranges_of(circling), error)
-        return [each for each in letters if target not in each.sources()]
+        self._retry_later(subscription, _ranges_of(rejected), error)
+        return [each for each in messages if target not in each.sources()]
 
-    def _keep(
-        self, of: ReliableSubscription, ranges: Iterable[Range], error: BrokerError
+    def _retry_later(
+        self,
+        subscription: ReliableSubscription,
+        ranges: Iterable[Range],
+        error: BrokerError,
     ) -> None:
-        """Have the subscription try these again much later; others can go on."""
-        log.warning("subscription %s of %s: dead letters: %s", of.name, of.topic, error)
-        of.counts.fail_to_dead_letter()
+        """Retry these messages after the longest pause; others continue."""
+        log.warning(
+            "subscription %s of %s: dead letters: %s",
+            subscription.name,
+            subscription.topic,
+            error,
+        )
+        subscription.counts.fail_to_dead_letter()
         for base, end in ranges:
-            of.on_park_failed(base, end, error, self._clock() + RETRIES.max_s)
+            subscription.on_park_failed(base, end, error, self._clock() + RETRIES.max_s)
 
     async def _publish(
         self,
-        of: ReliableSubscription,
+        subscription: ReliableSubscription,
         queue: _Queue,
-        letters: list[DeadLetter],
+        messages: list[DeadLetter],
         target: ReliableTopic,
     ) -> None:
-        """Store *letters*, all of them with one commit if they fit."""
+        """Store *messages*, with one group commit if possible."""
         loop = asyncio.get_running_loop()
         batches: list[tuple[list[DeadLetter], asyncio.Future[BrokerError | None]]] = []
-        for batch in _batches(letters):
+        for batch in _batches(messages):
             stored: asyncio.Future[BrokerError | None] = loop.create_future()
             batches.append((batch, stored))
             try:
-                target.take(_frame_of(batch), partial(_note, stored))
+                target.take(_frame_of(batch), partial(_set_result, stored))
             except BrokerError as error:
                 stored.set_result(error)
         for batch, stored in batches:
             failure = await stored
             if failure is not None:
-                self._fail(of, queue, _ranges_of(batch), failure)
+                self._fail(subscription, queue, _ranges_of(batch), failure)
                 continue
             queue.failures = 0
-            for park, letters_of_park in groupby(batch, _park_of):
-                for base, end in _ranges_of(letters_of_park):
-                    of.on_parked(base, end, is_expired=park.is_expired)
+            for park, messages_of_park in groupby(batch, _park_of):
+                for base, end in _ranges_of(messages_of_park):
+                    subscription.on_parked(base, end, is_expired=park.is_expired)
 
     def _fail(
         self,
-        of: ReliableSubscription,
+        subscription: ReliableSubscription,
         queue: _Queue,
         ranges: Iterable[Range],
         error: BrokerError,
     ) -> None:
-        """Have the subscription try again later, also with what is next in line."""
+        """Retry these and all queued messages after a pause."""
         queue.failures += 1
         pause_s = RETRIES.delay_s(queue.failures)
-        of.counts.fail_to_dead_letter()
+        subscription.counts.fail_to_dead_letter()
         log.warning(
-            "subscription %s of %s: dead letters wait %g s: %s",
-            of.name,
-            of.topic,
+            "subscription %s of %s: dead letters are retried after %g s: %s",
+            subscription.name,
+            subscription.topic,
             pause_s,
             error,
         )
         waiting = [(park.base, park.end) for park in queue.parks]
         queue.parks.clear()
         for base, end in (*ranges, *waiting):
-            of.on_park_failed(base, end, error, self._clock() + pause_s)
+            subscription.on_park_failed(base, end, error, self._clock() + pause_s)
 
 
-def _are_enough(letters: list[DeadLetter]) -> bool:
+def _is_batch_full(messages: list[DeadLetter]) -> bool:
     return (
-        len(letters) >= COPIED_MESSAGES_MAX
-        or sum(letter.size for letter in letters) >= COPIED_BYTES_MAX
+        len(messages) >= COPIED_MESSAGES_MAX
+        or sum(message.size for message in messages) >= COPIED_BYTES_MAX
     )
 
 
-def _letters_of(frame: BatchFrame, park: Park) -> Iterator[DeadLetter]:
+def _read_messages(frame: BatchFrame, park: Park) -> Iterator[DeadLetter]:
     header, rows = frame.header, frame.arrow()
 
     def column(which: Column, otherwise: object) -> Iterable[Any]:
@@ -387,27 +411,27 @@ def _letters_of(frame: BatchFrame, park: Park) -> Iterator[DeadLetter]:
         )
 
 
-def _batches(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
-    """*letters* in portions of one schema and of about BATCH_BYTES."""
+def _batches(messages: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
+    """Divide *messages* into batches of one schema and about BATCH_BYTES."""
     portion: list[DeadLetter] = []
     size = 0
-    for letter in letters:
+    for message in messages:
         if portion and (
-            letter.schema != portion[0].schema or size + letter.size > BATCH_BYTES
+            message.schema != portion[0].schema or size + message.size > BATCH_BYTES
         ):
             yield portion
             portion, size = [], 0
-        portion.append(letter)
-        size += letter.size
+        portion.append(message)
+        size += message.size
     if portion:
         yield portion
 
 
-def _frame_of(letters: list[DeadLetter]) -> BatchFrame:
-    first, last = letters[0], letters[-1]
+def _frame_of(messages: list[DeadLetter]) -> BatchFrame:
+    first, last = messages[0], messages[-1]
     schema_id, schema_version = first.schema
     header = BatchHeader(
-        count=len(letters),
+        count=len(messages),
         columns=Column.PAYLOAD,
         first_publish_time=first.publish_time,
         last_publish_time=last.publish_time,
@@ -415,24 +439,24 @@ def _frame_of(letters: list[DeadLetter]) -> BatchFrame:
         schema_version=schema_version,
     )
     rows = batch_of(
-        [each.payload for each in letters],
-        keys=[each.key for each in letters],
-        attributes=[each.attributes for each in letters],
-        publish_times=[each.publish_time for each in letters],
-        producers=[each.producer or None for each in letters],
+        [each.payload for each in messages],
+        keys=[each.key for each in messages],
+        attributes=[each.attributes for each in messages],
+        publish_times=[each.publish_time for each in messages],
+        producers=[each.producer or None for each in messages],
     )
     return encode(rows, header)
 
 
-def _ranges_of(letters: Iterable[DeadLetter]) -> list[Range]:
-    return list(RangeSet((each.offset, each.offset + 1) for each in letters))
+def _ranges_of(messages: Iterable[DeadLetter]) -> list[Range]:
+    return list(RangeSet((each.offset, each.offset + 1) for each in messages))
 
 
-def _park_of(letter: DeadLetter) -> Park:
-    return letter.park
+def _park_of(message: DeadLetter) -> Park:
+    return message.park
 
 
-def _note(
+def _set_result(
     stored: asyncio.Future[BrokerError | None], _: int, error: BrokerError | None
 ) -> None:
     if not stored.done():

@@ -1,8 +1,8 @@
 """
-A subscription of a non-reliable topic: memory only, at most once.
+A subscription of a non-reliable topic: at-most-once delivery, from memory only.
 
-A batch goes straight from the producer to the consumers that have credit for
-it.  What nobody has credit for is dropped and counted; nobody waits.
+A batch is sent at once to the consumers that have credit for it.  Messages for which
+no consumer has credit are dropped and counted.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 class DirectSubscription(Subscription):
-    """Consumers of what is published while they are here."""
+    """A subscription of a non-reliable topic."""
 
     _frame: BatchFrame | None = None
 
     def offer(self, frame: BatchFrame) -> None:
         """
-        Deliver *frame* as far as credit goes, and drop the rest.
+        Deliver *frame* as far as consumers have credit, and drop the rest.
 
-        The dispatch machine chooses, as for a stored topic; here a delivery is
-        done when it was sent, and what is left over is done as well.
+        The dispatch machine chooses the consumers, as for a reliable topic.  All
+        messages of the frame count as acknowledged afterwards.
         """
         machine = self._machine
         now = self._clock()
@@ -38,7 +38,7 @@ class DirectSubscription(Subscription):
             machine.on_seek(frame.base, now)
         self._frame = frame
         keys = ordering_keys(frame, frame.base) if machine.needs_keys else None
-        self.carry_out(
+        self._carry_out(
             machine.on_available(
                 frame.base, frame.end, frame.plain_bytes, now, keys=keys
             )
@@ -47,28 +47,26 @@ class DirectSubscription(Subscription):
         self.counts.drop(machine.ready_count)
         machine.on_seek(frame.end, now)
 
-    def deliver_later(self, effect: Deliver) -> None:
-        """Deliver at once; there is nothing to wait for."""
+    def set_rate(self, messages_per_s: float | None) -> None:
+        """Do nothing: messages cannot wait for a rate."""
+
+    def save_cursor_now(self, done: Callable[[BrokerError | None], None]) -> None:
+        """Call *done*; there is no cursor to save."""
+        done(None)
+
+    def _deliver(self, effect: Deliver) -> None:
         frame = self._frame
         assert frame is not None
         frame = frame.take(effect.ranges or [(effect.base, effect.end)])
         consumer = self._consumers[effect.consumer]
-        self.send(consumer, frame, effect)
-        self.settle(consumer, effect, frame.plain_bytes)
+        self._send(consumer, frame, effect)
+        self._correct_credit(consumer, effect, frame.plain_bytes)
 
-    def set_rate(self, messages_per_s: float | None) -> None:
-        """Nothing waits here, so nothing can be delivered more slowly."""
-
-    def park(self, effect: Park) -> None:
-        """Nothing fails: a message that was sent is done."""
+    def _park(self, effect: Park) -> None:
         raise AssertionError(effect)
 
-    def save_cursor(self) -> None:
-        """Nothing is stored."""
+    def _save_cursor(self) -> None:
+        pass
 
-    def save_cursor_now(self, done: Callable[[BrokerError | None], None]) -> None:
-        """Nothing is stored, so it is as safe as it gets."""
-        done(None)
-
-    def forget_deliveries(self, key: int | None = None) -> None:
-        """Nothing is ever due."""
+    def _forget_deliveries(self, key: int | None = None) -> None:
+        pass

@@ -1,8 +1,9 @@
 """
-The shell around a dispatch machine: feeds it facts, carries out its effects.
+The part that all subscriptions have in common: consumers around a dispatch machine.
 
-Facts come synchronously, from servers.  How messages come to consumers is what the
-two kinds of subscription differ in: see ``reliable`` and ``direct``.
+Servers call methods of a subscription, which do not wait.  The two kinds of
+subscriptions deliver messages differently: see ``reliable_subscription`` and
+``direct_subscription``.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ if TYPE_CHECKING:
 
 class Subscription:
     """
-    Consumers that share one position in one topic.
+    Consumers that share one cursor in one topic.
 
-    This part knows the consumers; how messages come to them is the subclasses'.
+    Subclasses deliver the messages.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Subscription:
         self._consumer_keys: dict[str, int] = {}
         self._keys = count(1)
 
-    # What happened.
+    # Events.
 
     def attach(
         self,
@@ -76,14 +77,15 @@ class Subscription:
         priority: int = 0,
     ) -> Consumer:
         """
-        Let a consumer in.
+        Attach a consumer.
 
-        A consumer of the same name loses its place to the newcomer, which also
-        gets what was in flight with it, and keeps its filters and priority.
+        It replaces an attached consumer of the same name: it gets the messages that
+        are in flight with that one, and keeps its filters and priority.
 
         Raises:
             ConsumerBusy: The subscription is exclusive and has another consumer.
-            QuotaExceeded: It or the topic has as many as there may be.
+            QuotaExceeded: The subscription or its topic has its maximum number of
+                consumers.
         """
         key = self._consumer_keys.get(name)
         if key is not None:
@@ -104,104 +106,104 @@ class Subscription:
             del self._consumers[consumer.key], self._consumer_keys[name]
             raise
         self.counts.attach(1)
-        self.carry_out(effects)
+        self._carry_out(effects)
         return consumer
 
     def detach(self, consumer: Consumer) -> None:
-        """The consumer is gone; what was in flight with it is delivered again."""
+        """Detach a consumer; messages in flight with it are delivered again."""
         if self._consumers.get(consumer.key) is not consumer:
             return
         del self._consumers[consumer.key], self._consumer_keys[consumer.name]
         self.counts.attach(-1)
-        self.carry_out(self._machine.on_consumer_left(consumer.key, self._clock()))
+        self._carry_out(self._machine.on_consumer_left(consumer.key, self._clock()))
 
     def credit(self, consumer: Consumer, messages: int, byte_count: int) -> None:
-        """The consumer takes so many messages and bytes more."""
+        """Add to the credit of a consumer."""
         if self._consumers.get(consumer.key) is consumer:
-            self.carry_out(
+            self._carry_out(
                 self._machine.on_credit(
                     consumer.key, messages, byte_count, self._clock()
                 )
             )
 
     def ack(self, ranges: Sequence[Range], through: int) -> None:
-        """These messages, and all below *through*, are done."""
+        """Acknowledge *ranges*, and all messages below *through*."""
         now = self._clock()
         if ranges:
-            self.carry_out(self._machine.on_ack(ranges, now, self.end_offset))
+            self._carry_out(self._machine.on_ack(ranges, now, self.end_offset))
         if through:
-            self.carry_out(self._machine.on_ack_through(through, now))
+            self._carry_out(self._machine.on_ack_through(through, now))
 
     def nack(
         self, ranges: Sequence[Range], delay_s: float = 0.0, reason: str = ""
     ) -> None:
         """
-        These messages were not processed, for *reason*.
+        Refuse messages that could not be processed, for *reason*.
 
-        They are delivered again, not before *delay_s*, unless they have failed too
-        often.
+        They are delivered again after *delay_s* at the earliest, unless they have
+        failed too often.
         """
         before = self._machine.in_flight_count
         effects = self._machine.on_nack(
             ranges,
             self._clock(),
-            # A client may say anything, also what is no number.
+            # Clients may send anything, including NaN.
             delay_s=delay_s if delay_s > 0 else 0.0,
             reason=reason,
         )
-        self.counts.fail(nacked=self._came_back(before, effects))
-        self.carry_out(effects)
+        self.counts.fail(nacked=self._count_returned(before, effects))
+        self._carry_out(effects)
 
     def set_ack_timeout(self, ack_timeout_s: float) -> None:
         """
-        What is delivered from now on must be done within this time.
+        Set the time within which messages must be acknowledged after delivery.
 
-        It holds instead of the failure policy's.
+        It replaces the failure policy's, and applies to later deliveries.
         """
         self._machine.set_ack_timeout(ack_timeout_s)
 
     def on_policy_changed(self) -> None:
-        """The topic's policy is another one now."""
+        """React to a changed policy of the topic."""
 
     def set_rate(self, messages_per_s: float | None) -> None:
-        """Deliver no more than this from now on; None: as fast as it goes."""
+        """Limit the delivery rate; None removes the limit."""
         raise NotImplementedError
 
     def cancel(self) -> None:
-        """End what runs for the subscription."""
+        """End the tasks of the subscription."""
 
     def close(self, reason: BrokerError) -> None:
-        """Let all consumers go."""
+        """Detach all consumers, and tell them the reason."""
         for consumer in list(self._consumers.values()):
             self.detach(consumer)
             consumer.port.close(reason)
 
-    # What is known.
+    # State.
 
     @property
     def end_offset(self) -> int | None:
-        """Where the topic ends, if acks may run ahead of what was read of it."""
+        """The end of the topic if messages may be acknowledged before they are read."""
         return None
 
     @property
     def has_consumers(self) -> bool:
-        """Whether anybody is attached."""
+        """Whether consumers are attached."""
         return bool(self._consumers)
 
     @property
     def consumer_count(self) -> int:
-        """How many are attached."""
+        """The number of attached consumers."""
         return len(self._consumers)
 
     @property
     def cursor_offset(self) -> int:
-        """The lowest offset that is not done."""
+        """The lowest offset that is not acknowledged."""
         return self._machine.cursor.offset
 
     def flow_of(self, consumer: Consumer) -> tuple[int, int, int]:
         """
-        How many messages the consumer has and has not acknowledged; and its credit,
-        how many messages and bytes it may still be given.
+        Return the number of messages in flight with a consumer, and its credit in
+        messages and bytes.
         """
         if self._consumers.get(consumer.key) is not consumer:
             return 0, 0, 0
@@ -210,20 +212,20 @@ class Subscription:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether something failed too often and blocks what follows."""
+        """Whether a message that failed too often blocks those behind it."""
         return bool(self._machine.blocked)
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a segment that cannot be read keeps it from going on."""
+        """Whether a segment that cannot be read has stopped the subscription."""
         return False
 
     def backlog(self, end_offset: int) -> int:
-        """How many messages of the topic, which ends at *end_offset*, are not done."""
+        """Return the number of unacknowledged messages below *end_offset*."""
         return self._machine.backlog(end_offset)
 
     def describe(self, end_offset: int) -> SubscriptionDescription:
-        """The facts at this moment; *end_offset* is the topic's."""
+        """Describe the subscription; *end_offset* is the topic's."""
         machine, counts = self._machine, self.counts
         return SubscriptionDescription(
             subscription=self.name,
@@ -245,87 +247,89 @@ class Subscription:
             ),
         )
 
-    # What follows.
+    # Effects.
 
-    def carry_out(self, effects: Iterable[Effect]) -> None:
-        """Do what the machine asks for, now or, for deliveries, in their turn."""
+    def save_cursor_now(self, done: Callable[[BrokerError | None], None]) -> None:
+        """Write the cursor at once, and call *done* when it is on disk."""
+        raise NotImplementedError
+
+    def _carry_out(self, effects: Iterable[Effect]) -> None:
+        """Carry out the effects of the machine, deliveries perhaps later."""
         for effect in effects:
             match effect:
                 case Deliver():
-                    self.deliver_later(effect)
+                    self._deliver(effect)
                 case SaveCursor():
-                    self.save_cursor()
+                    self._save_cursor()
                 case BecomeActive(consumer):
                     self._consumers[consumer].port.set_active(is_active=True)
                 case BecomeStandby(consumer):
                     self._consumers[consumer].port.set_active(is_active=False)
                 case Park():
-                    self.park(effect)
+                    self._park(effect)
                 case Drop(base, end):
                     if effect.is_expired:
                         self.counts.end(expired=end - base)
                     else:
                         self.counts.end(given_up=end - base)
 
-    def deliver_later(self, effect: Deliver) -> None:
-        """A delivery is due."""
+    def _deliver(self, effect: Deliver) -> None:
+        """Deliver messages, or queue the delivery."""
         raise NotImplementedError
 
-    def park(self, effect: Park) -> None:
-        """Messages are to go to the dead-letter topic."""
+    def _park(self, effect: Park) -> None:
+        """Copy messages to the dead-letter topic."""
         raise NotImplementedError
 
-    def save_cursor(self) -> None:
-        """The cursor has moved."""
+    def _save_cursor(self) -> None:
+        """Write the cursor soon."""
         raise NotImplementedError
 
-    def save_cursor_now(self, done: Callable[[BrokerError | None], None]) -> None:
-        """Have the cursor written at once; *done* is called when it is on disk."""
+    def _forget_deliveries(self, key: int | None = None) -> None:
+        """Drop queued deliveries (to the consumer *key*)."""
         raise NotImplementedError
 
-    def send(self, consumer: Consumer, frame: BatchFrame, effect: Deliver) -> None:
-        """Hand *frame*, what *effect* asks for, to *consumer*'s server."""
+    def _send(self, consumer: Consumer, frame: BatchFrame, effect: Deliver) -> None:
+        """Send *frame*, which is the delivery *effect* or a part of it."""
         attempt = effect.attempt
         self.counts.deliver(frame.count, frame.byte_count, is_again=attempt > 1)
         consumer.port.deliver(frame, attempt)
 
-    def settle(
+    def _correct_credit(
         self, consumer: Consumer, effect: Deliver, byte_count: int, missing: int = 0
     ) -> None:
         """
-        *effect* took *byte_count* bytes before compression.
+        Return credit for the difference between *effect* and what was sent.
 
-        The consumer gives back just these.
-
-        And none of it were the *missing* messages that do not exist any more.
+        *byte_count* bytes before compression were sent; *missing* messages of the
+        delivery do not exist any more.  The consumer returns credit only for what it
+        received.
         """
-        # A batch that was cut is longer in pieces than the machine could know.
+        # The pieces of a batch are larger than the machine's estimate.
         if missing or byte_count != effect.byte_count:
             self.credit(consumer, missing, effect.byte_count - byte_count)
 
-    def _came_back(self, before: int, effects: Iterable[Effect]) -> int:
-        """How many messages came back, of *before* in flight, before *effects*."""
+    def _count_returned(self, before: int, effects: Iterable[Effect]) -> int:
+        """Return how many of the *before* messages in flight came back."""
         delivered = sum(
-            _count_of(effect) for effect in effects if type(effect) is Deliver
+            count_messages(effect) for effect in effects if type(effect) is Deliver
         )
         return before + delivered - self._machine.in_flight_count
 
     def _replace(self, same: Consumer, port: ConsumerPort) -> Consumer:
-        old_port, newcomer = same.port, Consumer(same.key, same.name, port)
-        self._consumers[same.key] = newcomer
-        self.forget_deliveries(same.key)
+        old_port, consumer = same.port, Consumer(same.key, same.name, port)
+        self._consumers[same.key] = consumer
+        self._forget_deliveries(same.key)
         effects = self._machine.on_consumer_replaced(same.key, self._clock())
-        old_port.close(ConsumerReplaced(f"another consumer named {same.name} came"))
-        self.carry_out(effects)
-        return newcomer
-
-    def forget_deliveries(self, key: int | None = None) -> None:
-        """Deliveries that were due (to consumer *key*) are not wanted any more."""
-        raise NotImplementedError
+        old_port.close(
+            ConsumerReplaced(f"another consumer named {same.name} was attached")
+        )
+        self._carry_out(effects)
+        return consumer
 
 
-def _count_of(effect: Deliver) -> int:
-    """How many messages a delivery has."""
+def count_messages(effect: Deliver) -> int:
+    """Return the number of messages of a delivery."""
     if effect.ranges is None:
         return effect.end - effect.base
     return sum(end - base for base, end in effect.ranges)

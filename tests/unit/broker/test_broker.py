@@ -85,7 +85,7 @@ def test_a_subscription_that_retention_overtook_is_told_once_and_goes_on():
                 await storage.seal(topic.topic_id)
             await storage.apply_retention(topic.topic_id)
             assert (await client.describe_topic(TOPIC)).base_offset == 2
-            with pytest.raises(pydanube.OffsetDropped, match="that is there is 2"):
+            with pytest.raises(pydanube.OffsetDropped, match="next offset that exists is 2"):
                 async with client.consumer(TOPIC, subscription="s") as consumer:
                     await consumer.receive(timeout_s=5)
             async with client.consumer(TOPIC, subscription="s") as consumer:

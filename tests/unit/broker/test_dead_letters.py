@@ -254,7 +254,7 @@ def test_it_is_tried_again_also_when_the_consumers_are_gone():
         await dead(broker, 1)
         await until_done(subscription, topic)
         # Then nobody is left who works for it.
-        while subscription._running is not None:
+        while subscription._task is not None:
             await a_while()
 
     with_subscription(test)
@@ -282,7 +282,7 @@ def test_it_is_tried_again_also_when_nobody_was_there_in_the_first_place():
         await until(lambda: subscription.is_blocked)
         for consumer in list(subscription._consumers.values()):
             subscription.detach(consumer)
-        await until(lambda: subscription._running is None)
+        await until(lambda: subscription._task is None)
         await broker.topics.delete(DEAD)
         await broker.subscriptions.set_failure_policy(A_TOPIC, S, POLICY)
         await broker.topics.create(DEAD, NON_RELIABLE)
@@ -343,7 +343,7 @@ def test_a_message_that_is_dead_lettered_again_keeps_its_history():
     with_subscription(test)
 
 
-def test_no_message_goes_in_a_circle():
+def test_message_does_not_return_to_topic_that_dead_lettered_it():
     async def test(broker, topic, subscription, reader):
         await publish(topic, b"a")
         await fail(subscription, reader, 1)
@@ -361,7 +361,7 @@ def test_no_message_goes_in_a_circle():
         assert [each[0] for each in await stored(topic)] == [b"a", b"fresh"]
         while not back.describe(2).dead_letter_error:
             await a_while()
-        assert "circle" in back.describe(2).dead_letter_error
+        assert "cannot go back" in back.describe(2).dead_letter_error
         assert back.describe(2).parked == 1
 
     with_subscription(test)
@@ -446,13 +446,13 @@ def test_a_deleted_topic_leaves_nobody_at_work():
             await a_while()
         await broker.topics.delete(A_TOPIC, force=True)
         await a_while()
-        assert subscription._running is None
+        assert subscription._task is None
         assert broker.dead_letters._queues == {}
 
     with_subscription(test)
 
 
-def test_the_namespace_of_the_dead_letters_may_be_another_one():
+def test_dead_letter_topic_may_be_in_another_namespace():
     async def test(world):
         async with world.broker() as broker:
             await broker.namespaces.create(NamespaceName("graves"))
@@ -472,7 +472,7 @@ def test_the_namespace_of_the_dead_letters_may_be_another_one():
     with_world(test)
 
 
-def letter(**attributes):
+def dead_letter(**attributes):
     return DeadLetter(
         offset=1,
         payload=b"x",
@@ -487,21 +487,23 @@ def letter(**attributes):
 
 def test_history_and_reasons_are_bounded():
     noted = json.dumps([{"topic": f"/default/t{n}"} for n in range(100)])
-    found = letter(**{"x-original-topic": "/default/x", "x-dead-letter-history": noted})
+    found = dead_letter(
+        **{"x-original-topic": "/default/x", "x-dead-letter-history": noted}
+    )
     assert "/default/t3" in found.sources()
 
-    class Of:
+    class Origin:
         topic, name = A_TOPIC, S
 
-    found.address(Of, "broker")
+    found.add_origin(Origin, "broker")
     assert len(json.loads(found.attributes["x-dead-letter-history"])) == HISTORY_MAX
     assert len(found.attributes["x-failure-reason"]) == 1000
 
 
-def test_what_is_added_to_a_dead_letter_takes_less_than_a_batch_may_grow():
+def test_added_attributes_fit_into_the_growth_allowance():
     long = "\N{PILE OF POO}" * 1000
     entry = {"topic": long, "subscription": long, "reason": long}
-    found = letter(
+    found = dead_letter(
         **{
             "x-original-topic": long,
             "x-original-subscription": long,
@@ -511,13 +513,13 @@ def test_what_is_added_to_a_dead_letter_takes_less_than_a_batch_may_grow():
     )
     before = found.size
 
-    class Of:
+    class Origin:
         topic = TopicName.parse(f"/{'é' * 127}/{'é' * 127}")
         name = "é" * 127
 
     found.producer = "é" * 127
     found.park = Park(1, 2, 3, long)
-    found.address(Of, "http://" + "a" * 253 + ":6650")
+    found.add_origin(Origin, "http://" + "a" * 253 + ":6650")
     size = sum(len(k.encode()) + len(v.encode()) for k, v in found.attributes.items())
     assert before > GROWTH_BYTES_MAX
     assert size < GROWTH_BYTES_MAX - 2048
@@ -525,5 +527,5 @@ def test_what_is_added_to_a_dead_letter_takes_less_than_a_batch_may_grow():
 
 @pytest.mark.parametrize("noted", ["", "no json", "{}", "[1, null]"])
 def test_a_history_that_somebody_made_up_does_no_harm(noted):
-    found = letter(**{"x-original-topic": "a", "x-dead-letter-history": noted})
+    found = dead_letter(**{"x-original-topic": "a", "x-dead-letter-history": noted})
     assert found.sources() == {"a"}

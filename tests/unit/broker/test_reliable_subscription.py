@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pydanube.broker.reliable_subscription import SKIP_ATTEMPTS_MIN
+from pydanube.broker.corruption import SKIP_ATTEMPTS_MIN
 from pydanube.model.errors import CorruptSegment, OffsetDropped
 from pydanube.model.names import SubscriptionName, TopicName
 from pydanube.model.policy import (
@@ -498,7 +498,7 @@ def test_what_failed_and_is_compacted_before_it_comes_again_is_done(type_):
             reader, consumer = attach(subscription)
             await reader.first(3)
             await compact(broker.storage, world.objects, topic.log, lambda at: at == 2)
-            subscription._take_in_hand(None)
+            subscription._reader.keep(None)
             subscription.nack([(0, 3)])
             assert [each[::2] for each in (await reader.first(4))[3:]] == [(2, 2)]
             facts = subscription.describe(3)
@@ -519,7 +519,7 @@ def test_all_that_failed_may_be_gone_when_it_comes_again():
             reader, consumer = attach(subscription, messages=2)
             await reader.first(2)
             await compact(broker.storage, world.objects, topic.log, lambda at: at == 2)
-            subscription._take_in_hand(None)
+            subscription._reader.keep(None)
             subscription.nack([(0, 2)])
             subscription.credit(consumer, 2, 0)
             assert (await reader.first(3))[2] == (2, b"c", 1)
@@ -547,7 +547,7 @@ def test_what_is_compacted_before_it_is_dead_lettered_is_done():
             reader, _ = attach(subscription)
             await reader.first(3)
             await compact(broker.storage, world.objects, topic.log, lambda at: at == 2)
-            subscription._take_in_hand(None)
+            subscription._reader.keep(None)
             subscription.nack([(0, 3)])
             await until(lambda: subscription.cursor_offset == 3)
             letters = await broker.topics.get(TopicName.parse("/default/letters"))
@@ -709,7 +709,7 @@ def test_consumers_that_acknowledge_nothing_are_told_after_a_while():
         reader, _ = attach(subscription)
         await reader.first(2)
         await until(lambda: subscription.is_stopped)
-        subscription._close_at = 0.0
+        subscription._corruption.close_at = 0.0
         subscription.on_policy_changed()
         await until(lambda: reader.reason is not None)
         assert isinstance(reader.reason, CorruptSegment)
