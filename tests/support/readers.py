@@ -85,7 +85,7 @@ async def subscribe(
 async def publish(topic, *payloads, **fields) -> int:
     """Store one batch; return its first offset."""
     outcome = Outcome()
-    topic.take(frame_of(payloads, **fields), outcome)
+    topic.publish_unchecked(frame_of(payloads, **fields), outcome)
     return await outcome.offset()
 
 

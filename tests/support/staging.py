@@ -124,4 +124,4 @@ async def stored(broker, topic) -> list[bytes]:
 
 async def quiet(broker) -> None:
     """Return when all decided commits are done."""
-    await until(lambda: not broker.staging.undone_count)
+    await until(lambda: not broker.staging.pending_count)

@@ -1,10 +1,9 @@
 """
-Which topics there are, by the metadata store: names, numbers, what was decided.
+The catalog of topics in the metadata store: names, ids and configuration.
 
-Every change is one transaction, so that no reader and no crash ever sees a part of
-it: all partitions of a name appear together and vanish together.  What it rests on
-is compared in the same transaction, because another broker may change the same
-things at the same time.
+Every change is one transaction: all partitions of a topic appear and disappear
+together, for readers and after crashes.  The transaction compares the records on which
+it rests, because another broker may change them concurrently.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ import msgspec
 from pydanube.broker.limits import check_policy
 from pydanube.broker.partitions import (
     check_count,
-    grown,
     has_partition,
     names_of,
     new_record,
     numbers_of,
     with_partition,
+    with_partition_count,
 )
 from pydanube.metadata import keys
 from pydanube.metadata.records import DeletedTopicRecord, TopicRecord
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Common:
-    """What topics have in common that are made together."""
+    """The properties of topics that are created together."""
 
     policy: TopicPolicy
     limits: NamespacePolicy | None = None
@@ -66,12 +65,12 @@ class _Common:
 
     @classmethod
     def of(cls, record: PartitionedTopicRecord) -> _Common:
-        """What the partitions of a name have in common."""
+        """Return the common properties of a topic's partitions."""
         return cls(record.policy, record.limits, record.schema)
 
 
 class Catalog:
-    """What the metadata store knows of topics."""
+    """The records of topics and partitioned topics in the metadata store."""
 
     def __init__(
         self,
@@ -83,19 +82,19 @@ class Catalog:
         self._namespaces = namespaces
         self._wall_clock_us = wall_clock_us
 
-    # Names appear.
+    # Creating.
 
     async def create(
         self, name: TopicName, policy: TopicPolicy, schema: TopicSchema | None = None
     ) -> None:
         """
-        Record a topic, plain or a partition of its base name.
+        Record a topic, or a partition of its base name.
 
-        A partition has the schema of those that are there already.
+        A partition has the schema of the existing partitions.
 
         Raises:
-            AlreadyExists: The name is taken, or its base name is a plain topic, or
-                a partitioned one whose partitions have another policy.
+            AlreadyExists: The name is taken, its base name is a topic without
+                partitions, or the other partitions have another policy.
             NamespaceNotFound: Its namespace does not exist.
             SchemaNotFound: There is no such subject or version.
             InvalidName: The name is too long.
@@ -173,26 +172,28 @@ class Catalog:
             stored = await self._store.get(keys.partitioned_topic(base))
             if stored is None:
                 raise TopicNotFound(f"Unable to find the partitioned topic: {base}")
-            await self._grow(base, stored, grown(base, stored.value, partitions))
+            await self._grow(
+                base, stored, with_partition_count(base, stored.value, partitions)
+            )
 
         await retry_on_conflict(attempt)
 
-    # What is known.
+    # Finding.
 
     async def find(self, name: TopicName) -> Stored[TopicRecord] | None:
-        """What is recorded of a topic."""
+        """Return the record of a topic, if it exists."""
         return await self._store.get(keys.topic(name))
 
     async def find_partitioned(
         self, base: TopicName
     ) -> Stored[PartitionedTopicRecord] | None:
-        """What is recorded of a name that has partitions."""
+        """Return the record of a partitioned topic, if it exists."""
         return await self._store.get(keys.partitioned_topic(base))
 
     async def records(
         self, namespace: NamespaceName | None = None
     ) -> list[tuple[TopicName, TopicRecord]]:
-        """Every topic, or those of *namespace*, by name."""
+        """Return the records of all topics (of *namespace*), sorted by name."""
         prefix = keys.TOPICS if namespace is None else keys.topics_of(namespace)
         return [
             (_name_of(keys.TOPICS, path), stored.value)
@@ -202,7 +203,7 @@ class Catalog:
     async def page(
         self, namespace: NamespaceName | None, after: TopicName | None, limit: int
     ) -> list[tuple[TopicName, TopicRecord]]:
-        """At most *limit* topics, by name, that come after the topic *after*."""
+        """Return the records of up to *limit* topics after *after*, sorted by name."""
         prefix = keys.TOPICS if namespace is None else keys.topics_of(namespace)
         behind = "" if after is None else keys.topic(after).path
         found = await self._store.scan(prefix, after=behind, limit=limit)
@@ -211,7 +212,7 @@ class Catalog:
     async def partitioned(
         self, namespace: NamespaceName | None = None
     ) -> dict[TopicName, PartitionedTopicRecord]:
-        """Every name with partitions, or those of *namespace*, by name."""
+        """Return the records of all partitioned topics (of *namespace*), by name."""
         every = keys.PARTITIONED_TOPICS
         prefix = every if namespace is None else keys.partitioned_topics_of(namespace)
         return {
@@ -228,7 +229,7 @@ class Catalog:
 
     async def check_not_a_partition(self, name: TopicName) -> None:
         """
-        Let a name pass that is not one of the partitions of another name.
+        Raise if a name is a partition of a partitioned topic.
 
         Raises:
             InvalidRequest: It is one.
@@ -246,10 +247,10 @@ class Catalog:
 
     async def find_subject(self, schema: TopicSchema) -> Stored[SubjectRecord]:
         """
-        The subject that topics with *schema* keep to.
+        Return the subject of *schema*.
 
         Raises:
-            SchemaNotFound: There is no such subject, or not in such a version.
+            SchemaNotFound: There is no such subject or version.
         """
         subject = schema.subject
         stored = await self._store.get(keys.subject(subject))
@@ -271,15 +272,15 @@ class Catalog:
             )
         return stored
 
-    # What is decided about a topic.
+    # Configuring.
 
     async def set_limits(
         self, name: TopicName, limits: NamespacePolicy | None
     ) -> list[TopicName]:
         """
-        Give a topic or all partitions of a name limits of their own, or none.
+        Set the limits of a topic or of all its partitions; None removes them.
 
-        Returns: The topics that have them now.
+        Returns: The changed topics.
 
         Raises:
             TopicNotFound: There is no such topic.
@@ -292,9 +293,9 @@ class Catalog:
         self, name: TopicName, on_corruption: CorruptionPolicy
     ) -> list[TopicName]:
         """
-        Change this part of the policy of a topic, or of all partitions of a name.
+        Set ``on_corruption`` in the policy of a topic or of all its partitions.
 
-        Returns: The topics that have it now.
+        Returns: The changed topics.
 
         Raises:
             TopicNotFound: There is no such topic.
@@ -313,22 +314,22 @@ class Catalog:
         self, name: TopicName, schema: TopicSchema | None
     ) -> list[TopicName]:
         """
-        Bind a topic to a subject, or all partitions of a name, or none any more.
+        Bind a topic or all its partitions to a schema; None removes the binding.
 
         The name of a partition stands for all of them.
 
-        Returns: The topics that are bound now.
+        Returns: The changed topics.
 
         Raises:
             TopicNotFound: There is no such topic.
-            SchemaNotFound: There is no such subject, or not in such a version.
+            SchemaNotFound: There is no such subject or version.
         """
         split = name.split_partition()
         if split is not None and await self.find_partitioned(split[0]) is not None:
             name = split[0]
 
         async def attempt() -> list[TopicName]:
-            conditions, operations = await self._touching_subject(schema)
+            conditions, operations = await self._conflict_on_subject(schema)
             return await self._try_change(name, conditions, operations, schema=schema)
 
         return await retry_on_conflict(attempt)
@@ -340,7 +341,7 @@ class Catalog:
         other_operations: Sequence[Operation] = (),
         **fields: Any,
     ) -> list[TopicName]:
-        """Change *fields* of the records of a topic, or all of a base name."""
+        """Change *fields* in the records of a topic or of all its partitions."""
         names = await self.partitions_of(name)
         conditions: list[Comparison] = [*other_conditions]
         operations: list[Operation] = [*other_operations]
@@ -356,24 +357,24 @@ class Catalog:
             key = keys.topic(each)
             topic = await self._store.get(key)
             if topic is None:
-                raise RevisionConflict(f"{each} has been deleted meanwhile")
+                raise RevisionConflict(f"{each} has been deleted concurrently")
             conditions.append(unchanged(key, topic))
             changed = msgspec.structs.replace(topic.value, **fields)
             operations.append(Put(key, changed))
         await self._store.transaction(conditions, operations)
         return names
 
-    async def _touching_subject(
+    async def _conflict_on_subject(
         self, schema: TopicSchema | None
     ) -> tuple[list[Comparison], list[Operation]]:
-        """Changes nothing; but whoever deletes the subject meanwhile notices."""
+        """Rewrite the subject's record, so that a concurrent deletion conflicts."""
         if schema is None:
             return [], []
         key = keys.subject(schema.subject)
         stored = await self.find_subject(schema)
         return [unchanged(key, stored)], [Put(key, stored.value)]
 
-    # Names vanish.
+    # Deleting.
 
     async def remove(
         self,
@@ -382,13 +383,12 @@ class Catalog:
         partitioned: tuple[TopicName, Stored[PartitionedTopicRecord]] | None,
     ) -> None:
         """
-        Forget topics, and the base name whose partitions they are.
+        Delete the records of topics, and of the partitioned topic that they form.
 
-        What those of *contents* hold belongs to nobody then, and is recorded as to
-        be removed; see ``forget_content``.
+        The topics in *contents* are recorded as deleted until ``forget_content``.
 
         Raises:
-            RevisionConflict: The base name has other partitions by now.
+            RevisionConflict: The partitions have changed meanwhile.
         """
         now = self._wall_clock_us()
         conditions: list[Comparison] = []
@@ -403,7 +403,7 @@ class Catalog:
         await self._store.transaction(conditions, operations)
 
     async def forget_content(self, topic_id: TopicId) -> None:
-        """Remove the last that is recorded of a topic; the rest is gone already."""
+        """Delete the remaining records of a deleted topic without contents."""
         operations: list[Operation] = [
             Delete(keys.topic_epoch(topic_id)),
             Delete(keys.deleted_topic(topic_id)),
@@ -421,10 +421,10 @@ class Catalog:
             ]
         await self._store.transaction([], operations)
 
-    # What follows.
+    # Helpers.
 
     async def _check_name_is_free(self, name: TopicName) -> None:
-        """Let a name pass that is neither a topic nor has partitions."""
+        """Raise if a name is a topic or has partitions."""
         if await self.find(name) is not None:
             raise AlreadyExists(f"Topic '{name}' already exists")
         stored = await self.find_partitioned(name)
@@ -436,7 +436,7 @@ class Catalog:
             )
 
     async def _check_not_a_topic(self, base: TopicName, name: TopicName) -> None:
-        """Let a base name pass that is not a topic itself."""
+        """Raise if a base name is a topic without partitions."""
         if await self.find(base) is not None:
             raise AlreadyExists(
                 f"Cannot create partitioned topic '{name}': a non-partitioned topic "
@@ -449,7 +449,7 @@ class Catalog:
         stored: Stored[PartitionedTopicRecord] | None,
         record: PartitionedTopicRecord,
     ) -> None:
-        """Record the partitions that *record* has and what is *stored* has not."""
+        """Record the partitions of *record* that are not *stored* yet."""
         before = set() if stored is None else set(numbers_of(stored.value))
         names = [base.partition(n) for n in numbers_of(record) if n not in before]
         key = keys.partitioned_topic(base)
@@ -461,8 +461,8 @@ class Catalog:
                 [Put(key, record)],
             )
         except RevisionConflict:
-            # Nearly always somebody was faster.  But it may be that one of the
-            # names has partitions of its own, and that will not change.
+            # Usually a concurrent change won.  If one of the names has partitions of
+            # its own, trying again would not help.
             for name in names:
                 await self._check_name_is_free(name)
             raise
@@ -474,9 +474,9 @@ class Catalog:
         conditions: Sequence[Comparison],
         operations: Sequence[Operation],
     ) -> None:
-        """Make topics of *names*, which are new and of one namespace."""
+        """Record the topics *names*, which are new and in one namespace."""
         namespace = names[0].namespace
-        of_subject, touching_subject = await self._touching_subject(common.schema)
+        of_subject, write_subject = await self._conflict_on_subject(common.schema)
         namespace_record = await self._namespaces.find(namespace)
         last = await self._store.get(keys.LAST_TOPIC_ID)
         last_id = 0 if last is None else last.value
@@ -510,7 +510,7 @@ class Catalog:
                     for name, record in zip(names, records, strict=True)
                 ),
                 Put(keys.LAST_TOPIC_ID, last_id + len(names)),
-                *touching_subject,
+                *write_subject,
                 *operations,
             ],
         )

@@ -1,9 +1,9 @@
 """
-Consumers that are known by a number, also after a restart.
+Consumers that keep their number across restarts of the broker.
 
-Some clients of Danube subscribe once and then ask for their messages by number, for
-ever: they do not subscribe again, whatever they are told.  So it is kept who has which
-number.
+Some clients of the original Danube subscribe once and then request messages by the
+consumer's number for ever.  They never subscribe again, whatever they are told, so the
+broker stores the numbers.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 
 
 class ConsumerRegistry:
-    """Who has which number; whoever gives the numbers out says so."""
+    """The stored consumers by number; the gRPC server assigns the numbers."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
     async def load(self) -> dict[int, ConsumerRecord]:
-        """Everybody who is known."""
+        """Return all stored consumers."""
         return {
             int(keys.CONSUMERS.name_of(path)): stored.value
             for path, stored in await self._store.scan(keys.CONSUMERS)
         }
 
     async def change(
-        self, known: Mapping[int, ConsumerRecord], forgotten: Iterable[int] = ()
+        self, changed: Mapping[int, ConsumerRecord], deleted: Iterable[int] = ()
     ) -> None:
         """
-        Know some, and forget others.
+        Store consumers, and delete others.
 
-        Durability: On return it is on disk, all of it or nothing.
+        Durability: On return all changes are on disk; after an error, none is.
         """
         operations: list[Put[Any] | Delete[Any]] = [
-            Delete(keys.consumer(number)) for number in forgotten
+            Delete(keys.consumer(number)) for number in deleted
         ]
         operations += [
-            Put(keys.consumer(number), record) for number, record in known.items()
+            Put(keys.consumer(number), record) for number, record in changed.items()
         ]
         await self._store.transaction([], operations)

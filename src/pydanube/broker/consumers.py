@@ -1,4 +1,4 @@
-"""What a subscription knows of a consumer: a name, and a way to reach it."""
+"""A consumer as its subscription knows it: a name and a port."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
 
 class ConsumerPort(Protocol):
     """
-    The far end of a consumer, as a server provides it.
+    The connection to a consumer, implemented by a server.
 
-    None of these waits: a server writes to its transport's buffer, which the
-    consumer's own credit bounds.
+    The methods do not wait: they write to the transport's buffer, which the consumer's
+    credit bounds.
     """
 
     def deliver(self, frame: BatchFrame, attempt: int) -> None:
         """Send the messages of *frame*."""
 
     def set_active(self, *, is_active: bool) -> None:
-        """Tell whether the consumer gets messages now, or stands by."""
+        """Tell the consumer whether it is active or a standby."""
 
     def close(self, reason: BrokerError) -> None:
-        """The subscription has let the consumer go."""
+        """Tell the consumer that the subscription has detached it."""
 
 
 class Consumer:
-    """One consumer of one subscription; identity is the object's."""
+    """A consumer of a subscription; compared by identity."""
 
     __slots__ = ("key", "name", "port")
 

@@ -1,4 +1,4 @@
-"""What a topic counts, and how the counts of many are kept when some go away."""
+"""Counters of topics and subscriptions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 @dataclass(slots=True)
 class Counts:
     """
-    Numbers that only rise, and the number of consumers at this moment.
+    Counters that only rise, and the current number of consumers.
 
-    A topic or subscription counts into its own and its parent's at once, so a
-    deleted one leaves the totals as they are.
+    Each event is counted here and in the parent, so the totals stay when a topic or
+    subscription is deleted.
     """
 
     parent: Counts | None = None
@@ -31,20 +31,20 @@ class Counts:
     consumers: int = 0
 
     def attach(self, change: int) -> None:
-        """Count *change* more consumers, or fewer if it is negative."""
+        """Change the number of consumers by *change*."""
         self.consumers += change
         if self.parent is not None:
             self.parent.attach(change)
 
     def publish(self, count: int, byte_count: int) -> None:
-        """A batch came in."""
+        """Count a published batch."""
         self.published += count
         self.published_bytes += byte_count
         if self.parent is not None:
             self.parent.publish(count, byte_count)
 
     def deliver(self, count: int, byte_count: int, *, is_again: bool) -> None:
-        """A batch went out."""
+        """Count a delivered batch."""
         self.delivered += count
         self.delivered_bytes += byte_count
         if is_again:
@@ -53,13 +53,13 @@ class Counts:
             self.parent.deliver(count, byte_count, is_again=is_again)
 
     def drop(self, count: int) -> None:
-        """Messages were dropped."""
+        """Count dropped messages."""
         self.dropped += count
         if self.parent is not None:
             self.parent.drop(count)
 
     def fail(self, *, nacked: int = 0, timed_out: int = 0) -> None:
-        """Messages came back, or did not come back in time."""
+        """Count messages that were nacked or not acknowledged in time."""
         self.nacked += nacked
         self.timed_out += timed_out
         if self.parent is not None:
@@ -73,7 +73,7 @@ class Counts:
         given_up: int = 0,
         skipped: int = 0,
     ) -> None:
-        """Messages are done although nobody acknowledged them."""
+        """Count messages that were completed without an acknowledgement."""
         self.expired += expired
         self.dead_lettered += dead_lettered
         self.given_up += given_up
@@ -87,7 +87,7 @@ class Counts:
             )
 
     def fail_to_dead_letter(self) -> None:
-        """Messages did not come to the dead-letter topic; it is tried again."""
+        """Count a failure to copy messages to a dead-letter topic."""
         self.dead_letter_failures += 1
         if self.parent is not None:
             self.parent.fail_to_dead_letter()

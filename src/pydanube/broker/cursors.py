@@ -1,15 +1,14 @@
 """
-When cursors reach the journal.
+Writing cursors to the journal.
 
 Acks come in small pieces; writing the cursor for each would cost more than the
-messages.  A moved cursor is written after a short linger, so that a burst of
-acks becomes one entry.  A crash loses at most that much, which means that some
-messages are delivered again.
+messages.  A moved cursor is written after a short linger time, so that a burst of acks
+becomes one entry.  A crash loses at most that much: some messages are delivered again.
 
-A cursor is a few bytes as long as messages are done in order.  One with very many
-done ranges above it, because messages wait or are blocked below them, is larger;
-after it was written it pauses the longer, the larger it is, so that no cursor costs
-the journal more than ``CURSOR_BYTES_PER_S``.
+A cursor takes a few bytes if messages are acknowledged in order.  It is larger if it
+has many acknowledged ranges, because earlier messages wait or are blocked.  After a
+large cursor was written it pauses, longer the larger it is, so that no cursor writes
+more than ``CURSOR_BYTES_PER_S`` to the journal.
 """
 
 from __future__ import annotations
@@ -37,37 +36,37 @@ if TYPE_CHECKING:
 CURSOR_LINGER_S = 0.02
 CURSOR_BYTES_PER_S = 1024 * 1024
 SMALL_CURSOR_BYTES = 4096
-"""A cursor with no more done ranges than this is written without a pause."""
+"""A cursor whose acknowledged ranges are smaller is written without a pause."""
 
 
 @dataclass(slots=True)
-class _Moved:
-    """A cursor that is to be written, as it will be by then."""
+class _PendingCursor:
+    """A cursor to write, and the callbacks that wait for it."""
 
     cursor: Cursor
     waiting: list[Done] = field(default_factory=list)
 
 
 class CursorSaver:
-    """Cursors that have moved and are not written yet."""
+    """Writes moved cursors to the journal."""
 
     def __init__(self, storage: Storage, loop: asyncio.AbstractEventLoop) -> None:
         self._storage = storage
         self._loop = loop
-        self._moved: dict[_Key, _Moved] = {}
-        # Those of them that somebody waits for, at the end of this turn.
+        self._moved: dict[_Key, _PendingCursor] = {}
+        # Those to write at the end of this iteration of the event loop.
         self._urgent: list[_Key] = []
-        # Large cursors that were written lately: when they may be written again.
+        # When recently written large cursors may be written again.
         self._pauses: dict[_Key, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def mark(
         self, topic: TopicId, subscription: SubscriptionName, cursor: Cursor
     ) -> None:
-        """Write *cursor* soon, as it is by then."""
+        """Write *cursor* after the linger time, in its state then."""
         key = topic, subscription
         if key not in self._moved:
-            self._moved[key] = _Moved(cursor)
+            self._moved[key] = _PendingCursor(cursor)
             self._linger()
 
     def save_now(
@@ -78,13 +77,13 @@ class CursorSaver:
         done: Done,
     ) -> None:
         """
-        Write *cursor*; *done* is called when it is on disk.
+        Write *cursor*, and call *done* when it is on disk.
 
-        Whoever asks in the same turn of the loop, or during the pause of a large
-        cursor, waits for the same entry.
+        Calls in the same iteration of the event loop, or during the pause of a large
+        cursor, wait for the same journal entry.
         """
         key = topic, subscription
-        moved = self._moved.setdefault(key, _Moved(cursor))
+        moved = self._moved.setdefault(key, _PendingCursor(cursor))
         moved.waiting.append(done)
         if key in self._pauses:
             self._linger()
@@ -94,17 +93,17 @@ class CursorSaver:
             self._urgent.append(key)
 
     def forget(self, topic: TopicId, subscriptions: Iterable[SubscriptionName]) -> None:
-        """These subscriptions of the topic are deleted."""
+        """Drop the pending cursors of deleted subscriptions."""
         for subscription in subscriptions:
             key = topic, subscription
             self._pauses.pop(key, None)
             moved = self._moved.pop(key, None)
             if moved is not None:
                 gone = SubscriptionNotFound(f"{subscription} has been deleted")
-                self._loop.call_soon(_tell, moved.waiting, gone)
+                self._loop.call_soon(_notify, moved.waiting, gone)
 
     def flush(self) -> None:
-        """Hand every moved cursor to the journal, also those that pause."""
+        """Append all moved cursors to the journal, also those that pause."""
         for key in list(self._moved):
             self._write(key)
         if self._timer is not None:
@@ -129,7 +128,7 @@ class CursorSaver:
         for key in [key for key in self._moved if key not in self._pauses]:
             self._write(key)
         if self._pauses:
-            # Also where none of them has moved: it is forgotten when it is over.
+            # Even if none of them has moved: the next call drops ended pauses.
             self._linger()
 
     def _write(self, key: _Key) -> None:
@@ -139,15 +138,15 @@ class CursorSaver:
         if byte_count > SMALL_CURSOR_BYTES:
             self._pauses[key] = self._loop.time() + byte_count / CURSOR_BYTES_PER_S
             self._linger()
-        done = partial(_tell, moved.waiting) if moved.waiting else None
+        done = partial(_notify, moved.waiting) if moved.waiting else None
         self._storage.save_cursor(*key, state, done)
 
 
-def _tell(waiting: list[Done], error: BrokerError | None) -> None:
+def _notify(waiting: list[Done], error: BrokerError | None) -> None:
     for done in waiting:
         done(error)
 
 
 def state_of(cursor: Cursor) -> CursorState:
-    """The cursor as the journal stores it."""
+    """Return the state of a cursor as the journal stores it."""
     return CursorState(cursor.offset, cursor.done.copy())

@@ -332,7 +332,7 @@ class DeadLetters:
             stored: asyncio.Future[BrokerError | None] = loop.create_future()
             batches.append((batch, stored))
             try:
-                target.take(_frame_of(batch), partial(_set_result, stored))
+                target.publish_unchecked(_frame_of(batch), partial(_set_result, stored))
             except BrokerError as error:
                 stored.set_result(error)
         for batch, stored in batches:

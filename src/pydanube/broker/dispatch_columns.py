@@ -1,7 +1,7 @@
 """
-What a batch tells a dispatch machine besides its offsets: times and keys.
+What the dispatch machine needs to know of a batch: delivery windows and keys.
 
-Most batches have neither, and then their header alone says so.
+Most batches have neither, and their header alone says so.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 US_PER_S = 1_000_000
 TTL_STEP_US = US_PER_S
-"""Messages of one batch expire by the topic's time to live in steps of this."""
+"""Expiry times by the topic's time to live are rounded up to this."""
 
-# So long that it can be added to any time that a message may have.
+# The sum with any valid message time fits into 64 bits.
 _FOR_EVER_US = 2**62
 
 TIMES = Column.DELIVER_AT | Column.EXPIRES_AT
-"""The columns that say when a message may be delivered."""
+"""The columns with delivery and expiry times."""
 
 
 def delivery_windows(
     frame: BatchFrame, base: int, *, ttl_s: float | None, epoch_s: float
 ) -> Sequence[DeliveryWindow]:
     """
-    When the messages of *frame* from *base* on may be delivered.
+    Return the delivery windows of the messages of *frame* from *base* on.
 
-    *ttl_s* is the topic's time to live.  *epoch_s* is what the clock of the result
-    showed at the beginning of 1970.
+    *ttl_s* is the topic's time to live.  *epoch_s* is the beginning of 1970 on the
+    clock of the result.
     """
     header = frame.header
     if not header.columns & TIMES:
@@ -63,10 +63,10 @@ def delivery_windows(
 
 def ordering_keys(frame: BatchFrame, base: int) -> BatchKeys:
     """
-    The keys by which the messages of *frame* from *base* on are kept in order.
+    Return the ordering keys of the messages of *frame* from *base* on.
 
-    A message without a key has the name of its producer instead.  Offsets without a
-    message have any key.
+    The key of a message without one is the name of its producer.  Missing offsets have
+    arbitrary keys.
     """
     header = frame.header
     count = frame.end - base
@@ -91,7 +91,7 @@ def ordering_keys(frame: BatchFrame, base: int) -> BatchKeys:
 
 
 def _rows_from(frame: BatchFrame, base: int) -> pa.RecordBatch:
-    """The messages of *frame* from the offset *base* on; there is one at least."""
+    """Return the messages of *frame* from *base* on; there must be at least one."""
     rows = frame.arrow()
     if not frame.has_gaps:
         return rows.slice(base - frame.base)
@@ -114,18 +114,18 @@ def _publish_times(frame: BatchFrame, rows: pa.RecordBatch) -> pa.Array:
 
 
 def _publish_bounds(frame: BatchFrame) -> tuple[int, int]:
-    """The earliest and the latest publish time of a batch."""
+    """Return the earliest and the latest publish time of a batch."""
     header = frame.header
     if not header.columns & Column.PUBLISH_TIME:
         return header.first_publish_time, header.first_publish_time
-    # The header's times are of the first and last message, and producers' clocks,
-    # or a user's own times, need not be in order.
+    # The header has the times of the first and last message, but times need not be
+    # sorted: they come from producers' clocks or from users.
     bounds = pc.min_max(frame.arrow().column("publish_time").cast(pa.int64()))
     return bounds["min"].as_py(), bounds["max"].as_py()
 
 
 def _ends(published: pa.Array, ttl_s: float) -> pa.Array:
-    """When messages expire, in steps, so that neighbours expire together."""
+    """Return rounded expiry times, so that adjacent messages expire together."""
     steps = pc.divide(pc.add(published, TTL_STEP_US - 1), TTL_STEP_US)
     ttl_us = round(min(ttl_s * US_PER_S, _FOR_EVER_US))
     return pc.add(pc.multiply(steps, TTL_STEP_US), ttl_us)
@@ -134,7 +134,7 @@ def _ends(published: pa.Array, ttl_s: float) -> pa.Array:
 def _runs(
     due: pa.Array, expires: pa.Array, offsets: Sequence[int], epoch_s: float
 ) -> Sequence[DeliveryWindow]:
-    """Neighbours with the same times together; those without any left out."""
+    """Return one window per run of equal times; omit messages without times."""
 
     def clock(time: int | None) -> float | None:
         return None if time is None else epoch_s + time / US_PER_S
@@ -149,6 +149,6 @@ def _runs(
     for start, end in pairwise(bounds):
         times = clock(due[start].as_py()), clock(expires[start].as_py())
         if times != (None, None):
-            # Of what is missing in between it does not matter what is said.
+            # Windows may include missing offsets.
             windows.append(DeliveryWindow(offsets[start], offsets[end - 1] + 1, *times))
     return windows

@@ -1,7 +1,7 @@
 """
-What the limits of a topic mean: who is let in, what is too large, who has to wait.
+The limits of a topic: their ranges, the publish rate, and the size of messages.
 
-Nothing here knows a connection or a clock.  A limit of 0 is none.
+Pure: without connections and clocks.  A limit of 0 means no limit.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ if TYPE_CHECKING:
     from pydanube.wire.batches import BatchFrame
 
 LIMIT_MAX = 2**32 - 1
-"""Danube's tools know limits as unsigned numbers of 32 bits."""
+"""The original Danube's tools use unsigned 32-bit integers."""
 
 BURST_S = 1.0
-"""Who published nothing for so long may publish that much at once."""
+"""A topic that was idle may publish this many seconds' worth at once."""
 
 
 class PublishRate:
     """
-    A rate that is kept by debt: whatever was published is taken and counted.
+    A publish rate limit, enforced by delays.
 
-    Who is ahead of the rate is told how long to wait until it has caught up.
+    Messages above the rate are accepted, and delay those that follow.
     """
 
     def __init__(self, messages_per_s: float, now: float) -> None:
         self.messages_per_s = messages_per_s
-        # When the debt is paid; in the past, as far as a burst is allowed.
+        # When the rate is met again; in the past by up to the allowed burst.
         self._paid_at = now - BURST_S
 
     def take(self, count: int, now: float) -> None:
-        """So many messages were published."""
+        """Count published messages."""
         begin = max(self._paid_at, now - BURST_S)
         self._paid_at = begin + count / self.messages_per_s
 
     def delay_s(self, now: float) -> float:
-        """How long to wait before the next message; 0 if it may come."""
+        """Return the seconds to wait before the next message."""
         return max(0.0, self._paid_at - now)
 
     def change(self, messages_per_s: float, now: float) -> None:
-        """Another rate holds; what was published already is paid at that rate."""
+        """Change the rate, also for the delay of messages already published."""
         debt = self.delay_s(now) * self.messages_per_s
         self.messages_per_s = messages_per_s
         if debt:
@@ -57,10 +57,10 @@ class PublishRate:
 
 def check_policy(policy: NamespacePolicy) -> None:
     """
-    Let a policy pass that a topic can follow.
+    Raise if a limit is out of range.
 
     Raises:
-        InvalidRequest: A limit is negative or beyond what tools can show.
+        InvalidRequest: A limit is not between 0 and ``LIMIT_MAX``.
     """
     for field in fields(policy):
         limit = getattr(policy, field.name)
@@ -72,7 +72,7 @@ def check_policy(policy: NamespacePolicy) -> None:
 
 def verify(frame: BatchFrame, size_max: int, topic: TopicName) -> None:
     """
-    Check a published batch as its ``verify`` does, and the size of its messages.
+    Verify a published batch, and check its number and size of messages.
 
     Raises:
         CorruptBatch: The bytes are not the batch that the header describes.
@@ -80,12 +80,12 @@ def verify(frame: BatchFrame, size_max: int, topic: TopicName) -> None:
         MessageTooLarge: A message is longer than *size_max* bytes.
     """
     if frame.count > BATCH_MESSAGES_MAX:
-        # Before anything is decoded.
+        # Checked before anything is decoded.
         raise InvalidRequest(
-            f"a batch of {frame.count} messages for {topic}; a batch has at most "
-            f"{BATCH_MESSAGES_MAX}: send it in several"
+            f"a batch for {topic} has {frame.count} messages; at most "
+            f"{BATCH_MESSAGES_MAX} are allowed: send several batches"
         )
-    # No message is longer than the whole, so nearly always nothing is measured.
+    # A small batch has no large message, so usually none needs to be measured.
     if not size_max or frame.plain_body_bytes <= size_max:
         frame.verify()
         return
@@ -101,7 +101,7 @@ def verify(frame: BatchFrame, size_max: int, topic: TopicName) -> None:
 
 
 def too_large(size: int, size_max: int, topic: TopicName) -> MessageTooLarge:
-    """What the sender of a message of *size* bytes is told."""
+    """Return the error for a message of *size* bytes."""
     return MessageTooLarge(
         f"Message size {size} exceeds maximum allowed {size_max} for topic {topic}"
     )

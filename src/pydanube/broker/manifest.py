@@ -1,4 +1,4 @@
-"""The manifest that storage needs, kept in the metadata store, fenced by epoch."""
+"""The manifest of segments, kept in the metadata store."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _FIELDS = SegmentRecord.__struct_fields__
 
 class MetadataManifest:
     """
-    The segments of each topic, as ``storage.manifest.Manifest`` asks for them.
+    The segments of each topic; implements ``storage.manifest.Manifest``.
 
-    Every change is one transaction that compares the topic's epoch, so a broker
-    whose claim is over cannot publish history.
+    Every change is one transaction that compares the topic's epoch, so a fenced broker
+    cannot change the manifest.
     """
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
     async def load(self, topic_id: TopicId) -> tuple[SegmentEntry, ...]:
-        """All segments of the topic, by offset."""
+        """Return all segments of the topic, sorted by offset."""
         stored = await self._store.scan(keys.segments_of(topic_id))
         return tuple(
             SegmentEntry(**{name: getattr(value.value, name) for name in _FIELDS})
@@ -41,10 +41,10 @@ class MetadataManifest:
 
     async def add(self, topic_id: TopicId, entry: SegmentEntry, epoch: int) -> None:
         """
-        Make *entry* part of the topic's history.
+        Add a segment to the topic.
 
         Raises:
-            TopicFenced: The topic has been claimed again since *epoch*.
+            TopicFenced: The topic has a higher epoch than *epoch*.
         """
         await self._change(topic_id, epoch, [record_segment(topic_id, entry)])
 
@@ -56,10 +56,10 @@ class MetadataManifest:
         epoch: int,
     ) -> None:
         """
-        Put *new* in the place of *old*, all at once.
+        Replace the segments *old* by *new*, atomically.
 
         Raises:
-            TopicFenced: The topic has been claimed again since *epoch*.
+            TopicFenced: The topic has a higher epoch than *epoch*.
         """
         bases = {entry.base for entry in new}
         operations: list[Operation] = [
@@ -74,10 +74,10 @@ class MetadataManifest:
         self, topic_id: TopicId, entries: Sequence[SegmentEntry], epoch: int
     ) -> None:
         """
-        Take *entries* out of the topic's history.
+        Remove segments from the topic.
 
         Raises:
-            TopicFenced: The topic has been claimed again since *epoch*.
+            TopicFenced: The topic has a higher epoch than *epoch*.
         """
         await self._change(
             topic_id,
@@ -94,11 +94,11 @@ class MetadataManifest:
             )
         except RevisionConflict as error:
             raise TopicFenced(
-                f"topic {topic_id} has been claimed again since epoch {epoch}"
+                f"topic {topic_id} has a newer writer than epoch {epoch}"
             ) from error
 
 
 def record_segment(topic_id: TopicId, entry: SegmentEntry) -> Put[SegmentRecord]:
-    """The operation that makes *entry* part of the topic's history."""
+    """Return the operation that adds a segment to a topic."""
     record = SegmentRecord(**{name: getattr(entry, name) for name in _FIELDS})
     return Put(keys.segment(topic_id, Offset(entry.base)), record)

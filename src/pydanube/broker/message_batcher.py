@@ -1,11 +1,11 @@
 """
-Single messages become batches.
+Batching of single messages.
 
-A server that takes messages one by one, as the gRPC API does, hands them over here.
-All that arrive for a topic in one turn of the event loop, from any number of
-producers, become one batch and one append; each caller is told about its own
-message.  An Arrow batch costs some twenty microseconds whether it holds one message
-or a hundred, and so does everything that is done with it later.
+Servers that receive messages one by one, as the gRPC API does, publish them here.  All
+messages for a topic that arrive in one iteration of the event loop, from any number of
+producers, become one batch and one append; each has its own callback.  An Arrow batch
+costs some twenty microseconds whether it has one message or a hundred, and so does
+each later step.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 BATCH_TARGET_BYTES = 1024 * 1024
-"""A batch that has come to this size does not wait for the end of the turn."""
+"""A batch of this size is published before the event loop's iteration ends."""
 
 ATTRIBUTE_BYTES = 8
-"""What an attribute takes in a batch besides its name and value."""
+"""The size of an attribute in a batch in addition to its name and value."""
 
 BATCH_MESSAGES_MAX = 10_000
-"""The same for its messages."""
+"""A batch with this many messages is published early, too."""
 
 BATCH_BYTES_MAX = batch_bytes_max(FRAME_BYTES_MAX)
-"""What clients take as one batch, unless the broker is configured otherwise."""
+"""The default of the largest batch that clients accept."""
 
 
 @dataclass(slots=True)
 class SingleMessage:
-    """A message as its producer sent it; times are microseconds since 1970, UTC."""
+    """A message of a producer; times are microseconds since 1970, UTC."""
 
     producer: str
     payload: bytes
@@ -75,38 +75,37 @@ class SingleMessage:
 
 @dataclass(slots=True)
 class _Group:
-    """Messages that become one batch, and who is told."""
+    """Messages that become one batch, with their callbacks."""
 
     messages: list[SingleMessage] = field(default_factory=list)
-    told: list[OnPublished] = field(default_factory=list)
+    callbacks: list[OnPublished] = field(default_factory=list)
     byte_count: int = 0
 
-    def refuse(self, bad: Sequence[BadPayload]) -> BatchFrame | None:
-        """Tell these messages that they are not of their schema; the others' frame."""
+    def reject(self, bad: Sequence[BadPayload]) -> BatchFrame | None:
+        """Reject the invalid messages; return the frame of the others."""
         reasons = dict(bad)
         kept: list[tuple[SingleMessage, OnPublished]] = []
-        refused: list[tuple[OnPublished, str]] = []
-        for at, pair in enumerate(zip(self.messages, self.told, strict=True)):
+        rejected: list[tuple[OnPublished, str]] = []
+        for at, pair in enumerate(zip(self.messages, self.callbacks, strict=True)):
             if at in reasons:
-                refused.append((pair[1], reasons[at]))
+                rejected.append((pair[1], reasons[at]))
             else:
                 kept.append(pair)
-        # In place, because whoever tells them later has this list.
+        # In place: the callback of the batch has a reference to this list.
         self.messages[:] = [message for message, _ in kept]
-        self.told[:] = [done for _, done in kept]
-        for done, why in refused:
+        self.callbacks[:] = [done for _, done in kept]
+        for done, why in rejected:
             error = InvalidPayload(f"the message does not match its schema: {why}")
-            _tell([done], 0, error)
+            _notify([done], 0, error)
         return _frame_of(self.messages) if kept else None
 
 
 class MessageBatcher:
     """
-    What has arrived in this turn of the event loop and is not published yet.
+    The messages of this iteration of the event loop that are not published yet.
 
-    Bounds: A group of messages is published when it has ``BATCH_TARGET_BYTES``, a
-        turn lasts as long as the servers have something to hand over, and they ask
-        for room as they do for batches.
+    Bounds: A batch is published early when it reaches ``BATCH_TARGET_BYTES``.  Servers
+        wait for room as they do before publishing batches.
     """
 
     def __init__(
@@ -120,10 +119,10 @@ class MessageBatcher:
 
     def publish(self, topic: Topic, message: SingleMessage, done: OnPublished) -> None:
         """
-        Take *message* for *topic*; *done* is told its offset when it is safe.
+        Publish *message*; *done* is called with its offset when it is stored.
 
-        If it is not taken, *done* is told why, perhaps at once: the offset means
-        nothing then.  *done* must not raise.
+        If the message is rejected, *done* is called with the error, perhaps before
+        this call returns; the offset is meaningless then.  *done* must not raise.
 
         Ordering: Messages of one topic and schema get their offsets in the order
             of the calls.
@@ -140,30 +139,30 @@ class MessageBatcher:
         if refusal is not None:
             done(0, refusal)
             return
-        registration = (topic, message.schema_id, message.schema_version)
-        group = self._groups.get(registration)
+        key = (topic, message.schema_id, message.schema_version)
+        group = self._groups.get(key)
         if group is None:
-            group = self._groups[registration] = _Group()
+            group = self._groups[key] = _Group()
             if not self._is_scheduled:
                 self._is_scheduled = True
                 self._call_soon(self._publish_all)
         elif group.byte_count + size > self._group_bytes_max:
             self._publish(topic, group)
-            group = self._groups[registration] = _Group()
+            group = self._groups[key] = _Group()
         group.messages.append(message)
-        group.told.append(done)
+        group.callbacks.append(done)
         group.byte_count += size
         if (
             group.byte_count >= self._group_bytes_max
             or len(group.messages) >= BATCH_MESSAGES_MAX
         ):
-            del self._groups[registration]
+            del self._groups[key]
             self._publish(topic, group)
 
     def _find_refusal(
         self, topic: Topic, message: SingleMessage, size: int
     ) -> BrokerError | None:
-        """What is wrong with one message, as far as it can be seen without Arrow."""
+        """Return the error of an invalid message, as far as it shows without Arrow."""
         size_max = topic.limits.max_message_size
         payload_size = len(message.payload)
         if size_max and payload_size > size_max:
@@ -194,16 +193,18 @@ class MessageBatcher:
             self._publish_singly(topic, group, too_large(size, size_max, topic.name))
             return
         try:
-            topic.publish_batched(frame, partial(_tell, group.told), group.refuse)
+            topic.publish_batched(
+                frame, partial(_notify, group.callbacks), group.reject
+            )
         except BrokerError as error:
-            _tell(group.told, 0, error)
+            _notify(group.callbacks, 0, error)
 
     def _publish_singly(self, topic: Topic, group: _Group, reason: BrokerError) -> None:
-        """One of them cannot be stored; the others must not suffer from it."""
+        """Publish the messages one by one, because one of them cannot be stored."""
         if len(group.messages) == 1:
-            _tell(group.told, 0, reason)
+            _notify(group.callbacks, 0, reason)
             return
-        for message, done in zip(group.messages, group.told, strict=True):
+        for message, done in zip(group.messages, group.callbacks, strict=True):
             self._publish(topic, _Group([message], [done]))
 
 
@@ -222,9 +223,11 @@ def _find_malformed(message: SingleMessage) -> InvalidRequest | None:
     return None
 
 
-def _tell(told: list[OnPublished], base_offset: int, error: BrokerError | None) -> None:
-    for offset, done in enumerate(told, base_offset):
-        # One caller's bug must not keep the news from the others.
+def _notify(
+    callbacks: list[OnPublished], base_offset: int, error: BrokerError | None
+) -> None:
+    for offset, done in enumerate(callbacks, base_offset):
+        # A failing callback must not stop the others.
         try:
             done(offset, error)
         except Exception:
@@ -268,5 +271,5 @@ def _frame_of(messages: list[SingleMessage]) -> BatchFrame:
 
 
 def _unless_null(values: list[T | None]) -> list[T | None] | None:
-    """*values*, or None where there is none."""
+    """Return *values*, or None if all of them are None."""
     return None if values.count(None) == len(values) else values

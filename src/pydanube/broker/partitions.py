@@ -1,11 +1,11 @@
 """
-Which partitions a name has: what its record says, and how the record changes.
+The partitions of a topic: what its record says, and how the record changes.
 
-A partitioned topic is a name with a record, ``PartitionedTopicRecord``; each of its
-partitions is a topic like any other.  The record and the names of the partitions
-change in the same transactions, so the record alone answers which there are.
-Partitions that are made by name, as Danube's clients do, may come in any order;
-what is not there yet below the highest one is *missing*.
+A partitioned topic is a name with a ``PartitionedTopicRecord``; each partition is a
+topic like any other.  One transaction changes the record and the names of partitions,
+so the record alone says which partitions exist.  Partitions that are created by name,
+as the original Danube's clients do, may come in any order; those below the highest
+that do not exist yet are *missing*.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from pydanube.model.policy import TopicPolicy
 
 PARTITIONS_MAX = 4096
-"""So many may be made at once; they are one transaction of the metadata store."""
+"""The most partitions of a topic; one transaction creates them."""
 
 
 def check_count(base: TopicName, partitions: int) -> None:
     """
-    Let a number of partitions pass that *base* can have.
+    Raise if *base* cannot have this number of partitions.
 
     Raises:
         InvalidRequest: It is not between 1 and ``PARTITIONS_MAX``.
@@ -46,14 +46,14 @@ def check_count(base: TopicName, partitions: int) -> None:
 def new_record(
     partitions: int, policy: TopicPolicy, now: int
 ) -> PartitionedTopicRecord:
-    """The record of a name with partitions 0 … *partitions*."""
+    """Return the record of a topic with partitions 0 … *partitions*."""
     return PartitionedTopicRecord(partitions=partitions, policy=policy, created_at=now)
 
 
 def with_partition(
     record: PartitionedTopicRecord | None, number: int, policy: TopicPolicy, now: int
 ) -> PartitionedTopicRecord:
-    """The record when partition *number* has been made as well."""
+    """Return the record with partition *number* added."""
     if record is None:
         record = new_record(0, policy, now)
     missing = RangeSet(record.missing)
@@ -68,11 +68,11 @@ def with_partition(
     )
 
 
-def grown(
+def with_partition_count(
     base: TopicName, record: PartitionedTopicRecord, partitions: int
 ) -> PartitionedTopicRecord:
     """
-    The record of a name that has *partitions* altogether, and misses none.
+    Return the record with *partitions* partitions, none of them missing.
 
     Raises:
         InvalidRequest: That is not more than before, or too many.
@@ -80,21 +80,21 @@ def grown(
     check_count(base, partitions)
     if partitions <= record.partitions:
         raise InvalidRequest(
-            f"{base} has {record.partitions} partitions; there can only be more of "
-            f"them, and not {partitions}"
+            f"{base} has {record.partitions} partitions; their number can only be "
+            f"raised, not set to {partitions}"
         )
     return msgspec.structs.replace(record, partitions=partitions, missing=())
 
 
 def has_partition(record: PartitionedTopicRecord, number: int) -> bool:
-    """Whether partition *number* is there."""
+    """Return whether partition *number* exists."""
     return number < record.partitions and not any(
         begin <= number < end for begin, end in record.missing
     )
 
 
 def numbers_of(record: PartitionedTopicRecord) -> Iterator[int]:
-    """The partitions that are there, in order."""
+    """Iterate over the numbers of the existing partitions."""
     begin = 0
     for missing, end in (*record.missing, (record.partitions, record.partitions)):
         yield from range(begin, missing)
@@ -102,5 +102,5 @@ def numbers_of(record: PartitionedTopicRecord) -> Iterator[int]:
 
 
 def names_of(base: TopicName, record: PartitionedTopicRecord) -> list[TopicName]:
-    """The topics that are the partitions of *base*, by number."""
+    """Return the existing partitions of *base*, sorted by number."""
     return [base.partition(number) for number in numbers_of(record)]

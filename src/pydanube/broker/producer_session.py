@@ -1,10 +1,10 @@
 """
-Who may publish to a topic, and what was published before.
+A producer's session on a topic: what it published before.
 
-A producer counts its messages.  The count makes publishing idempotent: a batch
-that is sent again, because its receipt was lost with a connection, is
-recognised, acknowledged with its old offset and not stored twice.  The decision
-is pure; the journal keeps what it rests on.
+A producer numbers its messages.  The numbers make publishing idempotent: a batch that
+is sent again, because its receipt was lost with a connection, is recognised,
+acknowledged with its old offset, and not stored twice.  These decisions are pure; the
+journal has the state on which they rest.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from pydanube.wire.batches import BatchHeader
 
 RUNS_MAX = 512
-"""How many batches a producer may have in flight and still be recognised."""
+"""The number of earlier batches in which repeated ones are recognised."""
 
 OnPublished = Callable[[int, "BrokerError | None"], None]
 """Called with the base offset when a batch is stored, or with the error."""
 
 Run = tuple[int, int, int]
-"""Messages whose offset and sequence differ by the same: sequence, offset, count."""
+"""Consecutive messages: first sequence number, first offset, count."""
 
 
 @dataclass(slots=True)
 class ProducerSession:
-    """A named producer of one topic, as it is known at the moment."""
+    """The state of a named producer of one topic."""
 
     name: str
     producer_id: int
@@ -43,14 +43,14 @@ class ProducerSession:
     next_sequence: int = 0
     runs: deque[Run] = field(default_factory=deque)
     registration: ProducerRegistration | None = None
-    """What it has while somebody has it open; None for one that is only known."""
+    """Its registration while it is open; None if it is idle."""
 
     def admit(self, header: BatchHeader) -> int | None:
         """
-        Decide about a batch: None to store it, else the offset it already has.
+        Return None if a batch is new, or the offset at which it is stored already.
 
         Raises:
-            ProducerFenced: A newer producer of this name has been opened.
+            ProducerFenced: A newer session of this producer has been opened.
             OutOfSequence: The batch does not begin where the last one ended.
         """
         if (
@@ -72,7 +72,7 @@ class ProducerSession:
         return known
 
     def record(self, base_sequence: int, base_offset: int, count: int) -> None:
-        """The batch was given its offset."""
+        """Record the offset of a stored batch."""
         self.next_sequence = base_sequence + count
         if self.runs:
             sequence, offset, length = self.runs[-1]
@@ -100,11 +100,11 @@ def open_session(
     registration: ProducerRegistration | None = None,
 ) -> ProducerSession:
     """
-    The session of a producer that opens under *name*.
+    Return the session of a producer that opens as *name*.
 
-    Whoever names the id and epoch of the session *before* continues it (its
-    connection broke); anybody else gets a higher epoch, which fences the old
-    one.  The sequence goes on in both cases, so that it never repeats.
+    If *resume* is the id and epoch of the session *before*, that session continues
+    after a broken connection.  Otherwise the epoch rises, which fences the earlier
+    session.  In both cases the sequence numbers continue, so that none repeats.
     """
     if before is None:
         return ProducerSession(name, new_id, epoch=1, registration=registration)
@@ -122,5 +122,5 @@ def open_session(
 def restore_session(
     name: str, producer_id: int, epoch: int, next_sequence: int, runs: Iterable[Run]
 ) -> ProducerSession:
-    """A session as the journal remembers it; nobody has it open."""
+    """Return an idle session from the state in the journal."""
     return ProducerSession(name, producer_id, epoch, next_sequence, deque(runs))

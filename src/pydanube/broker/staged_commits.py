@@ -1,21 +1,21 @@
 """
-How a version of staged batches is committed: all of it, and once.
+Commits of staged batches: each version of a query is published completely, and once.
 
-Theory.  One record for each query says how far it is.  A commit is *decided* by one
-change of that record, which names the files of the parts and a producer id that no
-commit had before.  Before it nothing is visible, and whatever is wrong refuses the
-commit.  After it nothing can refuse it any more: the batches are appended to their
-topics, as those of a producer with that id which counts from 0, until all are there.
-The journal remembers the producer's count together with its batches, so whoever goes
-on after a crash appends exactly what is missing.  Then the record is marked, and only
-then the files are removed.
+Each query has one record.  One change of that record *decides* a commit: it names the
+files of the parts, and a producer id that no commit had before.  Before the decision
+nothing is visible, and any error refuses the commit.  After the decision nothing can
+refuse it: the batches are appended to their topics, as those of a producer with that id
+that counts from 0, until all are there.  The journal stores the producer's sequence
+numbers with its batches, so that an attempt after a crash appends exactly the missing
+ones.  Then the record is marked as done, and after that the files are removed.
 
 ::
 
     verify → register → record: decided → append … → sync → record: done → remove files
-             a crash here:  nothing     goes on with what is missing    removes files
+             a crash here:    nothing     append the missing batches       remove files
 
-A commit that cannot go on, because the disk is full, waits and tries again.
+A commit that fails after its decision, for example because the disk is full, is tried
+again.
 """
 
 from __future__ import annotations
@@ -55,36 +55,36 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PIECE_BYTES = 8 * 1024 * 1024
-"""So much of a part is read, and then appended, at a time."""
+"""How much of a part is read and appended at a time."""
 PRODUCER_EPOCH = 1
-"""Of the producer of a query, which nobody can open."""
+"""The epoch of a query's producer, which clients cannot open."""
 
 
 class DoneQueries(Protocol):
-    """Whoever remembers how far queries are."""
+    """The progress of queries."""
 
     def new_commit_id(self, query: str) -> int:
-        """A number that no commit of *query* has had."""
+        """Return an id that no commit of *query* has had."""
 
     async def mark_done(self, query: str, decision: StagingDecision) -> None:
-        """The decision is carried out; on return that is on disk."""
+        """Record on disk that a decision was carried out."""
 
 
 @dataclass(slots=True)
 class _Target:
-    """A topic that a commit appends to."""
+    """A topic to which a commit appends."""
 
     topic: ReliableTopic | None
-    """None if it was deleted after the decision."""
+    """None if the topic was deleted after the decision."""
     appended: int
-    """So many messages were there already."""
+    """The number of messages that an earlier attempt has appended."""
     sequence: int = 0
-    """Of the next message that is read."""
+    """The sequence number of the next message that is read."""
 
 
 @dataclass(slots=True)
 class Commit:
-    """A commit that is decided, or will be, and the places it has for that."""
+    """A commit and the registrations of its producer."""
 
     decision: StagingDecision
     registrations: dict[int, tuple[ReliableTopic, ProducerRegistration]] = field(
@@ -92,17 +92,17 @@ class Commit:
     )
     """By topic id."""
     byte_count: int = 0
-    """What its parts take on the disk."""
+    """The size of its parts on disk."""
 
     def leave(self) -> None:
-        """Give the places back."""
+        """Remove the registrations."""
         for topic, registration in self.registrations.values():
             topic.registrations.leave(registration)
         self.registrations.clear()
 
 
 class Committer:
-    """Prepares commits, and carries out what is decided."""
+    """Prepares commits, and carries out decided ones."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Committer:
         queries: DoneQueries,
     ) -> None:
         self.dropped_count = 0
-        """Messages of decided commits whose topic had been deleted."""
+        """The number of messages whose topic was deleted after the decision."""
         self._topics = topics
         self._storage = storage
         self._files = files
@@ -120,18 +120,18 @@ class Committer:
 
     async def prepare(self, query: str, version: int, parts: Sequence[Part]) -> Commit:
         """
-        What there is to decide; it has its places in the topics.
+        Return a commit to decide, and register its producer in the topics.
 
         Raises:
             CorruptStage: A part is damaged.
             TopicNotFound: A topic was deleted since messages were staged for it.
-            ProducerBusy, QuotaExceeded: A topic does not let the query in.
+            ProducerBusy, QuotaExceeded: The producer cannot be registered.
         """
         counts: dict[int, tuple[str, int]] = {}
         for part in parts:
             content = await self._files.verify(part.number)
             if content.header.key != part.key:
-                raise CorruptStage(f"the file {part.number} is of another part")
+                raise CorruptStage(f"the file {part.number} belongs to another part")
             counted = zip(content.topics, content.message_counts, strict=True)
             for topic, count in counted:
                 _, before = counts.get(topic.topic_id, ("", 0))
@@ -157,7 +157,7 @@ class Committer:
         return commit
 
     async def resume(self, query: str, decision: StagingDecision) -> Commit:
-        """What was decided before a restart, with its places in the topics."""
+        """Return a commit that was decided before, and register its producer."""
         commit = Commit(decision)
         for record in decision.topics:
             topic = await self._find_topic(record)
@@ -170,16 +170,16 @@ class Committer:
 
     async def carry_out(self, query: str, commit: Commit) -> None:
         """
-        Append what is missing, and mark the record.
+        Append the missing messages, and record that the commit was carried out.
 
         Durability: On return every message is on disk in its topic.
 
-        Cancellation: It can be called again; so if it fails.
+        Cancellation: The method can be called again, also after an error.
 
         Raises:
-            DiskFull, JournalFailed, MetadataUnavailable: It is not done yet.
+            DiskFull, JournalFailed, MetadataUnavailable: Not all messages are stored.
             CorruptStage: A part was damaged after the decision.
-            Draining: The broker is stopping; the next start goes on.
+            Draining: The broker is stopping; it continues after the next start.
         """
         decision = commit.decision
         targets = {
@@ -194,11 +194,11 @@ class Committer:
             for number, part_id in decision.parts:
                 reader = await self._files.reader(number)
                 if reader.header.key.part_id != part_id:
-                    raise CorruptStage(f"the file {number} is of another part")
+                    raise CorruptStage(f"the file {number} belongs to another part")
                 work = partial(_read_frames, reader, decision.commit_id, targets)
                 await self._append_part(work, targets, appends)
         finally:
-            await appends.settled()
+            await appends.wait()
         appends.check()
         await self._storage.sync()
         await self._queries.mark_done(query, decision)
@@ -254,7 +254,7 @@ class Committer:
 
     def _drop(self, target: _Target, frame: BatchFrame, error: BrokerError) -> None:
         if target.topic is not None:
-            log.warning("messages that were committed are dropped: %s", error)
+            log.warning("dropping committed messages: %s", error)
             target.topic = None
         self.dropped_count += frame.count
 
@@ -274,7 +274,7 @@ class Committer:
     def _count_appended(
         self, query: str, decision: StagingDecision, record: StagedTopicRecord
     ) -> int:
-        """How many messages of a decision are in one of its topics already."""
+        """Return how many messages of a decision a topic has already."""
         state = self._storage.find_state(TopicId(record.topic_id))
         known = None if state is None else state.producers.get(producer_of(query))
         if known is None or known.producer_id != decision.commit_id:
@@ -288,8 +288,7 @@ class Committer:
             topic = None
         if topic is None or topic.topic_id != record.topic_id:
             log.warning(
-                "%s was deleted after %d messages for it were committed; they are "
-                "dropped",
+                "%s was deleted; dropping %d messages that were committed to it",
                 record.name,
                 record.message_count,
             )
@@ -298,52 +297,48 @@ class Committer:
 
 
 class _Appends:
-    """Batches on their way to the journal."""
+    """Batches that are being appended to the journal."""
 
     def __init__(self) -> None:
         self._count = 0
         self._error: BrokerError | None = None
-        self._settled = asyncio.Event()
-        self._settled.set()
+        self._all_ended = asyncio.Event()
+        self._all_ended.set()
 
     def begin(self) -> None:
-        """One more is on its way."""
+        """Count a batch that is being appended."""
         self._count += 1
-        self._settled.clear()
+        self._all_ended.clear()
 
     def end(self, error: BrokerError | None) -> None:
-        """One has arrived, or not."""
+        """Count a batch that was appended, or failed with *error*."""
         self._count -= 1
         self._error = self._error or error
         if not self._count:
-            self._settled.set()
+            self._all_ended.set()
 
     def check(self) -> None:
-        """
-        Let somebody pass who wants to send another.
-
-        Raises: What one has run into; nothing behind it may be sent.
-        """
+        """Raise the first error: no batch may follow one that failed."""
         if self._error is not None:
             raise self._error.with_traceback(None)
 
-    async def settled(self) -> None:
-        """Return when none is on its way."""
-        await self._settled.wait()
+    async def wait(self) -> None:
+        """Wait until no batch is being appended."""
+        await self._all_ended.wait()
 
 
 def count_of(decision: StagingDecision) -> int:
-    """How many messages a decision is about."""
+    """Return the number of messages of a decision."""
     return sum(topic.message_count for topic in decision.topics)
 
 
 def check_complete(parts: Sequence[Part]) -> None:
     """
-    Let parts pass that can be committed.
+    Raise if one of the parts cannot be committed.
 
     Raises:
-        CorruptStage: One was damaged when the broker started.
-        StagedPartNotFound: One is not finished.
+        CorruptStage: A part was damaged when the broker started.
+        StagedPartNotFound: A part is not finished.
     """
     for part in parts:
         if part.is_finished and part.damage is None:
@@ -356,7 +351,7 @@ def check_complete(parts: Sequence[Part]) -> None:
 def _register(topic: ReliableTopic, query: str, count_max: int) -> ProducerRegistration:
     request = AccessRequest(name=producer_of(query), is_joining=True)
     registration = topic.registrations.register(request, count_max)
-    # Only who wants to be alone may have to wait.
+    # Only exclusive producers may be queued.
     assert registration is not None
     return registration
 
@@ -368,9 +363,9 @@ def _read_frames(
     reader: PartReader, commit_id: int, targets: dict[int, _Target]
 ) -> _Frames:
     """
-    The next batches that are missing, ready to be appended; in a thread.
+    Return the next missing batches, ready to be appended; runs in a thread.
 
-    Also how many messages are for topics that are gone, and whether the part ends.
+    Also returns the number of messages for deleted topics, and whether the part ends.
     """
     frames, dropped = [], 0
     read = reader.read(PIECE_BYTES)
@@ -383,7 +378,7 @@ def _read_frames(
         if target.topic is None:
             dropped += staged.count
             continue
-        # A copy: the file cannot be written to, and goes away.
+        # A copy, because the file's buffer is read-only and will be unmapped.
         frame = decode(bytearray(staged.buffer))
         restamp_producer(frame, commit_id, PRODUCER_EPOCH, sequence)
         frames.append((topic_id, frame))

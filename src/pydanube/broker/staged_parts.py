@@ -1,11 +1,11 @@
 """
-Staged parts, as their broker knows them: who fills them, and how much there is.
+Staged parts: the connections that fill them, and their sizes.
 
-A part is filled through *stages*, one for each topic that it has messages for.  A
-batch is checked as if it were published, and then goes to the part's file instead of
-the topic's log.  Whatever goes wrong with one batch ends the whole part, because a
-part is committed whole or not at all.  Only a lost connection does not: the writer
-comes again, is told how much is there, and goes on.
+A part is filled through *stages*, one for each of its topics.  A batch is checked as if
+it were published, and then written to the part's file instead of the topic's log.  An
+error of one batch ends the whole part, because a part is committed completely or not
+at all.  After a lost connection, however, the writer opens the stage again, learns how
+much is written, and continues.
 """
 
 from __future__ import annotations
@@ -39,33 +39,33 @@ if TYPE_CHECKING:
     from pydanube.wire.batches import BatchFrame
 
 OPEN_PARTS_MAX = 1000
-"""So many parts may be written at a time; each has a file open."""
+"""The most parts that are written at a time; each has an open file."""
 TOPICS_MAX = 10_000
-"""So many topics may have messages in one part."""
+"""The most topics of one part."""
 
 
 def producer_of(query: str) -> str:
-    """The producer that a query's messages name; no client can have this name."""
+    """Return the producer name of a query's messages; clients cannot use it."""
     return f"staged/{query}"
 
 
 class StagePort(Protocol):
-    """Whoever fills a stage, as the stage sees him."""
+    """The connection that fills a stage, implemented by a server."""
 
     def staged(self, next_sequence: int) -> None:
-        """So many of the part's messages for the topic are written."""
+        """Report that the messages below *next_sequence* are written."""
 
     def close(self, reason: BrokerError) -> None:
-        """The stage takes nothing any more."""
+        """Report that the stage was closed."""
 
 
 class Stage:
-    """One topic of a part, as one connection fills it."""
+    """A connection's access to one topic of a part."""
 
     def __init__(
         self,
         part: Part,
-        content: _Content,
+        content: _TopicContent,
         topic: ReliableTopic,
         schema: ProducerSchema | None,
         port: StagePort,
@@ -79,14 +79,14 @@ class Stage:
 
     @property
     def next_sequence(self) -> int:
-        """Of the part's messages for the topic, so many were taken."""
+        """The number of messages that the part accepted for the topic."""
         return self._content.taken
 
     def take(self, frame: BatchFrame) -> None:
         """
-        Take the next batch; the port is told when it is written.
+        Stage the next batch; the port is told when it is written.
 
-        What is wrong with it ends the part, and the port is told that.
+        An invalid batch ends the part, and the port is told the error.
         """
         if self._port is None:
             return
@@ -108,16 +108,16 @@ class Stage:
             part.fail(error)
 
     def refuse(self, reason: BrokerError) -> None:
-        """End the part, because a batch cannot be taken."""
+        """End the part, because a batch is invalid."""
         self._part.fail(reason)
 
     def leave(self) -> None:
-        """The connection is gone, or another one is in its registration."""
+        """Detach the connection, which was lost or replaced."""
         self._port = None
         self._part.leave(self)
 
     def close(self, reason: BrokerError) -> None:
-        """The part takes nothing any more."""
+        """Tell the port that the part accepts no more batches."""
         port, self._port = self._port, None
         if port is not None:
             port.close(reason)
@@ -135,7 +135,9 @@ class Stage:
                 f"to {self.producer!r}"
             )
         if header.columns & (Column.OFFSET | Column.PRODUCER):
-            raise InvalidRequest("a staged batch has no column offset or producer")
+            raise InvalidRequest(
+                "a staged batch must not have the columns offset and producer"
+            )
         try:
             verify(frame, self._topic.limits.max_message_size, self._topic.name)
         except CorruptBatch as error:
@@ -161,8 +163,8 @@ class Stage:
             self._port.staged(self._content.written)
 
 
-class _Content:
-    """How much of a part is for one topic."""
+class _TopicContent:
+    """The messages of a part for one topic."""
 
     __slots__ = ("number", "taken", "topic_id", "written")
 
@@ -174,7 +176,7 @@ class _Content:
 
 
 class Part:
-    """One part: its file, and who fills it."""
+    """One part: its file and its stages."""
 
     def __init__(
         self, parts: StagedParts, key: PartKey, file: PartFile, now: float
@@ -185,31 +187,31 @@ class Part:
         self.batch_count = 0
         self.message_count = 0
         self.byte_count = 0
-        """What the file takes, with what is on its way there."""
+        """The size of the file, including batches that are being written."""
         self.is_finished = False
         self.damage: str | None = None
-        """What was wrong with the file when the broker started."""
+        """The damage of the file when the broker started, if any."""
         self._parts = parts
-        self._contents: dict[str, _Content] = {}
+        self._contents: dict[str, _TopicContent] = {}
         self._stages: dict[str, Stage] = {}
         self._finishing: asyncio.Future[None] | None = None
 
     @property
     def number(self) -> int:
-        """Of its file."""
+        """The number of its file."""
         return self.file.header.number
 
     @property
     def is_open(self) -> bool:
-        """Whether it may grow."""
+        """Whether it accepts batches."""
         return self._finishing is None and not self.is_finished
 
     def touch(self) -> None:
-        """Somebody cares for the part."""
+        """Note that the part is in use, so that it does not expire."""
         self.touched_at = self._parts.now()
 
     def restore(self, found: RecoveredPart) -> None:
-        """Take over what the file holds."""
+        """Restore the state of the part from its file."""
         content = found.content
         self.batch_count = content.batch_count
         self.message_count = content.message_count
@@ -217,13 +219,15 @@ class Part:
         self.is_finished = content.is_finished
         self.damage = content.damage
         for topic, count in zip(content.topics, content.message_counts, strict=True):
-            self._contents[topic.name] = _Content(topic.number, topic.topic_id, count)
+            self._contents[topic.name] = _TopicContent(
+                topic.number, topic.topic_id, count
+            )
 
     def stage(
         self, topic: ReliableTopic, schema: ProducerSchema | None, port: StagePort
     ) -> Stage:
         """
-        A stage for *topic*; who had it before has it no more.
+        Open a stage for *topic*, and close an earlier one.
 
         Raises:
             StagingClosed: The part is finished.
@@ -245,7 +249,7 @@ class Part:
             before.close(StagingClosed("the part is written through another channel"))
         stage = Stage(self, content, topic, schema, port)
         self._stages[name] = stage
-        # Whoever goes on with it cuts off what was wrong.
+        # Writing to the file cuts off its damaged end.
         self.damage = None
         self.touch()
         return stage
@@ -254,14 +258,14 @@ class Part:
         self, number: int, frame: BatchFrame, done: Callable[[BrokerError | None], None]
     ) -> None:
         """
-        Put a batch that was checked into the file.
+        Append a checked batch to the file.
 
         Raises:
             QuotaExceeded: Too much is staged already.
-            StagingClosed: The part takes nothing any more.
+            StagingClosed: The part is finished or was dropped.
         """
         if not self.is_open or not self._parts.knows(self):
-            raise StagingClosed(f"the part {self.key.name} takes nothing any more")
+            raise StagingClosed(f"the part {self.key.name} accepts no more batches")
         self._parts.check_room_for(frame.byte_count)
         self.file.append_batch(number, frame, done)
         self.batch_count += 1
@@ -270,12 +274,12 @@ class Part:
 
     async def finish(self, batch_count: int, message_count: int) -> None:
         """
-        Make the part complete, which should have so much.
+        Complete the part, which must have these counts.
 
         Durability: On return it is on disk.
 
         Raises:
-            StagedPartNotFound: It has something else.
+            StagedPartNotFound: Its counts differ.
             DiskFull, Unavailable: It cannot be written, and is dropped.
         """
         if self.is_finished:
@@ -291,20 +295,22 @@ class Part:
         await asyncio.shield(self._finishing)
 
     def fail(self, error: BrokerError) -> None:
-        """Drop the part, and tell whoever fills it why."""
+        """Drop the part, and close its stages with the error."""
         self._close_stages(error)
         self._parts.drop(self)
 
     def leave(self, stage: Stage) -> None:
-        """Somebody fills the part no more."""
+        """Remove a stage."""
         self._stages = {
             name: each for name, each in self._stages.items() if each is not stage
         }
 
-    def _add(self, name: str, topic: ReliableTopic) -> _Content:
+    def _add(self, name: str, topic: ReliableTopic) -> _TopicContent:
         if len(self._contents) >= TOPICS_MAX:
-            raise QuotaExceeded(f"a part has messages for {TOPICS_MAX} topics at most")
-        content = _Content(len(self._contents), topic.topic_id)
+            raise QuotaExceeded(
+                f"a part can have messages for at most {TOPICS_MAX} topics"
+            )
+        content = _TopicContent(len(self._contents), topic.topic_id)
         self._contents[name] = content
         self.file.append_topic(content.number, topic.topic_id, name)
         self._measure()
@@ -326,7 +332,7 @@ class Part:
         try:
             await self.file.finish(PartEnd(self.batch_count, self.message_count))
         except BrokerError as error:
-            # Whoever waited may be gone.
+            # There may be no waiter left: mark the exception as retrieved.
             finishing.set_exception(error)
             finishing.exception()
             self.fail(error)
@@ -342,7 +348,7 @@ class Part:
 
 
 class StagedParts:
-    """All parts that are staged, or being staged."""
+    """All staged parts, finished or not."""
 
     def __init__(
         self,
@@ -356,9 +362,9 @@ class StagedParts:
     ) -> None:
         """*check_disk* raises ``DiskFull`` while nothing may be staged."""
         self.byte_count = 0
-        """What all parts take on the disk, and those that are being committed."""
+        """The size of all parts on disk, including those that are being committed."""
         self.expired_count = 0
-        """How many parts nobody came back for."""
+        """The number of parts that have expired."""
         self.now = clock
         self._files = files
         self._config = config
@@ -374,11 +380,11 @@ class StagedParts:
 
     @property
     def count(self) -> int:
-        """How many there are, without those that are being committed."""
+        """The number of parts, without those that are being committed."""
         return sum(map(len, self._parts.values()))
 
     def restore(self, found: RecoveredPart) -> Part:
-        """A part was there when the broker started."""
+        """Restore a part from the file that the broker found at startup."""
         header = found.content.header
         part = Part(self, header.key, self._files.reopen(found), self.now())
         part.restore(found)
@@ -387,28 +393,28 @@ class StagedParts:
         return part
 
     def find(self, key: PartKey) -> Part | None:
-        """The part that *key* names, if it is there."""
+        """Return the part that *key* names, if it exists."""
         parts = self._parts.get((key.query, key.version), {})
         return parts.get((key.name, key.part_id))
 
     def of_version(self, query: str, version: int) -> list[Part]:
-        """All parts of a version."""
+        """Return all parts of a version."""
         return list(self._parts.get((query, version), {}).values())
 
     def of_query(self, query: str) -> list[Part]:
-        """All parts of a query, whatever their version."""
+        """Return all parts of a query, of all versions."""
         return [part for part in self if part.key.query == query]
 
     def knows(self, part: Part) -> bool:
-        """Whether the part was neither dropped nor taken."""
+        """Return whether the part was neither dropped nor taken."""
         return self.find(part.key) is part
 
     def find_or_create(self, key: PartKey) -> Part:
         """
-        The part that *key* names, new if there is none.
+        Return the part that *key* names; create it if it does not exist.
 
         Raises:
-            Overloaded: Too many are being written at the moment.
+            Overloaded: ``OPEN_PARTS_MAX`` parts are being written.
         """
         part = self.find(key)
         if part is None:
@@ -422,29 +428,29 @@ class StagedParts:
 
     def check_room_for(self, byte_count: int) -> None:
         """
-        Let so much more be staged.
+        Raise if *byte_count* more bytes cannot be staged.
 
         Raises:
-            QuotaExceeded: It would be too much altogether.
+            QuotaExceeded: The total would exceed ``staging.bytes_max``.
             DiskFull: The disk is full.
         """
         self._check_disk()
         if self.byte_count + byte_count > self._config.bytes_max:
             raise QuotaExceeded(
                 f"staged batches take {self.byte_count} bytes, and staging.bytes_max "
-                f"is {self._config.bytes_max}; commit smaller versions, drop what is "
-                "not needed, or raise it"
+                f"is {self._config.bytes_max}; commit smaller versions, drop versions "
+                "that are not needed, or raise the setting"
             )
 
     def drop(self, part: Part) -> None:
-        """Forget a part, and remove its file soon."""
+        """Drop a part, and remove its file soon."""
         if self.knows(part):
             self.take(part)
             self.byte_count -= part.byte_count
             self.run(part.file.drop())
 
     def take(self, part: Part) -> None:
-        """The part is being committed: its file is the caller's, and still counts."""
+        """Hand a part to a commit; its size still counts."""
         self.on_finished(part)
         parts = self._parts[part.key.query, part.key.version]
         del parts[part.key.name, part.key.part_id]
@@ -452,27 +458,27 @@ class StagedParts:
             del self._parts[part.key.query, part.key.version]
 
     def give_back(self, part: Part) -> None:
-        """The part is not committed after all."""
+        """Take back a part whose commit was refused."""
         part.touch()
         self._add(part)
 
     def on_finished(self, part: Part) -> None:
-        """The part grows no more."""
+        """Note that the part accepts no more batches."""
         self._open.discard(part)
 
     def expire(self) -> None:
-        """Drop what nobody has touched for too long."""
+        """Drop parts that were not used for ``staging.expiry_s``."""
         begin = self.now() - self._config.expiry_s
         for part in [each for each in self if each.touched_at < begin]:
             self.expired_count += 1
             part.fail(StagedPartNotFound(f"the part {part.key.name} has expired"))
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run *work* until it ends."""
+        """Run *work* in a task."""
         self._tasks.create_task(work)
 
     async def close(self) -> None:
-        """Let go of all files; they stay where they are."""
+        """Close all files without removing them."""
         for part in self:
             await part.file.close()
 

@@ -1,4 +1,4 @@
-"""How far each query is that stages what it writes, as the metadata store has it."""
+"""The progress of queries that stage their batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Queries:
-    """How far each query is, as the metadata store has it."""
+    """The progress of all queries, in the metadata store."""
 
     def __init__(self, store: MetadataStore, wall_clock_us: Callable[[], int]) -> None:
         self._store = store
@@ -24,40 +24,40 @@ class Queries:
         self._records: dict[str, Stored[QueryRecord]] = {}
 
     def __len__(self) -> int:
-        """How many are remembered."""
+        """Return the number of stored queries."""
         return len(self._records)
 
     async def load(self) -> None:
-        """Read all of them; before all else."""
+        """Load all queries; must be called first."""
         for path, stored in await self._store.scan(keys.QUERIES):
             self._records[keys.QUERIES.name_of(path)] = stored
 
     def of(self, query: str) -> QueryRecord | None:
-        """How far *query* is; None if it has not committed anything."""
+        """Return the record of *query*; None if it has not committed anything."""
         stored = self._records.get(query)
         return None if stored is None else stored.value
 
     def decided_version(self, query: str) -> int | None:
-        """The last version of *query* that is decided, carried out or not."""
+        """Return the last decided version of *query*, carried out or not."""
         record = self.of(query)
         if record is None:
             return None
         return record.version if record.decision is None else record.decision.version
 
     def new_commit_id(self, query: str) -> int:
-        """A number that no commit of *query* has had."""
-        # The time, so that it is another one if the query was forgotten.
+        """Return an id that no commit of *query* has had."""
+        # The time makes ids unique even if the query was forgotten.
         record = self.of(query)
         last = 0 if record is None else record.commit_id
         return max(self._wall_clock_us(), last + 1)
 
     def decision_of(self, query: str) -> StagingDecision | None:
-        """What is decided of *query* and not carried out yet."""
+        """Return the decision of *query* that is not carried out yet."""
         record = self.of(query)
         return None if record is None else record.decision
 
     async def reload(self, query: str) -> StagingDecision | None:
-        """The same, as the store has it, where a change may have been made or not."""
+        """Return the same after reading it from the store again."""
         stored = await self._store.get(keys.query(query))
         if stored is None:
             self._records.pop(query, None)
@@ -65,8 +65,8 @@ class Queries:
             self._records[query] = stored
         return self.decision_of(query)
 
-    def undone(self) -> dict[str, StagingDecision]:
-        """What is decided and not carried out yet, by query."""
+    def pending(self) -> dict[str, StagingDecision]:
+        """Return all decisions that are not carried out yet, by query."""
         return {
             query: stored.value.decision
             for query, stored in self._records.items()
@@ -75,7 +75,7 @@ class Queries:
 
     async def decide(self, query: str, decision: StagingDecision) -> None:
         """
-        Decide; if there is nothing to do for it, it is done at once.
+        Store a decision; one without parts counts as carried out.
 
         Durability: On return it is on disk.
         """
@@ -93,11 +93,11 @@ class Queries:
         await self._put(query, record)
 
     async def mark_done(self, query: str, decision: StagingDecision) -> None:
-        """The decision is carried out."""
+        """Record that a decision was carried out."""
         await self._put(query, self._done(decision))
 
     def old(self, memory_s: float, count_max: int) -> list[str]:
-        """Queries that committed nothing for so long, or are too many; oldest first."""
+        """Return queries to forget, oldest first: idle for *memory_s*, or too many."""
         begin = self._wall_clock_us() - int(memory_s * 1_000_000)
         idle = sorted(
             (stored.value.committed_at, query)
@@ -112,7 +112,7 @@ class Queries:
         ]
 
     async def forget(self, query: str) -> None:
-        """Forget a query, unless something is decided and not carried out."""
+        """Delete a query's record, unless it has a pending decision."""
         stored = self._records.get(query)
         if stored is not None and stored.value.decision is None:
             await self._store.delete(keys.query(query), expected=stored.revision)

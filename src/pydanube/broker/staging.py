@@ -1,8 +1,8 @@
 """
-Staged batches: parts that are stored, and published by one commit.
+Staging: batches are stored in parts, and published together by one commit.
 
-What a part is stands in ``staged_parts``, how it is committed in ``staged_commits``.
-Here is what may be asked of both, in the order that a server asks it.
+``staged_parts`` fills parts, ``staged_commits`` publishes them; the methods here check
+and order the requests for both.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PARTS_MAX = 10_000
-"""So many parts may be committed together."""
+"""The most parts of one commit."""
 RETRY_S = 1.0
-"""How long a commit rests that is decided and could not be carried out."""
+"""The pause before a decided commit that failed is tried again."""
 SWEEP_INTERVAL_S_MAX = 60.0
-"""How often expired parts and forgotten queries are looked for, at least."""
+"""The longest interval between removals of expired parts and old queries."""
 
 
 class Staging:
-    """What is staged at a broker; made by ``open_staging``."""
+    """The staged batches of a broker; made by ``open_staging``."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Staging:
     ) -> None:
         self.parts = parts
         self.commit_count = 0
-        """Versions that were committed since the start."""
+        """The number of versions committed since the start."""
         self.committed_messages = 0
         self._topics = topics
         self._schemas = schemas
@@ -86,13 +86,13 @@ class Staging:
         self._committer = Committer(topics, storage, files, queries)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._commits: dict[str, Commit] = {}
-        """What is decided and not carried out yet, by query."""
-        self._uncertain: dict[str, Sequence[Part]] = {}
-        """Queries of which nobody knows what the store says, with what it is about."""
-        self._said: dict[str, str] = {}
-        """What the log has said of them last, to say it once."""
+        """Commits that are decided and not carried out yet, by query."""
+        self._unconfirmed: dict[str, Sequence[Part]] = {}
+        """The parts of commits that failed while they were decided, by query."""
+        self._logged: dict[str, str] = {}
+        """The last logged error, by query, so that each is logged once."""
         self._recovered = asyncio.Event()
-        self._undone = asyncio.Event()
+        self._retry = asyncio.Event()
 
     # Parts.
 
@@ -104,15 +104,15 @@ class Staging:
         port: StagePort,
     ) -> Stage:
         """
-        A way for batches into the part that *key* names, which need not exist yet.
+        Open a stage for one topic of a part, which need not exist yet.
 
-        *port* is told what becomes of them.  Who filled the part's topic before
-        does so no more.
+        *port* is told about written batches.  An earlier stage for the same topic of
+        the part is closed.
 
         Raises:
             TopicNotFound: There is no such topic.
             InvalidRequest: It is not reliable.
-            SchemaNotFound, OtherSchema: The topic does not take the schema.
+            SchemaNotFound, OtherSchema: The topic does not accept the schema.
             StagingClosed: The version is committed, or the part is finished.
             Draining: The broker is stopping.
         """
@@ -123,33 +123,35 @@ class Staging:
         chosen = None
         if schema is not None:
             chosen = await self._schemas.assign(topic, schema)
-        self._refuse_committed(key.query, key.version)
+        self._check_not_committed(key.query, key.version)
         return self.parts.find_or_create(key).stage(topic, chosen, port)
 
     async def finish_part(
         self, key: PartKey, batch_count: int, message_count: int
     ) -> int:
         """
-        The part is complete, and should have so much; its length on the disk.
+        Complete a part with these counts; return its size on disk.
 
         Durability: On return the part is on disk.
 
         Raises:
-            StagedPartNotFound: There is no such part, or it has something else.
+            StagedPartNotFound: There is no such part, or its counts differ.
             StagingClosed: The version is committed.
-            DiskFull, Unavailable: It could not be written, and is dropped.
+            DiskFull, Unavailable: It could not be written, and was dropped.
         """
         await self._recovered.wait()
-        self._refuse_committed(key.query, key.version)
+        self._check_not_committed(key.query, key.version)
         part = self.parts.find(key)
         if part is None:
-            raise StagedPartNotFound(f"there is no part {key.name}; stage it again")
+            raise StagedPartNotFound(
+                f"the part {key.name} does not exist; stage it again"
+            )
         part.touch()
         await part.finish(batch_count, message_count)
         return part.byte_count
 
     async def drop_part(self, key: PartKey) -> None:
-        """Drop a part; nothing happens if it is not there."""
+        """Drop a part, if it exists."""
         await self._recovered.wait()
         part = self.parts.find(key)
         if part is not None:
@@ -157,11 +159,11 @@ class Staging:
 
     @property
     def has_room(self) -> bool:
-        """Whether servers may go on taking batches that are to be staged."""
+        """Whether servers may accept more batches to stage."""
         return self._files.has_room
 
     async def room(self) -> None:
-        """Wait until there is room for more."""
+        """Wait until there is room for more batches."""
         await self._files.room()
 
     # Versions.
@@ -170,27 +172,30 @@ class Staging:
         self, query: str, version: int, named: Sequence[StagedPart]
     ) -> StagedCommit:
         """
-        Publish the parts that are *named*, in their order; drop the others.
+        Publish the parts *named*, in this order, and drop the version's other parts.
 
-        If the version or a later one is committed, nothing happens.
+        Does nothing if this or a later version is committed.
 
-        Durability: On return every message is on disk in its topic.  Once it is
-            decided, it is carried out, whatever happens to the broker.
+        Durability: On return every message is on disk in its topic.  A decided commit
+            is always carried out, also after a crash.
 
-        Ordering: Of the commits of one query, one comes after the other.
+        Ordering: The commits of one query run one after the other.
 
-        Cancellation: It may be decided or not.
+        Cancellation: The commit may be decided or not.
 
         Raises:
             StagedPartNotFound, CorruptStage, TopicNotFound, ProducerBusy,
-            QuotaExceeded: It cannot be committed like this; nothing happened.
-            DiskFull, JournalFailed, MetadataUnavailable, Draining: It may be decided;
-                it is tried again, and whoever asks again hears of it.
+            QuotaExceeded: The version cannot be committed; nothing happened.
+            DiskFull, JournalFailed, MetadataUnavailable, Draining: The commit may be
+                decided.  Then the broker tries again; call this method again for the
+                result.
         """
         await self._recovered.wait()
         _check_version(version)
         if len(named) > PARTS_MAX:
-            raise InvalidRequest(f"a version has {PARTS_MAX} parts at most")
+            raise InvalidRequest(
+                f"a version of {len(named)} parts; at most {PARTS_MAX} are allowed"
+            )
         async with self._lock(query):
             await self._finish(query)
             record = self._queries.of(query)
@@ -203,72 +208,72 @@ class Staging:
         return StagedCommit(message_count=count_of(commit.decision), is_repeat=False)
 
     async def drop_version(self, query: str, version: int) -> None:
-        """Drop all parts of a version; one that is decided stays."""
+        """Drop all parts of a version, unless its commit is decided."""
         await self._recovered.wait()
         async with self._lock(query):
-            await self._make_certain(query)
+            await self._confirm(query)
             for part in self.parts.of_version(query, version):
                 part.fail(StagingClosed(f"version {version} of {query} was dropped"))
 
     async def describe(self, query: str) -> StagingDescription:
-        """How far a query is, and what is staged for it."""
+        """Describe the progress of a query, and its staged parts."""
         await self._recovered.wait()
         parts = self.parts.of_query(query)
         return StagingDescription(
             query=query,
             committed_version=self._queries.decided_version(query),
-            is_finished=query not in {*self._commits, *self._uncertain},
+            is_finished=query not in {*self._commits, *self._unconfirmed},
             part_count=len(parts),
             byte_count=sum(part.byte_count for part in parts),
         )
 
     @property
     def query_count(self) -> int:
-        """How many queries are remembered."""
+        """The number of stored queries."""
         return len(self._queries)
 
     @property
-    def undone_count(self) -> int:
-        """How many commits are decided and not carried out yet."""
-        return len(self._commits) + len(self._uncertain)
+    def pending_count(self) -> int:
+        """The number of commits that are decided and not carried out yet."""
+        return len(self._commits) + len(self._unconfirmed)
 
     @property
     def dropped_count(self) -> int:
-        """How many messages were committed to topics that were deleted since."""
+        """The number of messages that were committed to topics deleted since."""
         return self._committer.dropped_count
 
-    # The life of it.
+    # Lifecycle.
 
     async def begin(self) -> None:
-        """Take up what is decided; before anybody else can publish."""
+        """Load decided commits, before other producers can publish."""
         await self._queries.load()
-        for query, decision in self._queries.undone().items():
-            self._undone.set()
+        for query, decision in self._queries.pending().items():
+            self._retry.set()
             try:
-                # Its producers must not be forgotten before it is carried out.
+                # Registers its producers, so that their sessions are kept.
                 self._commits[query] = await self._committer.resume(query, decision)
             except BrokerError as error:
-                log.warning("a commit of %s cannot go on yet: %s", query, error)
-                self._uncertain[query] = ()
+                log.warning("a commit of %s cannot continue yet: %s", query, error)
+                self._unconfirmed[query] = ()
 
     async def run(self) -> None:
-        """Finish what is decided, and forget what is old, until cancelled."""
+        """Carry out decided commits and remove old data, until cancelled."""
         await self._recover()
         interval_s = min(SWEEP_INTERVAL_S_MAX, self._config.expiry_s)
         sweep_at = self.parts.now() + interval_s
         while True:
-            self._undone.clear()
-            for query in [*self._uncertain, *self._commits]:
+            self._retry.clear()
+            for query in [*self._unconfirmed, *self._commits]:
                 await self._try_to_finish(query)
             if self.parts.now() >= sweep_at:
                 await self._sweep()
                 sweep_at = self.parts.now() + interval_s
-            if self._undone.is_set():
+            if self._retry.is_set():
                 await asyncio.sleep(RETRY_S)
             else:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(sweep_at - self.parts.now()):
-                        await self._undone.wait()
+                        await self._retry.wait()
 
     async def _recover(self) -> None:
         for found in await self._files.recover():
@@ -278,7 +283,7 @@ class Staging:
                 part = self.parts.restore(found)
                 decided = self._queries.decided_version(key.query)
                 if decided is not None and key.version <= decided:
-                    # The broker was stopped before it had removed the file.
+                    # The broker was stopped before it removed the file.
                     self.parts.drop(part)
         self._recovered.set()
 
@@ -287,9 +292,9 @@ class Staging:
             async with self._lock(query):
                 await self._finish(query)
         except Exception as error:
-            # One commit may fail alone; the others go on.
-            if self._said.get(query) != repr(error):
-                self._said[query] = repr(error)
+            # A failure of one commit must not stop the others.
+            if self._logged.get(query) != repr(error):
+                self._logged[query] = repr(error)
                 log.warning(
                     "a commit of %s is decided and could not be carried out; it is "
                     "tried again until it can be: %s",
@@ -298,7 +303,7 @@ class Staging:
                     exc_info=None if isinstance(error, BrokerError) else error,
                 )
         else:
-            self._said.pop(query, None)
+            self._logged.pop(query, None)
 
     async def _sweep(self) -> None:
         self.parts.expire()
@@ -313,21 +318,21 @@ class Staging:
         except BrokerError as error:
             log.warning("%s could not be forgotten: %s", query, error)
 
-    # What follows.
+    # Helpers.
 
     def _lock(self, query: str) -> asyncio.Lock:
-        """Held by whoever commits or drops something of *query*."""
+        """Return the lock under which *query* commits and drops parts."""
         lock = self._locks.get(query)
         if lock is None:
             lock = self._locks[query] = asyncio.Lock()
         return lock
 
-    def _refuse_committed(self, query: str, version: int) -> None:
+    def _check_not_committed(self, query: str, version: int) -> None:
         decided = self._queries.decided_version(query)
         if decided is not None and version <= decided:
             raise StagingClosed(
-                f"{query} has committed version {decided}; nothing can be staged for "
-                f"version {version} any more"
+                f"{query} has committed version {decided}; version {version} "
+                "accepts no batches any more"
             )
 
     async def _decide(
@@ -337,7 +342,7 @@ class Staging:
         if len(set(parts)) < len(parts):
             raise InvalidRequest("a part is named twice")
         check_complete(parts)
-        # From here on nobody else can drop them.
+        # Now the parts cannot be dropped.
         for part in parts:
             self.parts.take(part)
         try:
@@ -349,8 +354,8 @@ class Staging:
             await self._queries.decide(query, commit.decision)
         except BaseException:
             commit.leave()
-            self._uncertain[query] = parts
-            self._undone.set()
+            self._unconfirmed[query] = parts
+            self._retry.set()
             raise
         self._on_decided(query, commit)
         return commit
@@ -374,29 +379,29 @@ class Staging:
         part = self.parts.find(key)
         if part is None:
             raise StagedPartNotFound(
-                f"version {version} of {query} has no such part {named.name}: it was "
-                "dropped or has expired; stage the version again"
+                f"version {version} of {query} has no part {named.name} with this id: "
+                "it was dropped or has expired; stage the version again"
             )
         return part
 
     async def _finish(self, query: str) -> None:
-        """Carry out what is decided, if anything is."""
+        """Carry out the decided commit of a query, if there is one."""
         try:
-            await self._make_certain(query)
+            await self._confirm(query)
             commit = self._commits.get(query)
             if commit is not None:
                 await self._committer.carry_out(query, commit)
         except BaseException:
-            self._undone.set()
+            self._retry.set()
             raise
         if commit is not None:
             del self._commits[query]
             self.parts.byte_count -= commit.byte_count
             await self._files.remove(number for number, _ in commit.decision.parts)
 
-    async def _make_certain(self, query: str) -> None:
-        """If nobody knows whether something is decided, ask the store."""
-        parts = self._uncertain.get(query)
+    async def _confirm(self, query: str) -> None:
+        """Read from the store whether a commit that failed was decided."""
+        parts = self._unconfirmed.get(query)
         if parts is None:
             return
         decision = await self._queries.reload(query)
@@ -406,7 +411,7 @@ class Staging:
             commit = await self._committer.resume(query, decision)
             commit.byte_count = sum(part.byte_count for part in parts)
             self._on_decided(query, commit)
-        del self._uncertain[query]
+        del self._unconfirmed[query]
 
     def _give_back(self, parts: Sequence[Part]) -> None:
         for part in parts:
@@ -426,10 +431,10 @@ async def open_staging(
     wall_clock_us: Callable[[], int],
 ) -> AsyncIterator[Staging]:
     """
-    What is staged in *files*, and how far *store* says that queries are.
+    Open the staged parts in *files* and the progress of queries in *store*.
 
-    On entering, what was decided before has its places in its topics; it is carried
-    out while the body runs.  On leaving, what is staged stays where it is.
+    On entry, the producers of decided commits are registered; the commits are carried
+    out while the body runs.  On exit, staged parts are kept.
     """
     async with (
         open_staged_files(files) as staged_files,

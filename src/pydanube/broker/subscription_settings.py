@@ -1,4 +1,4 @@
-"""What an administrator may decide about a subscription, and where that is kept."""
+"""The settings of subscriptions: their valid ranges, and where they are stored."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     )
 
 DURATION_S_MAX = 10 * 366 * 24 * 3600.0
-"""No timeout or delay is longer."""
+"""The longest timeout or delay."""
 
 COUNT_MAX = 2**32 - 1
-"""Danube's tools know counts as unsigned numbers of 32 bits."""
+"""The original Danube's tools use unsigned 32-bit integers."""
 
 
 def check_settings(settings: SubscriptionSettings, topic: TopicName) -> None:
     """
-    Let settings of a subscription of *topic* pass that can be kept to.
+    Raise if settings of a subscription of *topic* are invalid.
 
     Raises:
-        InvalidRequest: A number is out of range, or there is no dead-letter topic
-            where one is needed, or it is *topic* itself.
+        InvalidRequest: A number is out of range, a required dead-letter topic is
+            missing, or it is *topic* itself.
         InvalidName: The dead-letter topic's name is malformed.
     """
     if settings.failure_policy is not None:
@@ -46,10 +46,10 @@ def check_settings(settings: SubscriptionSettings, topic: TopicName) -> None:
 
 def check_ack_timeout(ack_timeout_s: float) -> None:
     """
-    Let a timeout pass that can be kept to.
+    Raise if an ack timeout is out of range.
 
     Raises:
-        InvalidRequest: It is not more than 0, or longer than anybody waits.
+        InvalidRequest: It is not more than 0 and at most ``DURATION_S_MAX``.
     """
     if not 0 < ack_timeout_s <= DURATION_S_MAX:
         raise InvalidRequest(
@@ -59,7 +59,7 @@ def check_ack_timeout(ack_timeout_s: float) -> None:
 
 
 def dead_letter_topic_of(settings: SubscriptionSettings) -> TopicName | None:
-    """Where messages may have to go, if anywhere."""
+    """Return the dead-letter topic, if there is one."""
     policy = settings.failure_policy
     if policy is None or policy.dead_letter_topic is None:
         return None
@@ -107,12 +107,12 @@ def _check_limits(limits: DispatchLimits) -> None:
     ):
         if value is not None and not 1 <= value <= COUNT_MAX:
             raise InvalidRequest(
-                f"{name} is {value}; it must be from 1 to {COUNT_MAX}, or none at all"
+                f"{name} is {value}; it must be from 1 to {COUNT_MAX}, or None"
             )
 
 
 class SettingsStore:
-    """The settings of all subscriptions, as the metadata store has them."""
+    """The settings of all subscriptions, in the metadata store."""
 
     def __init__(self, store: MetadataStore, wall_clock_us: Callable[[], int]) -> None:
         self._store = store
@@ -121,14 +121,14 @@ class SettingsStore:
     async def get(
         self, topic_id: TopicId, subscription: SubscriptionName
     ) -> SubscriptionSettings:
-        """What was decided about a subscription; the defaults if nothing was."""
+        """Return the settings of a subscription, or the defaults."""
         stored = await self._store.get(keys.settings(topic_id, subscription))
         return DEFAULT_SETTINGS if stored is None else stored.value.settings
 
     async def all_of(
         self, topic_id: TopicId
     ) -> dict[SubscriptionName, SubscriptionSettings]:
-        """What was decided about subscriptions of the topic."""
+        """Return the settings that differ from the defaults, by subscription."""
         prefix = keys.settings_of(topic_id)
         return {
             SubscriptionName(prefix.name_of(path)): stored.value.settings
@@ -141,7 +141,7 @@ class SettingsStore:
         subscription: SubscriptionName,
         settings: SubscriptionSettings,
     ) -> None:
-        """Remember a decision; the defaults need no remembering."""
+        """Store settings; the defaults are not stored."""
         key = keys.settings(topic_id, subscription)
         if settings == DEFAULT_SETTINGS:
             await self._store.delete(key)

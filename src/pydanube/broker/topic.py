@@ -1,4 +1,4 @@
-"""One topic as its broker sees it: a log, producers, subscriptions."""
+"""A topic that a broker serves: its log, producers and subscriptions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pydanube.model.policy import AtTime, NamespacePolicy, Start
 from pydanube.wire.batches import TIME_MAX, TIME_MIN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pydanube.broker.producer_session import OnPublished, ProducerSession
     from pydanube.broker.schema_validation import (
@@ -49,10 +49,10 @@ FIND_TIMES_MAX = 1000
 
 class Topic:
     """
-    A topic that this broker serves.
+    An open topic.
 
-    Ordering: Batches get their offsets in the order of the calls to
-        ``publish``, and become visible to subscriptions in that order.
+    Ordering: Batches get their offsets in the order of the calls of ``publish``, and
+        are delivered to subscriptions in that order.
     """
 
     def __init__(
@@ -67,48 +67,48 @@ class Topic:
         self.topic_id = topic_id
         self.policy = policy
         self.limits = NamespacePolicy()
-        """What holds for it; see ``set_limits``."""
+        """The limits in force; see ``set_limits``."""
         self.has_own_limits = False
-        """Whether they are its own, and not those of its namespace."""
+        """Whether the limits are the topic's own, not those of its namespace."""
         self.registrations = ProducerRegistrations(name)
-        """Who publishes at the moment."""
+        """The producers that may publish."""
         self.sessions: dict[str, ProducerSession] = {}
-        """Producers by name, in the order of their last opening; also idle ones."""
+        """Sessions by producer name, also of idle producers, in order of opening."""
         self.last_producer_id = 0
-        """The highest id that a producer of the topic has been given."""
+        """The highest id of a producer of this topic."""
         self.recovered_producers = 0
-        """The number of producers that the journal remembered at the opening."""
+        """The number of producers in the journal when the topic was opened."""
         self.reconnect_until = 0.0
-        """Until then the recovered producers may reconnect and are not forgotten."""
+        """Recovered producers are not forgotten before this time."""
         self.subscriptions: dict[SubscriptionName, Subscription] = {}
         self.refusal: BrokerError | None = None
-        """Why nothing is taken at the moment, if so."""
+        """Why the topic refuses batches; None if it accepts them."""
         self.schema: TopicSchema | None = None
-        """What its messages keep to."""
+        """The schema that its messages must match."""
         self.schema_validation: SchemaValidation | None = None
-        """What sees to it; None where nothing is looked at."""
+        """Validates batches; None if they are not validated."""
         self.schema_counts: SchemaCounts | None = None
-        """What its gates have counted, if there ever was one."""
+        """The results of validation, if batches were ever validated."""
         self.counts = Counts(counts)
         self._clock = clock
         self._publish_rate: PublishRate | None = None
 
-    # What happened.
+    # Events.
 
     def publish(
         self, session: ProducerSession, frame: BatchFrame, done: OnPublished
     ) -> None:
         """
-        Take a batch from a producer; *done* is called when it is safe.
+        Publish a batch of a producer; *done* is called when it is stored.
 
-        The frame's buffer belongs to the topic from here on.
+        The topic takes over the frame's buffer.
 
         Raises:
             InvalidRequest: The batch is damaged, has too many messages, or is out of
                 sequence.
-            MessageTooLarge: One of its messages is; none is taken.
-            SchemaMismatch, InvalidPayload: It does not keep to the topic's schema.
-            ProducerFenced: The producer has lost its place to another one.
+            MessageTooLarge: One of its messages is too large; none is stored.
+            SchemaMismatch, InvalidPayload: It does not match the topic's schema.
+            ProducerFenced: Another producer has fenced this one.
             Draining: The broker is stopping.
         """
         self.check()
@@ -117,22 +117,22 @@ class Topic:
         registration.check()
         if not frame.is_verified:
             self.verify(frame)
-        _check_is_of(session, frame.header)
+        _check_header(session, frame.header)
         if self.schema_validation is None:
             self.store(session, frame, done)
         else:
-            store = partial(self._store_admitted, session, done)
+            store = partial(self._store_valid, session, done)
             self.schema_validation.admit(frame, registration.schema, store, done)
 
     def verify(self, frame: BatchFrame) -> None:
         """
-        Check what is in a batch; ``publish`` does not check it again.
+        Check the content of a batch; ``publish`` does not check it again.
 
-        It changes nothing but *frame* and may run in a thread.
+        May run in a thread: it changes only *frame*.
 
         Raises:
             InvalidRequest: The batch is damaged, or has too many messages.
-            MessageTooLarge: One of its messages is.
+            MessageTooLarge: One of its messages is too large.
         """
         try:
             verify(frame, self.limits.max_message_size, self.name)
@@ -141,24 +141,20 @@ class Topic:
         frame.is_verified = True
 
     def check(self) -> None:
-        """
-        Let somebody pass who wants to publish.
-
-        Raises: Why nothing is taken.
-        """
+        """Raise the reason if the topic refuses batches."""
         if self.refusal is not None:
-            # One error is raised many times, and must not collect where.
+            # The same exception object is raised repeatedly: drop its traceback.
             raise self.refusal.with_traceback(None)
 
-    def take(self, frame: BatchFrame, done: OnPublished) -> None:
+    def publish_unchecked(self, frame: BatchFrame, done: OnPublished) -> None:
         """
-        Take a batch that the broker has made, of producers that do not number.
+        Publish a batch that the broker has made, without sequence numbers.
 
-        What is in it is not checked, not even its schema.  Otherwise as ``publish``.
+        Neither its content nor its schema is checked.  Otherwise as ``publish``.
 
         Raises:
-            Draining, TopicNotFound, TopicFenced, JournalFailed: Nothing is taken
-                any more.
+            Draining, TopicNotFound, TopicFenced, JournalFailed: The topic refuses
+                batches.
         """
         self.check()
         assert not frame.header.producer_id
@@ -168,36 +164,36 @@ class Topic:
         self, frame: BatchFrame, done: OnPublished, reject: RejectMessages
     ) -> None:
         """
-        The same for a batch of messages that producers have sent one by one.
+        Publish a batch of messages that producers have sent one by one.
 
-        If the topic's schema forbids some of them, *reject* refuses these and gives
-        the rest.
+        If some of them do not match the topic's schema, *reject* rejects these and
+        returns the others.
 
         Raises:
-            SchemaMismatch: None of them keeps to the topic's schema.
+            SchemaMismatch: None of them matches the topic's schema.
         """
         self.check()
         if self.schema_validation is None:
             self.append(frame, done)
         else:
-            store = partial(self._append_admitted, done)
+            store = partial(self._append_valid, done)
             self.schema_validation.admit(frame, None, store, done, reject)
 
     def store(
         self, session: ProducerSession, frame: BatchFrame, done: OnPublished
     ) -> None:
-        """Give a checked batch its place, unless it has one already."""
+        """Store a checked batch of a producer, unless it is stored already."""
         raise NotImplementedError
 
     def append(self, frame: BatchFrame, done: OnPublished) -> None:
-        """Give a batch the next registration."""
+        """Store a batch at the end of the topic."""
         raise NotImplementedError
 
     def set_limits(self, limits: NamespacePolicy, *, are_own: bool) -> None:
         """
-        Other limits hold from now on.
+        Set the limits in force.
 
-        Who is there already stays, whatever they say.
+        Connected producers and consumers stay, even if there are more than allowed.
         """
         rate_before = self.dispatch_rate
         self.limits = limits
@@ -208,15 +204,15 @@ class Topic:
                 subscription.set_rate(self.dispatch_rate)
 
     def set_on_corruption(self, on_corruption: CorruptionPolicy) -> None:
-        """Subscriptions do something else from now on when a segment is corrupt."""
+        """Set what subscriptions do about segments that cannot be read."""
         self.policy = replace(self.policy, on_corruption=on_corruption)
 
     def find_subscription(self, name: SubscriptionName) -> Subscription:
         """
-        The subscription called *name*.
+        Return the subscription *name*.
 
         Raises:
-            SubscriptionNotFound: There is none.
+            SubscriptionNotFound: It does not exist.
         """
         found = self.subscriptions.get(name)
         if found is None:
@@ -225,10 +221,10 @@ class Topic:
 
     def check_new_subscription(self) -> None:
         """
-        Let a new subscription pass.
+        Raise if the topic has its maximum number of subscriptions.
 
         Raises:
-            QuotaExceeded: There are as many as there may be.
+            QuotaExceeded: It has.
         """
         count = len(self.subscriptions)
         count_max = self.limits.max_subscriptions_per_topic
@@ -240,10 +236,10 @@ class Topic:
 
     def check_new_consumer(self, subscription: Subscription) -> None:
         """
-        Let a consumer pass that is new to *subscription*.
+        Raise if *subscription* or the topic has its maximum number of consumers.
 
         Raises:
-            QuotaExceeded: It or the topic has as many as there may be.
+            QuotaExceeded: One of them has.
         """
         count_max = self.limits.max_consumers_per_topic
         if count_max:
@@ -262,7 +258,7 @@ class Topic:
             )
 
     def close(self, reason: BrokerError) -> None:
-        """Let all producers and consumers go, and say why."""
+        """Disconnect all producers and consumers, and tell them the reason."""
         if self.schema_validation is not None:
             self.schema_validation.close(reason)
         self.registrations.close(reason)
@@ -272,12 +268,7 @@ class Topic:
             subscription.cancel()
         self.subscriptions.clear()
 
-    # What is known.
-
-    @property
-    def open_producers(self) -> Iterator[str]:
-        """The names of the producers that are open."""
-        return iter(self.registrations)
+    # State.
 
     @property
     def is_in_use(self) -> bool:
@@ -286,48 +277,48 @@ class Topic:
 
     @property
     def dispatch_rate(self) -> float | None:
-        """Messages a second that each subscription may deliver; None: any number."""
+        """Messages per second that each subscription may deliver; None: no limit."""
         return self.limits.max_subscription_dispatch_rate or None
 
     def publish_delay_s(self, now: float) -> float:
         """
-        For how long a server should take nothing for this topic; 0: it may go on.
+        Return how many seconds a server should wait before it publishes more.
 
-        Whatever it brings is taken all the same, and makes the next delay longer.
+        Batches that are published earlier are accepted, and make the delay longer.
         """
         rate = self._publish_rate
         return 0.0 if rate is None else rate.delay_s(now)
 
     @property
     def end_offset(self) -> int:
-        """The first offset that is not there yet."""
+        """The offset of the next message."""
         raise NotImplementedError
 
     @property
     def segments(self) -> tuple[SegmentEntry, ...]:
-        """The sealed part of the topic."""
+        """The segments of the topic."""
         return ()
 
     def describe(self, first: int = 0, limit: int | None = None) -> TopicDescription:
         """
-        The facts at this moment.
+        Describe the topic.
 
-        Producers and subscriptions from number *first* on, and at most *limit* of each.
+        Lists producers and subscriptions from index *first* on, up to *limit* of each.
         """
         raise NotImplementedError
 
-    # What follows.
+    # Helpers.
 
-    def _store_admitted(
+    def _store_valid(
         self, session: ProducerSession, done: OnPublished, frame: BatchFrame
     ) -> None:
-        # It may have waited at the gate, and much may have happened.
+        # The batch may have waited for validation: check again.
         self.check()
         assert session.registration is not None
         session.registration.check()
         self.store(session, frame, done)
 
-    def _append_admitted(self, done: OnPublished, frame: BatchFrame) -> None:
+    def _append_valid(self, done: OnPublished, frame: BatchFrame) -> None:
         self.check()
         fenced = self.registrations.find_fencing(frame.header.producer)
         if fenced is not None:
@@ -335,7 +326,7 @@ class Topic:
         self.append(frame, done)
 
     def count_taken(self, count: int) -> None:
-        """So many messages are on their way; the publish rate counts them."""
+        """Count messages for the publish rate."""
         if self._publish_rate is not None:
             self._publish_rate.take(count, self._clock())
 
@@ -348,7 +339,7 @@ class Topic:
         else:
             self._publish_rate.change(messages_per_s, now)
 
-    def _facts(
+    def _describe(
         self,
         first: int,
         limit: int | None,
@@ -373,7 +364,7 @@ class Topic:
             tail_bytes=tail_bytes,
             segment_bytes=sum(s.byte_count for s in segments),
             segment_count=len(segments),
-            producers=tuple(islice(self.open_producers, first, end)),
+            producers=tuple(islice(self.registrations, first, end)),
             subscriptions=tuple(
                 s.describe(end_offset)
                 for s in islice(self.subscriptions.values(), first, end)
@@ -387,7 +378,7 @@ class Topic:
 
 
 class ReliableTopic(Topic):
-    """A topic whose messages are in a log before they are acknowledged."""
+    """A topic whose messages are on disk before producers get their receipts."""
 
     def __init__(
         self,
@@ -401,7 +392,7 @@ class ReliableTopic(Topic):
     ) -> None:
         super().__init__(name, topic_id, policy, counts, clock)
         self.log = topic_log
-        # Repeated batches whose first copy is not committed yet.
+        # Repeated batches: their end and base offsets, until these are committed.
         self._repeated: deque[tuple[int, int, OnPublished]] = deque()
         self._unwatch = topic_log.watch(self._answer_repeated)
 
@@ -413,7 +404,7 @@ class ReliableTopic(Topic):
     def store(
         self, session: ProducerSession, frame: BatchFrame, done: OnPublished
     ) -> None:
-        """Append the batch to the log, unless it is there already."""
+        """See the base class."""
         known = session.admit(frame.header)
         if known is not None:
             self._repeated.append((known + frame.count, known, done))
@@ -426,7 +417,7 @@ class ReliableTopic(Topic):
             if error is None:
                 self.counts.publish(count, byte_count)
             else:
-                self._forget(session, error)
+                self._end_sessions(session, error)
             done(base_offset, error)
 
         base_offset = self.log.append_nowait(frame, committed)
@@ -523,7 +514,7 @@ class ReliableTopic(Topic):
     def describe(self, first: int = 0, limit: int | None = None) -> TopicDescription:
         """See the base class."""
         topic_log = self.log
-        return self._facts(
+        return self._describe(
             *(first, limit),
             epoch=topic_log.epoch,
             base_offset=topic_log.base_offset,
@@ -538,12 +529,11 @@ class ReliableTopic(Topic):
             _, base_offset, done = self._repeated.popleft()
             done(base_offset, None)
 
-    def _forget(self, session: ProducerSession, error: BrokerError) -> None:
-        # What the session counted was not written, and neither was what a later
-        # one of this name took over from it.  The next opening takes up what the
-        # journal remembers.
+    def _end_sessions(self, session: ProducerSession, error: BrokerError) -> None:
+        # The journal lacks the batches that this session, and a later one of the same
+        # name, have counted.  The next session continues from the journal's state.
         if session.registration is not None:
-            # Whoever has it is told by *done*.
+            # *done* tells the producer.
             self.registrations.leave(session.registration, error)
         current = self.sessions.pop(session.name, None)
         if current is not None and current.registration is not None:
@@ -554,24 +544,23 @@ class ReliableTopic(Topic):
 
 
 class DirectTopic(Topic):
-    """A topic whose messages are only passed on."""
+    """A topic whose messages are delivered from memory and not stored."""
 
     _next_offset = 0
 
     def store(
         self, session: ProducerSession, frame: BatchFrame, done: OnPublished
     ) -> None:
-        """Pass the batch on, unless it was passed on before."""
+        """Deliver the batch, unless it was delivered before."""
         if session.admit(frame.header) is not None:
-            # Sent again after a lost connection: it has been passed on before,
-            # and a second time would be one too many.
+            # The producer has sent it again after a lost connection.
             done(self._next_offset, None)
             return
         session.record(frame.header.base_sequence, self._next_offset, frame.count)
         self.append(frame, done)
 
     def append(self, frame: BatchFrame, done: OnPublished) -> None:
-        """Pass the batch to every subscription."""
+        """Deliver the batch to all subscriptions."""
         base_offset = self._next_offset
         frame.stamp(base_offset, 1)
         self._next_offset += frame.count
@@ -590,15 +579,17 @@ class DirectTopic(Topic):
     def describe(self, first: int = 0, limit: int | None = None) -> TopicDescription:
         """See the base class."""
         end = self._next_offset
-        return self._facts(first, limit, epoch=1, base_offset=end, sealed_offset=end)
+        return self._describe(first, limit, epoch=1, base_offset=end, sealed_offset=end)
 
 
-def _check_is_of(session: ProducerSession, header: BatchHeader) -> None:
-    """A producer says who it is, and nothing about offsets and other producers."""
+def _check_header(session: ProducerSession, header: BatchHeader) -> None:
+    """Raise if a header names another producer, or columns that the broker adds."""
     if header.producer != session.name:
         raise InvalidRequest(
-            f"the batch names the producer {header.producer!r}, the channel belongs "
+            f"the batch names the producer {header.producer!r}; its channel belongs "
             f"to {session.name!r}"
         )
     if header.columns & (Column.OFFSET | Column.PRODUCER):
-        raise InvalidRequest("a published batch has no column offset or producer")
+        raise InvalidRequest(
+            "a published batch must not have the columns offset and producer"
+        )

@@ -140,7 +140,7 @@ def _of_storage(broker: Broker) -> Iterator[Sample]:
     yield metrics.STAGED_BYTES, (), staging.parts.byte_count
     yield metrics.STAGED_COMMITS, (), staging.commit_count
     yield metrics.STAGED_MESSAGES, (), staging.committed_messages
-    yield metrics.STAGED_COMMITS_UNDONE, (), staging.undone_count
+    yield metrics.STAGED_COMMITS_UNDONE, (), staging.pending_count
     yield metrics.STAGED_PARTS_EXPIRED, (), staging.parts.expired_count
     yield metrics.STAGED_MESSAGES_DROPPED, (), staging.dropped_count
     yield metrics.SEGMENTS, (), stats.segment_count

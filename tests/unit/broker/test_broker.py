@@ -115,7 +115,7 @@ def test_a_topic_whose_opening_failed_half_way_can_be_opened_again():
                 await broker.topics.create(A_TOPIC, RELIABLE)
             world.store.failing.clear()
             topic = await broker.topics.get(A_TOPIC)
-            topic.take(frame_of([b"x"]), outcome := Outcome())
+            topic.publish_unchecked(frame_of([b"x"]), outcome := Outcome())
             assert await outcome.offset() == 0
             await broker.storage.seal(topic.topic_id)
             await broker.topics.delete(A_TOPIC)
@@ -148,7 +148,7 @@ def test_a_topic_of_an_older_broker_with_such_a_name_can_be_read_and_deleted(cap
             record = msgspec.structs.replace(record, topic_id=77)
             await world.store.put(keys.topic(name), record, expected=ABSENT)
             topic = await broker.topics.get(name)
-            topic.take(frame_of([b"a"]), stored := Outcome())
+            topic.publish_unchecked(frame_of([b"a"]), stored := Outcome())
             await stored.offset()
         async with world.broker() as broker:
             topic = await broker.topics.get(name)

@@ -2,12 +2,12 @@ import pytest
 
 from pydanube.broker.partitions import (
     PARTITIONS_MAX,
-    grown,
     has_partition,
     names_of,
     new_record,
     numbers_of,
     with_partition,
+    with_partition_count,
 )
 from pydanube.metadata import keys
 from pydanube.model.errors import (
@@ -91,13 +91,13 @@ def test_a_far_number_makes_no_large_record():
 
 def test_growing_makes_what_is_missing():
     record = with_partition(None, 2, RELIABLE, 7)
-    assert list(numbers_of(grown(A_TOPIC, record, 4))) == [0, 1, 2, 3]
+    assert list(numbers_of(with_partition_count(A_TOPIC, record, 4))) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("partitions", [0, 2, 3, PARTITIONS_MAX + 1])
 def test_partitions_only_become_more_up_to_a_bound(partitions):
     with pytest.raises(InvalidRequest):
-        grown(A_TOPIC, new_record(3, RELIABLE, 7), partitions)
+        with_partition_count(A_TOPIC, new_record(3, RELIABLE, 7), partitions)
 
 
 # Creating.
@@ -449,7 +449,7 @@ def test_a_deletion_that_fails_leaves_the_topic_as_it_was():
                 await broker.topics.delete(A_TOPIC)
             assert topic.refusal is None
             assert await broker.topics.partitions_of(A_TOPIC) == PARTS[:3]
-            topic.take(frame_of([b"more"]), outcome := Outcome())
+            topic.publish_unchecked(frame_of([b"more"]), outcome := Outcome())
             assert await outcome.offset() == 2
 
     with_world(test)
@@ -461,7 +461,7 @@ async def filled(broker):
     for part in PARTS[:3]:
         topic = await broker.topics.get(part)
         for _ in range(2):
-            topic.take(frame_of([b"x"]), outcome := Outcome())
+            topic.publish_unchecked(frame_of([b"x"]), outcome := Outcome())
             await outcome.offset()
             if topic.end_offset == 1:
                 await broker.storage.seal(topic.topic_id)

@@ -65,7 +65,7 @@ def test_a_connection_that_is_lost_late_does_not_close_the_producer_that_came_ba
         _, back = await opened(broker, resume=resume)
         assert (back.producer_id, back.epoch, back.next_sequence) == (*resume, 1)
         broker.producers.close(topic, lost, forget=True)
-        assert list(topic.open_producers) == ["p"]
+        assert list(topic.registrations) == ["p"]
         assert await publish(topic, back).offset() == 1
         with pytest.raises(ProducerFenced):
             publish(topic, lost)
@@ -129,7 +129,7 @@ def test_producers_with_and_without_sessions_count_together_while_they_are_there
             await attached(broker, "more", policy=policy)
         topic.registrations.leave(registration)
         await attached(broker, "more", policy=policy)
-        assert sorted(topic.open_producers) == ["another", "more"]
+        assert sorted(topic.registrations) == ["another", "more"]
 
     with_bare_broker(test)
 
@@ -184,7 +184,7 @@ def test_who_waits_is_let_in_in_the_order_of_arrival():
             broker.producers.close(topic, first, forget=False)
             for task in waiting:
                 session = await task
-                assert list(topic.open_producers) == [session.name]
+                assert list(topic.registrations) == [session.name]
                 assert isinstance(await publish(topic, session).offset(), int)
                 broker.producers.close(topic, session, forget=False)
         assert order == ["b", "a", "c"]
@@ -210,7 +210,7 @@ def test_whoever_stops_waiting_leaves_nothing_behind(is_at_turn):
                 await turns()
                 broker.producers.close(topic, first, forget=False)
             _, session = await last
-            assert list(topic.open_producers) == ["last"]
+            assert list(topic.registrations) == ["last"]
             broker.producers.close(topic, session, forget=False)
         assert gone.cancelled()
         await opened(broker, "shared")
@@ -287,7 +287,7 @@ def test_whoever_goes_while_it_is_let_in_has_no_place(after):
         if not gone.cancelled():
             _, session = gone.result()
             broker.producers.close(topic, session, forget=False)
-        assert list(topic.open_producers) == []
+        assert list(topic.registrations) == []
         await opened(broker, "next", access=EXCLUSIVE)
 
     with_bare_broker(test)
@@ -322,7 +322,7 @@ def test_what_a_full_disk_did_not_take_is_not_counted():
         assert [type(await each.error()) for each in outcomes] == [DiskFull] * 2
         with pytest.raises(DiskFull):
             publish(topic, session)
-        assert list(topic.open_producers) == []
+        assert list(topic.registrations) == []
         assert told == []
         full.clear()
         resume = (session.producer_id, session.epoch)

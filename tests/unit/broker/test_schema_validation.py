@@ -281,7 +281,7 @@ async def test_a_topic_without_policy_does_not_look(broker):
 async def test_what_the_broker_makes_itself_is_not_looked_at(broker):
     producer = await bound(broker)
     outcome = Outcome()
-    producer.topic.take(frame_of([b"dead"]), outcome)
+    producer.topic.publish_unchecked(frame_of([b"dead"]), outcome)
     assert await outcome.offset() == 0
 
 

@@ -301,7 +301,7 @@ def test_while_a_commit_is_undone_its_topics_are_in_use():
         fail(errno.ENOSPC)
         with pytest.raises(DiskFull):
             await broker.staging.commit(A_QUERY, 0, [part])
-        assert broker.staging.undone_count == 1
+        assert broker.staging.pending_count == 1
         # Deciding again is not possible, and neither is dropping it.
         await broker.staging.drop_version(A_QUERY, 0)
         with pytest.raises(StagingClosed):
@@ -314,7 +314,7 @@ def test_while_a_commit_is_undone_its_topics_are_in_use():
         assert (commit.message_count, commit.is_repeat) == (2, True)
         assert await stored(broker, B) == [b"2"]
         assert broker.staging.dropped_count == 1
-        assert broker.staging.undone_count == 0
+        assert broker.staging.pending_count == 0
 
     with_full_disk(test)
 
@@ -326,7 +326,7 @@ def test_an_undone_commit_is_finished_without_being_asked_for_again():
         with pytest.raises(DiskFull):
             await broker.staging.commit(A_QUERY, 0, [part])
         fail(0)
-        await until(lambda: not broker.staging.undone_count)
+        await until(lambda: not broker.staging.pending_count)
         assert await stored(broker, A) == [b"1"]
 
     with_full_disk(test)
@@ -366,13 +366,13 @@ def test_a_decision_whose_answer_is_lost_is_looked_up(fails):
             # Nobody knows: it can be neither dropped nor staged anew.
             with pytest.raises(MetadataUnavailable):
                 await broker.staging.drop_version(A_QUERY, 0)
-            assert broker.staging.undone_count == 1
+            assert broker.staging.pending_count == 1
             assert not (await broker.staging.describe(A_QUERY)).is_finished
             world.store.is_gone = False
             commit = await broker.staging.commit(A_QUERY, 0, [part])
             assert commit.is_repeat is (fails == "after")
             assert await stored(broker, A) == [b"1"]
-            assert broker.staging.undone_count == 0
+            assert broker.staging.pending_count == 0
             assert broker.staging.parts.byte_count == 0
         assert not world.staged.names()
 
@@ -464,7 +464,7 @@ def test_a_commit_whose_topic_cannot_be_opened_does_not_keep_the_broker_from_sta
         failing = {keys.SUBSCRIPTIONS.path}
         world.store.failing = failing
         async with world.broker() as broker:
-            assert broker.staging.undone_count == 1
+            assert broker.staging.pending_count == 1
             failing.clear()
             commit = await broker.staging.commit(A_QUERY, 0, [part])
             assert (commit.message_count, commit.is_repeat) == (1, True)

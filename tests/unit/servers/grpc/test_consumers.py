@@ -234,7 +234,9 @@ def test_compressed_batches_count_uncompressed():
         size = WINDOW_BYTES // 4
         for _ in range(40):
             # Natively published: a few hundred bytes each.
-            topic.take(frame_of([bytes(size)], codec=Codec.ZSTD), lambda *_: None)
+            topic.publish_unchecked(
+                frame_of([bytes(size)], codec=Codec.ZSTD), lambda *_: None
+            )
         await slow.until_written(1)
         in_flight = world.subscription.describe(topic.end_offset).in_flight
         assert 1 <= in_flight <= 5
@@ -253,7 +255,9 @@ def test_batch_larger_than_the_window_is_sent_in_parts():
         world.stream(await world.subscribe(), context)
         await context.has_metadata.wait()
         topic = world.broker.topics.opened[NAME]
-        topic.take(empty_messages(BATCH_MESSAGES_MAX, Codec.ZSTD), lambda *_: None)
+        topic.publish_unchecked(
+            empty_messages(BATCH_MESSAGES_MAX, Codec.ZSTD), lambda *_: None
+        )
         await context.until_written(WINDOW_FIRST)
         in_flight = world.subscription.describe(topic.end_offset).in_flight
         assert in_flight == WINDOW_FIRST

@@ -54,7 +54,7 @@ class World:
 
     @property
     def names(self) -> list[str]:
-        return list(self.broker.topics.opened[NAME].open_producers)
+        return list(self.broker.topics.opened[NAME].registrations)
 
 
 def with_world(test):
