@@ -1,4 +1,4 @@
-"""What the broker promises that a client alone cannot show."""
+"""Promises of the broker that cannot be tested through a client alone."""
 
 import msgspec
 import pytest
@@ -15,7 +15,7 @@ from support.running import TOPIC, published, with_broker
 
 
 @pytest.mark.parametrize("reliable", [True, False])
-def test_producers_that_are_gone_are_forgotten_at_last(monkeypatch, reliable):
+def test_sessions_of_idle_producers_are_bounded(monkeypatch, reliable):
     monkeypatch.setattr(producers, "IDLE_PRODUCERS_MAX", 3)
 
     async def test(broker):
@@ -35,7 +35,7 @@ def test_producers_that_are_gone_are_forgotten_at_last(monkeypatch, reliable):
     with_broker(test)
 
 
-def test_a_producer_that_says_goodbye_without_a_name_leaves_nothing():
+def test_closed_anonymous_producer_leaves_no_session():
     async def test(broker):
         async with broker.connect() as client:
             await published(client, b"x")
@@ -48,7 +48,7 @@ def test_a_producer_that_says_goodbye_without_a_name_leaves_nothing():
     with_broker(test)
 
 
-def test_a_topic_opens_where_it_ended_when_everything_is_sealed():
+def test_fully_sealed_topic_continues_at_its_end_offset():
     async def test(broker):
         async with broker.connect() as client:
             await published(client, b"a", b"b")
@@ -71,7 +71,7 @@ def test_a_topic_opens_where_it_ended_when_everything_is_sealed():
     with_broker(test)
 
 
-def test_a_subscription_that_retention_overtook_is_told_once_and_goes_on():
+def test_subscription_overtaken_by_retention_fails_once_and_continues():
     import pydanube
 
     async def test(broker):
@@ -85,7 +85,9 @@ def test_a_subscription_that_retention_overtook_is_told_once_and_goes_on():
                 await storage.seal(topic.topic_id)
             await storage.apply_retention(topic.topic_id)
             assert (await client.describe_topic(TOPIC)).base_offset == 2
-            with pytest.raises(pydanube.OffsetDropped, match="next offset that exists is 2"):
+            with pytest.raises(
+                pydanube.OffsetDropped, match="next offset that exists is 2"
+            ):
                 async with client.consumer(TOPIC, subscription="s") as consumer:
                     await consumer.receive(timeout_s=5)
             async with client.consumer(TOPIC, subscription="s") as consumer:
@@ -96,7 +98,7 @@ def test_a_subscription_that_retention_overtook_is_told_once_and_goes_on():
     with_broker(test)
 
 
-def test_policies_are_part_of_a_topic():
+def test_topic_policies_survive_a_restart():
     async def test(broker):
         policy = TopicPolicy()
         name = TopicName.parse(TOPIC)
@@ -107,7 +109,7 @@ def test_policies_are_part_of_a_topic():
     with_broker(test)
 
 
-def test_a_topic_whose_opening_failed_half_way_can_be_opened_again():
+def test_topic_opens_after_an_opening_that_failed_half_way():
     async def test(world):
         async with world.broker() as broker:
             world.store.failing.add("/subscriptions/")
@@ -123,7 +125,7 @@ def test_a_topic_whose_opening_failed_half_way_can_be_opened_again():
     with_world(test)
 
 
-def test_a_topic_with_a_name_that_is_too_long_is_not_created():
+def test_topic_with_too_long_name_is_not_created():
     async def test(broker):
         name = TopicName.parse("/default/" + "é" * 128)
         with pytest.raises(InvalidName, match="256 bytes"):
@@ -138,7 +140,7 @@ def test_a_topic_with_a_name_that_is_too_long_is_not_created():
     with_bare_broker(test)
 
 
-def test_a_topic_of_an_older_broker_with_such_a_name_can_be_read_and_deleted(caplog):
+def test_older_topic_with_too_long_name_can_be_read_and_deleted(caplog):
     name = TopicName.parse("/default/" + "é" * 255)
 
     async def test(world):

@@ -1,4 +1,4 @@
-"""Who has which number is known after a restart."""
+"""Consumer numbers survive a restart."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def record(name: str) -> ConsumerRecord:
     )
 
 
-def test_who_is_known_is_found_by_another_broker_of_the_store():
+def test_stored_consumers_survive_a_restart():
     async def run():
         store = MemoryStore()
         await ConsumerRegistry(store).change({7: record("a"), 8: record("b")})
@@ -29,7 +29,7 @@ def test_who_is_known_is_found_by_another_broker_of_the_store():
     asyncio.run(run())
 
 
-def test_who_is_forgotten_is_not_found_and_a_number_may_get_another_owner():
+def test_deleted_consumer_is_gone_and_its_number_can_be_reused():
     async def run():
         known = ConsumerRegistry(MemoryStore())
         await known.change({7: record("a"), 8: record("b")})

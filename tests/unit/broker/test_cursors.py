@@ -1,4 +1,4 @@
-"""When cursors are written, with a clock that is moved by hand."""
+"""When cursors are written, with a manual clock."""
 
 from heapq import heappop, heappush
 
@@ -83,7 +83,7 @@ def large(offset=0):
     return Cursor(offset, RangeSet((n * 1000, n * 1000 + 1) for n in range(1, 20_000)))
 
 
-def test_a_burst_of_changes_is_one_entry_a_moment_later():
+def test_burst_of_changes_is_written_as_one_entry():
     loop, saved, cursors = saver()
     cursor = Cursor(0)
     for offset in range(1, 10):
@@ -97,7 +97,7 @@ def test_a_burst_of_changes_is_one_entry_a_moment_later():
     assert len(saved.entries) == 1
 
 
-def test_whoever_waits_in_the_same_turn_waits_for_the_same_entry():
+def test_callers_in_the_same_iteration_share_one_entry():
     loop, saved, cursors = saver()
     cursor, told = Cursor(0), []
     cursors.mark(1, "s", cursor)
@@ -112,7 +112,7 @@ def test_whoever_waits_in_the_same_turn_waits_for_the_same_entry():
     assert len(saved.entries) == 2
 
 
-def test_nobody_else_is_written_because_somebody_waits():
+def test_urgent_write_does_not_write_other_cursors():
     loop, saved, cursors = saver()
     cursors.mark(1, "lingers", Cursor(1))
     cursors.save_now(1, "waits", Cursor(2), lambda error: None)
@@ -120,7 +120,7 @@ def test_nobody_else_is_written_because_somebody_waits():
     assert saved.offsets == [("waits", 2)]
 
 
-def test_what_is_written_is_what_the_cursor_was_then():
+def test_cursor_is_written_in_its_state_at_the_time_of_writing():
     loop, saved, cursors = saver()
     cursor = Cursor(0, RangeSet([(5, 6)]))
     cursors.save_now(1, "s", cursor, lambda error: None)
@@ -130,7 +130,7 @@ def test_what_is_written_is_what_the_cursor_was_then():
     assert (state.offset, list(state.done)) == (0, [(5, 6)])
 
 
-def test_no_done_range_is_left_out():
+def test_all_acknowledged_ranges_are_written():
     loop, saved, cursors = saver()
     cursor = large()
     cursors.mark(1, "s", cursor)
@@ -138,7 +138,7 @@ def test_no_done_range_is_left_out():
     assert saved.entries[0][3].done == cursor.done
 
 
-def test_a_large_cursor_pauses_so_long_that_the_journal_bears_it():
+def test_large_cursor_pauses_in_proportion_to_its_size():
     loop, saved, cursors = saver()
     cursor, told = large(), []
     pause_s = cursor.done.byte_count / CURSOR_BYTES_PER_S
@@ -155,7 +155,7 @@ def test_a_large_cursor_pauses_so_long_that_the_journal_bears_it():
     assert saved.offsets[-1] == ("small", 3)
 
 
-def test_a_cursor_that_became_small_is_written_at_once_after_the_pause():
+def test_small_cursor_is_written_without_pause_after_a_large_one():
     loop, saved, cursors = saver()
     cursor = large()
     cursors.save_now(1, "s", cursor, lambda error: None)
@@ -170,7 +170,7 @@ def test_a_cursor_that_became_small_is_written_at_once_after_the_pause():
     assert loop.calls == []
 
 
-def test_the_end_waits_for_no_pause():
+def test_flush_ignores_pauses():
     loop, saved, cursors = saver()
     cursor = large()
     for _ in range(2):
@@ -181,7 +181,7 @@ def test_the_end_waits_for_no_pause():
     assert len(saved.entries) == 2
 
 
-def test_what_is_deleted_is_not_written_and_who_waits_is_told():
+def test_deleted_cursor_is_not_written_and_its_waiters_fail():
     loop, saved, cursors = saver()
     told = []
     for topic, name in ((1, "s"), (1, "t"), (2, "s")):

@@ -1,4 +1,4 @@
-"""Where messages go that a subscription has given up on, and that none is lost."""
+"""Dead letters: no message that a subscription gives up on is lost."""
 
 import asyncio
 import copy
@@ -86,7 +86,7 @@ async def until_done(subscription, topic):
         await a_while()
 
 
-def test_a_dead_letter_is_the_message_and_says_where_it_comes_from_and_why():
+def test_dead_letter_has_the_message_its_origin_and_the_reason():
     async def test(broker, topic, subscription, reader):
         await publish(topic, b"ok")
         await publish(
@@ -126,7 +126,7 @@ def test_a_dead_letter_is_the_message_and_says_where_it_comes_from_and_why():
     with_subscription(test)
 
 
-def test_a_message_that_nobody_acknowledges_is_dead_lettered_after_its_attempts():
+def test_unacknowledged_message_is_dead_lettered_after_its_attempts():
     policy = replace(POLICY, redeliveries_max=2, ack_timeout_s=0.01)
 
     async def test(broker, topic, subscription, reader):
@@ -141,7 +141,7 @@ def test_a_message_that_nobody_acknowledges_is_dead_lettered_after_its_attempts(
     with_subscription(test, policy)
 
 
-def test_many_go_together_in_their_order_and_of_all_schemas():
+def test_many_messages_of_several_schemas_are_copied_in_order():
     async def test(broker, topic, subscription, reader):
         for schema_id in (0, 3, 0):
             await publish(topic, *[b"%d" % schema_id] * 100, schema_id=schema_id)
@@ -158,7 +158,7 @@ def test_many_go_together_in_their_order_and_of_all_schemas():
     with_subscription(test)
 
 
-def test_a_dead_letter_topic_is_made_where_there_is_none_and_only_then():
+def test_dead_letter_topic_is_created_when_first_needed():
     async def test(broker, topic, subscription, reader):
         await publish(topic, b"a")
         await broker.topics.create(DEAD, TopicPolicy(ttl_s=5.0))
@@ -169,7 +169,7 @@ def test_a_dead_letter_topic_is_made_where_there_is_none_and_only_then():
     with_subscription(test)
 
 
-def test_a_message_is_done_only_when_its_copy_is_on_disk():
+def test_message_is_acknowledged_only_when_its_copy_is_on_disk():
     async def test(world):
         async with world.broker() as broker:
             topic = await broker.topics.create(A_TOPIC, RELIABLE)
@@ -194,7 +194,7 @@ def test_a_message_is_done_only_when_its_copy_is_on_disk():
     with_world(test)
 
 
-def test_a_broker_that_stops_leaves_nothing_half_copied():
+def test_draining_finishes_copies():
     async def test(world):
         async with world.broker() as broker:
             topic = await broker.topics.create(A_TOPIC, RELIABLE)
@@ -214,7 +214,7 @@ def test_a_broker_that_stops_leaves_nothing_half_copied():
     with_world(test)
 
 
-def test_a_failure_is_shown_and_tried_again_until_it_succeeds():
+def test_failure_is_described_and_retried_until_success():
     async def test(broker, topic, subscription, reader):
         direct = await broker.topics.create(DEAD, NON_RELIABLE)
         await publish(topic, b"a", b"b")
@@ -241,7 +241,7 @@ def test_a_failure_is_shown_and_tried_again_until_it_succeeds():
     with_subscription(test)
 
 
-def test_it_is_tried_again_also_when_the_consumers_are_gone():
+def test_copying_is_retried_without_consumers():
     async def test(broker, topic, subscription, reader):
         await broker.topics.create(DEAD, NON_RELIABLE)
         await publish(topic, b"a")
@@ -260,7 +260,7 @@ def test_it_is_tried_again_also_when_the_consumers_are_gone():
     with_subscription(test)
 
 
-def test_a_policy_that_is_changed_decides_about_what_has_failed_already():
+def test_changed_policy_applies_to_messages_that_have_failed():
     async def test(broker, topic, subscription, reader):
         await publish(topic, b"a", b"b")
         await fail(subscription, reader, 2)
@@ -274,7 +274,7 @@ def test_a_policy_that_is_changed_decides_about_what_has_failed_already():
     with_subscription(test, replace(POLICY, poison=PoisonPolicy.BLOCK))
 
 
-def test_it_is_tried_again_also_when_nobody_was_there_in_the_first_place():
+def test_copying_is_retried_if_there_were_never_consumers():
     async def test(broker, topic, subscription, reader):
         await broker.topics.create(DEAD, NON_RELIABLE)
         await publish(topic, b"a")
@@ -294,7 +294,7 @@ def test_it_is_tried_again_also_when_nobody_was_there_in_the_first_place():
     with_subscription(test, replace(POLICY, poison=PoisonPolicy.BLOCK))
 
 
-def test_a_policy_without_dead_letters_ends_attempts_to_copy():
+def test_policy_without_dead_letters_ends_copying():
     async def test(broker, topic, subscription, reader):
         await broker.topics.create(DEAD, NON_RELIABLE)
         await publish(topic, b"a")
@@ -309,7 +309,7 @@ def test_a_policy_without_dead_letters_ends_attempts_to_copy():
     with_subscription(test)
 
 
-def test_a_message_that_is_dead_lettered_again_keeps_its_history():
+def test_repeated_dead_letter_keeps_its_history():
     deader = TopicName.parse("/default/deader")
 
     async def test(broker, topic, subscription, reader):
@@ -367,7 +367,7 @@ def test_message_does_not_return_to_topic_that_dead_lettered_it():
     with_subscription(test)
 
 
-def test_what_expired_goes_there_if_the_policy_says_so():
+def test_expired_messages_are_dead_lettered_if_configured():
     policy = replace(POLICY, dead_letter_expired=True, poison=PoisonPolicy.BLOCK)
 
     async def test(broker, topic, subscription, reader):
@@ -387,7 +387,7 @@ def test_what_expired_goes_there_if_the_policy_says_so():
     with_subscription(test, policy)
 
 
-def test_a_seek_takes_back_what_waits_to_be_copied():
+def test_seek_cancels_pending_copies():
     async def test(broker, topic, subscription, reader):
         await broker.topics.create(DEAD, NON_RELIABLE)
         await publish(topic, b"a", b"b")
@@ -401,7 +401,7 @@ def test_a_seek_takes_back_what_waits_to_be_copied():
     with_subscription(test)
 
 
-def test_what_retention_has_dropped_meanwhile_is_let_go():
+def test_parked_messages_dropped_by_retention_are_acknowledged():
     async def test(broker, topic, subscription, reader):
         await broker.topics.create(DEAD, NON_RELIABLE)
         for payload in (b"a", b"b"):
@@ -419,7 +419,7 @@ def test_what_retention_has_dropped_meanwhile_is_let_go():
     with_subscription(test)
 
 
-def test_a_message_that_cannot_be_read_does_not_keep_the_others():
+def test_unreadable_message_does_not_block_other_copies():
     async def test(broker, topic, subscription, reader):
         await publish(topic, b"damaged")
         await broker.storage.seal(topic.topic_id)
@@ -437,7 +437,7 @@ def test_a_message_that_cannot_be_read_does_not_keep_the_others():
     with_subscription(test)
 
 
-def test_a_deleted_topic_leaves_nobody_at_work():
+def test_deleted_topic_leaves_no_running_tasks():
     async def test(broker, topic, subscription, reader):
         await broker.topics.create(DEAD, NON_RELIABLE)
         await publish(topic, b"a")
@@ -526,6 +526,6 @@ def test_added_attributes_fit_into_the_growth_allowance():
 
 
 @pytest.mark.parametrize("noted", ["", "no json", "{}", "[1, null]"])
-def test_a_history_that_somebody_made_up_does_no_harm(noted):
+def test_malformed_history_attribute_is_ignored(noted):
     found = dead_letter(**{"x-original-topic": "a", "x-dead-letter-history": noted})
     assert found.sources() == {"a"}

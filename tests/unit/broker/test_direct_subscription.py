@@ -1,4 +1,4 @@
-"""Subscriptions of topics that are not stored: at once, once, or not at all."""
+"""Subscriptions of non-reliable topics."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def with_topic(test):
     with_bare_broker(run)
 
 
-def test_messages_are_delivered_while_they_are_published():
+def test_messages_are_delivered_at_once():
     async def test(broker, topic):
         subscription = await subscribe(broker)
         reader, _ = attach(subscription)
@@ -29,7 +29,7 @@ def test_messages_are_delivered_while_they_are_published():
     with_topic(test)
 
 
-def test_what_nobody_has_credit_for_is_dropped_and_counted():
+def test_messages_without_credit_are_dropped_and_counted():
     async def test(broker, topic):
         subscription = await subscribe(broker)
         reader, consumer = attach(subscription, messages=3)
@@ -43,7 +43,7 @@ def test_what_nobody_has_credit_for_is_dropped_and_counted():
     with_topic(test)
 
 
-def test_times_are_passed_on_and_not_kept_to():
+def test_delivery_and_expiry_times_have_no_effect():
     async def test(broker, topic):
         subscription = await subscribe(broker)
         reader, _ = attach(subscription)
@@ -59,7 +59,7 @@ def test_times_are_passed_on_and_not_kept_to():
     with_topic(test)
 
 
-def test_giving_back_and_rates_mean_nothing_here():
+def test_nacks_and_rates_have_no_effect():
     async def test(broker, topic):
         subscription = await subscribe(broker)
         await broker.topics.set_limits(
@@ -73,7 +73,7 @@ def test_giving_back_and_rates_mean_nothing_here():
     with_topic(test)
 
 
-def test_every_subscription_gets_all():
+def test_each_subscription_gets_all_messages():
     async def test(broker, topic):
         readers = []
         for name in ("a", "b"):

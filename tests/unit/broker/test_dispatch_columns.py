@@ -1,4 +1,4 @@
-"""What a batch tells a dispatch machine besides its offsets."""
+"""Delivery windows and ordering keys of batches."""
 
 from dataclasses import replace
 
@@ -33,11 +33,11 @@ def at(seconds):
     return A_TIME + round(seconds * 1e6)
 
 
-def test_a_batch_without_times_may_be_delivered_at_any_time():
+def test_batch_without_times_may_be_delivered_at_any_time():
     assert windows(stamped(frame_of([b"a", b"b"]))) == []
 
 
-def test_messages_that_wait_alike_are_one():
+def test_adjacent_messages_with_equal_times_share_a_window():
     frame = frame_of(
         [b"a", b"b", b"c", b"d", b"e"],
         deliver_at=[None, at(5), at(5), at(7), None],
@@ -51,7 +51,7 @@ def test_messages_that_wait_alike_are_one():
     ]
 
 
-def test_the_latest_message_counts_wherever_it_stands_in_the_batch():
+def test_latest_publish_time_counts_anywhere_in_the_batch():
     """Producers whose messages share a batch need not have the same clock."""
     frame = stamped(frame_of([b"a", b"b", b"c"], publish_times=[at(0), at(0.7), at(0)]))
     assert windows(frame, ttl_s=60.0) == [(10, 13, None, pytest.approx(1060.7))]
@@ -63,13 +63,13 @@ def test_the_latest_message_counts_wherever_it_stands_in_the_batch():
     ]
 
 
-def test_what_lies_before_is_not_told_again():
+def test_messages_below_base_are_left_out():
     frame = stamped(frame_of([b"a", b"b", b"c"], deliver_at=[at(1), at(1), at(2)]))
     assert windows(frame, 11) == [(11, 12, 1001.0, None), (12, 13, 1002.0, None)]
 
 
 @pytest.mark.parametrize("times", [None, [at(0), at(0.3), at(0.9)]])
-def test_a_topics_time_to_live_is_that_of_the_whole_batch(times):
+def test_topic_ttl_gives_a_batch_one_window(times):
     frame = stamped(frame_of([b"a", b"b", b"c"], publish_times=times))
     last = 0 if times is None else 0.9
     assert windows(frame, ttl_s=60.0) == [
@@ -77,7 +77,7 @@ def test_a_topics_time_to_live_is_that_of_the_whole_batch(times):
     ]
 
 
-def test_where_messages_came_over_a_long_time_they_expire_one_after_the_other():
+def test_batch_over_a_long_time_expires_in_steps():
     times = [at(0.2), at(0.5), at(100), at(100), at(7000)]
     frame = stamped(frame_of([b"x"] * 5, publish_times=times))
     found = windows(frame, ttl_s=60.0)
@@ -87,7 +87,7 @@ def test_where_messages_came_over_a_long_time_they_expire_one_after_the_other():
         assert 1060.0 + time <= expires <= 1061.0 + time, end
 
 
-def test_a_message_expires_at_its_own_time_or_the_topics_whichever_comes_first():
+def test_message_expires_at_the_earlier_of_own_time_and_ttl():
     frame = stamped(frame_of([b"a", b"b", b"c"], expires_at=[at(5), at(500), None]))
     first, second = windows(frame, ttl_s=60.0)
     assert first == (10, 11, None, 1005.0)
@@ -95,12 +95,12 @@ def test_a_message_expires_at_its_own_time_or_the_topics_whichever_comes_first()
     assert second[3] == pytest.approx(1060.5, abs=0.51)
 
 
-def test_a_time_to_live_beyond_all_times_is_for_ever():
+def test_very_long_ttl_never_expires():
     frame = stamped(frame_of([b"a", b"b"], publish_times=[at(0), at(50)]))
     assert all(each[3] > 1e12 for each in windows(frame, ttl_s=1e30))
 
 
-def test_a_message_without_a_key_goes_by_its_producer():
+def test_ordering_key_defaults_to_the_producer():
     frame = frame_of([b"x"] * 4, keys=[b"k", None, b"l", b"k"], producer="web-1")
     assert keys(stamped(frame)) == [b"k", b"web-1", b"l", b"k"]
     assert keys(stamped(frame_of([b"x"] * 2, producer="web-1"))) == [b"web-1"] * 2
@@ -116,7 +116,7 @@ def test_producers_may_differ_within_a_batch():
     assert keys(frame, 11) == [b"web-2"]
 
 
-def test_keys_are_looked_at_once_each():
+def test_equal_keys_are_encoded_once():
     frame = stamped(frame_of([b"x"] * 1000, keys=[b"a", b"b"] * 500))
     found = ordering_keys(frame, 11)
     assert sorted(found.unique) == [b"a", b"b"]
@@ -133,7 +133,7 @@ def with_gaps(frame, offsets):
     return encode_with_offsets(rows.select(columns), replace(frame.header))
 
 
-def test_offsets_without_a_message_stand_between_those_with_one():
+def test_missing_offsets_have_arbitrary_keys():
     frame = stamped(
         frame_of(
             [b"a", b"b", b"c", b"d", b"e", b"f"],

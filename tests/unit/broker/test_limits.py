@@ -33,7 +33,7 @@ def subscription_name(text):
 # The publish rate.
 
 
-def test_whoever_was_silent_may_publish_a_second_at_once():
+def test_idle_topic_may_publish_one_second_at_once():
     rate = PublishRate(100, now=5.0)
     rate.take(100, now=5.0)
     assert rate.delay_s(5.0) == 0.0
@@ -41,7 +41,7 @@ def test_whoever_was_silent_may_publish_a_second_at_once():
     assert rate.delay_s(5.0) == pytest.approx(0.01)
 
 
-def test_what_was_published_is_paid_for_however_much_it_was():
+def test_delay_covers_all_published_messages():
     rate = PublishRate(100, now=0.0)
     rate.take(1_100, now=0.0)
     assert rate.delay_s(0.0) == pytest.approx(10.0)
@@ -49,14 +49,14 @@ def test_what_was_published_is_paid_for_however_much_it_was():
     assert rate.delay_s(10.5) == 0.0
 
 
-def test_silence_is_not_saved_up():
+def test_idle_time_does_not_accumulate():
     rate = PublishRate(10, now=0.0)
     rate.take(10, now=1_000.0)
     rate.take(10, now=1_000.0)
     assert rate.delay_s(1_000.0) == pytest.approx(1.0)
 
 
-def test_over_a_long_time_the_rate_is_kept():
+def test_rate_is_met_over_a_long_time():
     rate, now, published = PublishRate(50, now=0.0), 0.0, 0
     while now < 100.0:
         if rate.delay_s(now) > 0:
@@ -67,7 +67,7 @@ def test_over_a_long_time_the_rate_is_kept():
     assert 50 * 100 <= published <= 50 * 102
 
 
-def test_another_rate_holds_for_what_is_still_to_pay():
+def test_changed_rate_applies_to_the_current_delay():
     rate = PublishRate(10, now=0.0)
     rate.take(110, now=0.0)
     rate.change(100, now=0.0)
@@ -81,21 +81,21 @@ def test_another_rate_holds_for_what_is_still_to_pay():
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("payloads", [[b"x" * 101], [b"", b"x" * 101, b"y" * 5]])
-def test_one_message_that_is_too_large_is_one_too_many(payloads, codec):
+def test_batch_with_one_too_large_message_is_refused(payloads, codec):
     text = "Message size 101 exceeds maximum allowed 100 for topic /default/orders"
     with pytest.raises(MessageTooLarge, match=text):
         verify(frame_of(payloads, codec=codec), 100, A_TOPIC)
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_many_small_messages_are_not_one_large_one(codec):
+def test_large_batch_of_small_messages_is_accepted(codec):
     verify(frame_of([b"x" * 100] * 50, codec=codec), 100, A_TOPIC)
     verify(frame_of([b"x" * 100], codec=codec), 100, A_TOPIC)
     verify(frame_of([b"x" * 100_000], codec=codec), 0, A_TOPIC)
 
 
 @pytest.mark.parametrize("size_max", [0, 10, 10_000])
-def test_a_damaged_batch_is_found_whatever_the_limit(size_max):
+def test_damaged_batch_is_detected_with_any_limit(size_max):
     for payloads in ([b"abcdefgh" * 4], [b"abcd", b"efgh" * 8]):
         frame = frame_of(payloads)
         frame.buffer[-9] ^= 1
@@ -104,7 +104,7 @@ def test_a_damaged_batch_is_found_whatever_the_limit(size_max):
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_batch_of_too_many_messages_is_refused_before_it_is_decoded(codec):
+def test_batch_of_too_many_messages_is_refused_before_it_is_decoded(codec):
     verify(empty_messages(BATCH_MESSAGES_MAX, codec), 0, A_TOPIC)
     frame = empty_messages(BATCH_MESSAGES_MAX + 1, codec)
     # Whatever else is wrong is not looked for.
@@ -132,7 +132,7 @@ async def subscribed(broker, name, type_=SubscriptionType.SHARED):
     return subscription
 
 
-def test_a_batch_with_a_large_message_is_refused_whole():
+def test_batch_with_a_large_message_is_refused_whole():
     async def test(broker, topic):
         topic, session = await broker.producers.open(A_TOPIC, "p", policy=None)
 
@@ -174,7 +174,7 @@ def test_publish_delay_is_positive_when_a_topic_is_published_to_too_fast(policy)
 
 
 @pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE])
-def test_a_subscription_too_many_is_refused_but_one_that_exists_is_not(policy):
+def test_subscription_limit_does_not_affect_existing_subscriptions(policy):
     async def test(broker, topic):
         await subscribed(broker, "a")
         await subscribed(broker, "b")
@@ -195,7 +195,7 @@ def test_a_subscription_too_many_is_refused_but_one_that_exists_is_not(policy):
 
 
 @pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE])
-def test_consumers_too_many_are_refused_for_topic_and_subscription(policy):
+def test_consumer_limits_of_topic_and_subscription(policy):
     async def test(broker, topic):
         a, b = await subscribed(broker, "a"), await subscribed(broker, "b")
         one, _ = a.attach("one", Port()), a.attach("two", Port())
@@ -215,7 +215,7 @@ def test_consumers_too_many_are_refused_for_topic_and_subscription(policy):
     limited(test, policy, max_consumers_per_topic=3, max_consumers_per_subscription=2)
 
 
-def test_limits_hold_after_a_restart():
+def test_limits_survive_a_restart():
     limits = NamespacePolicy(max_producers_per_topic=1)
 
     async def test(world):
@@ -229,7 +229,7 @@ def test_limits_hold_after_a_restart():
     with_world(test)
 
 
-def test_a_topic_without_limits_of_its_own_has_those_of_its_namespace():
+def test_topic_without_limits_of_its_own_has_those_of_its_namespace():
     async def test(broker):
         topic = await broker.topics.create(A_TOPIC, RELIABLE)
         few = NamespacePolicy(max_message_size=5)

@@ -61,7 +61,7 @@ def gathers(test, policy=RELIABLE, **options):
     with_bare_broker(run, **options)
 
 
-def test_messages_of_one_turn_become_one_batch_whoever_sent_them():
+def test_messages_of_one_iteration_become_one_batch():
     async def test(broker, topic):
         outcomes = publish(
             broker, topic, message(b"a", "p"), message(b"b", "q"), message(b"c", "p")
@@ -76,7 +76,7 @@ def test_messages_of_one_turn_become_one_batch_whoever_sent_them():
     gathers(test)
 
 
-def test_the_next_turn_makes_the_next_batch():
+def test_next_iteration_makes_the_next_batch():
     async def test(broker, topic):
         first = publish(broker, topic, message(b"a"))
         await asyncio.sleep(0)
@@ -87,7 +87,7 @@ def test_the_next_turn_makes_the_next_batch():
     gathers(test)
 
 
-def test_one_producer_is_named_in_the_header():
+def test_single_producer_is_named_in_the_header():
     async def test(broker, topic):
         await offsets(publish(broker, topic, message(b"a", "p"), message(b"b", "p")))
         (frame,) = frames_in(topic)
@@ -97,7 +97,7 @@ def test_one_producer_is_named_in_the_header():
     gathers(test)
 
 
-def test_a_message_alone_is_the_plainest_of_batches():
+def test_single_message_makes_a_plain_batch():
     async def test(broker, topic):
         await offsets(publish(broker, topic, message(b"a")))
         (frame,) = frames_in(topic)
@@ -107,7 +107,7 @@ def test_a_message_alone_is_the_plainest_of_batches():
     gathers(test)
 
 
-def test_a_message_keeps_all_that_its_producer_said():
+def test_message_keeps_all_its_properties():
     async def test(broker, topic):
         outcomes = publish(
             broker,
@@ -145,7 +145,7 @@ def moment(time_us):
     )
 
 
-def test_messages_of_another_schema_or_topic_make_batches_of_their_own():
+def test_other_schemas_and_topics_make_separate_batches():
     async def test(broker, topic):
         other = await broker.topics.create(TopicName.parse("/default/other"), RELIABLE)
         apart = publish(broker, other, message(b"z", schema_id=1, schema_version=1))
@@ -183,7 +183,7 @@ def refused(broken, error, match):
     gathers(test)
 
 
-def test_a_message_that_is_too_large_fails_alone():
+def test_message_that_is_too_large_fails_alone():
     refused(
         message(bytes(101)),
         MessageTooLarge,
@@ -191,21 +191,21 @@ def test_a_message_that_is_too_large_fails_alone():
     )
 
 
-def test_a_message_of_an_impossible_time_fails_alone():
+def test_message_of_an_impossible_time_fails_alone():
     refused(message(time=2**62), InvalidRequest, "publish time")
     refused(message(expires_at_us=-(2**62)), InvalidRequest, "delivery or expiry")
 
 
-def test_a_message_of_an_impossible_schema_fails_alone():
+def test_message_of_an_impossible_schema_fails_alone():
     refused(message(schema_id=2**63), InvalidRequest, "out of bounds")
     refused(message(schema_id=1, schema_version=2**31), InvalidRequest, "bounds")
 
 
-def test_a_message_that_cannot_be_encoded_fails_alone():
+def test_message_that_cannot_be_encoded_fails_alone():
     refused(message(attributes={"\ud800": ""}), InvalidRequest, "cannot be stored")
 
 
-def test_a_message_that_no_client_could_take_is_refused():
+def test_message_larger_than_a_batch_is_refused():
     async def test(broker, topic):
         small, large, larger = publish(
             broker, topic, message(b"a"), message(bytes(9_900)), message(bytes(10_001))
@@ -218,7 +218,7 @@ def test_a_message_that_no_client_could_take_is_refused():
     gathers(test, batch_bytes_max=10_000)
 
 
-def test_batches_do_not_grow_beyond_what_clients_take():
+def test_batches_do_not_exceed_the_maximum_size():
     async def test(broker, topic):
         count = 200
         outcomes = publish(
@@ -234,7 +234,7 @@ def test_batches_do_not_grow_beyond_what_clients_take():
     gathers(test, batch_bytes_max=10_000)
 
 
-def test_a_caller_whose_callback_fails_does_not_keep_the_news_from_others(caplog):
+def test_failing_callback_does_not_stop_other_callbacks(caplog):
     async def test(broker, topic):
         def broken(offset, error):
             raise RuntimeError("a bug")
@@ -249,7 +249,7 @@ def test_a_caller_whose_callback_fails_does_not_keep_the_news_from_others(caplog
     assert "a callback of a published message failed" in caplog.text
 
 
-def test_everybody_is_told_why_nothing_is_taken():
+def test_all_callbacks_get_the_error_of_a_rejected_batch():
     async def test(broker, topic):
         topic.log.refuse(TopicFenced("another broker has it"))
         outcomes = publish(broker, topic, message(b"a"), message(b"b"))
@@ -258,7 +258,7 @@ def test_everybody_is_told_why_nothing_is_taken():
     gathers(test)
 
 
-def test_a_deleted_topic_takes_nothing():
+def test_deleted_topic_refuses_messages():
     async def test(broker, topic):
         await broker.topics.delete(A_TOPIC)
         (outcome,) = publish(broker, topic, message())
@@ -267,7 +267,7 @@ def test_a_deleted_topic_takes_nothing():
     gathers(test)
 
 
-def test_what_comes_while_the_broker_stops_is_refused():
+def test_draining_broker_refuses_messages():
     async def test(broker, topic):
         (outcome,) = publish(broker, topic, message())
         await broker.drain()
@@ -289,7 +289,7 @@ def test_only_the_exclusive_producer_may_publish():
 
 
 @pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE])
-def test_consumers_get_what_was_gathered(policy):
+def test_consumers_receive_batched_messages(policy):
     async def test(broker, topic):
         _, subscription = await broker.subscriptions.open(
             A_TOPIC, SubscriptionName("s"), SubscriptionType.SHARED, Start.LATEST
@@ -306,7 +306,7 @@ def test_consumers_get_what_was_gathered(policy):
     gathers(test, policy)
 
 
-def test_messages_without_a_session_leave_no_trace_among_the_producers():
+def test_messages_without_a_session_add_no_producer_to_the_journal():
     world = BrokerWorld()
 
     async def test(world):

@@ -23,7 +23,7 @@ FEW = NamespacePolicy(max_producers_per_topic=3, max_message_size=1000)
 FEWER = NamespacePolicy(max_producers_per_topic=1)
 
 
-def test_a_store_has_two_namespaces_from_its_first_day():
+def test_new_store_has_two_namespaces():
     async def test(broker):
         assert await broker.namespaces.names() == ["default", "system"]
         assert await broker.namespaces.policy("default") == NamespacePolicy()
@@ -31,7 +31,7 @@ def test_a_store_has_two_namespaces_from_its_first_day():
     with_bare_broker(test)
 
 
-def test_namespaces_are_listed_by_name_and_nothing_else_is():
+def test_namespaces_are_listed_sorted():
     async def test(broker):
         await broker.namespaces.create(SHOP)
         await broker.namespaces.create(NamespaceName("alpha"))
@@ -45,7 +45,7 @@ def test_namespaces_are_listed_by_name_and_nothing_else_is():
     with_bare_broker(test)
 
 
-def test_a_namespace_is_there_after_a_restart_with_its_policy():
+def test_namespace_and_policy_survive_a_restart():
     async def test(world):
         async with world.broker() as broker:
             await broker.namespaces.create(SHOP, FEW)
@@ -55,7 +55,7 @@ def test_a_namespace_is_there_after_a_restart_with_its_policy():
     with_world(test)
 
 
-def test_a_namespace_is_created_once():
+def test_namespace_is_created_once():
     async def test(broker):
         await broker.namespaces.create(SHOP, FEW)
         with pytest.raises(AlreadyExists, match=r"Namespace shop already exists\."):
@@ -67,7 +67,7 @@ def test_a_namespace_is_created_once():
 
 
 @pytest.mark.parametrize("name", ["default", "system"])
-def test_what_is_always_there_cannot_be_deleted(name):
+def test_first_namespaces_cannot_be_deleted(name):
     async def test(broker):
         with pytest.raises(InvalidRequest, match="cannot be deleted"):
             await broker.namespaces.delete(NamespaceName(name))
@@ -75,7 +75,7 @@ def test_what_is_always_there_cannot_be_deleted(name):
     with_bare_broker(test)
 
 
-def test_what_is_not_there_cannot_be_deleted_or_asked_about():
+def test_missing_namespace_cannot_be_deleted_or_described():
     async def test(broker):
         with pytest.raises(NamespaceNotFound):
             await broker.namespaces.delete(SHOP)
@@ -90,7 +90,7 @@ def test_what_is_not_there_cannot_be_deleted_or_asked_about():
 
 
 @pytest.mark.parametrize("partitions", [None, 2])
-def test_a_namespace_with_topics_cannot_be_deleted(partitions):
+def test_namespace_with_topics_cannot_be_deleted(partitions):
     async def test(broker):
         await broker.namespaces.create(SHOP)
         await broker.namespaces.create(NamespaceName("shop-2"))
@@ -118,7 +118,7 @@ async def create(broker, partitions):
 
 
 @pytest.mark.parametrize("partitions", [None, 2])
-def test_a_topic_that_appears_while_its_namespace_is_deleted_saves_it(partitions):
+def test_concurrent_topic_creation_prevents_namespace_deletion(partitions):
     """Two brokers over one store; the other one is as late as it can be."""
     mine = BrokerWorld()
     other = BrokerWorld(mine.store)
@@ -134,7 +134,7 @@ def test_a_topic_that_appears_while_its_namespace_is_deleted_saves_it(partitions
 
 
 @pytest.mark.parametrize("partitions", [None, 2])
-def test_no_topic_appears_in_a_namespace_that_is_deleted_meanwhile(partitions):
+def test_concurrent_namespace_deletion_prevents_topic_creation(partitions):
     mine = BrokerWorld()
     other = BrokerWorld(mine.store)
 
@@ -150,7 +150,7 @@ def test_no_topic_appears_in_a_namespace_that_is_deleted_meanwhile(partitions):
     with_world(test, mine, other)
 
 
-def test_a_policy_holds_at_once_for_the_topics_that_are_open():
+def test_changed_policy_applies_to_open_topics():
     async def test(broker):
         await broker.namespaces.create(SHOP, FEW)
         topic = await broker.topics.create(ORDERS, RELIABLE)
@@ -169,7 +169,7 @@ def test_a_policy_holds_at_once_for_the_topics_that_are_open():
 
 
 @pytest.mark.parametrize("limit", [-1, 2**32])
-def test_a_policy_has_no_impossible_limits(limit):
+def test_limits_out_of_range_are_refused(limit):
     policy = NamespacePolicy(max_publish_rate=limit)
 
     async def test(broker):

@@ -65,13 +65,13 @@ async def nothing():
 # The record.
 
 
-def test_a_new_record_has_all_its_partitions():
+def test_new_record_has_all_its_partitions():
     record = new_record(3, RELIABLE, 7)
     assert list(numbers_of(record)) == [0, 1, 2]
     assert names_of(A_TOPIC, record) == PARTS[:3]
 
 
-def test_partitions_that_are_made_by_name_may_come_in_any_order():
+def test_partitions_may_be_created_by_name_in_any_order():
     record = None
     for number in (2, 0, 4, 1):
         record = with_partition(record, number, RELIABLE, 7)
@@ -83,19 +83,19 @@ def test_partitions_that_are_made_by_name_may_come_in_any_order():
     assert not has_partition(record, 5)
 
 
-def test_a_far_number_makes_no_large_record():
+def test_record_of_missing_partitions_is_small():
     record = with_partition(None, 999_999_999, RELIABLE, 7)
     assert record.missing == ((0, 999_999_999),)
     assert list(numbers_of(record)) == [999_999_999]
 
 
-def test_growing_makes_what_is_missing():
+def test_raising_the_count_creates_missing_partitions():
     record = with_partition(None, 2, RELIABLE, 7)
     assert list(numbers_of(with_partition_count(A_TOPIC, record, 4))) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("partitions", [0, 2, 3, PARTITIONS_MAX + 1])
-def test_partitions_only_become_more_up_to_a_bound(partitions):
+def test_partition_count_only_rises_up_to_a_bound(partitions):
     with pytest.raises(InvalidRequest):
         with_partition_count(A_TOPIC, new_record(3, RELIABLE, 7), partitions)
 
@@ -131,7 +131,7 @@ def test_partitions_survive_a_restart():
     with_world(test)
 
 
-def test_names_that_only_begin_alike_are_strangers():
+def test_topics_with_similar_names_are_not_partitions():
     async def test(broker):
         await broker.topics.create(name("/default/ab"), RELIABLE)
         await broker.topics.create_partitioned(name("/default/abc"), 2, RELIABLE)
@@ -151,7 +151,7 @@ def test_names_that_only_begin_alike_are_strangers():
     with_bare_broker(test)
 
 
-def test_a_name_that_stands_for_nothing_has_no_topics():
+def test_unknown_name_has_no_topics():
     async def test(broker):
         assert await broker.topics.partitions_of(A_TOPIC) == []
         assert await broker.topics.partition_count(A_TOPIC) is None
@@ -161,7 +161,7 @@ def test_a_name_that_stands_for_nothing_has_no_topics():
     with_bare_broker(test)
 
 
-def test_a_base_name_is_not_a_topic():
+def test_base_name_is_not_a_topic():
     async def test(broker):
         await broker.topics.create_partitioned(A_TOPIC, 2, RELIABLE)
         with pytest.raises(TopicNotFound):
@@ -178,7 +178,7 @@ def test_a_base_name_is_not_a_topic():
     with_bare_broker(test)
 
 
-def test_a_plain_topic_has_no_partitions():
+def test_plain_topic_has_no_partitions():
     async def test(broker):
         await broker.topics.create(A_TOPIC, RELIABLE)
         text = "a non-partitioned topic '/default/orders' already exists"
@@ -193,7 +193,7 @@ def test_a_plain_topic_has_no_partitions():
     with_bare_broker(test)
 
 
-def test_a_partitioned_topic_is_created_once():
+def test_partitioned_topic_is_created_once():
     async def test(broker):
         async def create(count, policy, *, exist_ok=True):
             await broker.topics.create_partitioned(
@@ -213,7 +213,7 @@ def test_a_partitioned_topic_is_created_once():
 
 
 @pytest.mark.parametrize("count", [0, -1, PARTITIONS_MAX + 1])
-def test_so_many_partitions_are_not_possible(count):
+def test_partition_count_out_of_range_is_refused(count):
     async def test(broker):
         with pytest.raises(InvalidRequest):
             await broker.topics.create_partitioned(A_TOPIC, count, RELIABLE)
@@ -222,7 +222,7 @@ def test_so_many_partitions_are_not_possible(count):
     with_bare_broker(test)
 
 
-def test_the_names_of_partitions_must_be_possible_too():
+def test_too_long_partition_names_are_refused():
     async def test(broker):
         with pytest.raises(InvalidName):
             await broker.topics.create_partitioned(
@@ -246,7 +246,7 @@ def test_all_partitions_appear_or_none():
     with_world(test)
 
 
-def test_two_brokers_that_create_the_same_name_do_not_mix():
+def test_concurrent_creations_by_two_brokers_do_not_mix():
     mine = BrokerWorld()
     other = BrokerWorld(mine.store)
 
@@ -276,7 +276,7 @@ def test_two_brokers_that_create_the_same_name_do_not_mix():
     with_world(test, mine, other)
 
 
-def test_a_partition_that_appears_while_its_base_is_deleted_is_deleted_too():
+def test_partition_added_during_deletion_is_deleted_too():
     mine = BrokerWorld()
     other = BrokerWorld(mine.store)
 
@@ -291,7 +291,7 @@ def test_a_partition_that_appears_while_its_base_is_deleted_is_deleted_too():
     with_world(test, mine, other)
 
 
-def test_a_partition_is_not_made_where_its_name_has_partitions_itself():
+def test_partition_whose_name_is_partitioned_is_refused():
     async def test(broker):
         await broker.topics.create_partitioned(PARTS[1], 1, RELIABLE)
         text = "Cannot create topic '/default/orders-part-1'"
@@ -305,7 +305,7 @@ def test_a_partition_is_not_made_where_its_name_has_partitions_itself():
 # Made by name.
 
 
-def test_a_producer_makes_partitions_as_clients_of_danube_do():
+def test_producer_creates_partitions_like_danube_clients():
     async def test(broker):
         for number in (1, 0, 2):
             await broker.producers.attach(PARTS[number], f"p-{number}", policy=RELIABLE)
@@ -315,7 +315,7 @@ def test_a_producer_makes_partitions_as_clients_of_danube_do():
     with_bare_broker(test)
 
 
-def test_a_partition_made_by_name_is_like_its_siblings():
+def test_partition_created_by_name_is_like_its_siblings():
     async def test(broker):
         policy = TopicPolicy(durability=Durability.WRITTEN)
         await broker.topics.create_partitioned(A_TOPIC, 2, policy)
@@ -332,7 +332,7 @@ def test_a_partition_made_by_name_is_like_its_siblings():
     with_bare_broker(test)
 
 
-def test_a_partition_that_exists_is_opened_by_its_name():
+def test_partition_that_exists_is_opened_by_its_name():
     async def test(broker):
         await broker.topics.create_partitioned(A_TOPIC, 2, RELIABLE)
         topic = await broker.topics.create(PARTS[1], RELIABLE, exist_ok=True)
@@ -361,7 +361,7 @@ def test_partitions_are_added():
     with_world(test)
 
 
-def test_adding_partitions_makes_those_that_are_missing():
+def test_adding_partitions_creates_missing_ones():
     async def test(broker):
         await broker.topics.create(PARTS[2], RELIABLE)
         await broker.topics.add_partitions(A_TOPIC, 4)
@@ -370,7 +370,7 @@ def test_adding_partitions_makes_those_that_are_missing():
     with_bare_broker(test)
 
 
-def test_creating_again_makes_those_that_are_missing():
+def test_creating_again_creates_missing_partitions():
     async def test(broker):
         await broker.topics.create(PARTS[2], RELIABLE)
         await broker.topics.create_partitioned(A_TOPIC, 3, RELIABLE, exist_ok=True)
@@ -379,7 +379,7 @@ def test_creating_again_makes_those_that_are_missing():
     with_bare_broker(test)
 
 
-def test_partitions_that_are_added_have_the_limits_of_the_others():
+def test_added_partitions_have_the_limits_of_the_others():
     async def test(broker):
         limits = NamespacePolicy(max_producers_per_topic=1)
         await broker.topics.create_partitioned(A_TOPIC, 1, RELIABLE)
@@ -398,7 +398,7 @@ def test_partitions_that_are_added_have_the_limits_of_the_others():
 # Deleting.
 
 
-def test_a_partition_is_not_deleted_alone():
+def test_single_partition_cannot_be_deleted():
     async def test(broker):
         await broker.topics.create_partitioned(A_TOPIC, 2, RELIABLE)
         with pytest.raises(InvalidRequest, match="Cannot delete individual partition"):
@@ -439,7 +439,7 @@ def test_partitions_in_use_are_deleted_only_by_force():
     with_bare_broker(test)
 
 
-def test_a_deletion_that_fails_leaves_the_topic_as_it_was():
+def test_failed_deletion_leaves_the_topic_unchanged():
     async def test(world):
         async with world.broker() as broker:
             await filled(broker)
@@ -478,7 +478,7 @@ async def assert_nothing_is_left(world, broker):
 
 # Before: the names, then for each partition its segments and its other records.
 @pytest.mark.parametrize("at", range(1, 7))
-def test_a_deletion_that_a_crash_cuts_short_is_finished_at_the_next_start(at):
+def test_deletion_interrupted_by_a_crash_is_finished_at_the_next_start(at):
     async def test(world):
         async with world.broker() as broker:
             await filled(broker)
@@ -494,7 +494,7 @@ def test_a_deletion_that_a_crash_cuts_short_is_finished_at_the_next_start(at):
     with_world(test)
 
 
-def test_one_partition_that_cannot_be_cleared_away_does_not_keep_the_others():
+def test_failure_to_remove_one_partition_does_not_stop_the_others():
     async def test(world):
         world.objects = FlakyObjects()
         async with world.broker() as broker:

@@ -23,11 +23,11 @@ def session(next_sequence=0, runs=()):
     return restore_session("web-1", 7, 1, next_sequence, runs)
 
 
-def test_a_batch_that_continues_the_sequence_is_stored():
+def test_batch_that_continues_the_sequence_is_stored():
     assert session(next_sequence=10).admit(header(10, 3)) is None
 
 
-def test_a_batch_that_was_stored_is_recognised_with_its_offset():
+def test_batch_that_was_stored_is_recognised_with_its_offset():
     producer = session()
     producer.record(0, 100, 5)
     producer.record(5, 200, 5)
@@ -37,7 +37,7 @@ def test_a_batch_that_was_stored_is_recognised_with_its_offset():
     assert producer.admit(header(10, 1)) is None
 
 
-def test_a_part_of_a_run_is_recognised():
+def test_part_of_a_run_is_recognised():
     producer = session()
     producer.record(0, 100, 5)
     producer.record(5, 105, 5)
@@ -47,14 +47,14 @@ def test_a_part_of_a_run_is_recognised():
 
 
 @pytest.mark.parametrize(("base", "count"), [(11, 1), (8, 5), (0, 2)])
-def test_a_gap_an_overlap_or_something_forgotten_is_refused(base, count):
+def test_gaps_overlaps_and_forgotten_sequences_are_refused(base, count):
     producer = session(next_sequence=10, runs=[(5, 50, 5)])
 
     with pytest.raises(OutOfSequence, match="10 was expected"):
         producer.admit(header(base, count))
 
 
-def test_a_batch_of_another_epoch_or_producer_is_refused():
+def test_batch_of_another_epoch_or_producer_is_refused():
     with pytest.raises(ProducerFenced):
         session().admit(header(0, 1, epoch=2))
     with pytest.raises(ProducerFenced):
@@ -70,13 +70,13 @@ def test_runs_are_bounded():
     assert producer.runs[0] == (10, 100, 1)
 
 
-def test_a_new_name_begins_with_epoch_1():
+def test_new_name_begins_with_epoch_1():
     opened = open_session("web-1", None, resume=(0, 0), new_id=3)
 
     assert (opened.producer_id, opened.epoch, opened.next_sequence) == (3, 1, 0)
 
 
-def test_whoever_names_the_session_continues_it():
+def test_resume_with_id_and_epoch_continues_the_session():
     before = session(next_sequence=10, runs=[(0, 0, 10)])
 
     opened = open_session("web-1", before, resume=(7, 1), new_id=9)
@@ -85,7 +85,7 @@ def test_whoever_names_the_session_continues_it():
     assert opened.runs == deque([(0, 0, 10)])
 
 
-def test_anybody_else_fences_it_and_goes_on_with_its_sequence():
+def test_other_session_fences_it_and_continues_its_sequence():
     before = session(next_sequence=10, runs=[(0, 0, 10)])
 
     opened = open_session("web-1", before, resume=(0, 0), new_id=9)

@@ -57,7 +57,7 @@ async def turns():
         await asyncio.sleep(0)
 
 
-def test_a_connection_that_is_lost_late_does_not_close_the_producer_that_came_back():
+def test_late_close_does_not_close_the_reopened_producer():
     async def test(broker):
         topic, lost = await opened(broker)
         assert await publish(topic, lost).offset() == 0
@@ -73,7 +73,7 @@ def test_a_connection_that_is_lost_late_does_not_close_the_producer_that_came_ba
     with_bare_broker(test)
 
 
-def test_a_producer_is_told_that_another_one_took_its_place():
+def test_replaced_producer_is_notified():
     async def test(broker):
         told = []
         topic, before = await opened(broker, on_fenced=told.append)
@@ -85,7 +85,7 @@ def test_a_producer_is_told_that_another_one_took_its_place():
     with_bare_broker(test)
 
 
-def test_a_producer_is_told_that_its_topic_is_gone():
+def test_producer_of_deleted_topic_is_notified():
     async def test(broker):
         told = []
         await opened(broker, "p", on_fenced=told.append)
@@ -96,7 +96,7 @@ def test_a_producer_is_told_that_its_topic_is_gone():
     with_bare_broker(test)
 
 
-def test_who_closed_its_producer_is_told_nothing_and_cannot_publish():
+def test_closed_producer_is_not_notified_and_cannot_publish():
     async def test(broker):
         told = []
         topic, session = await opened(broker, on_fenced=told.append)
@@ -110,7 +110,7 @@ def test_who_closed_its_producer_is_told_nothing_and_cannot_publish():
 
 
 @pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE])
-def test_producers_with_and_without_sessions_count_together_while_they_are_there(
+def test_limit_counts_producers_with_and_without_sessions(
     policy,
 ):
     async def test(broker):
@@ -148,7 +148,7 @@ def test_lower_limits_disconnect_nobody():
     with_bare_broker(test)
 
 
-def test_exclusive_means_one_producer():
+def test_exclusive_producer_is_the_only_one():
     async def test(broker):
         topic, session = await opened(broker, "a", access=EXCLUSIVE)
         for access in (ProducerAccess.SHARED, EXCLUSIVE):
@@ -165,7 +165,7 @@ def test_exclusive_means_one_producer():
     with_bare_broker(test)
 
 
-def test_who_waits_is_let_in_in_the_order_of_arrival():
+def test_queued_producers_are_admitted_in_order():
     async def test(broker):
         topic, first = await opened(broker, "first")
         order = []
@@ -193,7 +193,7 @@ def test_who_waits_is_let_in_in_the_order_of_arrival():
 
 
 @pytest.mark.parametrize("is_at_turn", [False, True])
-def test_whoever_stops_waiting_leaves_nothing_behind(is_at_turn):
+def test_cancelled_wait_leaves_no_registration(is_at_turn):
     async def test(broker):
         topic, first = await opened(broker, "first")
         async with asyncio.TaskGroup() as tasks:
@@ -219,7 +219,7 @@ def test_whoever_stops_waiting_leaves_nothing_behind(is_at_turn):
 
 
 @pytest.mark.parametrize("reason", [Draining, TopicNotFound])
-def test_nobody_waits_for_what_will_never_come(reason):
+def test_queued_producers_fail_when_the_topic_closes(reason):
     async def test(broker):
         await opened(broker, "first")
         async with asyncio.TaskGroup() as tasks:
@@ -241,7 +241,7 @@ async def outcome_of(opening):
         return error
 
 
-def test_who_is_fenced_may_not_publish_but_what_it_published_stays():
+def test_fenced_producer_cannot_publish_but_its_messages_stay():
     async def test(broker):
         told = []
         topic, fenced = await opened(broker, "a", on_fenced=told.append)
@@ -262,7 +262,7 @@ def test_who_is_fenced_may_not_publish_but_what_it_published_stays():
     with_bare_broker(test)
 
 
-def test_a_fenced_producer_goes_on_with_its_sequence_when_it_may_come_back():
+def test_fenced_producer_that_reopens_continues_its_sequence():
     async def test(broker):
         topic, fenced = await opened(broker, "a")
         assert await publish(topic, fenced).offset() == 0
@@ -276,7 +276,7 @@ def test_a_fenced_producer_goes_on_with_its_sequence_when_it_may_come_back():
 
 
 @pytest.mark.parametrize("after", range(8))
-def test_whoever_goes_while_it_is_let_in_has_no_place(after):
+def test_cancellation_during_admission_leaves_no_registration(after):
     async def test(broker):
         topic = await broker.topics.create(A_TOPIC, RELIABLE)
         async with asyncio.TaskGroup() as tasks:
@@ -312,7 +312,7 @@ def on_full_disk(test):
     with_world(run, world)
 
 
-def test_what_a_full_disk_did_not_take_is_not_counted():
+def test_batches_refused_by_a_full_disk_are_not_counted():
     async def test(broker, full):
         told = []
         topic, session = await opened(broker, on_fenced=told.append)
@@ -333,7 +333,7 @@ def test_what_a_full_disk_did_not_take_is_not_counted():
     on_full_disk(test)
 
 
-def test_who_took_over_a_sequence_that_was_not_written_has_to_come_again():
+def test_producer_that_took_over_an_unwritten_sequence_must_reopen():
     async def test(broker, full):
         told = []
         topic, lost = await opened(broker)
@@ -354,7 +354,7 @@ def test_who_took_over_a_sequence_that_was_not_written_has_to_come_again():
     on_full_disk(test)
 
 
-def test_more_producers_than_may_be_idle_continue_their_sessions_after_a_restart():
+def test_all_recovered_producers_may_resume_after_a_restart():
     names = [f"p-{number}" for number in range(IDLE_PRODUCERS_MAX + 10)]
 
     async def test(world):

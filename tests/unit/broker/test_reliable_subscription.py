@@ -1,4 +1,4 @@
-"""A stored topic's subscription at work: time, failures, limits, and what it says."""
+"""Reliable subscriptions: times, failures, limits, gaps and corrupt segments."""
 
 import asyncio
 import errno
@@ -52,7 +52,7 @@ def with_subscription(test, policy=RELIABLE, failure_policy=NO_DELAY):
     with_bare_broker(run)
 
 
-def test_a_delayed_message_comes_when_its_time_has_come_and_holds_nobody_up():
+def test_delayed_message_is_delivered_at_its_time_and_blocks_no_other():
     async def test(broker, topic, subscription):
         reader, _ = attach(subscription)
         await publish(topic, b"a", b"b", b"c", deliver_at=[in_ms(60), None, in_ms(-5)])
@@ -64,7 +64,7 @@ def test_a_delayed_message_comes_when_its_time_has_come_and_holds_nobody_up():
     with_subscription(test)
 
 
-def test_a_delay_holds_in_sealed_history_too():
+def test_delay_applies_to_sealed_messages():
     async def test(broker, topic, subscription):
         await publish(topic, b"a", deliver_at=[in_ms(60)])
         await publish(topic, b"b")
@@ -75,7 +75,7 @@ def test_a_delay_holds_in_sealed_history_too():
     with_subscription(test)
 
 
-def test_an_expired_message_is_not_delivered_and_counts_as_done():
+def test_expired_message_is_not_delivered_and_counts_as_done():
     async def test(broker, topic, subscription):
         await publish(topic, *[b"x"] * 4, expires_at=[in_ms(-1), None] * 2)
         reader, _ = attach(subscription)
@@ -87,7 +87,7 @@ def test_an_expired_message_is_not_delivered_and_counts_as_done():
     with_subscription(test)
 
 
-def test_a_message_expires_while_it_waits_for_a_consumer_with_credit():
+def test_message_expires_while_it_waits_for_a_consumer_with_credit():
     async def test(broker, topic, subscription):
         await publish(topic, b"a", b"b", expires_at=[None, in_ms(30)])
         reader, consumer = attach(subscription, messages=1)
@@ -103,7 +103,7 @@ def test_a_message_expires_while_it_waits_for_a_consumer_with_credit():
 
 
 @pytest.mark.parametrize("sealed", [False, True])
-def test_a_topics_time_to_live_is_about_every_message(sealed):
+def test_topic_ttl_applies_to_all_messages(sealed):
     async def test(broker, topic, subscription):
         old, young = A_NOW_US - 90 * 10**6, A_NOW_US - 30 * 10**6
         await publish(topic, b"old", b"old", time=old)
@@ -118,7 +118,7 @@ def test_a_topics_time_to_live_is_about_every_message(sealed):
     with_subscription(test, TopicPolicy(ttl_s=60.0))
 
 
-def test_a_nack_says_how_long_to_wait_and_is_counted():
+def test_nack_delay_is_respected_and_counted():
     async def test(broker, topic, subscription):
         reader, _ = attach(subscription)
         await publish(topic, b"a", b"b", b"c")
@@ -139,7 +139,7 @@ def test_a_nack_says_how_long_to_wait_and_is_counted():
 
 
 @pytest.mark.parametrize("delay_s", [float("nan"), -1.0])
-def test_a_delay_that_is_none_is_no_delay(delay_s):
+def test_invalid_nack_delay_means_no_delay(delay_s):
     async def test(broker, topic, subscription):
         reader, _ = attach(subscription)
         await publish(topic, b"a")
@@ -150,7 +150,7 @@ def test_a_delay_that_is_none_is_no_delay(delay_s):
     with_subscription(test)
 
 
-def test_what_is_not_acknowledged_in_time_is_counted_and_comes_again():
+def test_unacknowledged_message_times_out_and_is_redelivered():
     policy = replace(NO_DELAY, ack_timeout_s=0.02)
 
     async def test(broker, topic, subscription):
@@ -166,7 +166,7 @@ def test_what_is_not_acknowledged_in_time_is_counted_and_comes_again():
     with_subscription(test, failure_policy=policy)
 
 
-def test_no_more_is_with_consumers_than_the_limits_allow():
+def test_unacked_message_limits_are_respected():
     async def test(broker, topic, subscription):
         limits = DispatchLimits(
             unacked_messages_max=5, unacked_messages_max_per_consumer=3
@@ -187,7 +187,7 @@ def test_no_more_is_with_consumers_than_the_limits_allow():
     with_subscription(test)
 
 
-def test_a_dispatch_rate_makes_messages_wait_and_loses_none():
+def test_dispatch_rate_delays_messages_and_loses_none():
     async def test(broker, topic, subscription):
         await broker.topics.set_limits(
             A_TOPIC, NamespacePolicy(max_subscription_dispatch_rate=50)
@@ -204,7 +204,7 @@ def test_a_dispatch_rate_makes_messages_wait_and_loses_none():
     with_subscription(test)
 
 
-def test_lower_priorities_are_served_first():
+def test_lower_priority_numbers_are_served_first():
     async def test(broker, topic, subscription):
         second, _ = attach(subscription, "second", priority=2)
         first, _ = attach(subscription, "first", messages=3, priority=1)
@@ -215,7 +215,7 @@ def test_lower_priorities_are_served_first():
     with_subscription(test)
 
 
-def test_the_flow_of_a_consumer_is_what_it_has_and_what_it_may_get():
+def test_flow_of_is_in_flight_count_and_credit():
     async def test(broker, topic, subscription):
         reader, consumer = attach(subscription, messages=10)
         await publish(topic, b"a", b"b")
@@ -231,7 +231,7 @@ def test_the_flow_of_a_consumer_is_what_it_has_and_what_it_may_get():
     with_subscription(test)
 
 
-def test_a_description_says_how_much_is_left_and_how_old_it_is():
+def test_description_has_backlog_size_and_age():
     async def test(broker, topic, subscription):
         for second in range(4):
             await publish(topic, bytes(1000), time=A_NOW_US + second)
@@ -254,7 +254,7 @@ def test_a_description_says_how_much_is_left_and_how_old_it_is():
     with_subscription(test)
 
 
-def test_a_description_stays_possible_when_retention_was_faster():
+def test_description_works_after_retention_passed_the_cursor():
     async def test(broker, topic, subscription):
         for at in range(3):
             await publish(topic, bytes(1000), time=A_NOW_US + at)
@@ -271,7 +271,7 @@ def test_a_description_stays_possible_when_retention_was_faster():
     with_subscription(test)
 
 
-def test_messages_before_lost_ones_are_delivered_again_and_those_behind_follow():
+def test_messages_around_dropped_ones_are_delivered():
     async def test(broker, topic, subscription):
         for at in range(3):
             await publish(topic, b"%d" % at)
@@ -292,7 +292,7 @@ def test_messages_before_lost_ones_are_delivered_again_and_those_behind_follow()
     with_subscription(test)
 
 
-def test_a_description_shows_the_first_of_very_many_ranges():
+def test_description_shows_a_bounded_number_of_ranges():
     async def test(broker, topic, subscription):
         await publish(topic, *[b"x"] * 3000)
         subscription.ack([(at, at + 1) for at in range(1, 3000, 2)], 0)
@@ -303,7 +303,7 @@ def test_a_description_shows_the_first_of_very_many_ranges():
     with_subscription(test)
 
 
-def test_who_waits_for_the_cursor_shares_an_entry_of_the_journal():
+def test_concurrent_cursor_saves_share_a_journal_entry():
     async def test(broker, topic, subscription):
         await publish(topic, *[b"x"] * 100)
         reader, _ = attach(subscription)
@@ -322,7 +322,7 @@ def test_who_waits_for_the_cursor_shares_an_entry_of_the_journal():
     with_subscription(test)
 
 
-def test_an_idle_subscription_has_no_task_and_takes_little_memory():
+def test_idle_subscription_has_no_task_and_takes_little_memory():
     async def test(broker):
         await broker.topics.create(A_TOPIC, RELIABLE)
         await subscribe(broker)
@@ -379,7 +379,7 @@ def test_messages_of_a_key_go_to_one_consumer_in_few_batches(sealed, codec):
     with_keys(test)
 
 
-def test_messages_without_a_key_go_by_their_producer():
+def test_messages_without_a_key_are_ordered_by_producer():
     async def test(broker, topic, subscription):
         readers = [attach(subscription, name)[0] for name in ("one", "two")]
         for number in range(10):
@@ -394,7 +394,7 @@ def test_messages_without_a_key_go_by_their_producer():
     with_keys(test)
 
 
-def test_what_no_consumer_wants_waits_for_one_that_does():
+def test_messages_that_match_no_filter_wait_for_a_matching_consumer():
     async def test(broker, topic, subscription):
         reader, _ = attach(subscription, "eu", key_filters=["eu-*"])
         await publish(topic, b"a", b"b", b"c", keys=[b"eu-1", b"us-1", b"eu-2"])
@@ -408,7 +408,7 @@ def test_what_no_consumer_wants_waits_for_one_that_does():
     with_keys(test)
 
 
-def test_a_blocked_key_blocks_no_other():
+def test_blocked_key_blocks_no_other():
     policy = FailurePolicy(redeliveries_max=0, poison=PoisonPolicy.BLOCK)
 
     async def test(broker, topic, subscription):
@@ -457,7 +457,7 @@ EVERY_TYPE = pytest.mark.parametrize("type_", list(SubscriptionType))
 
 
 @EVERY_TYPE
-def test_gaps_are_passed_and_what_is_left_comes_once(type_):
+def test_gaps_are_skipped_and_other_messages_delivered_once(type_):
     async def test(broker, topic, subscription):
         assert subscription.backlog(11) == 5
         reader, consumer = attach(subscription)
@@ -487,7 +487,7 @@ def test_gaps_take_no_credit(type_):
 
 
 @EVERY_TYPE
-def test_what_failed_and_is_compacted_before_it_comes_again_is_done(type_):
+def test_failed_message_that_is_compacted_away_is_acknowledged(type_):
     async def test(world):
         async with world.broker() as broker:
             topic = await broker.topics.create(A_TOPIC, RELIABLE)
@@ -508,7 +508,7 @@ def test_what_failed_and_is_compacted_before_it_comes_again_is_done(type_):
     with_world(test)
 
 
-def test_all_that_failed_may_be_gone_when_it_comes_again():
+def test_all_failed_messages_may_be_compacted_away():
     async def test(world):
         async with world.broker() as broker:
             topic = await broker.topics.create(A_TOPIC, RELIABLE)
@@ -529,7 +529,7 @@ def test_all_that_failed_may_be_gone_when_it_comes_again():
     with_world(test)
 
 
-def test_what_is_compacted_before_it_is_dead_lettered_is_done():
+def test_parked_message_that_is_compacted_away_is_acknowledged():
     policy = FailurePolicy(
         redeliveries_max=0,
         redelivery_delay_s=0.0,
@@ -561,7 +561,7 @@ def test_what_is_compacted_before_it_is_dead_lettered_is_done():
 @pytest.mark.parametrize(
     ("count", "cursor"), [(0, 0), (1, 4), (2, 5), (3, 9), (4, 10), (5, 11), (99, 11)]
 )
-def test_skipping_counts_only_messages_that_are_there(count, cursor):
+def test_skip_counts_only_existing_messages(count, cursor):
     async def test(broker, topic, subscription):
         await broker.subscriptions.skip(A_TOPIC, S, count)
         reader, _ = attach(subscription)
@@ -572,7 +572,7 @@ def test_skipping_counts_only_messages_that_are_there(count, cursor):
     with_gaps(test)
 
 
-def test_a_seek_into_a_gap_goes_on_behind_it():
+def test_seek_into_a_gap_continues_behind_it():
     async def test(broker, topic, subscription):
         await broker.subscriptions.seek(topic, subscription, 6)
         reader, _ = attach(subscription)
@@ -583,7 +583,7 @@ def test_a_seek_into_a_gap_goes_on_behind_it():
     with_gaps(test)
 
 
-def test_times_of_delivery_are_of_the_messages_that_are_left():
+def test_delivery_times_apply_to_the_remaining_messages():
     async def test(world):
         async with world.broker() as broker:
             topic = await broker.topics.create(A_TOPIC, RELIABLE)
@@ -645,7 +645,7 @@ def let_it_read_again(topic):
         error.retry_at = 0.0
 
 
-def test_a_corrupt_segment_stops_a_subscription_with_an_error_that_names_it(caplog):
+def test_corrupt_segment_stops_a_subscription_with_an_error_that_names_it(caplog):
     async def test(broker, topic, subscription, objects):
         objects.damage(name_of(topic, 1))
         reader, _ = attach(subscription)
@@ -667,7 +667,7 @@ def test_a_corrupt_segment_stops_a_subscription_with_an_error_that_names_it(capl
     assert not any(each.exc_info for each in caplog.records)
 
 
-def test_a_stopped_subscription_gives_each_consumer_the_error_without_reading_again(
+def test_stopped_subscription_reports_the_error_without_reading_again(
     caplog,
 ):
     async def test(broker, topic, subscription, objects):
@@ -685,7 +685,7 @@ def test_a_stopped_subscription_gives_each_consumer_the_error_without_reading_ag
     assert len([each for each in caplog.records if each.levelname == "ERROR"]) == 2
 
 
-def test_consumers_may_acknowledge_what_they_have_before_they_are_told():
+def test_consumers_may_acknowledge_before_they_are_closed():
     async def test(broker, topic, subscription, objects):
         objects.damage(name_of(topic, 1))
         reader, _ = attach(subscription)
@@ -703,7 +703,7 @@ def test_consumers_may_acknowledge_what_they_have_before_they_are_told():
     with_segments(test)
 
 
-def test_consumers_that_acknowledge_nothing_are_told_after_a_while():
+def test_consumers_that_acknowledge_nothing_are_closed_after_the_grace_time():
     async def test(broker, topic, subscription, objects):
         objects.damage(name_of(topic, 1))
         reader, _ = attach(subscription)
@@ -718,7 +718,7 @@ def test_consumers_that_acknowledge_nothing_are_told_after_a_while():
 
 
 @pytest.mark.parametrize("kind", ["damaged", "missing", "unreadable"])
-def test_a_stopped_subscription_goes_on_when_the_segment_is_repaired(kind):
+def test_stopped_subscription_continues_after_the_segment_is_repaired(kind):
     async def test(broker, topic, subscription, objects):
         name = name_of(topic, 0)
         if kind == "damaged":
@@ -744,7 +744,7 @@ def test_a_stopped_subscription_goes_on_when_the_segment_is_repaired(kind):
     with_segments(test)
 
 
-def test_a_stopped_subscription_goes_on_behind_the_segment_after_a_seek():
+def test_stopped_subscription_continues_after_a_seek_past_the_segment():
     async def test(broker, topic, subscription, objects):
         objects.damage(name_of(topic, 0))
         reader, _ = attach(subscription)
@@ -757,7 +757,7 @@ def test_a_stopped_subscription_goes_on_behind_the_segment_after_a_seek():
     with_segments(test)
 
 
-def test_a_subscription_behind_a_corrupt_segment_is_not_disturbed():
+def test_subscription_behind_a_corrupt_segment_is_not_affected():
     async def test(broker, topic, subscription, objects):
         objects.damage(name_of(topic, 0))
         other = await subscribe(broker, SubscriptionName("other"))
@@ -771,7 +771,7 @@ def test_a_subscription_behind_a_corrupt_segment_is_not_disturbed():
     with_segments(test)
 
 
-def test_a_corrupt_row_group_is_skipped_and_counted_if_the_policy_says_so(caplog):
+def test_corrupt_row_group_is_skipped_and_counted_by_policy(caplog):
     async def test(broker, topic, subscription, objects):
         objects.damage(name_of(topic, 0), row_group=1)
         reader, _ = attach(subscription)
@@ -789,7 +789,7 @@ def test_a_corrupt_row_group_is_skipped_and_counted_if_the_policy_says_so(caplog
     assert "1 messages from offset 1 to 2" in skips.message
 
 
-def test_a_missing_segment_is_skipped_only_after_some_attempts():
+def test_missing_segment_is_skipped_only_after_some_attempts():
     async def test(broker, topic, subscription, objects):
         name = name_of(topic, 0)
         objects.errors[name] = FileNotFoundError(name)
@@ -807,7 +807,7 @@ def test_a_missing_segment_is_skipped_only_after_some_attempts():
     with_segments(test, SKIPPING)
 
 
-def test_a_redelivery_that_cannot_be_read_any_more_is_skipped():
+def test_unreadable_redelivery_is_skipped_by_policy():
     async def test(broker, topic, subscription, objects):
         reader, _ = attach(subscription)
         await reader.first(5)
@@ -823,7 +823,7 @@ def test_a_redelivery_that_cannot_be_read_any_more_is_skipped():
     with_segments(test, SKIPPING)
 
 
-def test_a_changed_policy_lets_a_stopped_subscription_skip():
+def test_changed_policy_lets_a_stopped_subscription_skip():
     async def test(broker, topic, subscription, objects):
         objects.damage(name_of(topic, 1))
         reader, _ = attach(subscription)

@@ -1,4 +1,4 @@
-"""What a topic does with messages that do not keep to its schema."""
+"""Validation of messages against the schema of their topic."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def reasons(topic):
 
 
 @pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE], ids=["stored", "passed"])
-def test_a_strict_topic_takes_only_its_subject(policy):
+def test_enforcing_topic_accepts_only_its_subject(policy):
     async def test(broker):
         producer = await bound(broker, policy=policy)
         other = await registered(broker, "users")
@@ -140,7 +140,7 @@ def test_a_strict_topic_takes_only_its_subject(policy):
 
 
 @with_broker
-async def test_a_version_counts_as_soon_as_it_is_registered(broker):
+async def test_new_version_is_accepted_at_once(broker):
     producer = await bound(broker)
     await producer.refusal(version=2)
     definition = order_schema(note={"type": "string"})
@@ -149,14 +149,14 @@ async def test_a_version_counts_as_soon_as_it_is_registered(broker):
 
 
 @with_broker
-async def test_a_pinned_topic_takes_only_that_version(broker):
+async def test_pinned_topic_accepts_only_its_version(broker):
     producer = await bound(broker, strict(version=1), versions=2)
     await producer.taken(version=1)
     assert "accepts only version 1 " in str(await producer.refusal(version=2))
 
 
 @with_broker
-async def test_a_topic_may_ask_for_a_version_or_later_ones(broker):
+async def test_topic_may_require_a_minimum_version(broker):
     producer = await bound(broker, strict(version_min=2), versions=3)
     assert "2 or later" in str(await producer.refusal(version=1))
     await producer.taken(version=2)
@@ -164,7 +164,7 @@ async def test_a_topic_may_ask_for_a_version_or_later_ones(broker):
 
 
 @with_broker
-async def test_payloads_are_looked_at_only_where_that_is_wanted(broker):
+async def test_payloads_are_validated_only_if_configured(broker):
     producer = await bound(broker)
     await producer.taken(NO_ORDER)
     await broker.schemas.bind(A_TOPIC, strict(validates_payload=True))
@@ -173,7 +173,7 @@ async def test_payloads_are_looked_at_only_where_that_is_wanted(broker):
 
 
 @with_broker
-async def test_a_batch_with_a_bad_message_is_refused_whole_and_names_it(broker):
+async def test_batch_with_an_invalid_message_is_rejected(broker):
     producer = await bound(broker, strict(validates_payload=True))
     error = await producer.refusal(AN_ORDER, AN_ORDER, NO_ORDER, b"no JSON")
     assert isinstance(error, InvalidPayload)
@@ -183,7 +183,7 @@ async def test_a_batch_with_a_bad_message_is_refused_whole_and_names_it(broker):
 
 
 @with_broker
-async def test_each_message_is_judged_by_the_version_that_it_names(broker):
+async def test_messages_are_validated_by_their_own_version(broker):
     schema_id = await registered(broker, versions=1)
     later = order_schema(id={"type": ["integer", "string"]})
     await broker.registry.register("orders", new_schema(later))
@@ -197,7 +197,7 @@ async def test_each_message_is_judged_by_the_version_that_it_names(broker):
 
 
 @with_broker
-async def test_a_schema_that_may_take_long_is_validated_in_another_process(broker):
+async def test_slow_schema_is_validated_in_a_worker_process(broker):
     # Twice the same reference for the same property: exponential in the depth.
     twice = [{"properties": {"next": {"$ref": "#"}, "id": {"type": "integer"}}}] * 2
     definition = json.dumps({"allOf": twice})
@@ -246,7 +246,7 @@ def test_payloads_of_every_type_are_validated(type_, definition, good, bad):
 # What is only warned of, and what is not looked at.
 
 
-def test_a_topic_that_warns_takes_everything_and_says_so_rarely(caplog):
+def test_warning_topic_accepts_everything_and_logs_rarely(caplog):
     async def test(broker):
         schema = TopicSchema(subject="orders", policy=WARN, validates_payload=True)
         producer = await bound(broker, schema)
@@ -269,7 +269,7 @@ def test_a_topic_that_warns_takes_everything_and_says_so_rarely(caplog):
 
 
 @with_broker
-async def test_a_topic_without_policy_does_not_look(broker):
+async def test_topic_with_policy_none_does_not_validate(broker):
     schema = TopicSchema(subject="orders", policy=SchemaPolicy.NONE)
     producer = await bound(broker, schema)
     assert producer.topic.schema_validation is None
@@ -278,7 +278,7 @@ async def test_a_topic_without_policy_does_not_look(broker):
 
 
 @with_broker
-async def test_what_the_broker_makes_itself_is_not_looked_at(broker):
+async def test_batches_of_the_broker_are_not_validated(broker):
     producer = await bound(broker)
     outcome = Outcome()
     producer.topic.publish_unchecked(frame_of([b"dead"]), outcome)
@@ -289,7 +289,7 @@ async def test_what_the_broker_makes_itself_is_not_looked_at(broker):
 
 
 @with_broker
-async def test_a_producer_keeps_to_the_version_that_it_was_opened_for(broker):
+async def test_producer_must_write_its_declared_version(broker):
     reference = SchemaReference(subject="orders", version=1)
     producer = await bound(broker, versions=2, schema=reference)
     await producer.taken(version=1)
@@ -297,7 +297,7 @@ async def test_a_producer_keeps_to_the_version_that_it_was_opened_for(broker):
 
 
 @with_broker
-async def test_a_producer_keeps_to_the_oldest_version_that_it_was_opened_for(broker):
+async def test_producer_must_write_its_minimum_version(broker):
     reference = SchemaReference(subject="orders", version_min=2)
     producer = await bound(broker, versions=3, schema=reference)
     assert "version 2 or later" in str(await producer.refusal(version=1))
@@ -306,7 +306,7 @@ async def test_a_producer_keeps_to_the_oldest_version_that_it_was_opened_for(bro
 
 
 @with_broker
-async def test_messages_one_by_one_keep_to_it_as_well(broker):
+async def test_single_messages_must_have_the_declared_version(broker):
     schema_id = await registered(broker, versions=2)
     await broker.topics.create(A_TOPIC, RELIABLE, strict())
     topic, registration = await broker.producers.attach(
@@ -362,7 +362,7 @@ async def turns():
         await asyncio.sleep(0)
 
 
-def test_batches_wait_in_order_until_a_version_is_found():
+def test_batches_wait_in_order_for_a_version_lookup():
     async def test(broker, store, producer):
         first = producer.publish(b"1", b"2", version=1)
         second = producer.publish(b"3", version=2)
@@ -378,7 +378,7 @@ def test_batches_wait_in_order_until_a_version_is_found():
     with_slow_store(test)
 
 
-def test_what_waits_behind_a_bad_batch_of_another_producer_is_taken():
+def test_batch_behind_an_invalid_one_is_accepted():
     async def test(broker, store, producer):
         topic, session = await broker.producers.open(A_TOPIC, "q", policy=None)
         other = Publisher(topic, session, producer.schema_id)
@@ -391,7 +391,7 @@ def test_what_waits_behind_a_bad_batch_of_another_producer_is_taken():
     with_slow_store(test)
 
 
-def test_a_producer_that_is_fenced_while_it_waits_stores_nothing():
+def test_pending_batch_of_a_fenced_producer_is_rejected():
     async def test(broker, store, producer):
         waiting = producer.publish()
         await turns()
@@ -403,7 +403,7 @@ def test_a_producer_that_is_fenced_while_it_waits_stores_nothing():
     with_slow_store(test)
 
 
-def test_messages_without_a_session_that_are_fenced_while_they_wait_are_not_stored():
+def test_pending_single_messages_of_a_fenced_producer_are_rejected():
     async def test(broker, store, producer):
         broker.producers.close(producer.topic, producer.session, forget=False)
         outcome = Outcome()
@@ -419,7 +419,7 @@ def test_messages_without_a_session_that_are_fenced_while_they_wait_are_not_stor
     with_slow_store(test)
 
 
-def test_what_waits_when_the_broker_drains_is_not_taken():
+def test_pending_batches_are_rejected_when_the_broker_drains():
     async def test(broker, store, producer):
         waiting = producer.publish()
         await broker.drain()
@@ -429,7 +429,7 @@ def test_what_waits_when_the_broker_drains_is_not_taken():
     with_slow_store(test)
 
 
-def test_what_waits_when_the_topic_is_deleted_is_told():
+def test_pending_batches_are_rejected_when_the_topic_is_deleted():
     async def test(broker, store, producer):
         waiting = producer.publish()
         await turns()
@@ -439,7 +439,7 @@ def test_what_waits_when_the_topic_is_deleted_is_told():
     with_slow_store(test)
 
 
-def test_what_waits_is_judged_by_the_new_schema_if_there_is_one():
+def test_pending_batches_are_validated_by_a_new_schema():
     async def test(broker, store, producer):
         first, second = producer.publish(version=1), producer.publish(version=2)
         await turns()
@@ -452,7 +452,7 @@ def test_what_waits_is_judged_by_the_new_schema_if_there_is_one():
     with_slow_store(test)
 
 
-def test_what_waits_is_taken_when_the_topic_is_not_bound_any_more():
+def test_pending_batches_are_accepted_when_the_binding_is_removed():
     async def test(broker, store, producer):
         first, second = producer.publish(), producer.publish()
         await turns()
@@ -462,7 +462,7 @@ def test_what_waits_is_taken_when_the_topic_is_not_bound_any_more():
     with_slow_store(test)
 
 
-def test_a_strict_topic_takes_nothing_that_it_cannot_look_up():
+def test_enforcing_topic_rejects_if_lookup_fails():
     async def test(broker, store, producer):
         store.failure = MetadataUnavailable("on purpose")
         store.may_answer.set()
@@ -473,7 +473,7 @@ def test_a_strict_topic_takes_nothing_that_it_cannot_look_up():
     with_slow_store(test)
 
 
-def test_a_topic_that_warns_takes_what_it_cannot_look_up():
+def test_warning_topic_accepts_if_lookup_fails():
     async def test(broker, store, producer):
         store.failure = MetadataUnavailable("on purpose")
         store.may_answer.set()
@@ -483,7 +483,7 @@ def test_a_topic_that_warns_takes_what_it_cannot_look_up():
     with_slow_store(test, TopicSchema(subject="orders"))
 
 
-def test_what_breaks_while_a_batch_is_judged_breaks_only_this_batch(caplog):
+def test_unexpected_error_rejects_only_one_batch(caplog):
     async def test(broker, store, producer):
         store.failure = ZeroDivisionError("on purpose")
         store.may_answer.set()
@@ -497,7 +497,7 @@ def test_what_breaks_while_a_batch_is_judged_breaks_only_this_batch(caplog):
 
 
 @pytest.mark.slow
-def test_publishing_has_to_wait_when_very_much_waits():
+def test_broker_has_no_room_while_the_backlog_is_full():
     async def test(broker, store, producer):
         half = bytes(schema_validation.BACKLOG_BYTES_MAX // 2)
         assert broker.topics.has_room
@@ -516,7 +516,7 @@ def test_publishing_has_to_wait_when_very_much_waits():
 
 
 @with_broker
-async def test_a_large_batch_is_judged_in_a_thread_and_keeps_its_place(broker):
+async def test_large_batch_is_validated_in_a_thread_in_order(broker):
     producer = await bound(broker, strict(validates_payload=True))
     long = json.dumps({"id": 1, "note": "x" * 1000}).encode()
     large = [long] * (schema_validation.INLINE_BYTES_MAX // 1000 + 1)
@@ -551,7 +551,7 @@ def single(schema_id, payload, producer="p", version=1):
 
 
 @with_broker
-async def test_of_gathered_messages_only_the_bad_ones_are_refused(broker):
+async def test_only_invalid_messages_of_a_batch_are_rejected(broker):
     schema_id = await registered(broker)
     topic = await broker.topics.create(
         A_TOPIC, RELIABLE, strict(validates_payload=True)
@@ -576,7 +576,7 @@ async def test_of_gathered_messages_only_the_bad_ones_are_refused(broker):
 
 
 @with_broker
-async def test_gathered_messages_that_are_all_bad_make_no_batch(broker):
+async def test_batch_of_only_invalid_messages_is_not_stored(broker):
     schema_id = await registered(broker)
     topic = await broker.topics.create(
         A_TOPIC, RELIABLE, strict(validates_payload=True)
@@ -590,7 +590,7 @@ async def test_gathered_messages_that_are_all_bad_make_no_batch(broker):
 
 
 @with_broker
-async def test_gathered_messages_without_a_schema_are_refused_by_a_strict_topic(broker):
+async def test_single_messages_without_schema_are_rejected(broker):
     await registered(broker)
     topic = await broker.topics.create(A_TOPIC, RELIABLE, strict())
     outcome = Outcome()
@@ -602,7 +602,7 @@ async def test_gathered_messages_without_a_schema_are_refused_by_a_strict_topic(
 
 
 @with_broker
-async def test_a_subject_that_was_deleted_by_force_may_come_again(broker):
+async def test_subject_may_be_registered_again_after_forced_deletion(broker):
     producer = await bound(broker)
     await producer.taken()
     await broker.schemas.delete_subject("orders", force=True)
@@ -614,7 +614,7 @@ async def test_a_subject_that_was_deleted_by_force_may_come_again(broker):
 
 
 @with_broker
-async def test_a_version_that_was_deleted_is_not_taken_any_more(broker):
+async def test_deleted_version_is_rejected(broker):
     producer = await bound(broker, versions=2)
     await producer.taken(version=1)
     await broker.schemas.delete_version("orders", 1)
@@ -623,7 +623,7 @@ async def test_a_version_that_was_deleted_is_not_taken_any_more(broker):
 
 
 @with_broker
-async def test_each_partition_has_a_gate(broker):
+async def test_each_partition_validates(broker):
     schema_id = await registered(broker)
     base = TopicName.parse("/default/parts")
     await broker.topics.create_partitioned(base, 2, RELIABLE, strict())

@@ -1,4 +1,4 @@
-"""What is taken into a part, and what ends it."""
+"""Filling parts, and the errors that end them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def with_part(test, **options):
     with_bare_broker(run, **options)
 
 
-def test_a_batch_that_is_sent_again_is_there_once():
+def test_repeated_batch_is_staged_once():
     async def test(broker, part):
         await part.write(A, [b"1", b"2"])
         again = await part.open(A)
@@ -57,7 +57,7 @@ def test_a_batch_that_is_sent_again_is_there_once():
     with_part(test)
 
 
-def test_who_opens_the_stage_again_takes_it_from_who_had_it():
+def test_reopening_a_stage_closes_the_earlier_one():
     async def test(broker, part):
         first, port = part.stages[A], part.ports[A]
         await part.open(A)
@@ -70,7 +70,7 @@ def test_who_opens_the_stage_again_takes_it_from_who_had_it():
     with_part(test)
 
 
-def test_who_left_is_told_nothing_and_what_he_sent_stays():
+def test_batches_of_a_lost_connection_stay():
     async def test(broker, part):
         port = part.ports[A]
         part.send(A, [b"1"])
@@ -94,7 +94,7 @@ def test_who_left_is_told_nothing_and_what_he_sent_stays():
         (frame_of([b"1" * 100], producer=PRODUCER), MessageTooLarge),
     ],
 )
-def test_a_batch_that_is_not_taken_ends_the_part(frame, error):
+def test_invalid_batch_ends_the_part(frame, error):
     async def test(broker, part):
         limits = NamespacePolicy(max_message_size=50)
         await broker.topics.set_limits(TopicName.parse(A), limits)
@@ -107,7 +107,7 @@ def test_a_batch_that_is_not_taken_ends_the_part(frame, error):
     with_part(test)
 
 
-def test_a_damaged_batch_ends_the_part():
+def test_damaged_batch_ends_the_part():
     async def test(broker, part):
         frame = frame_of([b"1"], producer=PRODUCER)
         frame.buffer[-1] ^= 1
@@ -117,7 +117,7 @@ def test_a_damaged_batch_ends_the_part():
     with_part(test)
 
 
-def test_more_than_may_be_staged_is_refused_and_the_room_comes_back():
+def test_staging_limit_is_enforced_and_space_is_reclaimed():
     async def test(broker, part):
         kept = await stage_part(broker, 0, "1", [(A, [b"1" * 100])])
         part.send(A, [b"2" * 2000])
@@ -129,7 +129,7 @@ def test_more_than_may_be_staged_is_refused_and_the_room_comes_back():
     with_part(test, staging=StagingConfig(bytes_max=2000))
 
 
-def test_a_payload_that_does_not_keep_to_the_schema_ends_the_part():
+def test_payload_that_does_not_match_the_schema_ends_the_part():
     async def test(broker, part):
         await registered(broker)
         schema = strict(validates_payload=True)
@@ -154,7 +154,7 @@ def test_a_payload_that_does_not_keep_to_the_schema_ends_the_part():
     with_part(test)
 
 
-def test_a_schema_that_is_named_binds_the_topic():
+def test_declared_schema_binds_the_topic():
     async def test(broker, part):
         await registered(broker)
         other = PartMaker(broker, 0, "1")
@@ -165,7 +165,7 @@ def test_a_schema_that_is_named_binds_the_topic():
     with_part(test)
 
 
-def test_a_part_has_what_its_writer_says_or_is_not_finished():
+def test_part_is_finished_only_with_matching_counts():
     async def test(broker, part):
         await part.write(A, [b"1", b"2"])
         for counts in ((1, 3), (2, 2)):
@@ -177,7 +177,7 @@ def test_a_part_has_what_its_writer_says_or_is_not_finished():
     with_part(test)
 
 
-def test_two_that_finish_the_same_part_are_both_answered():
+def test_concurrent_finishes_of_a_part_are_both_answered():
     async def test(broker, part):
         await part.write(A, [b"1"])
         async with asyncio.TaskGroup() as tasks:
@@ -187,7 +187,7 @@ def test_two_that_finish_the_same_part_are_both_answered():
     with_part(test)
 
 
-def test_a_finished_part_takes_nothing_any_more():
+def test_finished_part_accepts_no_batches():
     async def test(broker, part):
         await part.write(A, [b"1"])
         await part.finish()
@@ -210,7 +210,7 @@ def test_two_parts_of_one_name_are_two_parts():
     with_part(test)
 
 
-def test_a_topic_that_was_created_again_is_not_gone_on_with():
+def test_part_does_not_continue_with_a_recreated_topic():
     async def test(broker, part):
         await part.write(A, [b"1"])
         await broker.topics.delete(TopicName.parse(A))
@@ -221,6 +221,6 @@ def test_a_topic_that_was_created_again_is_not_gone_on_with():
     with_part(test)
 
 
-def test_no_client_can_have_the_name_of_a_query():
+def test_clients_cannot_use_the_producer_name_of_a_query():
     with pytest.raises(InvalidName):
         parse_client_name("producer", PRODUCER)

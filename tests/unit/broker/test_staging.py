@@ -1,4 +1,4 @@
-"""Versions of staged batches are published whole and once."""
+"""Versions of staged batches are published completely and once."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_parts_are_published_in_the_order_in_which_they_are_named():
     with_broker(test)
 
 
-def test_a_repeated_commit_changes_nothing():
+def test_repeated_commit_changes_nothing():
     async def test(broker):
         part = await stage_part(broker, 3, "0", [(A, [b"1"])])
         await broker.staging.commit(A_QUERY, 3, [part])
@@ -108,7 +108,7 @@ def test_a_repeated_commit_changes_nothing():
     with_broker(test)
 
 
-def test_a_version_without_messages_is_committed_as_well():
+def test_version_without_messages_is_committed_as_well():
     async def test(broker):
         commit = await broker.staging.commit(A_QUERY, 0, [])
         assert (commit.message_count, commit.is_repeat) == (0, False)
@@ -136,7 +136,7 @@ def test_versions_follow_each_other_and_queries_do_not_see_each_other():
     with_broker(test)
 
 
-def test_parts_that_are_not_named_are_dropped_and_their_writers_told():
+def test_other_parts_are_dropped_and_their_writers_notified():
     async def test(broker):
         named = await stage_part(broker, 1, "0", [(A, [b"1"])])
         await stage_part(broker, 1, "0-again", [(A, [b"1"])])
@@ -160,7 +160,7 @@ def test_parts_that_are_not_named_are_dropped_and_their_writers_told():
 # What refuses a commit.
 
 
-def test_a_part_that_is_not_there_refuses_the_commit_and_the_others_stay():
+def test_commit_with_a_missing_part_is_refused_and_keeps_the_others():
     async def test(broker):
         part = await stage_part(broker, 0, "0", [(A, [b"1"])])
         gone = await stage_part(broker, 0, "1", [(A, [b"2"])])
@@ -176,7 +176,7 @@ def test_a_part_that_is_not_there_refuses_the_commit_and_the_others_stay():
     with_broker(test)
 
 
-def test_a_part_that_is_not_finished_cannot_be_committed():
+def test_part_that_is_not_finished_cannot_be_committed():
     async def test(broker):
         part = await stage_part(broker, 0, "0", [(A, [b"1"])])
         open_part = PartMaker(broker, 0, "1")
@@ -195,7 +195,7 @@ def test_a_part_that_is_not_finished_cannot_be_committed():
 
 
 @pytest.mark.parametrize("at", [12, 100, 200, -1])
-def test_a_part_that_was_damaged_on_disk_is_never_half_published(at):
+def test_part_damaged_on_disk_is_never_partly_published(at):
     async def test(world):
         async with world.broker() as broker:
             await create_topics(broker)
@@ -212,7 +212,7 @@ def test_a_part_that_was_damaged_on_disk_is_never_half_published(at):
     with_world(test)
 
 
-def test_a_part_that_was_damaged_while_the_broker_was_down_is_refused():
+def test_part_that_was_damaged_while_the_broker_was_down_is_refused():
     async def test(world):
         async with world.broker() as broker:
             await create_topics(broker)
@@ -227,7 +227,7 @@ def test_a_part_that_was_damaged_while_the_broker_was_down_is_refused():
 
 
 @pytest.mark.parametrize("is_created_again", [False, True])
-def test_a_topic_that_was_deleted_refuses_the_commit(is_created_again):
+def test_topic_that_was_deleted_refuses_the_commit(is_created_again):
     async def test(broker):
         part = await stage_part(broker, 0, "0", [(A, [b"1"]), (B, [b"2"])])
         await broker.topics.delete(TopicName.parse(B))
@@ -241,7 +241,7 @@ def test_a_topic_that_was_deleted_refuses_the_commit(is_created_again):
     with_broker(test)
 
 
-def test_a_topic_with_an_exclusive_producer_refuses_the_commit():
+def test_topic_with_an_exclusive_producer_refuses_the_commit():
     async def test(broker):
         part = await stage_part(broker, 0, "0", [(B, [b"1"]), (A, [b"2"])])
         topic, session = await broker.producers.open(
@@ -257,7 +257,7 @@ def test_a_topic_with_an_exclusive_producer_refuses_the_commit():
     with_broker(test)
 
 
-def test_a_topic_with_as_many_producers_as_it_may_have_refuses_the_commit():
+def test_topic_with_as_many_producers_as_it_may_have_refuses_the_commit():
     async def test(broker):
         part = await stage_part(broker, 0, "0", [(A, [b"2"])])
         name = TopicName.parse(A)
@@ -283,7 +283,7 @@ def test_only_reliable_topics_that_exist_are_staged_for():
     with_broker(test)
 
 
-def test_a_broker_that_stops_takes_nothing_any_more():
+def test_draining_broker_stages_nothing():
     async def test(broker):
         await broker.drain()
         with pytest.raises(Draining):
@@ -295,7 +295,7 @@ def test_a_broker_that_stops_takes_nothing_any_more():
 # What happens between the decision and its end.
 
 
-def test_while_a_commit_is_undone_its_topics_are_in_use():
+def test_topics_of_a_pending_commit_are_in_use():
     async def test(broker, fail):
         part = await stage_part(broker, 0, "0", [(A, [b"1"]), (B, [b"2"])])
         fail(errno.ENOSPC)
@@ -319,7 +319,7 @@ def test_while_a_commit_is_undone_its_topics_are_in_use():
     with_full_disk(test)
 
 
-def test_an_undone_commit_is_finished_without_being_asked_for_again():
+def test_pending_commit_is_carried_out_without_a_request():
     async def test(broker, fail):
         part = await stage_part(broker, 0, "0", [(A, [b"1"])])
         fail(errno.ENOSPC)
@@ -355,7 +355,7 @@ def with_full_disk(test):
 
 
 @pytest.mark.parametrize("fails", ["before", "after"])
-def test_a_decision_whose_answer_is_lost_is_looked_up(fails):
+def test_unconfirmed_decision_is_read_from_the_store(fails):
     async def test(world):
         async with world.broker() as broker:
             await create_topics(broker)
@@ -382,7 +382,7 @@ def test_a_decision_whose_answer_is_lost_is_looked_up(fails):
 # What there is after a restart.
 
 
-def test_a_finished_part_is_committed_after_a_restart():
+def test_finished_part_is_committed_after_a_restart():
     async def test(world):
         async with world.broker() as broker:
             await create_topics(broker)
@@ -398,7 +398,7 @@ def test_a_finished_part_is_committed_after_a_restart():
     with_world(test)
 
 
-def test_a_part_goes_on_after_a_restart_where_it_was():
+def test_part_continues_after_a_restart():
     async def test(world):
         async with world.broker() as broker:
             await create_topics(broker)
@@ -421,7 +421,7 @@ def test_a_part_goes_on_after_a_restart_where_it_was():
     with_world(test)
 
 
-def test_what_was_committed_is_known_after_a_restart():
+def test_committed_version_is_known_after_a_restart():
     async def test(world):
         async with world.broker() as broker:
             await create_topics(broker)
@@ -452,7 +452,7 @@ def test_files_of_versions_that_are_committed_are_removed_at_the_start():
     with_world(test)
 
 
-def test_a_commit_whose_topic_cannot_be_opened_does_not_keep_the_broker_from_starting():
+def test_broker_starts_if_the_topic_of_a_commit_cannot_be_opened():
     async def test(world):
         async with world.broker() as broker:
             await create_topics(broker)
@@ -484,7 +484,7 @@ def test_a_commit_whose_topic_cannot_be_opened_does_not_keep_the_broker_from_sta
 # What ends by itself.
 
 
-def test_a_part_that_nobody_comes_back_for_expires():
+def test_abandoned_part_expires():
     async def test(broker):
         part = await stage_part(broker, 0, "0", [(A, [b"1"])])
         slow = PartMaker(broker, 0, "1")
@@ -499,7 +499,7 @@ def test_a_part_that_nobody_comes_back_for_expires():
     with_broker(test, staging=StagingConfig(expiry_s=0.05))
 
 
-def test_queries_are_forgotten_that_are_too_many():
+def test_number_of_stored_queries_is_bounded():
     async def test(broker):
         for query in ("one", "two", "three"):
             await broker.staging.commit(query, 0, [])
@@ -511,7 +511,7 @@ def test_queries_are_forgotten_that_are_too_many():
     with_broker(test, staging=StagingConfig(expiry_s=0.05, queries_max=2))
 
 
-def test_a_dropped_version_can_be_staged_again():
+def test_dropped_version_can_be_staged_again():
     async def test(broker):
         slow = PartMaker(broker, 0, "0")
         await slow.write(A, [b"1"])

@@ -1,4 +1,4 @@
-"""What may be decided about a subscription, when, and for how long."""
+"""Settings of subscriptions."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ async def decide(broker, **changes):
     await broker.subscriptions.set_settings(A_TOPIC, S, SubscriptionSettings(**changes))
 
 
-def test_nothing_decided_are_the_defaults():
+def test_unset_settings_are_the_defaults():
     async def test(broker, topic):
         settings = await broker.subscriptions.settings(A_TOPIC, S)
         assert settings == SubscriptionSettings()
@@ -55,7 +55,7 @@ def test_nothing_decided_are_the_defaults():
     with_topic(test)
 
 
-def test_settings_may_come_before_the_subscription():
+def test_settings_may_be_set_before_the_subscription_exists():
     async def test(broker, topic):
         await decide(broker, failure_policy=DROPPING)
         await publish(topic, b"a", b"b")
@@ -69,7 +69,7 @@ def test_settings_may_come_before_the_subscription():
     with_topic(test)
 
 
-def test_settings_survive_a_restart_and_are_there_before_anybody_comes():
+def test_settings_survive_a_restart():
     limits = DispatchLimits(unacked_messages_max=3)
     settings = SubscriptionSettings(
         failure_policy=DROPPING, limits=limits, is_paused=True
@@ -96,7 +96,7 @@ def test_settings_survive_a_restart_and_are_there_before_anybody_comes():
     with_world(test)
 
 
-def test_what_is_decided_holds_for_a_subscription_at_work():
+def test_changed_settings_apply_to_an_active_subscription():
     async def test(broker, topic):
         subscription = await subscribe(broker)
         reader, _ = attach(subscription)
@@ -119,7 +119,7 @@ def test_what_is_decided_holds_for_a_subscription_at_work():
     with_topic(test)
 
 
-def test_one_part_is_changed_without_the_others():
+def test_settings_can_be_changed_separately():
     async def test(broker, topic):
         limits = DispatchLimits(unacked_messages_max_per_consumer=5)
         await decide(broker, failure_policy=DROPPING, limits=limits, is_paused=True)
@@ -135,7 +135,7 @@ def test_one_part_is_changed_without_the_others():
     with_topic(test)
 
 
-def test_settings_go_with_the_subscription_and_with_the_topic():
+def test_settings_are_deleted_with_subscription_and_topic():
     async def test(world):
         async with world.broker() as broker:
             await broker.topics.create(A_TOPIC, RELIABLE)
@@ -171,7 +171,7 @@ def test_settings_go_with_the_subscription_and_with_the_topic():
         (FailurePolicy(dead_letter_topic=str(A_TOPIC)), "its own dead-letter topic"),
     ],
 )
-def test_an_impossible_policy_is_refused_in_words(policy, words):
+def test_invalid_policy_is_refused_with_a_message(policy, words):
     async def test(broker, topic):
         with pytest.raises(InvalidRequest, match=words):
             await decide(broker, failure_policy=policy)
@@ -184,7 +184,7 @@ def test_an_impossible_policy_is_refused_in_words(policy, words):
     "name", ["unacked_messages_max", "unacked_messages_max_per_consumer"]
 )
 @pytest.mark.parametrize("value", [0, -1, 2**32])
-def test_an_impossible_limit_is_refused_in_words(name, value):
+def test_invalid_limit_is_refused_with_a_message(name, value):
     async def test(broker, topic):
         with pytest.raises(InvalidRequest, match=f"{name} is {value}"):
             await decide(broker, limits=DispatchLimits(**{name: value}))
@@ -192,7 +192,7 @@ def test_an_impossible_limit_is_refused_in_words(name, value):
     with_topic(test)
 
 
-def test_only_reliable_topics_have_subscriptions_to_decide_about():
+def test_settings_require_a_reliable_topic():
     async def test(broker, topic):
         words = "subscription failure policy can only be configured for reliable topics"
         with pytest.raises(InvalidRequest, match=f"^{words}$"):
@@ -202,7 +202,7 @@ def test_only_reliable_topics_have_subscriptions_to_decide_about():
     with_topic(test, NON_RELIABLE)
 
 
-def test_a_topic_that_is_not_there_has_no_settings():
+def test_missing_topic_has_no_settings():
     async def test(broker):
         with pytest.raises(TopicNotFound):
             await decide(broker, is_paused=True)
@@ -212,7 +212,7 @@ def test_a_topic_that_is_not_there_has_no_settings():
     with_bare_broker(test)
 
 
-def test_a_dead_letter_topic_must_be_one_that_can_be():
+def test_dead_letter_topic_must_be_usable():
     async def test(broker, topic):
         def to(name):
             return FailurePolicy(
@@ -239,7 +239,7 @@ def test_a_dead_letter_topic_must_be_one_that_can_be():
     with_topic(test)
 
 
-def test_an_ack_timeout_that_a_consumer_asks_for_overrides_the_policys():
+def test_ack_timeout_of_a_consumer_overrides_the_policy():
     async def test(broker, topic):
         await decide(broker, failure_policy=replace(NO_DELAY, ack_timeout_s=None))
         _, subscription = await broker.subscriptions.open(
@@ -256,7 +256,7 @@ def test_an_ack_timeout_that_a_consumer_asks_for_overrides_the_policys():
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, -1.0, float("nan"), float("inf")])
-def test_an_impossible_ack_timeout_is_refused_also_from_a_consumer(timeout_s):
+def test_invalid_ack_timeout_of_a_consumer_is_refused(timeout_s):
     async def test(broker, topic):
         with pytest.raises(InvalidRequest, match="ack_timeout_s is"):
             await broker.subscriptions.open(
@@ -271,7 +271,7 @@ def test_an_impossible_ack_timeout_is_refused_also_from_a_consumer(timeout_s):
     with_topic(test)
 
 
-def test_settings_are_each_subscriptions_own():
+def test_settings_of_subscriptions_are_independent():
     async def test(broker, topic):
         await decide(broker, is_paused=True)
         other = await subscribe(broker, SubscriptionName("other"))

@@ -1,4 +1,4 @@
-"""Where subscriptions begin and go on, also after a restart."""
+"""Positions of subscriptions, also after a restart."""
 
 import random
 
@@ -74,7 +74,7 @@ async def ten_messages(broker, topic):
         (AtTime(-(2**70)), 0),
     ],
 )
-def test_a_new_subscription_begins_where_it_is_told(start, offset):
+def test_new_subscription_begins_at_its_start_position(start, offset):
     async def test(broker, topic):
         await ten_messages(broker, topic)
         subscription = await subscribe(broker, start=start)
@@ -86,7 +86,7 @@ def test_a_new_subscription_begins_where_it_is_told(start, offset):
     with_topic(test)
 
 
-def test_one_that_exists_keeps_its_position():
+def test_existing_subscription_keeps_its_position():
     async def test(broker, topic):
         await ten_messages(broker, topic)
         await subscribe(broker, start=3)
@@ -96,7 +96,7 @@ def test_one_that_exists_keeps_its_position():
 
 
 @pytest.mark.parametrize("start", [-1, 11])
-def test_a_position_that_the_topic_has_not_is_refused(start):
+def test_position_beyond_the_topic_is_refused(start):
     async def test(broker, topic):
         await ten_messages(broker, topic)
         with pytest.raises(InvalidRequest):
@@ -110,7 +110,7 @@ def test_a_position_that_the_topic_has_not_is_refused(start):
     with_topic(test)
 
 
-def test_a_position_that_retention_has_dropped_becomes_the_first_that_is_there():
+def test_dropped_position_becomes_the_first_existing_one():
     async def test(broker, topic):
         await ten_messages(broker, topic)
         topic.log.on_dropped(1)
@@ -127,7 +127,7 @@ def test_a_position_that_retention_has_dropped_becomes_the_first_that_is_there()
     ("where", "offset"),
     [(Start.EARLIEST, 0), (Start.LATEST, 10), (4, 4), (AtTime(A_NOW_US + 85), 9)],
 )
-def test_a_subscription_is_moved_with_its_consumers_and_across_restarts(where, offset):
+def test_subscription_is_moved_with_its_consumers_and_across_restarts(where, offset):
     async def test(world):
         async with world.broker() as broker:
             topic = await broker.topics.create(A_TOPIC, RELIABLE)
@@ -148,7 +148,7 @@ def test_a_subscription_is_moved_with_its_consumers_and_across_restarts(where, o
     with_world(test)
 
 
-def test_a_seek_unblocks_and_forgets_what_waits():
+def test_seek_unblocks_and_forgets_deferred_messages():
     policy = FailurePolicy(redeliveries_max=0, poison=PoisonPolicy.BLOCK)
 
     async def test(broker, topic):
@@ -167,7 +167,7 @@ def test_a_seek_unblocks_and_forgets_what_waits():
     with_topic(test)
 
 
-def test_the_next_messages_that_are_not_done_are_skipped():
+def test_skip_acknowledges_the_next_open_messages():
     async def test(world):
         async with world.broker() as broker:
             topic = await broker.topics.create(A_TOPIC, RELIABLE)
@@ -193,7 +193,7 @@ def test_the_next_messages_that_are_not_done_are_skipped():
     with_world(test)
 
 
-def test_messages_are_done_because_an_administrator_says_so():
+def test_mark_done_acknowledges_messages():
     policy = FailurePolicy(redeliveries_max=0, poison=PoisonPolicy.BLOCK)
 
     async def test(world):
@@ -217,7 +217,7 @@ def test_messages_are_done_because_an_administrator_says_so():
 
 
 @pytest.mark.parametrize("what", ["skip", "mark_done"])
-def test_a_subscription_must_be_there_to_be_moved(what):
+def test_missing_subscription_cannot_be_moved(what):
     async def test(broker, topic):
         argument = 1 if what == "skip" else [(0, 1)]
         with pytest.raises(SubscriptionNotFound):
@@ -229,7 +229,7 @@ def test_a_subscription_must_be_there_to_be_moved(what):
     with_topic(test)
 
 
-def test_a_subscription_of_a_direct_topic_has_no_position():
+def test_subscription_of_a_non_reliable_topic_has_no_cursor():
     async def test(broker, topic):
         subscription = await subscribe(broker)
         with pytest.raises(InvalidRequest, match="not reliable"):
@@ -241,7 +241,7 @@ def test_a_subscription_of_a_direct_topic_has_no_position():
 
 
 @pytest.mark.slow
-def test_nothing_that_was_acknowledged_comes_again_however_scattered_it_is(tmp_path):
+def test_scattered_acks_survive_a_restart(tmp_path):
     """Every second message of 40,000, in no order: far more gaps than a few."""
     count = 40_000
 
@@ -272,7 +272,7 @@ def test_nothing_that_was_acknowledged_comes_again_however_scattered_it_is(tmp_p
 
 
 @pytest.mark.slow
-def test_messages_that_wait_long_keep_their_place_across_a_restart(tmp_path):
+def test_deferred_messages_survive_a_restart(tmp_path):
     async def test(world):
         async with world.broker() as broker:
             topic = await broker.topics.create(A_TOPIC, RELIABLE)
@@ -297,7 +297,7 @@ def test_messages_that_wait_long_keep_their_place_across_a_restart(tmp_path):
     with_world(test, on_disk(tmp_path))
 
 
-def test_names_are_told_also_of_those_nobody_is_attached_to():
+def test_names_include_subscriptions_without_consumers():
     async def test(broker, topic):
         for name in "cab":
             await broker.subscriptions.create(
@@ -314,7 +314,7 @@ def test_names_are_told_also_of_those_nobody_is_attached_to():
     with_topic(test)
 
 
-def test_a_topics_limits_are_kept_to():
+def test_topic_limits_are_enforced():
     async def test(broker, topic):
         limits = NamespacePolicy(
             max_subscriptions_per_topic=1, max_consumers_per_subscription=2

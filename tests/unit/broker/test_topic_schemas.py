@@ -1,4 +1,4 @@
-"""Which schemas topics have, and that nothing of them is deleted meanwhile."""
+"""Binding topics to schemas, and protecting schemas in use."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def open_producer(broker, reference=None, name="p", topic=A_TOPIC):
 
 
 @with_broker
-async def test_a_topic_is_bound_to_another_subject_or_to_none(broker):
+async def test_topic_can_be_rebound_and_unbound(broker):
     await registered(broker)
     await registered(broker, "users")
     topic = await broker.topics.create(A_TOPIC, RELIABLE, strict())
@@ -60,7 +60,7 @@ async def test_a_topic_is_bound_to_another_subject_or_to_none(broker):
 
 
 @with_broker
-async def test_partitions_have_one_schema_whichever_is_named(broker):
+async def test_partitions_share_one_schema(broker):
     await registered(broker)
     await broker.topics.create_partitioned(BASE, 2, RELIABLE)
     await broker.schemas.bind(BASE.partition(1), strict())
@@ -88,7 +88,7 @@ async def test_partitions_are_created_with_a_schema(broker):
 
 
 @with_broker
-async def test_only_what_exists_can_be_bound(broker):
+async def test_missing_topics_and_subjects_cannot_be_bound(broker):
     with pytest.raises(TopicNotFound):
         await broker.schemas.bind(A_TOPIC, None)
     with pytest.raises(TopicNotFound):
@@ -109,7 +109,7 @@ async def test_only_what_exists_can_be_bound(broker):
 
 
 @with_broker
-async def test_a_topic_that_exists_already_must_have_the_schema_that_is_wanted(broker):
+async def test_existing_topic_must_have_the_requested_schema(broker):
     await registered(broker)
     topic = await broker.topics.create(A_TOPIC, RELIABLE)
     with pytest.raises(AlreadyExists):
@@ -121,7 +121,7 @@ async def test_a_topic_that_exists_already_must_have_the_schema_that_is_wanted(b
 
 
 @pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE], ids=["stored", "passed"])
-def test_a_binding_is_live_again_after_a_restart(policy):
+def test_binding_survives_a_restart(policy):
     async def test(world):
         async with world.broker() as broker:
             schema_id = await registered(broker)
@@ -154,7 +154,7 @@ def test_a_binding_is_live_again_after_a_restart(policy):
 
 
 @with_broker
-async def test_the_first_producer_with_a_reference_binds_the_topic_to_warn(broker):
+async def test_first_producer_binds_the_topic_with_policy_warn(broker):
     schema_id = await registered(broker, versions=2)
     topic, session = await open_producer(broker, LATEST)
     assert topic.schema == TopicSchema(subject="orders")
@@ -167,7 +167,7 @@ async def test_the_first_producer_with_a_reference_binds_the_topic_to_warn(broke
 
 
 @with_broker
-async def test_a_producer_of_a_partition_binds_all(broker):
+async def test_producer_of_a_partition_binds_all_partitions(broker):
     await registered(broker)
     await broker.topics.create_partitioned(BASE, 2, RELIABLE)
     await open_producer(broker, LATEST, topic=BASE.partition(0))
@@ -181,7 +181,7 @@ async def test_a_producer_of_a_partition_binds_all(broker):
 
 
 @with_broker
-async def test_a_producer_gets_the_version_that_it_asks_for(broker):
+async def test_producer_gets_the_requested_version(broker):
     await registered(broker, versions=3)
     for reference, version in (
         (SchemaReference(subject="orders"), 3),
@@ -198,7 +198,7 @@ async def test_a_producer_gets_the_version_that_it_asks_for(broker):
 
 
 @with_broker
-async def test_a_producer_of_a_pinned_topic_gets_its_version(broker):
+async def test_producer_of_a_pinned_topic_gets_its_version(broker):
     await registered(broker, versions=3)
     await broker.topics.create(A_TOPIC, RELIABLE, strict(version=2))
     _, session = await open_producer(broker, LATEST)
@@ -210,7 +210,7 @@ async def test_a_producer_of_a_pinned_topic_gets_its_version(broker):
 
 
 @with_broker
-async def test_another_subject_is_refused(broker):
+async def test_producer_with_another_subject_is_refused(broker):
     await registered(broker)
     await registered(broker, "users")
     await open_producer(broker, LATEST)
@@ -231,7 +231,7 @@ async def test_another_subject_is_refused(broker):
     ],
     ids=str,
 )
-def test_what_is_not_registered_is_refused_and_leaves_nothing(reference):
+def test_unregistered_schema_is_refused_and_leaves_nothing(reference):
     async def test(broker):
         await registered(broker)
         with pytest.raises(SchemaNotFound) as caught:
@@ -251,7 +251,7 @@ def test_what_is_not_registered_is_refused_and_leaves_nothing(reference):
 
 
 @with_broker
-async def test_a_version_that_a_topic_is_pinned_to_stays(broker):
+async def test_pinned_version_cannot_be_deleted(broker):
     await registered(broker, versions=3)
     await broker.topics.create(A_TOPIC, RELIABLE, strict(version=2))
     with pytest.raises(SchemaInUse, match=r"Version 2 .* is used by /default/orders"):
@@ -264,7 +264,7 @@ async def test_a_version_that_a_topic_is_pinned_to_stays(broker):
 
 
 @with_broker
-async def test_a_subject_that_topics_keep_to_stays(broker):
+async def test_bound_subject_cannot_be_deleted(broker):
     await registered(broker)
     await broker.topics.create(A_TOPIC, RELIABLE, strict())
     await broker.topics.create_partitioned(BASE, 9, RELIABLE, strict())
@@ -278,7 +278,7 @@ async def test_a_subject_that_topics_keep_to_stays(broker):
     assert await broker.registry.subjects() == []
 
 
-def test_a_topic_that_is_bound_while_its_subject_is_deleted_is_noticed():
+def test_concurrent_binding_prevents_subject_deletion():
     async def test(world):
         async with world.broker() as broker:
             await registered(broker)
@@ -290,7 +290,7 @@ def test_a_topic_that_is_bound_while_its_subject_is_deleted_is_noticed():
     with_world(test)
 
 
-def test_a_subject_that_is_deleted_while_a_topic_is_bound_is_noticed():
+def test_concurrent_subject_deletion_prevents_binding():
     async def test(world):
         async with world.broker() as broker:
             await registered(broker)
@@ -304,7 +304,7 @@ def test_a_subject_that_is_deleted_while_a_topic_is_bound_is_noticed():
 
 
 @with_broker
-async def test_a_producer_that_comes_while_another_binds_the_topic_is_refused(broker):
+async def test_concurrent_binding_by_another_producer_is_refused(broker):
     await registered(broker)
     await registered(broker, "users")
     topic, _ = await open_producer(broker)
@@ -318,7 +318,7 @@ async def test_a_producer_that_comes_while_another_binds_the_topic_is_refused(br
 
 
 @with_broker
-async def test_a_deleted_topic_keeps_no_subject(broker):
+async def test_deleted_topic_does_not_keep_its_subject(broker):
     await registered(broker)
     await broker.topics.create(A_TOPIC, RELIABLE, strict())
     await broker.topics.delete(A_TOPIC)
