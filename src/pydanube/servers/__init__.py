@@ -1,1 +1,1 @@
-"""The servers of the broker: each translates, calls the broker, translates back."""
+"""The broker's servers, which translate between protocols and the broker's API."""

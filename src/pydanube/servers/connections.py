@@ -1,4 +1,4 @@
-"""The connections of one listener, how many there may be, and what became of them."""
+"""Counts of a listener's connections."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, kw_only=True)
 class ConnectionCounts:
-    """The connections of one listener that does not speak the native protocol."""
+    """The connections of a gRPC or HTTP listener."""
 
     listener: str
     """``grpc``, ``admin`` or ``http``."""
@@ -16,12 +16,12 @@ class ConnectionCounts:
     refused_total: int = 0
     """Connections that were closed because there were too many."""
     silent_total: int = 0
-    """Connections that were closed because nothing came, or not enough in time."""
+    """Connections that were closed because the peer was silent or too slow."""
     abusive_total: int = 0
-    """Connections that were closed because of what the peer sent."""
+    """Connections that were closed because the peer violated protocol or limits."""
 
     def admit(self) -> bool:
-        """Count a new connection; whether it may stay.  Call ``lose`` in any case."""
+        """Count a new connection; return whether to keep it.  Call ``lose`` later."""
         self.open_count += 1
         if self.open_count <= self.connections_max:
             return True
@@ -29,5 +29,5 @@ class ConnectionCounts:
         return False
 
     def lose(self) -> None:
-        """A connection is gone."""
+        """Count a lost connection."""
         self.open_count -= 1

@@ -1,4 +1,4 @@
-"""The broker's data directory: what is where in it, and who may use it."""
+"""The broker's data directory: its layout, lock and permissions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_S = 1.0
-"""How often a running broker checks that its directory is still in its place."""
+"""The interval at which a running broker checks that its directory is in place."""
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -35,17 +35,17 @@ class DataDirectory:
 
     @property
     def journal(self) -> Path:
-        """The journal's files."""
+        """The directory of the journal."""
         return self.path / "journal"
 
     @property
     def staging(self) -> Path:
-        """Staged parts, which nobody sees before they are committed."""
+        """The directory of staged parts, which are invisible until their commit."""
         return self.path / "staging"
 
     @property
     def objects(self) -> Path:
-        """The object store, where it is a local directory."""
+        """The object store, if it is a local directory."""
         return self.path / "objects"
 
     @property
@@ -55,7 +55,7 @@ class DataDirectory:
 
     @property
     def reserve(self) -> Path:
-        """A file that occupies space for the case that the disk is full."""
+        """A file that reserves disk space for cleaning up a full disk."""
         return self.path / "reserve"
 
     @property
@@ -91,15 +91,15 @@ def hold_directory(path: Path) -> Iterator[DataDirectory]:
 
     The lock is the operating system's, on the directory itself: removing or
     replacing a file in it does not release the lock, and a broker that was killed
-    leaves none. ``LOCK`` only tells the process id of the owner; it is locked too,
-    because version 0.1 locks this file alone.
+    leaves no lock.  ``LOCK`` contains the process id of the owner.  It is also locked,
+    because version 0.1 locks only this file.
 
-    The directory and everything in it are readable by their owner only. What other
-    users may access is tightened when the directory is locked.
+    The directory and everything in it are accessible only to their owner.  Locking
+    removes permissions of other users.
 
     Raises:
-        DirectoryLocked: Another broker uses it.
-        InvalidConfig: It is not a directory, it is not writable, or its ``LOCK`` is
+        DirectoryLocked: Another broker uses the directory.
+        InvalidConfig: The path is not a directory or not writable, or its ``LOCK`` is
             not a regular file.
     """
     try:
@@ -112,7 +112,7 @@ def hold_directory(path: Path) -> Iterator[DataDirectory]:
         with _lock_file(descriptor, path):
             found = os.fstat(descriptor)
             directory = DataDirectory(path, (found.st_dev, found.st_ino))
-            # The directory may have been replaced before we had the lock.
+            # The directory may have been replaced before it was locked.
             directory.check_in_place()
             _tighten(path)
             yield directory
@@ -167,7 +167,7 @@ def _lock(descriptor: int, path: Path) -> None:
 
 
 def _owner_of(path: Path) -> str:
-    """The process id in ``LOCK``, for an error message."""
+    """Return the process id in ``LOCK`` for an error message."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(path / "LOCK", flags)
@@ -188,19 +188,18 @@ def _unusable(path: Path, error: OSError) -> InvalidConfig:
 
 def _tighten(path: Path) -> None:
     """
-    Take the permissions of other users off everything below *path*.
+    Remove the permissions of other users from everything below *path*.
 
-    Nobody else can reach what is below a directory that is closed to them. The files
-    are therefore visited only if the directory itself was open, which it is once at
-    most.
+    Other users cannot access files in a directory without permissions.  So the files
+    are visited only if the directory itself has permissions for others.
     """
     if not path.stat().st_mode & _OTHERS:
         return
     count = 0
     try:
-        count += sum(_close_to_others(each) for each in path.rglob("*"))
-        # Last: if we are interrupted, the next start does it again.
-        count += _close_to_others(path)
+        count += sum(_remove_others(each) for each in path.rglob("*"))
+        # Last, so that the next start repeats an interrupted run.
+        count += _remove_others(path)
     except OSError as error:
         log.warning(
             "other users may access %s, and its permissions cannot be changed: %s",
@@ -209,15 +208,15 @@ def _tighten(path: Path) -> None:
         )
     if count:
         log.info(
-            "%s was accessible to other users; took their permissions off %d files and "
-            "directories",
+            "%s was accessible to other users; removed their permissions from %d "
+            "files and directories",
             path,
             count,
         )
 
 
-def _close_to_others(path: Path) -> bool:
-    """Take all permissions of other users off *path*; return whether it had any."""
+def _remove_others(path: Path) -> bool:
+    """Remove the permissions of other users from *path*; return whether it had any."""
     mode = path.lstat().st_mode
     if stat.S_ISLNK(mode) or not mode & _OTHERS:
         return False

@@ -1,9 +1,8 @@
 """
-The error tree in the words of HTTP, of gRPC and of the shell.
+HTTP statuses, gRPC statuses and exit codes of errors.
 
-Each table names the errors at which the answer changes; whatever is not named has
-the answer of its nearest ancestor.  The native protocol needs no table, because it
-carries an error's own code.
+An error that is missing in a table has the value of its nearest ancestor.  The native
+protocol needs no table, because it transmits the error's code.
 """
 
 from __future__ import annotations
@@ -56,10 +55,10 @@ HTTP_STATUS: dict[type[BrokerError], int] = {
 }
 
 GRPC_STATUS: dict[type[BrokerError], StatusCode] = {
-    # Clients of the original repeat a request that was UNAVAILABLE or met
-    # RESOURCE_EXHAUSTED, and then create their producer again, or subscribe again.
-    # The Java client does so without end after NOT_FOUND, PERMISSION_DENIED or
-    # FAILED_PRECONDITION, and nobody does after INVALID_ARGUMENT.
+    # Clients of the original retry after UNAVAILABLE and RESOURCE_EXHAUSTED, and then
+    # create their producer again or subscribe again.  The Java client does so without
+    # end after NOT_FOUND, PERMISSION_DENIED and FAILED_PRECONDITION.  No client does
+    # so after INVALID_ARGUMENT.
     BrokerError: StatusCode.INTERNAL,
     InvalidRequest: StatusCode.INVALID_ARGUMENT,
     Refused: StatusCode.PERMISSION_DENIED,
@@ -79,29 +78,29 @@ GRPC_STATUS: dict[type[BrokerError], StatusCode] = {
 
 GRPC_STATUS_OF_PUBLISH: dict[type[BrokerError], StatusCode] = {
     **GRPC_STATUS,
-    # Created again, the producer finds another topic, or is told what is wrong.
+    # The client creates its producer again, which succeeds or gets the exact error.
     NotFound: StatusCode.UNAVAILABLE,
     TopicFenced: StatusCode.UNAVAILABLE,
     Closed: StatusCode.UNAVAILABLE,
-    # It lost its place to somebody who wants it for good.
+    # Another producer has replaced this one; a retry must not replace it again.
     Conflict: StatusCode.INVALID_ARGUMENT,
     RevisionConflict: StatusCode.UNAVAILABLE,
 }
-"""The same for messages that were not taken."""
+"""The statuses for messages that were not published."""
 
 EXIT_CODE: dict[type[BrokerError], int] = {
-    # 0 is success, and 2 is what the shell's own usage errors give.
+    # 0 is success; 2 is also the code for usage errors.
     BrokerError: 1,
     InvalidRequest: 2,
     NotFound: 3,
     Conflict: 4,
     AlreadyExists: 5,
     Refused: 6,
-    # From here on it is worth trying again.
+    # Errors that may go away.
     Unavailable: 7,
     ConnectionLost: 8,
     TimedOut: 9,
-    # And here it is not.
+    # Errors that stay.
     ProtocolViolation: 10,
     Corrupt: 11,
     Closed: 12,
@@ -109,22 +108,22 @@ EXIT_CODE: dict[type[BrokerError], int] = {
 
 
 def http_status_of(error: BrokerError | type[BrokerError]) -> int:
-    """The HTTP status that answers a request which failed with *error*."""
+    """Return the HTTP status for a request that failed with *error*."""
     return _nearest(HTTP_STATUS, error)
 
 
 def grpc_status_of(error: BrokerError | type[BrokerError]) -> StatusCode:
-    """The gRPC status that answers a request which failed with *error*."""
+    """Return the gRPC status for a call that failed with *error*."""
     return _nearest(GRPC_STATUS, error)
 
 
 def grpc_status_of_publish(error: BrokerError) -> StatusCode:
-    """The gRPC status that answers a message which was not taken because of *error*."""
+    """Return the gRPC status for a message that was not published."""
     return _nearest(GRPC_STATUS_OF_PUBLISH, error)
 
 
 def exit_code_of(error: BrokerError | type[BrokerError]) -> int:
-    """The exit code of a command which failed with *error*."""
+    """Return the exit code of a command that failed with *error*."""
     return _nearest(EXIT_CODE, error)
 
 

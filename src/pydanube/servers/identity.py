@@ -1,21 +1,20 @@
 """
-The identity of a cluster: which metadata, journal and object store belong together.
+The cluster id, and checks that the parts of a data directory belong together.
 
-Theory.  The parts of a data directory may be lost, or replaced by older copies, one by
-one.  A broker that starts with such parts would take what it does not find for what was
-deleted, and give out offsets for a second time.  So the parts know of each other:
+A part of a data directory may be lost, or replaced by an older copy.  A broker that
+started with such a part would treat missing data as deleted, and give out offsets
+twice.  So the parts refer to each other:
 
 - One random cluster id is in the metadata store, in the header of every journal file
   and in an object of its own.
-- The journal notes the revision of the metadata store after every change.  The note
-  follows the change, so a revision below the noted one means that the metadata store
-  has lost changes.
-- The metadata store notes up to which position the journal is on disk: at the start, at
-  the end, after every sealed segment and every few seconds.  So a journal that ends
-  before this position has lost entries.
+- The journal records the revision of the metadata store after every change.  So if the
+  metadata store has a lower revision, it has lost changes.
+- The metadata store records the position up to which the journal is on disk: at the
+  start, at the end, after every sealed segment and every few seconds.  So a journal
+  that ends before this position has lost entries.
 
-A note that a power failure takes away only makes the check weaker.  It can never fail
-without a loss.
+If a power failure drops such a record, the check is only weaker.  The check never
+fails without a loss.
 
 docs/decisions/0022-cross-check-the-parts-of-a-data-directory.md has the reasons.
 """
@@ -56,13 +55,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MARKER_NAME = ".cluster.json"
-"""The object with the cluster id; readers of tables ignore names that begin so."""
+"""The object with the cluster id; table readers ignore names that begin with a dot."""
 
-NOTE_INTERVAL_S = 5.0
-"""How often the end of the journal is noted while it grows."""
+RECORD_INTERVAL_S = 5.0
+"""The interval at which the end of a growing journal is recorded."""
 
 
-# Only for watching; the values are not decoded.
+# For watching all changes; the values are not decoded.
 _EVERYTHING = prefix_of("/", msgspec.Raw)
 
 
@@ -74,10 +73,10 @@ class ClusterMarker(msgspec.Struct, frozen=True, kw_only=True):
 
 class Identity:
     """
-    What the metadata store says about the parts of its data directory.
+    The cluster id and the facts about the other parts in the metadata store.
 
-    Made by ``identify()``, which compares the object store.  ``check_journal()``
-    compares the journal, and ``record()`` completes what is new or of version 0.1.
+    ``identify()`` creates it and checks the object store.  ``check_journal()`` checks
+    the journal, and ``record()`` writes the cluster id to parts that lack it.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class Identity:
         epochs: dict[int, int] | None,
     ) -> None:
         self.cluster_id = cluster_id
-        """None until the journal was read, if version 0.1 wrote the directory."""
+        """None until the journal is read, if version 0.1 wrote the directory."""
         self._directory = directory
         self._revision = revision
         self._journal_end = journal_end
@@ -99,13 +98,13 @@ class Identity:
         self._epochs = epochs
 
     def journal_id(self) -> bytes:
-        """The id of a new journal."""
+        """Return the id for a new journal."""
         assert self.cluster_id is not None
         return bytes.fromhex(self.cluster_id)
 
     def check_journal(self, recovery: Recovery) -> None:
         """
-        Compare what was recovered of the journal with the metadata store.
+        Compare the recovered journal with the metadata store.
 
         Raises:
             InconsistentDirectory: The journal is missing, foreign, or older than the
@@ -127,18 +126,18 @@ class Identity:
             )
         if recovery.state.metadata_revision > self._revision:
             raise self._old_metadata(
-                f"it has revision {self._revision}, and the journal knows revision "
-                f"{recovery.state.metadata_revision}"
+                f"it has revision {self._revision}, and the journal has recorded "
+                f"revision {recovery.state.metadata_revision}"
             )
         end = end_of(recovery.files[-1])
         if self._journal_end is not None and end < self._journal_end:
             raise self._lost_journal(
-                f"it ends with file {end}, and the metadata store knows that it was "
-                f"written up to file {self._journal_end}"
+                f"it ends with file {end}, and the metadata store has recorded "
+                f"data up to file {self._journal_end}"
             )
 
     async def record(self, store: MetadataStore, objects: Objects) -> None:
-        """Write the cluster id wherever it is not yet; the journal has it."""
+        """Write the cluster id to the object store and metadata store if missing."""
         assert self.cluster_id is not None
         if not self._has_marker:
             marker = ClusterMarker(cluster_id=self.cluster_id)
@@ -152,7 +151,7 @@ class Identity:
             )
 
     def _check_epochs(self, recovery: Recovery) -> None:
-        """Compare the topics of a journal of version 0.1, which notes no revision."""
+        """Compare the topic epochs of a journal of version 0.1 without revisions."""
         assert self._epochs is not None
         for topic_id, topic in recovery.state.topics.items():
             if topic.epoch > self._epochs.get(topic_id, 0):
@@ -177,7 +176,7 @@ class Identity:
 
 
 def lost_metadata(directory: DataDirectory, what: str) -> InconsistentDirectory:
-    """The error that says *what* is wrong with the metadata store."""
+    """Return the error for a metadata store with the problem *what*."""
     return InconsistentDirectory(
         f"the metadata store {directory.metadata} {what}. Put the right file back, "
         "with the files -wal and -shm beside it if there are any, or rebuild its "
@@ -192,7 +191,7 @@ def refuse_lost_metadata(directory: DataDirectory) -> None:
     Call this before the metadata store is opened, which would create it.
 
     Raises:
-        InconsistentDirectory: It has none, or an empty file.
+        InconsistentDirectory: The metadata store is missing or empty.
     """
     with suppress(FileNotFoundError):
         if directory.metadata.stat().st_size:
@@ -207,7 +206,7 @@ async def identify(
     store: MetadataStore, directory: DataDirectory, objects: Objects
 ) -> Identity:
     """
-    Find out which cluster the parts of *directory* belong to; begin a new one.
+    Return the identity of the cluster in *directory*, or create a new one.
 
     Raises:
         InconsistentDirectory: The metadata store is empty but other parts are not, or
@@ -263,10 +262,10 @@ async def identify(
 
 def read_marker(objects: Objects, directory: DataDirectory) -> str | None:
     """
-    The cluster id in the object store; None if there is none.
+    Return the cluster id in the object store, if any.
 
     Raises:
-        InconsistentDirectory: The object with it is damaged.
+        InconsistentDirectory: The object with the cluster id is damaged.
     """
     try:
         with objects.open(MARKER_NAME) as file:
@@ -282,29 +281,33 @@ def read_marker(objects: Objects, directory: DataDirectory) -> str | None:
 
 
 @asynccontextmanager
-async def noting_progress(
+async def recording_progress(
     store: MetadataStore, storage: Storage
 ) -> AsyncIterator[None]:
-    """Let journal and metadata store note how far the other one is."""
-    notes = _Notes(store, storage)
-    await notes.write_all()
+    """Record the progress of journal and metadata store in each other."""
+    recorder = _ProgressRecorder(store, storage)
+    await recorder.write_all()
     async with asyncio.TaskGroup() as tasks:
         following = [
-            tasks.create_task(notes.follow_metadata(), name="note metadata revisions"),
-            tasks.create_task(notes.follow_journal(), name="note the journal's end"),
+            tasks.create_task(
+                recorder.follow_metadata(), name="record metadata revisions"
+            ),
+            tasks.create_task(
+                recorder.follow_journal(), name="record the journal's end"
+            ),
         ]
         try:
             yield
         finally:
             for task in following:
                 task.cancel()
-            # Whatever fails here only makes the next start less certain.
+            # A failure here only weakens the check at the next start.
             with suppress(BrokerError):
-                await notes.write_all()
+                await recorder.write_all()
 
 
-class _Notes:
-    """What journal and metadata store have noted about each other."""
+class _ProgressRecorder:
+    """Records the progress of journal and metadata store in each other."""
 
     def __init__(self, store: MetadataStore, storage: Storage) -> None:
         self._store = store
@@ -313,42 +316,42 @@ class _Notes:
         self._end: JournalPosition | None = None
 
     async def write_all(self) -> None:
-        """Note how far both are now."""
-        self._note_revision(await self._store.revision())
+        """Record the current progress of both."""
+        self._record_revision(await self._store.revision())
         await self._storage.sync()
-        await self._note_end()
+        await self._record_end()
 
     async def follow_metadata(self) -> None:
-        """Note every revision of the metadata store, until it is closed."""
+        """Record every revision of the metadata store, until it is closed."""
         while True:
             try:
                 async for change in self._store.watch(
                     _EVERYTHING, Revision(self._revision)
                 ):
-                    # A note that is noted would never come to an end.
+                    # Recording this change would cause the next one, without end.
                     if change.path == keys.JOURNAL.path:
                         continue
-                    self._note_revision(change.revision)
+                    self._record_revision(change.revision)
                     if change.path.startswith(keys.SEGMENTS.path):
-                        await self._note_end()
+                        await self._record_end()
             except RevisionConflict:
-                # There were more changes than the store remembers.
-                self._note_revision(await self._store.revision())
+                # The store no longer has all changes since then.
+                self._record_revision(await self._store.revision())
             else:
                 return
 
     async def follow_journal(self) -> None:
-        """Note the end of the journal from time to time."""
+        """Record the end of the journal regularly."""
         while True:
-            await asyncio.sleep(NOTE_INTERVAL_S)
-            await self._note_end()
+            await asyncio.sleep(RECORD_INTERVAL_S)
+            await self._record_end()
 
-    def _note_revision(self, revision: int) -> None:
+    def _record_revision(self, revision: int) -> None:
         if revision > self._revision:
             self._revision = revision
             self._storage.note_metadata_revision(revision)
 
-    async def _note_end(self) -> None:
+    async def _record_end(self) -> None:
         end = self._storage.journal_end
         if end == self._end:
             return
@@ -356,7 +359,7 @@ class _Notes:
         try:
             await self._store.put(keys.JOURNAL, record)
         except BrokerError as error:
-            log.warning("the end of the journal is not noted: %s", error)
+            log.warning("the end of the journal cannot be recorded: %s", error)
         else:
             self._end = end
 
@@ -371,7 +374,7 @@ def _journal_end_of(record: JournalRecord) -> JournalPosition:
 
 
 def _other_parts(directory: DataDirectory) -> list[str]:
-    """What there is of the journal and the object store, as words."""
+    """Describe the files of the journal and the object store that exist."""
     others = []
     if directory.journal.is_dir() and any(directory.journal.glob(f"*{SUFFIX}")):
         others.append(f"journal files in {directory.journal}")

@@ -1,8 +1,8 @@
 """
-What the broker's log looks like.
+The format of the broker's log.
 
-The code logs through the standard library, with ids as ``extra`` fields, and knows
-nothing of this file; libraries' lines come out in the same form as ours.
+All code logs through the standard library, with ids as ``extra`` fields, so lines of
+libraries have the same format.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def configure_logging(config: LogConfig, stream: TextIO | None = None) -> None:
     """
     Send every log line of the process to *stream*, standard error by default.
 
-    Replaces whatever logging was configured before, so that it may be called again.
+    Replaces the previous logging configuration, so that it may be called again.
     """
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
@@ -37,7 +37,7 @@ def configure_logging(config: LogConfig, stream: TextIO | None = None) -> None:
 
 def _formatter(config: LogConfig, stream: TextIO) -> logging.Formatter:
     return structlog.stdlib.ProcessorFormatter(
-        # Applied to lines of the standard library, and all of them are.
+        # Applied to lines of the standard library, which are all lines.
         foreign_pre_chain=[
             structlog.stdlib.add_log_level,
             structlog.stdlib.add_logger_name,
@@ -56,7 +56,7 @@ def _renderers(config: LogConfig, stream: TextIO) -> list[Processor]:
         case "json":
             return [
                 structlog.processors.dict_tracebacks,
-                # A field that JSON has no word for is shown as text.
+                # Values that JSON cannot represent are written as text.
                 structlog.processors.JSONRenderer(default=str),
             ]
         case "text":

@@ -1,10 +1,10 @@
 """
-The memory of frames that are partly received, over all connections.
+The limit for the memory of partly received frames over all connections.
 
-Only frames that are longer than a connection's receive buffer count.  The whole
-length of a frame is reserved before its memory is taken, so a frame that was begun
-can always be completed.  A frame that does not fit waits, and its connection is not
-read from; frames get room in the order in which they asked for it.
+Only frames that are longer than a connection's receive buffer count.  The whole length
+of a frame is reserved before its memory is allocated, so a frame that was started can
+always be completed.  A frame that does not fit waits, and its connection is not read.
+Waiting frames are served in order.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ class Receiver(Protocol):
     """A connection that may have to wait for memory."""
 
     def on_receive_room(self) -> None:
-        """The memory that was asked for is reserved."""
+        """Continue: the requested memory is reserved now."""
 
 
 class ReceiveMemory:
-    """See the module."""
+    """The reserved memory of all connections."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
@@ -30,11 +30,11 @@ class ReceiveMemory:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether a connection waits for memory."""
+        """Whether a connection is waiting for memory."""
         return bool(self._waiting)
 
     def holds(self, receiver: Receiver) -> bool:
-        """Whether memory is reserved for *receiver*."""
+        """Return whether memory is reserved for *receiver*."""
         return receiver in self._reserved
 
     def reserve(self, receiver: Receiver, byte_count: int) -> bool:
@@ -52,7 +52,7 @@ class ReceiveMemory:
         return True
 
     def release(self, receiver: Receiver) -> None:
-        """Give back what *receiver* has reserved, or stop waiting."""
+        """Release the memory of *receiver*, or stop waiting for it."""
         self._waiting.pop(receiver, None)
         self.reserved_bytes -= self._reserved.pop(receiver, 0)
         while self._waiting:
@@ -64,7 +64,7 @@ class ReceiveMemory:
             next_receiver.on_receive_room()
 
     def _fits(self, byte_count: int) -> bool:
-        # One frame always fits, whatever the limit is.
+        # A single frame always fits, even if it exceeds the limit.
         left = self.bytes_max - self.reserved_bytes
         return byte_count <= left or not self._reserved
 

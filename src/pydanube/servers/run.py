@@ -1,8 +1,8 @@
 """
-The composition root: the only place that knows every part of a broker.
+The composition root: the module that connects all parts of a broker.
 
-The order of the ``async with`` is the order of the floors; leaving goes the other
-way, so nothing is closed while something above it still works.
+The ``async with`` statements open lower layers first and close them last, so no part is
+closed while another one still uses it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pydanube.servers.grpc.server import open_listener
 from pydanube.servers.http.server import open_http
 from pydanube.servers.identity import (
     identify,
-    noting_progress,
+    recording_progress,
     refuse_lost_metadata,
 )
 from pydanube.servers.idle_memory import memory_upkeep
@@ -64,24 +64,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RESERVE_BYTES = 4 * 1024 * 1024
-"""How far ahead of what is written the journal has room."""
+"""The disk space that the journal allocates ahead of its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningBroker:
-    """Where a broker can be reached."""
+    """The addresses of a running broker."""
 
     directory: DataDirectory
     stream_url: str
     grpc_url: str
-    """For clients of the original Danube."""
+    """The URL for clients of the original Danube."""
     admin_url: str
-    """For its administration tools."""
+    """The URL for its administration tools."""
     http_url: str
 
 
 class BrokerState:
-    """What the HTTP server shows of a broker that is starting, serving or stopping."""
+    """The state of a starting, serving or stopping broker for the HTTP server."""
 
     def __init__(self, connections: Sequence[ConnectionCounts] = ()) -> None:
         self._connections = connections
@@ -93,12 +93,12 @@ class BrokerState:
     def on_serving(
         self, broker: Broker, server: NativeServer, services: Sequence[Service]
     ) -> None:
-        """Clients may come."""
+        """Record that the broker serves clients."""
         self._broker, self._server, self._services = broker, server, services
         self._reason = None
 
     def on_stopping(self) -> None:
-        """No more messages are taken."""
+        """Record that the broker is stopping."""
         self._reason = Draining("the broker is stopping (draining)")
 
     def why_not_ready(self) -> BrokerError | None:
@@ -131,18 +131,18 @@ class BrokerState:
 @asynccontextmanager
 async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
     """
-    A complete broker of one machine, serving while the body runs.
+    Run a complete broker during the body.
 
-    On leaving, publishing is refused, what was taken is committed, cursors are
-    saved, and clients are told goodbye.
+    At the end, the broker refuses to publish, commits accepted messages, saves cursors
+    and sends clients GOODBYE.
 
     Raises:
         DirectoryLocked: Another broker uses the data directory.
-        DirectoryReplaced: While it was opened, another one took its place.
+        DirectoryReplaced: The data directory was replaced while it was opened.
         InvalidConfig: The data directory or a port cannot be used.
         CorruptJournal: The journal is damaged; nothing was changed.
         InconsistentDirectory: A part of the data directory is missing, older than the
-            others or of another cluster; nothing was deleted.
+            others, or belongs to another cluster; nothing was deleted.
     """
     listens = config.listen
     counts = {
@@ -203,7 +203,7 @@ async def _open_storage(
     store: MetadataStore,
     reserve: Reserve,
 ) -> AsyncIterator[Storage]:
-    """Storage in *directory*, after its parts were seen to belong together."""
+    """Open the storage in *directory* after checking that its parts belong together."""
     objects = DirectoryObjects(directory.objects)
     identity = await identify(store, directory, objects)
     async with open_storage(
@@ -217,7 +217,7 @@ async def _open_storage(
         ),
     ) as storage:
         await identity.record(store, objects)
-        async with noting_progress(store, storage):
+        async with recording_progress(store, storage):
             yield storage
 
 
@@ -228,7 +228,7 @@ async def _open_grpc(
     http_port: int,
     counts: Mapping[str, ConnectionCounts],
 ) -> AsyncIterator[tuple[int, int, Sequence[Service]]]:
-    """Open both gRPC servers; gives their ports and services."""
+    """Open both gRPC servers; yields their ports and services."""
     listens = config.listen
     async with (
         open_danube_server(
@@ -268,18 +268,17 @@ def run(
     ignored_variables: Sequence[str] = (),
 ) -> None:
     """
-    Run a broker until SIGINT or SIGTERM; *announce* is called when it is ready.
+    Run a broker until SIGINT or SIGTERM; call *announce* when it is ready.
 
-    A second signal does not wait for anything any more.  *ignored_variables* are
-    reported in the log.
+    A second signal kills the process.  *ignored_variables* are reported in the log.
 
     Raises: As ``serve``.
     """
     configure_logging(config.log)
     if ignored_variables:
         log.warning(
-            "ignoring environment variables that Kubernetes or the original Danube "
-            "set and that are no settings of this broker: %s",
+            "ignoring environment variables of Kubernetes or the original Danube that "
+            "are not settings of this broker: %s",
             ", ".join(ignored_variables),
         )
     with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -287,7 +286,7 @@ def run(
 
 
 def print_addresses(running: RunningBroker) -> None:
-    """Tell on standard output where the broker listens."""
+    """Print the broker's addresses to standard output."""
     sys.stdout.write(
         f"pydanube broker is ready\n"
         f"  stream    {running.stream_url}\n"
@@ -312,7 +311,7 @@ async def _run(config: BrokerConfig, announce: Callable[[RunningBroker], None]) 
                     watching_directory(running.directory),
                 ):
                     await stop.wait()
-                log.info("stopping: committing what was taken")
+                log.info("stopping: committing accepted messages")
         except BaseExceptionGroup as group:
             failure = _first(group)
     if failure is not None:
@@ -320,7 +319,7 @@ async def _run(config: BrokerConfig, announce: Callable[[RunningBroker], None]) 
 
 
 class _SignalScope:
-    """While entered, the first SIGINT or SIGTERM stops, the second one kills."""
+    """Stops the broker on the first SIGINT or SIGTERM, and kills it on the second."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
         self._loop = loop

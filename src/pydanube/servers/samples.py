@@ -1,4 +1,4 @@
-"""A broker's numbers at one moment, under the names of ``model/metrics.py``."""
+"""The values of all metrics of a broker; see ``model/metrics.py``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def samples_of(
     *,
     is_ready: bool,
 ) -> Iterator[Sample]:
-    """Everything that is counted; nothing is waited for."""
+    """Yield the current values of all metrics, without waiting."""
     yield metrics.BUILD_INFO, (__version__,), 1
     yield metrics.READY, (), float(is_ready)
     for errors in (server.errors, *(service.errors for service in services)):
@@ -76,7 +76,7 @@ def _totals(broker: Broker, server: NativeServer) -> Iterator[Sample]:
 
 
 def _of_topics(broker: Broker) -> Iterator[Sample]:
-    """The samples of the first topics one by one, and of all others together."""
+    """Yield samples for each of the first topics, and for all others together."""
     topics = iter(broker.topics.opened.values())
     for topic in islice(topics, metrics.SERIES_MAX):
         yield from _of_topic(topic)

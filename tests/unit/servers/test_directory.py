@@ -143,4 +143,4 @@ def test_what_others_may_access_is_tightened_at_the_start(tmp_path, caplog):
         assert mode_of(data / "objects" / "default" / "segment") == 0o600
         assert mode_of(outside) == 0o644
 
-    assert "took their permissions off 4 files and directories" in caplog.text
+    assert "removed their permissions from 4 files and directories" in caplog.text

@@ -20,7 +20,7 @@ from pydanube.model.errors import (
     Unavailable,
 )
 from pydanube.servers.http import open_http
-from pydanube.servers.http.app import PLACES, make_app
+from pydanube.servers.http.app import PATHS, make_app
 
 if TYPE_CHECKING:
     from pydanube.broker.broker import Broker
@@ -94,8 +94,8 @@ def test_not_ready_comes_with_the_reason(reason: BrokerError) -> None:
 
 def test_the_first_page_says_what_is_here() -> None:
     page = get("/").text
-    assert all(f'href="{path}"' in page for path in PLACES)
-    assert all(get(path).status_code == 200 for path in PLACES)
+    assert all(f'href="{path}"' in page for path in PATHS)
+    assert all(get(path).status_code == 200 for path in PATHS)
 
 
 def test_metrics_are_read_at_the_scrape() -> None:

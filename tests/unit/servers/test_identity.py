@@ -137,7 +137,7 @@ def test_an_older_journal_is_refused_with_file_and_position(directories):
 def test_a_journal_that_was_cut_off_is_refused(directories):
     (file,) = (directories / "new" / "journal").iterdir()
     file.write_bytes(file.read_bytes()[:-1])
-    assert "written up to file 00000000000000000001" in refused(directories / "new")
+    assert "data up to file 00000000000000000001" in refused(directories / "new")
 
 
 def test_an_object_store_that_is_missing_is_refused(directories):

@@ -1,4 +1,4 @@
-"""The HTTP application; it asks the broker and holds no logic of its own."""
+"""The application of the HTTP server."""
 
 from __future__ import annotations
 
@@ -28,41 +28,39 @@ if TYPE_CHECKING:
 
 
 class BrokerState(Protocol):
-    """What the HTTP server needs to know of a broker; asked on the broker's loop."""
+    """The state of a broker for the HTTP server; called on the broker's loop."""
 
     def why_not_ready(self) -> BrokerError | None:
-        """Why no topics are served at the moment, or None if they are."""
+        """Return the reason why topics are not served, or None if they are."""
 
     def problems(self) -> Sequence[str]:
-        """What is not well although topics are served."""
+        """Return the problems of a broker that serves topics."""
 
     def samples(self) -> Iterable[Sample]:
-        """What the broker counts, at this moment and without waiting."""
+        """Return the current values of the metrics, without waiting."""
 
     def broker(self) -> Broker:
         """
-        The broker.
+        Return the broker.
 
         Raises:
-            Unavailable: There is none yet.
+            Unavailable: The broker is starting.
         """
 
 
-PLACES = {
-    "/healthz": "Whether the process is alive: always 200 while it answers.",
-    "/readyz": (
-        "Whether topics are served: 200 with what is not well, or 503 with the reason."
-    ),
-    "/metrics": "What is counted, for Prometheus.",
+PATHS = {
+    "/healthz": "Liveness: always 200 while the process runs.",
+    "/readyz": ("Readiness: 200 with problems, if any, or 503 with the reason."),
+    "/metrics": "Metrics for Prometheus.",
 }
-"""What is here, as the page at ``/`` says it."""
+"""The paths that the page at ``/`` lists."""
 
 
 def make_app(state: BrokerState, hosts: Iterable[str] = ()) -> Starlette:
     """
-    The application of the HTTP server over a broker's *state*.
+    Return the application of the HTTP server over a broker's *state*.
 
-    *hosts* are the names with dots under which it is reached; see ``guard``.
+    *hosts* are the broker's host names; see ``same_origin``.
     """
 
     async def healthz(_: Request) -> Response:
@@ -81,11 +79,11 @@ def make_app(state: BrokerState, hosts: Iterable[str] = ()) -> Starlette:
         )
 
     async def metrics(request: Request) -> Response:
-        # Imported by the first scrape: starting a broker does not wait for it.
+        # Imported at the first scrape, so that brokers start faster.
         from pydanube.servers.http.exposition import expose  # noqa: PLC0415
 
         body, content_type = expose(state.samples(), request.headers.get("accept", ""))
-        # As a header, because a media type would be given a second charset.
+        # A header, because Starlette would add a second charset to a media type.
         return Response(body, headers={"content-type": content_type})
 
     async def index(_: Request) -> Response:
@@ -107,7 +105,7 @@ def make_app(state: BrokerState, hosts: Iterable[str] = ()) -> Starlette:
 def _index_page() -> str:
     rows = "\n".join(
         f'<dt><a href="{path}">{path}</a></dt><dd>{escape(meaning)}</dd>'
-        for path, meaning in PLACES.items()
+        for path, meaning in PATHS.items()
     )
     return f"""<!doctype html>
 <html lang="en">
@@ -115,11 +113,12 @@ def _index_page() -> str:
 <body style="font-family: sans-serif; max-width: 40em; margin: 3em auto">
 <h1>pydanube broker {__version__}</h1>
 <p>Messages do not come through this port: clients connect to the port of the
-native protocol, 6651 unless the broker was told otherwise.</p>
+native protocol, 6651 by default.</p>
 <dl>
 {rows}
 </dl>
-<p>Administrators find a JSON API below <code>/api/v1</code>.</p>
+<p>The JSON API for administrators is below <code>/api/v1</code>; its description is
+<a href="/api/v1/openapi.json">/api/v1/openapi.json</a>.</p>
 </body>
 </html>
 """

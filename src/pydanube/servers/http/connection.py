@@ -1,9 +1,9 @@
 """
-One connection of the HTTP server: uvicorn's, within limits of time, size and work.
+One connection of the HTTP server: uvicorn's, with limits for time, size and work.
 
-uvicorn bounds how long a connection may idle between requests.  Here it is bounded how
-long one may take for a request, from the first byte to the end of the answer, and how
-many bytes are parsed in one turn of the event loop.
+uvicorn limits the idle time between requests.  This class also limits the time for a
+request, from the first byte to the end of the response, and the number of bytes that
+are parsed in one turn of the event loop.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ KEEP_ALIVE_S = 5
 HEAD_BYTES_MAX = 32 * 1024
 """The longest request line with headers."""
 PARSED_BYTES_PER_TURN = 4 * 1024
-"""How much of what one connection sent is parsed in one turn of the loop.  A request in
-chunks of one byte takes about 3 µs for each byte."""
+"""The number of bytes of one connection that are parsed in one turn of the loop.  A
+request in chunks of one byte takes about 3 µs for each byte."""
 
 
 class HttpConnection(H11Protocol):
-    """See the module."""
+    """One connection of the HTTP server."""
 
     def __init__(self, counts: ConnectionCounts, **options: Any) -> None:
         super().__init__(**options)
@@ -80,7 +80,7 @@ class HttpConnection(H11Protocol):
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP with an error in JSON, and close the connection."""
+        """Answer an invalid request with an error in JSON, and close the connection."""
         self._counts.abusive_total += 1
         body = error_body(InvalidRequest("the request is not valid HTTP/1.1"))
         headers = [
@@ -88,7 +88,7 @@ class HttpConnection(H11Protocol):
             (b"content-length", str(len(body)).encode()),
             (b"connection", b"close"),
         ]
-        # An answer may have begun already; then the client sees that it ends.
+        # If a response has already begun, the connection just ends.
         with suppress(h11.LocalProtocolError):
             events = (
                 h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),

@@ -1,4 +1,4 @@
-"""The broker's samples in the words of Prometheus."""
+"""The broker's metrics in the formats of Prometheus."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PROCESS = ProcessCollector(registry=None)
 
 
 def expose(samples: Iterable[Sample], accept: str) -> tuple[bytes, str]:
-    """The body that answers a scrape which accepts *accept*, and its content type."""
+    """Return the body of a scrape that accepts *accept*, and its content type."""
     registry = CollectorRegistry()
     registry.register(_Samples(samples))
     registry.register(_PROCESS)
@@ -37,13 +37,13 @@ def expose(samples: Iterable[Sample], accept: str) -> tuple[bytes, str]:
 
 
 class _Samples(Collector):
-    """One scrape's samples; the registry asks once."""
+    """The samples of one scrape, which the registry collects once."""
 
     def __init__(self, samples: Iterable[Sample]) -> None:
         self._samples = samples
 
     def describe(self) -> list[Family]:
-        # Nothing: otherwise registering would consume the samples to learn the names.
+        # Without this, registering would consume the samples to learn the names.
         return []
 
     def collect(self) -> Iterator[Family]:
@@ -52,9 +52,9 @@ class _Samples(Collector):
 
 
 def _family_of(metric: Metric, series: dict[tuple[str, ...], float]) -> Family:
-    # A counter's family has no suffix; the encoder puts it on again.
+    # A counter's family has no suffix, because the encoder adds it.
     name = metric.name.removesuffix("_total")
-    # A unit is one to Prometheus only if it is part of the name.
+    # Prometheus accepts only a unit that is part of the name.
     unit = metric.unit if metric.unit and name.endswith(f"_{metric.unit}") else ""
     kind = _FAMILIES[metric.kind]
     family = kind(name, metric.help, labels=metric.labels, unit=unit)

@@ -1,16 +1,16 @@
 """
-Refuses requests that a web page of another site caused.
+Middleware that refuses requests caused by web pages of other sites.
 
-A broker has no passwords, so every page that a browser shows on the broker's machine
-could administer it.  Three checks prevent that:
+A broker has no passwords, so any web page in a browser on the broker's machine could
+administer it.  Three checks prevent that:
 
-- The Host header must be an address or a known name.  A page whose own name an
-  attacker lets point to this machine (DNS rebinding) has an unknown one.
-- The Origin header, which browsers send with whatever changes something, must be the
-  broker's own.
-- ``Sec-Fetch-Site`` must not be ``cross-site``, unless a link is followed.
+- The Host header must be an address or a known name.  This stops DNS rebinding, where
+  an attacker points the name of a web page to this machine.
+- The Origin header, which browsers send with requests that change something, must be
+  the broker's own.
+- ``Sec-Fetch-Site`` must not be ``cross-site``, unless the user follows a link.
 
-Programs send neither of the last two, and use an address or a configured name.
+Other clients do not send the last two headers, and use an address or a configured name.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _SHOWN_MAX = 100
 
 
 class SameOriginMiddleware:
-    """The application behind the checks."""
+    """The checks in front of an application."""
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
-        """Accept the names *hosts*, besides addresses and names without a dot."""
+        """Accept *hosts*, addresses and names without a dot as names of the broker."""
         self._app = app
         self._hosts = frozenset(host.lower().rstrip(".") for host in hosts if host)
 
@@ -51,7 +51,7 @@ class SameOriginMiddleware:
     def _refusal(
         self, method: str, headers: Iterable[tuple[bytes, bytes]]
     ) -> BrokerError | None:
-        """Why a request is refused, or None if it is not."""
+        """Return the error for a request that is refused, or None."""
         fields: dict[bytes, str] = {}
         for name, value in headers:
             if name in (b"host", b"origin") and name in fields:
@@ -96,7 +96,7 @@ class SameOriginMiddleware:
 
 
 def _name_of(host: str) -> str:
-    """The host in a Host header, without its port, brackets and last dot."""
+    """Return the host of a Host header without port, brackets and last dot."""
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0].lower().rstrip(".")

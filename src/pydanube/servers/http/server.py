@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 CONNECTIONS_MAX = 1000
 SHUTDOWN_S = 1
-"""How long a request that is being answered may hold up the end of the broker."""
+"""The time that running requests have to end when the broker stops."""
 
 
 @asynccontextmanager
@@ -40,16 +40,16 @@ async def open_http(
     counts: ConnectionCounts | None = None,
 ) -> AsyncIterator[int]:
     """
-    Serve health, metrics and the JSON API for the body; gives the port, free if 0.
+    Serve health, metrics and the JSON API; yields the port (0: any free port).
 
-    Requests have to name the broker by an address, a name without a dot or one of
-    *hosts*.  Connections are counted in *counts*, which also bounds their number.
+    The host of a request must be an address, a name without a dot or one of *hosts*.
+    *counts* counts connections and limits their number.
 
-    Requests are answered from when the body begins until it ends, so ``/readyz`` can
-    say that the broker is starting or draining.  Signals are left to the process.
+    Requests are served during the whole body, so ``/readyz`` can report that the broker
+    is starting or draining.  The server does not handle signals.
 
     Raises:
-        InvalidConfig: Nobody can listen there.
+        InvalidConfig: The address is not available.
     """
     listener = _listen(host, port)
     counted = counts or ConnectionCounts(
@@ -62,9 +62,9 @@ async def open_http(
             http=partial(HttpConnection, counted),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
-            # The broker's own logging shows what is worth it.
+            # The broker configures logging.
             log_config=None,
-            # What is less is caused by clients, who could fill the log with it.
+            # Clients cause all lower levels, and could fill the log with them.
             log_level="error",
             access_log=False,
             server_header=False,
@@ -81,8 +81,7 @@ async def open_http(
                 yield listener.getsockname()[1]
             finally:
                 server.should_exit = True
-                # Before the group cancels it: only a server that ends by itself
-                # closes its connections.
+                # The server must end by itself to close its connections.
                 await asyncio.wait([serving])
 
 

@@ -1,8 +1,8 @@
 """
-A connection without a socket: the native protocol between two objects of one loop.
+Connections without a socket, between two protocols on one event loop.
 
-The same bytes are made and parsed as over TCP, so whoever tests against a broker
-in their own process tests the protocol as well.
+The same bytes are encoded and parsed as over TCP, so tests with a broker in the same
+process also test the native protocol.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Client = TypeVar("Client", bound=asyncio.BufferedProtocol)
 
 
 class PipeEnd(asyncio.Transport):
-    """One end of an in-process connection; what it is given comes out at the other."""
+    """One end of an in-process connection, which sends its data to the other end."""
 
     def __init__(self, protocol: asyncio.BufferedProtocol) -> None:
         super().__init__({"peername": "in process"})
@@ -47,7 +47,7 @@ class PipeEnd(asyncio.Transport):
         return ends
 
     def write(self, data: Buffer) -> None:
-        """See asyncio.WriteTransport; the bytes are copied on their way."""
+        """See asyncio.WriteTransport; the bytes are copied."""
         if data and not self._is_closing:
             self._other._take(bytes(data))  # noqa: SLF001
 
@@ -71,7 +71,7 @@ class PipeEnd(asyncio.Transport):
         self._schedule()
 
     def get_write_buffer_size(self) -> int:
-        """See asyncio.WriteTransport; what waits is in the other end."""
+        """See asyncio.WriteTransport; the other end buffers the data."""
         return 0
 
     def is_closing(self) -> bool:
@@ -79,7 +79,7 @@ class PipeEnd(asyncio.Transport):
         return self._is_closing
 
     def close(self) -> None:
-        """See asyncio.BaseTransport; what was written before still arrives."""
+        """See asyncio.BaseTransport; data written before still arrives."""
         if not self._is_closing:
             self._is_closing = True
             self._loop.call_soon(self._lose)

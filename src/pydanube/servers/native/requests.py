@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 HOLD_REASON_LENGTH_MAX = 1000
 PAGE_MAX = 5000
-"""The most names, or descriptions, in one answer; they fit into a frame."""
+"""The maximum number of names or descriptions in one answer, to fit into a frame."""
 
 
 REQUESTS: Handlers[BrokerHandler] = Handlers()
@@ -109,8 +109,10 @@ async def _describe_topic(broker: Broker, m: pb.DescribeTopic) -> pb.TopicDescri
     )
     answer = topic_to_wire(description)
     if limit is not None:
-        told = m.first + limit
-        answer.has_more = max(len(topic.registrations), len(topic.subscriptions)) > told
+        described = m.first + limit
+        answer.has_more = (
+            max(len(topic.registrations), len(topic.subscriptions)) > described
+        )
     return answer
 
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pydanube.broker.broker import Broker
 
 VERSIONS_BYTES_MAX = 1024 * 1024
-"""So many bytes of definitions are in an answer, or a single one that is longer."""
+"""The maximum size of the definitions in an answer that has several."""
 VIOLATIONS_MAX = 1000
-"""So many reasons are in an answer."""
+"""The maximum number of violations in an answer."""
 
 SCHEMA_REQUESTS: Handlers[BrokerHandler] = Handlers()
 

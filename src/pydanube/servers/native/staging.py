@@ -1,8 +1,8 @@
 """
-Staged batches over the native protocol.
+Staging over the native protocol.
 
-A stage is a channel, as a producer is; what is about a whole part or version belongs
-to no channel.
+A stage is a channel, like a producer.  Operations on a whole part or version do not
+belong to a channel.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ STAGING_REQUESTS: Handlers[BrokerHandler] = Handlers()
 
 
 class ClientConnection(Protocol):
-    """A connection, as its stages see it."""
+    """The interface of a connection for its stages."""
 
     def send_on(self, channel: int, kind: Kind, message: Message) -> None:
         """Send a control frame on a channel."""
 
     def close_channel(self, channel: int, reason: BrokerError) -> None:
-        """End a channel, and say why."""
+        """Close a channel, and send the reason."""
 
 
 class StageChannel:
-    """One stage of one connection; what the broker sees of it."""
+    """One stage of one connection; implements ``StagePort``."""
 
     def __init__(self, connection: ClientConnection, channel: int) -> None:
         self.stage: Stage | None = None
@@ -58,24 +58,24 @@ class StageChannel:
     def staged(self, next_sequence: int) -> None:
         """See StagePort."""
         if self._next_sequence is None:
-            # All that is written together is acknowledged in one frame.
-            asyncio.get_running_loop().call_soon(self._tell)
+            # Batches that are written together are acknowledged in one frame.
+            asyncio.get_running_loop().call_soon(self._send_progress)
         self._next_sequence = next_sequence
 
     def close(self, reason: BrokerError) -> None:
         """See StagePort."""
-        self._tell()
+        self._send_progress()
         self.stage = None
         self._connection.close_channel(self._channel, reason)
 
     def leave(self) -> None:
-        """The client fills the stage no more."""
+        """Leave the stage, because the client or the connection ended."""
         stage, self.stage = self.stage, None
         self._next_sequence = None
         if stage is not None:
             stage.leave()
 
-    def _tell(self) -> None:
+    def _send_progress(self) -> None:
         next_sequence, self._next_sequence = self._next_sequence, None
         if next_sequence is not None and self.stage is not None:
             self._connection.send_on(
@@ -92,13 +92,13 @@ class Stages:
         self._channels: dict[int, StageChannel] = {}
 
     def __iter__(self) -> Iterator[int]:
-        """Their channels."""
+        """Iterate over the channels."""
         return iter(self._channels)
 
     async def open(
         self, connection: ClientConnection, channel: int, m: pb.OpenStage
     ) -> pb.StageOpened:
-        """Open a stage on *channel* of the connection *connection*."""
+        """Open a stage on *channel* of *connection*."""
         port = StageChannel(connection, channel)
         stage = await self._broker.staging.open_stage(
             part_key_from_wire(m),
@@ -117,7 +117,7 @@ class Stages:
         )
 
     def take(self, channel: int, frame: BatchFrame) -> None:
-        """A batch came."""
+        """Stage a batch."""
         port = self._channels.get(channel)
         if port is None or port.stage is None:
             return
@@ -127,13 +127,13 @@ class Stages:
             port.stage.take(frame)
 
     def close(self, channel: int) -> None:
-        """The client, or the broker, has closed a stage, if it is one."""
+        """Close the stage on *channel*, if there is one."""
         port = self._channels.pop(channel, None)
         if port is not None:
             port.leave()
 
     def close_all(self) -> None:
-        """The connection is gone."""
+        """Close all stages."""
         for channel in list(self._channels):
             self.close(channel)
 
@@ -173,7 +173,7 @@ async def _describe(broker: Broker, m: pb.DescribeStaging) -> pb.StagingDescript
 
 
 def too_long(batch: BatchFrame, bytes_max: int) -> MessageTooLarge:
-    """What the sender of a batch is told that may not fit into a frame later."""
+    """Return the error for a batch that may not fit into a frame later."""
     return MessageTooLarge(
         f"a batch of {batch.plain_bytes} bytes before compression; the broker takes "
         f"batches of at most {bytes_max}"
