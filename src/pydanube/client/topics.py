@@ -357,7 +357,12 @@ class TopicRequests(Requester):
         if self.peer_revision < 1:
             # A broker of this revision has no partitioned topics.
             return pb.Partitions(topics=[message.topic])
-        return await self.request(message)
+        answer = await self.request(message)
+        if answer.is_partitioned and not answer.topics:
+            raise ProtocolViolation(
+                f"the broker answered that {message.topic} has no partitions"
+            )
+        return answer
 
     async def existing_partitions(self, topic: str) -> list[str]:
         """

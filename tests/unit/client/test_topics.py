@@ -1,14 +1,18 @@
 """Topics and partitions, as a client manages them."""
 
+import asyncio
 from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
 
 import pydanube
-from pydanube.model.errors import InvalidRequest, TopicNotFound
+from pydanube.model.errors import InvalidRequest, ProtocolViolation, TopicNotFound
 from pydanube.model.policy import CorruptionPolicy, NamespacePolicy
+from pydanube.wire.native.kinds import Kind
+from pydanube.wire.pb import stream_pb2 as pb
 from support.running import TOPIC, published, with_client
+from support.scripted_broker import ScriptedBroker
 
 PARTS = [f"{TOPIC}-part-{n}" for n in range(3)]
 
@@ -178,3 +182,18 @@ async def published_at(client, seconds):
     )
     async with client.producer(TOPIC) as producer:
         await producer.send_batch(batch)
+
+
+def test_a_partitioned_topic_without_partitions_is_a_protocol_violation():
+    async def run():
+        broker = ScriptedBroker()
+        broker.answers[Kind.LIST_PARTITIONS] = lambda _: (
+            Kind.PARTITIONS,
+            pb.Partitions(is_partitioned=True),
+        )
+        async with broker.connect() as client:
+            with pytest.raises(ProtocolViolation, match="has no partitions"):
+                async with client.producer("/default/empty"):
+                    pass
+
+    asyncio.run(run())
