@@ -1,1 +1,1 @@
-"""Measuring a broker: throughput and latency through the public client."""
+"""A benchmark of a broker: throughput and latency through the public client."""

@@ -1,8 +1,8 @@
 """
-The same over the interface of the original Danube: one call for each message.
+The workloads over the gRPC API of the original Danube, with one call per message.
 
-The client is as little as there can be, calls on a bare channel, so what is measured
-is the interface and the broker, and not somebody's library on top.
+They use bare gRPC calls, so that they measure the API and the broker instead of a
+client library.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def publish_calls(
     message_bytes: int,
     in_flight: int,
 ) -> Figures:
-    """Publish with *in_flight* calls at a time; how long each of them took."""
+    """Publish with *in_flight* concurrent calls and measure each of them."""
 
     async def work(channel: grpc.aio.Channel) -> Figures:
         create = _unary(channel, "ProducerService/CreateProducer", pb.ProducerResponse)
@@ -83,7 +83,7 @@ def publish_calls(
 
 
 def receive_calls(_: str, topic: str, *, grpc_url: str, messages: int) -> Figures:
-    """Receive and acknowledge what is there; offsets must be gapless."""
+    """Receive and acknowledge a backlog; offsets must be gapless."""
 
     async def work(channel: grpc.aio.Channel) -> Figures:
         subscribe = _unary(channel, "ConsumerService/Subscribe", pb.ConsumerResponse)

@@ -1,4 +1,4 @@
-"""What the machine can do, so that figures can be read."""
+"""Measurements of the machine, to put the figures into perspective."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _COPY_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Cores and the two times that bound a broker."""
+    """The machine's cores, and the speed of its disk and memory."""
 
     cores: int
     python: str
     fdatasync_us: float
-    """The median of syncing 400 appended bytes."""
+    """The median time to sync 400 appended bytes."""
     copy_gb_s: float
-    """How fast memory is copied."""
+    """The speed of copying memory."""
 
 
 def measure_machine(directory: Path) -> Machine:
-    """Measure, with files in *directory*; takes a fraction of a second."""
+    """Measure the machine with files in *directory*, in a fraction of a second."""
     return Machine(
         cores=os.cpu_count() or 1,
         python=platform.python_version(),
@@ -52,7 +52,7 @@ def _median_sync_us(directory: Path) -> float:
 def _copy_gb_s() -> float:
     source = bytes(_COPY_BYTES)
     target = memoryview(bytearray(_COPY_BYTES))
-    # Once before, so that the pages are there.
+    # The first copy allocates the pages.
     target[:] = source
     before = time.perf_counter()
     target[:] = source
@@ -60,7 +60,7 @@ def _copy_gb_s() -> float:
 
 
 def percentile(values: list[float], percent: float) -> float:
-    """The value below which *percent* of *values* lie."""
+    """Return the value below which *percent* of *values* are."""
     ordered = sorted(values)
     at = min(len(ordered) - 1, int(len(ordered) * percent / 100))
     return ordered[at]

@@ -1,4 +1,4 @@
-"""The benchmark: which workloads, in which processes, and what comes of them."""
+"""The benchmark: its workloads, their processes, and the results."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How much is measured."""
+    """The scale of the benchmark."""
 
     messages: int = 3_000_000
-    """In batches; one by one a fifth of it."""
+    """The number of messages in batches; a fifth of it one by one."""
     message_bytes: int = 100
     batch_messages: int = 1000
     latencies: int = 2000
@@ -31,7 +31,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One figure, with what it depends on."""
+    """One result with its conditions."""
 
     workload: str
     durability: str
@@ -48,7 +48,7 @@ class Row:
     client_cpu_s_per_million: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The row for JSON."""
+        """Return the row for JSON."""
         return asdict(self)
 
 
@@ -63,15 +63,15 @@ def run_bench(
     url: str, scale: Scale, only: str | None = None, *, grpc_url: str | None = None
 ) -> Iterator[Row]:
     """
-    Measure the broker at *url*, a row at a time.
+    Measure the broker at *url* and yield the results one by one.
 
-    With *grpc_url*, measure its gRPC listener too.
+    With *grpc_url*, also measure its gRPC listener.
 
-    Producer and consumer are processes of their own.  Topics under
-    ``/default/bench-…`` are made for it and deleted.
+    Producer and consumer have their own processes.  The benchmark creates topics
+    ``/default/bench-…`` and deletes them.
 
     Raises:
-        LostMessages: A consumer did not get every message once and in order.
+        LostMessages: A consumer did not receive every message once and in order.
     """
     for name, workload in WORKLOADS.items():
         if only is None or only == name:
@@ -85,9 +85,7 @@ def run_bench(
 def _publish(url: str, scale: Scale) -> Iterator[Row]:
     for durability in ("durable", "written"):
         with _Bench(url, durability) as bench:
-            [figures] = bench.together(
-                partial(workloads.publish_batches, **_batches(scale))
-            )
+            [figures] = bench.run(partial(workloads.publish_batches, **_batches(scale)))
             yield _throughput(
                 "publish", durability, scale, messages=_whole(scale), figures=figures
             )
@@ -98,7 +96,7 @@ def _end_to_end(url: str, scale: Scale) -> Iterator[Row]:
         with _Bench(url, durability) as bench:
             consume = partial(workloads.consume_batches, messages=_whole(scale))
             publish = partial(workloads.publish_batches, **_batches(scale))
-            consumed, published = bench.together(consume, publish)
+            consumed, published = bench.run(consume, publish)
             figures = {
                 "began_ns": published["began_ns"],
                 "ended_ns": consumed["ended_ns"],
@@ -110,7 +108,7 @@ def _end_to_end(url: str, scale: Scale) -> Iterator[Row]:
 
 
 SHARING = (("exclusive", 1), ("shared", 4), ("key_shared", 4))
-"""Types of subscriptions that are compared, and how many consumers each has."""
+"""The subscription types that are compared, with their numbers of consumers."""
 KEYS = 1000
 
 
@@ -124,7 +122,7 @@ def _sharing(url: str, scale: Scale) -> Iterator[Row]:
                 subscription_type=subscription_type,
             )
             publish = partial(workloads.publish_batches, **_batches(scale), keys=KEYS)
-            consumed, published = bench.together(consume, publish)
+            consumed, published = bench.run(consume, publish)
             figures = {
                 "began_ns": published["began_ns"],
                 "ended_ns": consumed["ended_ns"],
@@ -143,8 +141,8 @@ def _sharing(url: str, scale: Scale) -> Iterator[Row]:
 
 def _backlog(url: str, scale: Scale) -> Iterator[Row]:
     with _Bench(url, "durable") as bench:
-        bench.together(partial(workloads.publish_batches, **_batches(scale)))
-        [figures] = bench.together(
+        bench.run(partial(workloads.publish_batches, **_batches(scale)))
+        [figures] = bench.run(
             partial(workloads.consume_batches, messages=_whole(scale))
         )
         yield _throughput(
@@ -159,7 +157,7 @@ def _backlog(url: str, scale: Scale) -> Iterator[Row]:
 def _one_by_one(url: str, scale: Scale) -> Iterator[Row]:
     messages = max(1, scale.messages // 5)
     with _Bench(url, "durable") as bench:
-        [published] = bench.together(
+        [published] = bench.run(
             partial(
                 workloads.publish_one_by_one,
                 messages=messages,
@@ -168,9 +166,7 @@ def _one_by_one(url: str, scale: Scale) -> Iterator[Row]:
         )
         row = partial(_throughput, durability="durable", scale=scale, messages=messages)
         yield row("send_nowait one by one", figures=published, batch="by the client")
-        [consumed] = bench.together(
-            partial(workloads.consume_one_by_one, messages=messages)
-        )
+        [consumed] = bench.run(partial(workloads.consume_one_by_one, messages=messages))
         yield row("async for one by one", figures=consumed, batch="by the client")
 
 
@@ -181,11 +177,11 @@ def _latency(url: str, scale: Scale) -> Iterator[Row]:
     }
     for durability in ("durable", "written"):
         with _Bench(url, durability) as bench:
-            [figures] = bench.together(partial(workloads.publish_latency, **options))
+            [figures] = bench.run(partial(workloads.publish_latency, **options))
             yield _latencies("publish to acknowledgement", durability, scale, figures)
     for durability in ("durable", "memory"):
         with _Bench(url, durability) as bench:
-            [figures] = bench.together(
+            [figures] = bench.run(
                 partial(
                     workloads.delivery_latency,
                     **options,
@@ -196,7 +192,7 @@ def _latency(url: str, scale: Scale) -> Iterator[Row]:
 
 
 CALLS_MAX = 20_000
-"""Of a workload in which every message is a call."""
+"""The maximum number of messages in workloads with one call per message."""
 
 
 def _grpc(url: str, scale: Scale, grpc_url: str) -> Iterator[Row]:
@@ -211,7 +207,7 @@ def _grpc(url: str, scale: Scale, grpc_url: str) -> Iterator[Row]:
                 message_bytes=scale.message_bytes,
                 in_flight=in_flight,
             )
-            [figures] = bench.together(publish)
+            [figures] = bench.run(publish)
             name = f"gRPC publish, {in_flight} at a time"
             published: Row = row(name, messages=count, figures=figures)
             yield replace(published, **_percentiles(figures))
@@ -223,23 +219,21 @@ def _grpc(url: str, scale: Scale, grpc_url: str) -> Iterator[Row]:
             message_bytes=scale.message_bytes,
             batch_messages=messages,
         )
-        bench.together(publish)
+        bench.run(publish)
         receive = partial(
             grpc_workloads.receive_calls, grpc_url=grpc_url, messages=messages
         )
-        [figures] = bench.together(receive)
+        [figures] = bench.run(receive)
         yield row("gRPC receive and acknowledge", messages=messages, figures=figures)
 
 
 def _spark_read(url: str, scale: Scale) -> Iterator[Row]:
-    # Only who asks for it needs Spark and Java.
+    # Only this workload needs Spark and Java.
     from pydanube.bench.spark_workloads import read_tables  # noqa: PLC0415
 
     with _Bench(url, "durable") as bench:
-        bench.together(partial(workloads.publish_batches, **_batches(scale)))
-        [figures] = bench.together(
-            partial(read_tables, message_bytes=scale.message_bytes)
-        )
+        bench.run(partial(workloads.publish_batches, **_batches(scale)))
+        [figures] = bench.run(partial(read_tables, message_bytes=scale.message_bytes))
     names = {
         "topic": "Spark reads a topic",
         "segments": "Spark reads its segments",
@@ -247,7 +241,7 @@ def _spark_read(url: str, scale: Scale) -> Iterator[Row]:
     }
     for key, name in names.items():
         if key not in figures:
-            # There is too little for a segment.
+            # There are too few messages for a segment.
             continue
         of = "topic" if key == "topic" else "segments"
         yield Row(
@@ -268,7 +262,7 @@ def _spark_write(url: str, scale: Scale) -> Iterator[Row]:
         write = partial(
             write_table, messages=scale.messages, message_bytes=scale.message_bytes
         )
-        [figures] = bench.together(write)
+        [figures] = bench.run(write)
     for mode, rate in figures.items():
         yield Row(
             workload=f"Spark writes a topic, {mode.replace('-', ' ')}",
@@ -286,7 +280,7 @@ def _spark_stream(url: str, scale: Scale) -> Iterator[Row]:
 
     messages = min(scale.latencies, STREAM_MESSAGES_MAX)
     with _Bench(url, "durable") as bench:
-        [figures] = bench.together(partial(stream_latency, messages=messages))
+        [figures] = bench.run(partial(stream_latency, messages=messages))
     yield Row(
         workload="publish to receive through a Spark stream",
         durability=DURABILITY["durable"],
@@ -298,19 +292,19 @@ def _spark_stream(url: str, scale: Scale) -> Iterator[Row]:
 
 
 TIME_BYTES = 19
-"""A payload that is a time, in nanoseconds."""
+"""The size of a payload with a time in nanoseconds."""
 STREAM_MESSAGES_MAX = 1000
-"""Of a workload that publishes them one by one, at a rate of its own."""
+"""The maximum number of messages in a workload with a fixed rate."""
 
 GRPC = "grpc"
-"""The workload that needs another address."""
+"""The workload that needs another URL."""
 
 ON_REQUEST: dict[str, Callable[[str, Scale], Iterator[Row]]] = {
     "spark-read": _spark_read,
     "spark-write": _spark_write,
     "spark-stream": _spark_stream,
 }
-"""Workloads that are measured only if they are asked for."""
+"""Workloads that only run on request."""
 
 WORKLOADS: dict[str, Callable[[str, Scale], Iterator[Row]]] = {
     "publish": _publish,
@@ -323,7 +317,7 @@ WORKLOADS: dict[str, Callable[[str, Scale], Iterator[Row]]] = {
 
 
 class _Bench:
-    """A topic of its own, and processes that work on it."""
+    """A new topic, and processes that use it."""
 
     def __init__(self, url: str, durability: str) -> None:
         self._url = url
@@ -347,14 +341,14 @@ class _Bench:
             client.delete_topic(self._topic, force=True)
 
     def prepare_backlog(self) -> None:
-        """Have the subscription begin before what is published next."""
+        """Create the subscription before messages are published."""
         with pydanube.sync.connect(self._url) as client:
             client.create_subscription(
                 self._topic, workloads.SUBSCRIPTION, type="shared", start="earliest"
             )
 
-    def together(self, *work: Callable[..., Figures]) -> list[Figures]:
-        """Run each of *work* in a process, at the same time."""
+    def run(self, *work: Callable[..., Figures]) -> list[Figures]:
+        """Run *work* concurrently, each in a process."""
         running: list[Future[Figures]] = [
             self._processes.submit(each, self._url, self._topic) for each in work
         ]
@@ -370,7 +364,7 @@ def _batches(scale: Scale) -> dict[str, Any]:
 
 
 def _whole(scale: Scale) -> int:
-    """The messages that whole batches make."""
+    """Return the number of messages in whole batches."""
     return max(1, scale.messages // scale.batch_messages) * scale.batch_messages
 
 
@@ -408,7 +402,7 @@ def _latencies(workload: str, durability: str, scale: Scale, figures: Figures) -
 
 
 def _percentiles(figures: Figures) -> dict[str, Any]:
-    """The fields of a row that say how long something took."""
+    """Return the latency fields of a row."""
     return {
         "p50_us": figures["p50_us"],
         "p90_us": figures["p90_us"],

@@ -1,7 +1,7 @@
 """
-Reading topics in Spark, and what it is measured by: Spark's own Parquet source.
+Reading topics in Spark, compared with Spark's own Parquet source.
 
-Both read the same segment files and hand all columns to a sink that drops them.
+Both read all columns of the same segment files into a sink that drops them.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ROUNDS = 3
-"""So often is each read; the median counts.  One before them warms everything up."""
+"""The number of measured reads, whose median counts; a warm-up precedes them."""
 SEAL_TIMEOUT_S = 120.0
 TAIL_BYTES_MAX = 80 * 1024 * 1024
-"""What a broker leaves in memory until there is more of it, and some."""
+"""The most that a broker keeps unsealed, with a margin."""
 
 
 def read_tables(url: str, topic: str, *, message_bytes: int) -> Figures:
     """
-    Messages per second of each way to read *topic*, and how many messages it has.
+    Measure the messages per second of each way to read *topic*.
 
     Raises:
-        LostMessages: A read did not have every message.
+        LostMessages: A read did not return every message.
     """
     files, sealed, end = _wait_for_segments(url, topic, message_bytes)
     with tempfile.TemporaryDirectory(prefix="danube-bench-") as name:
@@ -45,7 +45,7 @@ def read_tables(url: str, topic: str, *, message_bytes: int) -> Figures:
                 "segments_messages": float(sealed),
             }
             if files:
-                # The broker may seal more meanwhile.
+                # The broker may seal more during the measurement.
                 ends = json.dumps({topic: sealed})
                 segments = source.options(tail="none", endingOffsets=ends).load()
                 figures["segments"] = _rate(segments, sealed)
@@ -58,7 +58,7 @@ def read_tables(url: str, topic: str, *, message_bytes: int) -> Figures:
 def _wait_for_segments(
     url: str, topic: str, message_bytes: int
 ) -> tuple[list[str], int, int]:
-    """The files of *topic*, how many messages they have, and how many it has."""
+    """Return the files of *topic*, their number of messages, and the topic's."""
     give_up_at = time.monotonic() + SEAL_TIMEOUT_S
     with pydanube.sync.connect(url) as client:
         while True:

@@ -1,6 +1,5 @@
 """
-Writing topics with Spark: how many rows a second, and how long a message takes through
-a stream from topic to topic.
+Writing topics with Spark: rows per second, and the latency of a stream between topics.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ if TYPE_CHECKING:
 MODES = ("exactly-once", "at-least-once")
 WARM_UP_ROWS = 50_000
 RATE_PER_S = 50
-"""Messages are published at this rate, whatever becomes of them."""
+"""The rate at which messages are published, however fast the stream is."""
 WARM_UP_S = 5.0
-"""What is published before is not measured: the first micro-batches are slow."""
+"""The time before the measurement begins: the first micro-batches are slow."""
 
 
 def write_table(url: str, topic: str, *, messages: int, message_bytes: int) -> Figures:
     """
-    Rows per second that Spark makes and writes to *topic*, in each mode.
+    Measure the rows per second that Spark generates and writes, in each mode.
 
     Raises:
-        LostMessages: The topic did not get every message.
+        LostMessages: The topic does not have every message.
     """
     with tempfile.TemporaryDirectory(prefix="danube-bench-") as name:
         spark = session("danube bench", log_file=Path(name) / "spark.log")
@@ -55,7 +54,7 @@ def write_table(url: str, topic: str, *, messages: int, message_bytes: int) -> F
                 _write(spark, messages, message_bytes, options)
                 figures[mode] = messages / (time.perf_counter() - began)
                 if _end(url, topic) != before + messages:
-                    raise LostMessages(f"the topic has not got {messages} messages")
+                    raise LostMessages(f"the topic does not have {messages} messages")
         finally:
             spark.stop()
     return figures
@@ -63,11 +62,10 @@ def write_table(url: str, topic: str, *, messages: int, message_bytes: int) -> F
 
 def stream_latency(url: str, topic: str, *, messages: int) -> Figures:
     """
-    How long a message takes from its producer through Spark to a consumer.
+    Measure the latency from a producer through Spark to a consumer.
 
-    A stream copies *topic* to another as soon as there is something; each message
-    counts from when it was to be published, so that a stream that falls behind is
-    seen to.
+    A stream copies *topic* to another one.  The latency of a message counts from its
+    due time, so that it includes any backlog of the producer.
     """
     copy = f"{topic}-copy"
     with (
@@ -120,7 +118,7 @@ def _copy(
 async def _measure(url: str, topic: str, copy: str, messages: int) -> list[float]:
     count = messages + round(WARM_UP_S * RATE_PER_S)
     async with pydanube.connect(url) as client:
-        # The stream is there when one message has come through.
+        # The stream is ready when it has copied one message.
         async with client.producer(topic) as producer:
             await producer.send(b"%d" % time.time_ns())
         await _receive(client, copy, 1)
@@ -133,7 +131,7 @@ async def _measure_open(
     async with asyncio.TaskGroup() as tasks:
         receiving = tasks.create_task(_receive(client, copy, count))
         tasks.create_task(_publish(client, topic, count))
-    # In the order in which they came; a micro-batch keeps that of the topic.
+    # In the order of arrival, which is that of the topic.
     return receiving.result()[-messages:]
 
 

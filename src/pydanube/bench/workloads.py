@@ -1,9 +1,8 @@
 """
-The workloads, each a function that runs in a process of its own.
+The workloads, each a function that runs in its own process.
 
-A producer and a consumer process talk to the broker and nobody else; what they
-measured comes back as a dict.  Each consumer checks that every offset came once
-and in order: a figure for messages that were lost would say nothing.
+The functions return their measurements as a dict.  Consumers check that they received
+every offset once and in order, because figures with lost messages are meaningless.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from pydanube.client.producer import Producer
 
 WINDOW_BATCHES = 16
-"""So many batches are on their way at once."""
+"""The number of batches in flight."""
 RECEIVE_TIMEOUT_S = 60.0
 SUBSCRIPTION = "bench"
 
@@ -51,7 +50,7 @@ def publish_batches(
     batch_messages: int,
     keys: int = 0,
 ) -> Figures:
-    """Publish in batches, several on their way; with *keys*, so many different ones."""
+    """Publish in batches, several in flight, with *keys* different keys, if any."""
 
     async def work(client: Client) -> Figures:
         payloads = random_payloads(batch_messages, message_bytes)
@@ -88,7 +87,7 @@ def publish_one_by_one(
                 await producer.wait_for_capacity()
                 for payload in payloads[: messages - base]:
                     producer.send_nowait(payload)
-                # Receipts are read in the loop's turns.
+                # Let the event loop read receipts.
                 await asyncio.sleep(0)
             await producer.flush()
             return {"began_ns": began, "ended_ns": time.time_ns()}
@@ -131,8 +130,8 @@ def consume_together(
     """
     Consume and acknowledge in batches, with several consumers of one subscription.
 
-    All of them are in one process, so that their number changes nothing but the
-    work itself.  Every offset must come once, to whichever consumer.
+    All consumers are in one process, so that only the work depends on their number.
+    Together they must receive every offset once.
     """
 
     async def work(client: Client) -> Figures:
@@ -199,7 +198,7 @@ def consume_one_by_one(url: str, topic: str, *, messages: int) -> Figures:
 def publish_latency(
     url: str, topic: str, *, messages: int, message_bytes: int
 ) -> Figures:
-    """Publish one message at a time; how long until each is acknowledged."""
+    """Publish one message at a time and measure the time to its acknowledgement."""
 
     async def work(client: Client) -> Figures:
         [payload] = random_payloads(1, message_bytes)
@@ -219,7 +218,7 @@ def publish_latency(
 def delivery_latency(
     url: str, topic: str, *, messages: int, message_bytes: int, reliable: bool
 ) -> Figures:
-    """Publish a message and receive it, one at a time; how long the way takes."""
+    """Publish one message at a time and measure the time until it is received."""
 
     async def work(client: Client) -> Figures:
         [payload] = random_payloads(1, message_bytes)
@@ -242,7 +241,7 @@ def delivery_latency(
 
 
 def _check_each_once(ranges: list[tuple[int, int]], messages: int) -> None:
-    """*ranges*, in any order, must be the offsets from 0 on, each of them once."""
+    """Raise unless *ranges*, in any order, have each offset from 0 once."""
     expected = 0
     for base, end in sorted(ranges):
         if base != expected:
@@ -253,18 +252,19 @@ def _check_each_once(ranges: list[tuple[int, int]], messages: int) -> None:
 
 
 def _keys(count: int, different: int) -> list[bytes]:
-    """A key for each of *count* messages, in an order that does not repeat."""
+    """Return random keys for *count* messages."""
     chance = random.Random(4712)  # noqa: S311
     return [b"key-%d" % chance.randrange(different) for _ in range(count)]
 
 
 def random_payloads(count: int, message_bytes: int) -> list[bytes]:
-    """Different payloads that do not compress: zeros would flatter what stores them."""
+    """Return different incompressible payloads: zeros would flatter the storage."""
     chance = random.Random(4711)  # noqa: S311
     return [chance.randbytes(message_bytes) for _ in range(count)]
 
 
 def percentiles_of(times: list[float]) -> Figures:
+    """Return the percentiles of *times* in microseconds."""
     return {
         f"p{percent:g}_us": percentile(times, percent) * 1e6
         for percent in (50, 90, 99, 99.9)

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydanube.model.suggestions import did_you_mean
 from pydanube.pipelines.problems import Path, Problems
+from pydanube.sinks.secrets import mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 PARAMETERS = "parameters"
-HIDDEN = "***"
 
 _PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -37,9 +37,7 @@ class Secrets:
 
     def redact(self, text: str) -> str:
         """Replace secrets in *text*, also in URLs and in JSON, with ``***``."""
-        for form in sorted(self._forms(), key=len, reverse=True):
-            text = text.replace(form, HIDDEN)
-        return text
+        return mask(text, self._forms())
 
     def _forms(self) -> set[str]:
         return {

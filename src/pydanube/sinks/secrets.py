@@ -16,11 +16,16 @@ _PASSWORD = re.compile(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)", re.IGNOR
 MASK = "***"
 
 
-def redact(text: str, secrets: Iterable[str]) -> str:
-    """Return *text* without *secrets* and without anything like ``password=…``."""
+def mask(text: str, secrets: Iterable[str]) -> str:
+    """Return *text* with each of *secrets* replaced by ``***``."""
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         text = text.replace(secret, MASK)
-    return _PASSWORD.sub(rf"\1{MASK}", text)
+    return text
+
+
+def redact(text: str, secrets: Iterable[str]) -> str:
+    """Return *text* without *secrets* and without anything like ``password=…``."""
+    return _PASSWORD.sub(rf"\1{MASK}", mask(text, secrets))
 
 
 def in_url(url: str) -> list[str]:
