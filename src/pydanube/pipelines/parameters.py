@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from string import ascii_letters, digits
 from typing import TYPE_CHECKING, Any
 
+from pydanube.model.redaction import mask
 from pydanube.model.suggestions import did_you_mean
 from pydanube.pipelines.problems import Path, Problems
-from pydanube.sinks.secrets import mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -8,19 +8,12 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from pydanube.model.redaction import MASK, mask
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _PASSWORD = re.compile(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)", re.IGNORECASE)
-
-MASK = "***"
-
-
-def mask(text: str, secrets: Iterable[str]) -> str:
-    """Return *text* with each of *secrets* replaced by ``***``."""
-    for secret in sorted(filter(None, secrets), key=len, reverse=True):
-        text = text.replace(secret, MASK)
-    return text
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
