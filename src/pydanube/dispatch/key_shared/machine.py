@@ -32,20 +32,13 @@ from pydanube.dispatch.key_shared.in_flight import InFlightSelections
 from pydanube.dispatch.key_shared.key_filters import KeyFilters
 from pydanube.dispatch.key_shared.key_owners import KeyOwners
 from pydanube.dispatch.key_shared.ready import ReadySelections
-from pydanube.dispatch.machine import (
-    DEFERRED_SPANS_MAX,
-    DONE_RANGES_MAX,
-    UNLIMITED,
-    SubscriptionMachine,
-)
+from pydanube.dispatch.machine import UNLIMITED, SubscriptionMachine
 from pydanube.dispatch.ready import OFFSET_MAX
-from pydanube.model.policy import DispatchLimits, FailurePolicy
 from pydanube.model.range_blocks import ranges_of_bits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pydanube.dispatch.cursor import Cursor
     from pydanube.dispatch.flow import Credit
     from pydanube.dispatch.key_shared.consumer_queue import ConsumerQueue
     from pydanube.dispatch.message_spans import Batch, MessageSpan
@@ -72,32 +65,10 @@ class KeySharedSubscription(SubscriptionMachine):
     """
 
     needs_keys = True
+    waiting_messages_max = WAITING_MESSAGES_MAX
 
     _ready: ReadySelections
     _in_flight: InFlightSelections
-
-    def __init__(
-        self,
-        cursor: Cursor,
-        *,
-        failure_policy: FailurePolicy | None = None,
-        limits: DispatchLimits | None = None,
-        ack_timeout_s: float | None = None,
-        done_ranges_max: int = DONE_RANGES_MAX,
-        deferred_spans_max: int = DEFERRED_SPANS_MAX,
-        waiting_messages_max: int = WAITING_MESSAGES_MAX,
-    ) -> None:
-        """Continue from *cursor*, which the machine owns and advances."""
-        assert waiting_messages_max > 0
-        super().__init__(
-            cursor,
-            failure_policy=failure_policy or FailurePolicy(),
-            limits=limits or DispatchLimits(),
-            ack_timeout_s=ack_timeout_s,
-            done_ranges_max=done_ranges_max,
-            deferred_spans_max=deferred_spans_max,
-        )
-        self._waiting_messages_max = waiting_messages_max
 
     def _init_state(self) -> None:
         self._chunks = BatchChunks()
@@ -156,7 +127,7 @@ class KeySharedSubscription(SubscriptionMachine):
 
     def demand(self) -> int:
         """Return how many more messages could be delivered at once."""
-        if self._ready_count - self._deliverable_count() >= self._waiting_messages_max:
+        if self._ready_count - self._deliverable_count() >= self.waiting_messages_max:
             return 0
         return super().demand()
 

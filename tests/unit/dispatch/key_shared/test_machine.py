@@ -128,7 +128,8 @@ def test_order_per_key_holds_while_consumers_join_and_leave():
 
 
 def test_demand_is_zero_while_too_many_messages_wait():
-    machine = machine_of(2, waiting_messages_max=200)
+    machine = machine_of(2)
+    machine.waiting_messages_max = 200
     machine.on_consumer_joined(9, 0.0)
     brought = 0
     while machine.demand():
@@ -140,7 +141,8 @@ def test_demand_is_zero_while_too_many_messages_wait():
 
 
 def test_messages_that_no_consumer_accepts_are_backlog():
-    machine = machine_of(0, waiting_messages_max=10)
+    machine = machine_of(0)
+    machine.waiting_messages_max = 10
     machine.on_consumer_joined(0, 0.0, key_filters=["a*"])
     machine.on_credit(0, 100, PLENTY, 0.0)
     ack_all(machine, bring(machine, [b"b", b"a1", b"b"]))
