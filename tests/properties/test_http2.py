@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydanube.model.errors import ProtocolViolation
 from pydanube.wire.grpc.connection import GrpcConnection
 from pydanube.wire.grpc.hpack import HeaderDecoder, encode_headers
-from pydanube.wire.grpc.http2 import DataReceived
+from pydanube.wire.grpc.http2_events import DataReceived
 from pydanube.wire.grpc.http2_frames import (
     FRAME_BYTES_MAX,
     PREFACE,

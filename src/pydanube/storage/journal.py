@@ -310,19 +310,19 @@ class Journal:
                 ends[entry.topic_id] = Offset(entry.frame.end)
 
     def _fail(self, group: Group, error: BrokerError) -> None:
-        behind = self._take_collected()
-        self.pending_bytes -= group.byte_count + behind.byte_count
+        later = self._take_collected()
+        self.pending_bytes -= group.byte_count + later.byte_count
         independent: list[tuple[Entry | None, Done | None]] = []
         if (
             isinstance(error, DiskFull)
             and self.reserve.is_released
             and group.has_batches
         ):
-            independent = group.take_independent() + behind.take_independent()
+            independent = group.take_independent() + later.take_independent()
         for watcher in list(self._failure_watchers.values()):
             watcher()
         _notify(group, error)
-        _notify(behind, error)
+        _notify(later, error)
         for entry, done in independent:
             self.append(entry, done)
         self._wake_room()

@@ -410,7 +410,7 @@ class TopicLog:
 
         return unwatch
 
-    # What storage does with a log.
+    # Methods for storage.
 
     def restore(self, frames: Sequence[BatchFrame], now: float) -> None:
         """Add the recovered *frames*, before anything is appended."""

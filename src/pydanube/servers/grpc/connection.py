@@ -523,7 +523,7 @@ class GrpcProtocol(asyncio.Protocol):
 
     def _on_keepalive(self) -> None:
         http2 = self._grpc.http2
-        http2.refill_allowance()
+        http2.allowance.refill()
         sent_bytes = self._written_bytes - self._transport.get_write_buffer_size()
         if not http2.has_preface or (self._is_old and not http2.has_settings_ack):
             log.info("the client %s did not complete the handshake", self._peer)

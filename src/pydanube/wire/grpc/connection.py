@@ -20,8 +20,10 @@ from pydanube.wire.grpc.http2 import (
     STREAM_WINDOW,
     VALID_BYTES_MAX,
     WORK_UNBOUNDED,
-    DataReceived,
     Http2Connection,
+)
+from pydanube.wire.grpc.http2_events import (
+    DataReceived,
     RequestReceived,
     SendCompleted,
     StreamReset,

@@ -20,11 +20,18 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pydanube.model.errors import ProtocolViolation
 from pydanube.wire.grpc.hpack import LIST_BYTES_MAX, HeaderDecoder, byte_count_of
+from pydanube.wire.grpc.http2_allowance import RESPONSE_EARNS, Allowance
+from pydanube.wire.grpc.http2_events import (
+    DataReceived,
+    Event,
+    RequestReceived,
+    SendCompleted,
+    StreamReset,
+)
 from pydanube.wire.grpc.http2_frames import (
     ACK,
     END_HEADERS,
@@ -63,18 +70,6 @@ STREAMS_MAX = 1000
 """The most requests of one connection at a time."""
 BLOCK_BYTES_MAX = LIST_BYTES_MAX
 """The longest block of headers, in all its frames together."""
-ALLOWANCE = 10_000
-"""How many frames that bring no request forward a peer may send before the next call of
-``refill_allowance``, unless it earns more."""
-ALLOWANCE_MAX = 2 * ALLOWANCE
-"""The largest allowance that a peer can earn."""
-RESPONSE_EARNS = 64
-"""What an answered request adds to the allowance, for the window updates, pings and
-long headers that a client may send with every call."""
-MESSAGE_EARNS = 4
-"""What each message sent to the peer adds to the allowance."""
-MESSAGE_BYTES_EARN = 1024
-"""A sent message adds 1 more for each of these bytes."""
 DATA_BYTES_MIN = 1024
 """A shorter DATA frame spends from the allowance unless it ends its request."""
 WORK_BYTES = 1024
@@ -90,45 +85,6 @@ VALID_MAX = 64
 """How many validated header lists are cached."""
 VALID_BYTES_MAX = 2048
 """Header lists with longer names and values are not cached."""
-
-
-# Events.
-
-
-@dataclass(slots=True)
-class RequestReceived:
-    """The headers of a request were received."""
-
-    stream: int
-    headers: Headers
-    is_last: bool
-    """Whether the request has no body."""
-
-
-@dataclass(slots=True)
-class DataReceived:
-    """A part of a request's body was received."""
-
-    stream: int
-    data: bytes
-    is_last: bool
-
-
-@dataclass(slots=True)
-class StreamReset:
-    """The peer cancelled the request; the stream is closed."""
-
-    stream: int
-
-
-@dataclass(slots=True)
-class SendCompleted:
-    """All data of a stream that waited for the peer's windows was sent."""
-
-    stream: int
-
-
-Event = RequestReceived | DataReceived | StreamReset | SendCompleted
 
 
 class _Stream:
@@ -168,7 +124,8 @@ class Http2Connection:
         """Whether received frames wait for the next call of ``receive``."""
         self.has_settings_ack = False
         """Whether the peer has acknowledged our settings."""
-        self._allowance = ALLOWANCE
+        self.allowance = Allowance()
+        self._spend = self.allowance.spend
         self._preface_received = False
         self._settings_received = False
         self._decoder = HeaderDecoder()
@@ -566,7 +523,7 @@ class Http2Connection:
             return True
         if not data:
             return not stream.pending
-        self._earn(MESSAGE_EARNS + len(data) // MESSAGE_BYTES_EARN)
+        self.allowance.earn_message(len(data))
         if (
             not stream.pending
             and len(data) <= FRAME_BYTES_MAX
@@ -598,7 +555,7 @@ class Http2Connection:
         ):
             # The usual case: three frames as one piece of output.
             self._sendable -= size
-            self._earn(MESSAGE_EARNS + size // MESSAGE_BYTES_EARN)
+            self.allowance.earn_message(size)
             self._output.append(
                 encode_frame(FrameType.HEADERS, END_HEADERS, number, block)
                 + encode_frame(FrameType.DATA, 0, number, data)
@@ -653,10 +610,6 @@ class Http2Connection:
         if stream is not None and not stream.is_closed_by_peer and byte_count:
             stream.receivable += byte_count
             self._write(FrameType.WINDOW_UPDATE, 0, number, U32.pack(byte_count))
-
-    def refill_allowance(self) -> None:
-        """Refill the allowance; call this at regular intervals."""
-        self._allowance = max(self._allowance, ALLOWANCE)
 
     def ping(self) -> None:
         """Send a PING, so that a peer that is alive sends something."""
@@ -743,7 +696,7 @@ class Http2Connection:
             self._finish(number)
 
     def _finish(self, number: int) -> None:
-        self._earn(RESPONSE_EARNS)
+        self.allowance.earn(RESPONSE_EARNS)
         self._forget(number)
 
     def _forget(self, number: int) -> None:
@@ -760,17 +713,6 @@ class Http2Connection:
         self._abandoned[number] = None
         if len(self._abandoned) > STREAMS_MAX:
             del self._abandoned[next(iter(self._abandoned))]
-
-    def _earn(self, units: int) -> None:
-        self._allowance = min(self._allowance + units, ALLOWANCE_MAX)
-
-    def _spend(self, units: int) -> None:
-        self._allowance -= units
-        if self._allowance < 0:
-            raise Http2Error(
-                ErrorCode.ENHANCE_YOUR_CALM,
-                "too many frames that bring no request forward",
-            )
 
     def _write(self, kind: FrameType, flags: int, stream: int, body: bytes) -> None:
         self._output.append(encode_frame(kind, flags, stream, body))

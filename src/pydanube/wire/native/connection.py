@@ -141,7 +141,7 @@ class StreamConnection:
         """Whether the handshake is done and the connection is not closed."""
         return self.state is ConnectionState.OPEN
 
-    # What happened.
+    # Receiving.
 
     def received(self, count: int) -> list[ReceivedFrame]:
         """
@@ -195,7 +195,7 @@ class StreamConnection:
         self._pending_requests.clear()
         self._unanswered.clear()
 
-    # What we send.
+    # Sending.
 
     def request(
         self, kind: Kind, message: Message, channel: int = 0
@@ -265,7 +265,7 @@ class StreamConnection:
         self.peer_frame_bytes_max = hello_frame_bytes_max or FRAME_BYTES_MAX
         self.peer_revision = hello_revision
 
-    # What follows.
+    # Checks.
 
     def _accept(self, frame: RawFrame) -> ReceivedFrame | None:
         if frame.kind.sender is self.side:

@@ -8,15 +8,16 @@ import pytest
 
 from pydanube.wire.grpc.hpack import encode_headers
 from pydanube.wire.grpc.http2 import (
-    ALLOWANCE,
-    ALLOWANCE_MAX,
     CONNECTION_WINDOW,
     EXTRA_WINDOW_BYTES_MAX,
     PENDING_BYTES_MAX,
     STREAM_WINDOW,
     STREAMS_MAX,
-    DataReceived,
     Http2Connection,
+)
+from pydanube.wire.grpc.http2_allowance import ALLOWANCE, ALLOWANCE_MAX
+from pydanube.wire.grpc.http2_events import (
+    DataReceived,
     RequestReceived,
     SendCompleted,
     StreamReset,
@@ -440,7 +441,7 @@ def test_peer_that_sends_some_overhead_is_not_refused():
     for _ in range(3):
         for _ in range(ALLOWANCE - 1):
             connection.receive(frame(FrameType.PING, 0, 0, bytes(8)))
-        connection.refill_allowance()
+        connection.allowance.refill()
     assert not connection.is_going_away
 
 
