@@ -138,9 +138,9 @@ class _Producer:
             return received.pop(0)
 
         try:
-            greeting = hello()
-            greeting.revision = CREDIT_REVISION
-            writer.write(machine.request(Kind.HELLO, greeting)[1])
+            message = hello()
+            message.revision = CREDIT_REVISION
+            writer.write(machine.request(Kind.HELLO, message)[1])
             await next_frame()
             opening = pb.OpenProducer(
                 topic=self._topic, name="p", policy=pb.TopicPolicy(reliable=True)

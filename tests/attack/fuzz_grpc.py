@@ -22,7 +22,7 @@ from pydanube.wire.pb import (
     health_pb2,
     schema_registry_pb2,
 )
-from support.http2_frames import END_HEADERS, data, frame, greeting, request
+from support.http2_frames import END_HEADERS, data, frame, handshake, request
 
 if TYPE_CHECKING:
     from random import Random
@@ -173,7 +173,7 @@ def _mutated(body: bytes, chance: Random) -> bytes:
 
 def _connection_bytes(chance: Random) -> bytes:
     """A valid connection of which frames, headers or bytes are mutated."""
-    parts = [greeting()]
+    parts = [handshake()]
     for number in range(chance.randint(1, 5)):
         stream = 2 * number + 1
         _, method = chance.choice(METHODS)

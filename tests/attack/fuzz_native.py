@@ -510,7 +510,7 @@ async def replay_to_client(conversation: Conversation, chance: Random) -> None:
     """A client of a broker that answers nonsense fails with an error of its own."""
     pieces = damaged(conversation.from_broker, conversation.from_broker, chance)
     if chance.random() < 0.7 and conversation.from_broker:
-        # Let the greeting pass, so that what follows is looked at.
+        # Let the handshake pass, so that what follows is looked at.
         pieces = [conversation.from_broker[0], *pieces[1:]]
 
     async def answer(

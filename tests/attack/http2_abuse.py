@@ -34,7 +34,7 @@ from support.http2_frames import (
     PADDED,
     data,
     frame,
-    greeting,
+    handshake,
     request,
     reset,
     settings,
@@ -179,7 +179,7 @@ class Flood(threading.Thread):
     def _flood(self) -> None:
         self.connections += 1
         with socket.create_connection(("127.0.0.1", self._port)) as connection:
-            connection.sendall(greeting() + frame(FrameType.SETTINGS, ACK))
+            connection.sendall(handshake() + frame(FrameType.SETTINGS, ACK))
             left = memoryview(self._sent)
             give_up_at = time.monotonic() + PATIENCE_S / 2
             # All of it may be in buffers of the system before the broker closes.

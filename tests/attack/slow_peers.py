@@ -54,7 +54,7 @@ async def attack(target: Target, chance: Random) -> None:
 
 
 class Peer:
-    """A socket that is greeted by hand and does not have to behave."""
+    """A socket that is connected by hand and does not have to behave."""
 
     def __init__(self, port: int, *, receive_buffer_bytes: int = 0) -> None:
         self.socket = socket.socket()
@@ -122,7 +122,7 @@ async def visit(port: int, peers: list[Peer], chance: Random) -> None:
 
 
 async def say_nothing(port: int, peers: list[Peer], chance: Random) -> None:
-    """Connect, and say nothing at all or nothing after the greeting."""
+    """Connect, and say nothing at all or nothing after the handshake."""
     for _ in range(PEERS):
         peer = Peer(port)
         peers.append(peer)

@@ -19,10 +19,10 @@ from pydanube.wire.grpc.http2_frames import (
     Http2Error,
 )
 from support.http2_frames import (
+    connected,
     data,
     frame,
-    greeted,
-    greeting,
+    handshake,
     request,
     reset,
     sent,
@@ -73,7 +73,7 @@ FRAMES = st.one_of(
 def test_any_bytes_are_handled_or_refused(frames, rest, choices):
     """The server answers, ignores, or closes the connection with GOAWAY."""
     grpc = GrpcConnection(1000)
-    received = PREFACE + greeting()[len(PREFACE) :] + b"".join(frames) + rest
+    received = PREFACE + handshake()[len(PREFACE) :] + b"".join(frames) + rest
     while received:
         size = choices.draw(st.integers(1, len(received)))
         part, received = received[:size], received[size:]
@@ -92,12 +92,12 @@ def test_any_bytes_are_handled_or_refused(frames, rest, choices):
 
 @given(st.lists(st.binary(max_size=300), max_size=5), st.data())
 def test_pieces_of_any_size_give_the_same_events(bodies, choices):
-    received = greeting()
+    received = handshake()
     for number, body in enumerate(bodies):
         stream = 2 * number + 1
         received += request(stream) + data(stream, body, ends=True)
-    whole = greeted()
-    expected = whole.receive(received[len(greeting()) :])
+    whole = connected()
+    expected = whole.receive(received[len(handshake()) :])
     pieces = GrpcConnection(1000).http2
     events = []
     while received:
@@ -124,7 +124,7 @@ def test_pieces_of_any_size_give_the_same_events(bodies, choices):
     ),
 )
 def test_data_is_sent_once_in_order_and_never_beyond_a_window(first, steps):
-    connection = greeted(window=first)
+    connection = connected(window=first)
     connection.receive(request(1, ends=True) + request(3, ends=True))
     allowed = {0: 65_535, 1: first, 3: first}
     given_, got = {1: b"", 3: b""}, {1: b"", 3: b""}

@@ -11,12 +11,12 @@ from pydanube.wire.native.connection import StreamConnection
 from pydanube.wire.native.frames import FrameReader, header
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
-from support.streams import batch_frame, greeted, opened
+from support.streams import batch_frame, connected, opened
 
 
 def conversation() -> tuple[StreamConnection, bytes]:
     """A broker with an open producer and consumer, and what its client sends then."""
-    client, broker = greeted()
+    client, broker = connected()
     opened(client, broker, Kind.OPEN_PRODUCER, 1)
     opened(client, broker, Kind.OPEN_CONSUMER, 2)
     batch = batch_frame(b"one", b"two", base_sequence=7, producer="web-1")
@@ -51,7 +51,7 @@ def test_any_kind_with_any_body_does_no_harm(kind, channel, correlation, body):
     data = header(kind, channel, correlation, len(body)) + body
     broker, _ = conversation()
     feed(broker, data)
-    client, _ = greeted()
+    client, _ = connected()
     feed(client, data)
 
 

@@ -26,12 +26,12 @@ async def turns(count=TURNS):
         await asyncio.sleep(0)
 
 
-async def greeted(broker, revision=REVISION):
+async def native_client(broker, revision=REVISION):
     """A client of some revision, and the broker's side of its connection."""
     peer = await connected(broker, greet=False)
-    greeting = hello()
-    greeting.revision = revision
-    await peer.ask(Kind.HELLO, greeting)
+    message = hello()
+    message.revision = revision
+    await peer.ask(Kind.HELLO, message)
     return peer, list(broker.server.connections)[-1]
 
 
@@ -54,7 +54,7 @@ def test_welcome_tells_the_idle_timeout():
 
 def test_the_connection_of_a_silent_client_is_closed_with_a_reason():
     async def test(broker):
-        peer, _ = await greeted(broker)
+        peer, _ = await native_client(broker)
         sweep(broker, 1 + SWEEPS_MAX)
         assert not peer.is_closed.is_set()
         sweep(broker)
@@ -68,7 +68,7 @@ def test_the_connection_of_a_silent_client_is_closed_with_a_reason():
 
 def test_a_client_that_pings_keeps_its_connection():
     async def test(broker):
-        peer, _ = await greeted(broker)
+        peer, _ = await native_client(broker)
         for _ in range(5):
             sweep(broker, SWEEPS_MAX)
             assert (await peer.ask(Kind.PING, pb.Ping())).kind is Kind.PONG
@@ -79,7 +79,7 @@ def test_a_client_that_pings_keeps_its_connection():
 
 def test_a_client_of_an_older_revision_may_be_silent():
     async def test(broker):
-        peer, _ = await greeted(broker, revision=3)
+        peer, _ = await native_client(broker, revision=3)
         sweep(broker, 10 * SWEEPS_MAX)
         assert (await peer.ask(Kind.PING, pb.Ping())).kind is Kind.PONG
 
@@ -89,7 +89,7 @@ def test_a_client_of_an_older_revision_may_be_silent():
 @pytest.mark.parametrize("revision", [3, REVISION])
 def test_half_a_frame_that_makes_no_progress_closes_its_connection(revision):
     async def test(broker):
-        peer, _ = await greeted(broker, revision)
+        peer, _ = await native_client(broker, revision)
         peer.transport.write(header(Kind.LIST_TOPICS, 0, 9, 1000))
         for _ in range(2 + SWEEPS_MAX):
             # A byte now and then does not count as progress.
@@ -103,7 +103,7 @@ def test_half_a_frame_that_makes_no_progress_closes_its_connection(revision):
 
 def test_a_long_frame_that_arrives_slowly_keeps_its_connection():
     async def test(broker):
-        peer, _ = await greeted(broker)
+        peer, _ = await native_client(broker)
         peer.transport.write(header(Kind.PUBLISH, 1, 0, MIB))
         for _ in range(10):
             peer.transport.write(bytes(native.PROGRESS_BYTES_MIN))
@@ -116,7 +116,7 @@ def test_a_long_frame_that_arrives_slowly_keeps_its_connection():
 
 def test_a_client_that_the_broker_does_not_read_from_is_not_silent():
     async def test(broker):
-        peer, connection = await greeted(broker)
+        peer, connection = await native_client(broker)
         connection.pause("room")
         sweep(broker, 3 * SWEEPS_MAX)
         await turns()
@@ -131,7 +131,7 @@ def test_a_client_that_the_broker_does_not_read_from_is_not_silent():
 
 def test_a_client_that_takes_what_it_is_sent_is_not_silent():
     async def test(broker):
-        peer, connection = await greeted(broker)
+        peer, connection = await native_client(broker)
         unsent = iter(range(100, 0, -1))
         connection._transport.get_write_buffer_size = lambda: next(unsent)
         connection.pause_writing()
@@ -148,7 +148,7 @@ def test_a_standby_takes_over_from_a_silent_consumer():
     async def test(broker):
         async with broker.connect() as client:
             await published(client, b"m")
-            frozen, _ = await greeted(broker)
+            frozen, _ = await native_client(broker)
             await frozen.ask(
                 Kind.OPEN_CONSUMER,
                 pb.OpenConsumer(
@@ -211,7 +211,7 @@ def test_connections_that_say_nothing_do_not_keep_others_out():
 
 def test_an_idle_connection_has_no_receive_buffer():
     async def test(broker):
-        peer, connection = await greeted(broker)
+        peer, connection = await native_client(broker)
         await peer.ask(Kind.PING, pb.Ping())
         assert connection._protocol.reader._view is None
 
@@ -220,7 +220,7 @@ def test_an_idle_connection_has_no_receive_buffer():
 
 def test_long_frames_wait_for_memory_in_the_order_of_their_arrival():
     async def test(broker):
-        peers = [(await greeted(broker))[0] for _ in range(3)]
+        peers = [(await native_client(broker))[0] for _ in range(3)]
         memory = broker.server.receive_memory
         frame = header(Kind.LIST_TOPICS, 0, 9, 700_000) + bytes(RECEIVE_BUFFER_BYTES)
         for peer in peers:
@@ -240,8 +240,8 @@ def test_long_frames_wait_for_memory_in_the_order_of_their_arrival():
 
 def test_a_frame_without_progress_gives_its_memory_to_those_that_wait():
     async def test(broker):
-        idle, _ = await greeted(broker)
-        active, connection = await greeted(broker)
+        idle, _ = await native_client(broker)
+        active, connection = await native_client(broker)
         frame = header(Kind.LIST_TOPICS, 0, 9, 700_000)
         idle.transport.write(frame + bytes(RECEIVE_BUFFER_BYTES))
         await turns()
@@ -403,7 +403,7 @@ def test_an_acknowledgement_of_many_ranges_is_applied_in_parts():
 
 def test_openings_of_one_connection_are_carried_out_a_few_at_a_time():
     async def test(broker):
-        peer, connection = await greeted(broker)
+        peer, connection = await native_client(broker)
         running = []
         begin = connection._start_opening
 
@@ -423,7 +423,7 @@ def test_openings_of_one_connection_are_carried_out_a_few_at_a_time():
 
 def test_opening_closed_before_its_turn_is_cancelled():
     async def test(broker):
-        peer, connection = await greeted(broker)
+        peer, connection = await native_client(broker)
         count = native.OPENINGS_MAX + 1
         opening = frames_of(Kind.OPEN_PRODUCER, peer, count)
         last = 9 + count
@@ -441,7 +441,7 @@ def test_opening_closed_before_its_turn_is_cancelled():
 
 def test_large_requests_that_are_not_answered_pause_the_connection():
     async def test(broker):
-        peer, connection = await greeted(broker)
+        peer, connection = await native_client(broker)
         async with broker.connect() as client:
             await client.create_topic(TOPIC)
         for _ in range(4):
@@ -461,7 +461,7 @@ def test_large_requests_that_are_not_answered_pause_the_connection():
 
 def test_a_client_that_does_not_read_its_answers_is_not_asked_for_more():
     async def test(broker):
-        peer, connection = await greeted(broker)
+        peer, connection = await native_client(broker)
         connection.pause_writing()
         peer.transport.write(frames_of(Kind.PING, peer, 10))
         await turns()
@@ -475,7 +475,7 @@ def test_a_client_that_does_not_read_its_answers_is_not_asked_for_more():
 
 def test_frames_sent_before_a_close_are_handled():
     async def test(broker):
-        peer, connection = await greeted(broker)
+        peer, connection = await native_client(broker)
         acted_on = []
         note_frames(connection, acted_on, "frame")
         peer.transport.write(frames_of(Kind.PING, peer, 1000))
@@ -491,7 +491,7 @@ def test_fetches_end_with_their_connection():
     async def test(broker):
         async with broker.connect() as client:
             await client.create_topic(TOPIC)
-        peer, connection = await greeted(broker)
+        peer, connection = await native_client(broker)
         fetch = pb.Fetch(topic=TOPIC, bytes_max=1, wait_s=30)
         peer.transport.write(peer.machine.request(Kind.FETCH, fetch)[1])
         await turns()
@@ -505,7 +505,7 @@ def test_fetches_end_with_their_connection():
 
 def test_a_channel_may_be_opened_again_as_soon_as_its_opening_has_failed():
     async def test(broker):
-        peer, connection = await greeted(broker)
+        peer, connection = await native_client(broker)
         opening = pb.OpenProducer(topic="/default/missing", name="p")
         _, first = peer.machine.request(Kind.OPEN_PRODUCER, opening, 1)
         peer.transport.write(first)
@@ -537,7 +537,7 @@ def test_a_channel_may_be_opened_again_as_soon_as_its_opening_has_failed():
 
 def test_a_connection_that_is_closing_takes_no_more_turns():
     async def test(broker):
-        _, connection = await greeted(broker)
+        _, connection = await native_client(broker)
         connection.pause("room")
         connection._transport._is_closing = True
         begun = []

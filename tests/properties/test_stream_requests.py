@@ -126,9 +126,9 @@ def test_any_request_is_answered_by_what_it_asks_for_or_by_a_reason(asked):
             await client.create_subscription("/default/t", "s")
         peer = Peer()
         PipeEnd.connect(peer, broker.server.new_connection())
-        greeting = hello()
-        greeting.revision = REVISION
-        await peer.ask(Kind.HELLO, greeting)
+        message = hello()
+        message.revision = REVISION
+        await peer.ask(Kind.HELLO, message)
         for number, (kind, message) in enumerate(asked, 1):
             channel = number if kind in CHANNELS else 0
             answer = await peer.ask(kind, message, channel)

@@ -33,7 +33,7 @@ def settings(**values: int) -> bytes:
     return frame(FrameType.SETTINGS, 0, 0, body)
 
 
-def greeting(**values: int) -> bytes:
+def handshake(**values: int) -> bytes:
     return PREFACE + settings(**values)
 
 
@@ -102,9 +102,9 @@ def headers_of(frames) -> dict[str, str]:
     }
 
 
-def greeted(**values: int) -> Http2Connection:
+def connected(**values: int) -> Http2Connection:
     """Return a connection after the exchange of settings."""
     connection = Http2Connection()
-    assert connection.receive(greeting(**values)) == []
+    assert connection.receive(handshake(**values)) == []
     connection.take_output()
     return connection

@@ -25,7 +25,7 @@ def hello() -> pb.Hello:
     return pb.Hello(version_min=PROTOCOL_VERSION, version_max=PROTOCOL_VERSION)
 
 
-def greeted() -> tuple[StreamConnection, StreamConnection]:
+def connected() -> tuple[StreamConnection, StreamConnection]:
     """A client and a broker after the handshake."""
     client, broker = StreamConnection(Side.CLIENT), StreamConnection(Side.BROKER)
     _, data = client.request(Kind.HELLO, hello())

@@ -27,7 +27,7 @@ from support.grpc_calls import Caller
 from support.http2_frames import (
     data,
     frame,
-    greeting,
+    handshake,
     headers_of,
     request,
     reset,
@@ -233,7 +233,7 @@ def test_unread_stream_does_not_block_other_calls():
 def test_connection_with_unread_answers_is_not_read():
     async def test(world, call):
         _, writer = await asyncio.open_connection("127.0.0.1", world.port)
-        writer.write(greeting(window=2**31 - 1))
+        writer.write(handshake(window=2**31 - 1))
         writer.write(
             frame(FrameType.WINDOW_UPDATE, 0, 0, (2**31 - 1 - 65_535).to_bytes(4))
         )
@@ -262,7 +262,7 @@ def test_connection_with_unread_answers_is_not_read():
 def test_client_that_does_not_answer_ping_is_disconnected():
     async def test(world, call):
         reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
-        writer.write(greeting() + frame(FrameType.SETTINGS, 1))
+        writer.write(handshake() + frame(FrameType.SETTINGS, 1))
         await world.until(
             lambda: any(each.has_settled for each in world.server.connections)
         )
@@ -319,7 +319,7 @@ def test_second_request_of_a_unary_call_is_refused():
             (b"content-type", b"application/grpc"),
         ]
         message = b"\0" + (0).to_bytes(4)
-        writer.write(greeting() + request(1, headers=headers))
+        writer.write(handshake() + request(1, headers=headers))
         writer.write(data(1, message + message, ends=True))
         received = b""
         while b"grpc-status" not in received:
@@ -345,10 +345,10 @@ HEADERS_OF_ACK = [
 
 
 def connected_by_hand(server) -> tuple[GrpcProtocol, RecordingTransport]:
-    """A connection that has greeted, and its transport."""
+    """A connection that has connected, and its transport."""
     connection, transport = server.new_connection(), RecordingTransport()
     connection.connection_made(transport)
-    connection.data_received(greeting() + frame(FrameType.SETTINGS, 1))
+    connection.data_received(handshake() + frame(FrameType.SETTINGS, 1))
     return connection, transport
 
 
@@ -464,7 +464,7 @@ def test_connections_beyond_the_maximum_are_closed():
         refused, transport = server.new_connection(), RecordingTransport()
         refused.connection_made(transport)
         assert transport.is_aborted
-        refused.data_received(greeting())
+        refused.data_received(handshake())
         refused.connection_lost(None)
         assert (server.counts.refused_total, server.counts.open_count) == (1, 1)
         assert len(server.connections) == 1
@@ -554,7 +554,7 @@ def test_missing_preface_closes_the_connection():
     async def test(server):
         connection, transport = server.new_connection(), RecordingTransport()
         connection.connection_made(transport)
-        connection.data_received(greeting()[:20])
+        connection.data_received(handshake()[:20])
         connection._on_keepalive()
         assert transport.is_aborted
 
@@ -565,7 +565,7 @@ def test_missing_settings_ack_closes_the_connection():
     async def test(server):
         connection, transport = server.new_connection(), RecordingTransport()
         connection.connection_made(transport)
-        connection.data_received(greeting())
+        connection.data_received(handshake())
         connection._on_keepalive()
         assert not transport.is_aborted
         connection.data_received(PING)

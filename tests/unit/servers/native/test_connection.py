@@ -457,9 +457,9 @@ def test_an_older_client_gets_batches_that_it_can_read():
         for revision, names in ((0, ["key", "payload"]), (1, None)):
             peer = Peer()
             PipeEnd.connect(peer, broker.server.new_connection())
-            greeting = hello()
-            greeting.revision = revision
-            await peer.ask(Kind.HELLO, greeting)
+            message = hello()
+            message.revision = revision
+            await peer.ask(Kind.HELLO, message)
             name = f"s{revision}"
             opening = pb.OpenConsumer(
                 topic=TOPIC, subscription=name, name="c", start=pb.EARLIEST
@@ -520,9 +520,9 @@ def compressed(payload, **fields):
 async def connected_as(broker, revision):
     peer = Peer()
     PipeEnd.connect(peer, broker.server.new_connection())
-    greeting = hello()
-    greeting.revision = revision
-    await peer.ask(Kind.HELLO, greeting)
+    message = hello()
+    message.revision = revision
+    await peer.ask(Kind.HELLO, message)
     return peer
 
 

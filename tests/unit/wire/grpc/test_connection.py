@@ -24,7 +24,7 @@ from support.http2_frames import (
     REQUEST,
     data,
     frame,
-    greeting,
+    handshake,
     headers_of,
     request,
     reset,
@@ -37,7 +37,7 @@ METHOD = "/danube.Discovery/TopicLookup"
 
 def connection(*, message_bytes_max: int = 1000, **values: int) -> GrpcConnection:
     connection = GrpcConnection(message_bytes_max)
-    assert connection.receive(greeting(**values)) == []
+    assert connection.receive(handshake(**values)) == []
     connection.http2.take_output()
     return connection
 

@@ -35,10 +35,10 @@ from support.http2_frames import (
     END_STREAM,
     PADDED,
     REQUEST,
+    connected,
     data,
     frame,
-    greeted,
-    greeting,
+    handshake,
     headers_of,
     request,
     reset,
@@ -77,7 +77,7 @@ def test_server_sends_its_settings_first():
 def test_settings_are_acknowledged():
     connection = Http2Connection()
     connection.take_output()
-    connection.receive(greeting())
+    connection.receive(handshake())
     [answer] = seen(connection.take_output())
     assert (answer.kind, answer.flags, answer.body) == (FrameType.SETTINGS, ACK, b"")
 
@@ -93,7 +93,7 @@ def test_settings_come_first():
 
 
 def test_frames_may_arrive_in_pieces():
-    received = greeting() + request(1) + data(1, b"hello", ends=True)
+    received = handshake() + request(1) + data(1, b"hello", ends=True)
     connection = Http2Connection()
     events = [
         event
@@ -110,7 +110,7 @@ def test_frames_may_arrive_in_pieces():
 
 
 def test_a_request_is_its_headers_and_its_data():
-    connection = greeted()
+    connection = connected()
     events = connection.receive(request(1) + data(1, b"a") + data(1, b"b", ends=True))
     assert events == [
         RequestReceived(1, REQUEST, is_last=False),
@@ -125,14 +125,14 @@ def test_headers_may_come_in_several_frames():
     received = frame(FrameType.HEADERS, END_STREAM, 1, block[:10])
     received += frame(FrameType.CONTINUATION, 0, 1, block[10:20])
     received += frame(FrameType.CONTINUATION, END_HEADERS, 1, block[20:])
-    assert greeted().receive(received) == [RequestReceived(1, REQUEST, is_last=True)]
+    assert connected().receive(received) == [RequestReceived(1, REQUEST, is_last=True)]
 
 
 def test_padding_and_priorities_are_removed():
     block = bytes([3]) + bytes(5) + encode_headers(REQUEST) + bytes(3)
     received = frame(FrameType.HEADERS, END_HEADERS | PADDED | 0x20, 1, block)
     received += frame(FrameType.DATA, END_STREAM | PADDED, 1, b"\x02hello\0\0")
-    assert greeted().receive(received) == [
+    assert connected().receive(received) == [
         RequestReceived(1, REQUEST, is_last=False),
         DataReceived(1, b"hello", is_last=True),
     ]
@@ -143,14 +143,14 @@ def test_trailers_end_a_request():
     received = request(1) + frame(
         FrameType.HEADERS, END_HEADERS | END_STREAM, 1, trailers
     )
-    _, last = greeted().receive(received)
+    _, last = connected().receive(received)
     assert last == DataReceived(1, b"", is_last=True)
 
 
 def test_unknown_frames_and_flags_are_ignored():
     received = frame(0xAB, 0xFF, 7, b"x") + frame(FrameType.PRIORITY, 0, 9, bytes(5))
     received += frame(FrameType.GOAWAY, 0, 0, bytes(8)) + settings()
-    assert greeted().receive(received) == []
+    assert connected().receive(received) == []
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_unknown_frames_and_flags_are_ignored():
     ],
 )
 def test_malformed_request_is_refused_alone(headers):
-    connection = greeted()
+    connection = connected()
     assert connection.receive(request(1, headers=headers)) == []
     [answer] = sent(connection)
     assert (answer.kind, answer.stream) == (FrameType.RST_STREAM, 1)
@@ -180,7 +180,7 @@ def test_malformed_request_is_refused_alone(headers):
 
 
 def test_reset_request_is_removed():
-    connection = greeted()
+    connection = connected()
     events = connection.receive(request(1) + reset(1) + reset(1))
     assert events == [RequestReceived(1, REQUEST, is_last=False), StreamReset(1)]
     connection.send_headers(1, OK)
@@ -190,7 +190,7 @@ def test_reset_request_is_removed():
 
 
 def test_requests_beyond_the_maximum_are_refused():
-    connection = greeted()
+    connection = connected()
     for number in range(STREAMS_MAX):
         connection.receive(request(2 * number + 1))
     assert connection.receive(request(2 * STREAMS_MAX + 1)) == []
@@ -204,7 +204,7 @@ def test_requests_beyond_the_maximum_are_refused():
 
 
 def test_an_answer_is_headers_data_and_trailers():
-    connection = greeted()
+    connection = connected()
     connection.receive(request(1, ends=True))
     connection.send_headers(1, OK)
     assert connection.send_data(1, b"hello")
@@ -222,7 +222,7 @@ def test_an_answer_is_headers_data_and_trailers():
 
 
 def test_an_answer_before_the_end_of_the_request_stops_the_rest():
-    connection = greeted()
+    connection = connected()
     connection.receive(request(1))
     connection.send_trailers(1, END)
     end, stop = sent(connection)
@@ -233,7 +233,7 @@ def test_an_answer_before_the_end_of_the_request_stops_the_rest():
 
 
 def test_long_data_is_cut_into_frames():
-    connection = greeted(window=10 * FRAME_BYTES_MAX)
+    connection = connected(window=10 * FRAME_BYTES_MAX)
     connection.receive(window(0, 10 * FRAME_BYTES_MAX) + request(1, ends=True))
     connection.send_data(1, bytes(2 * FRAME_BYTES_MAX + 1))
     assert [len(each.body) for each in sent(connection)] == [
@@ -244,7 +244,7 @@ def test_long_data_is_cut_into_frames():
 
 
 def test_data_waits_for_the_windows_and_the_end_waits_for_the_data():
-    connection = greeted(window=10)
+    connection = connected(window=10)
     connection.receive(request(1, ends=True))
     assert not connection.send_data(1, b"0123456789abcdef")
     connection.send_trailers(1, END)
@@ -259,7 +259,7 @@ def test_data_waits_for_the_windows_and_the_end_waits_for_the_data():
 
 
 def test_send_completed_follows_when_all_is_sent():
-    connection = greeted(window=3)
+    connection = connected(window=3)
     connection.receive(request(1, ends=True))
     assert not connection.send_data(1, b"abcdef")
     assert not connection.send_data(1, b"g")
@@ -270,7 +270,7 @@ def test_send_completed_follows_when_all_is_sent():
 
 
 def test_connection_window_is_shared_round_robin():
-    connection = greeted()
+    connection = connected()
     connection.receive(request(1, ends=True) + request(3, ends=True))
     connection.send_data(1, bytes(STREAM_WINDOW))
     assert not connection.send_data(3, b"b" * 20)
@@ -283,7 +283,7 @@ def test_connection_window_is_shared_round_robin():
 
 
 def test_new_initial_window_changes_open_streams():
-    connection = greeted(window=10)
+    connection = connected(window=10)
     connection.receive(request(1, ends=True))
     connection.send_data(1, b"0123456789ab")
     # The smaller window leaves -5 bytes; after updates of 5 and 2, 2 may be sent.
@@ -298,7 +298,7 @@ def test_new_initial_window_changes_open_streams():
 
 
 def test_the_connections_window_is_refilled():
-    connection = greeted()
+    connection = connected()
     size = FRAME_BYTES_MAX
     taken = 0
     for number in range(CONNECTION_WINDOW // STREAM_WINDOW):
@@ -316,7 +316,7 @@ def test_the_connections_window_is_refilled():
 
 
 def test_requested_window_lets_a_stream_send_more():
-    connection = greeted()
+    connection = connected()
     connection.receive(request(1))
     connection.request_window(1, 100_000)
     [grant] = sent(connection)
@@ -327,7 +327,7 @@ def test_requested_window_lets_a_stream_send_more():
 
 
 def test_extra_windows_are_bounded_and_granted_in_order():
-    connection = greeted()
+    connection = connected()
     large = EXTRA_WINDOW_BYTES_MAX // 2 + STREAM_WINDOW
     for stream in (1, 3, 5, 7):
         connection.receive(request(stream))
@@ -341,7 +341,7 @@ def test_extra_windows_are_bounded_and_granted_in_order():
 
 
 def test_acknowledged_data_enlarges_the_window():
-    connection = greeted()
+    connection = connected()
     connection.receive(request(1))
     for _ in range(20):
         connection.receive(data(1, bytes(10_000)))
@@ -396,11 +396,11 @@ def test_acknowledged_data_enlarges_the_window():
     ],
 )
 def test_protocol_violation_sends_goaway(received, code):
-    refused(greeted(), received, code)
+    refused(connected(), received, code)
 
 
 def test_stream_window_overflow_resets_only_the_stream():
-    connection = greeted()
+    connection = connected()
     connection.receive(request(1) + request(3))
     assert connection.receive(window(1, 2**31 - 1)) == [StreamReset(1)]
     [answer] = sent(connection)
@@ -409,7 +409,7 @@ def test_stream_window_overflow_resets_only_the_stream():
 
 
 def test_endless_headers_are_refused():
-    connection = greeted()
+    connection = connected()
     connection.receive(frame(FrameType.HEADERS, 0, 1, bytes(FRAME_BYTES_MAX)))
     received = frame(FrameType.CONTINUATION, 0, 1, bytes(FRAME_BYTES_MAX)) * 4
     refused(connection, received, ErrorCode.ENHANCE_YOUR_CALM)
@@ -427,7 +427,7 @@ def test_endless_headers_are_refused():
     ids=["pings", "settings", "requests taken back", "bad requests"],
 )
 def test_peer_that_sends_only_overhead_is_refused(often):
-    connection = greeted()
+    connection = connected()
     for number in range(ALLOWANCE - 1):
         connection.receive(often(number))
         connection.take_output()
@@ -437,7 +437,7 @@ def test_peer_that_sends_only_overhead_is_refused(often):
 
 
 def test_peer_that_sends_some_overhead_is_not_refused():
-    connection = greeted()
+    connection = connected()
     for _ in range(3):
         for _ in range(ALLOWANCE - 1):
             connection.receive(frame(FrameType.PING, 0, 0, bytes(8)))
@@ -467,7 +467,7 @@ FLOODS = {
 
 @pytest.mark.parametrize("flood", FLOODS)
 def test_flood_of_any_frame_uses_up_the_allowance(flood):
-    connection = greeted()
+    connection = connected()
     connection.receive(request(1) + request(3, ends=True))
     connection.send_trailers(3, END)
     connection.take_output()
@@ -476,14 +476,14 @@ def test_flood_of_any_frame_uses_up_the_allowance(flood):
 
 
 def test_headers_in_small_pieces_use_up_the_allowance():
-    connection = greeted()
+    connection = connected()
     connection.receive(frame(FrameType.HEADERS, 0, 1, b"x"))
     pieces = frame(FrameType.CONTINUATION, 0, 1, b"x") * (ALLOWANCE + 1)
     refused(connection, pieces, ErrorCode.ENHANCE_YOUR_CALM)
 
 
 def test_long_headers_use_up_the_allowance():
-    connection = greeted()
+    connection = connected()
     # Each block empties the peer's table and fills it again.
     block = b"".join(b"\x40\x01%c\x00" % (97 + at % 26) for at in range(900))
     requests = b"".join(
@@ -495,7 +495,7 @@ def test_long_headers_use_up_the_allowance():
 
 
 def test_one_settings_frame_changes_windows_once():
-    connection = greeted()
+    connection = connected()
     for number in range(STREAMS_MAX):
         connection.receive(request(2 * number + 1))
     before = connection.work
@@ -505,7 +505,7 @@ def test_one_settings_frame_changes_windows_once():
 
 
 def test_answered_requests_earn_an_allowance():
-    connection = greeted()
+    connection = connected()
     overhead = window(0, 1) + frame(FrameType.PING, 0, 0, bytes(8)) + window(0, 1)
     overhead *= 10
     for number in range(ALLOWANCE // 20):
@@ -519,7 +519,7 @@ def test_answered_requests_earn_an_allowance():
 
 
 def test_sent_messages_earn_an_allowance():
-    connection = greeted()
+    connection = connected()
     connection.receive(request(1, ends=True))
     for _ in range(ALLOWANCE // 2):
         connection.send_data(1, b"message")
@@ -532,7 +532,7 @@ def data_ping() -> bytes:
 
 
 def test_allowance_that_was_earned_is_bounded():
-    connection = greeted()
+    connection = connected()
     connection.receive(request(1, ends=True))
     for _ in range(ALLOWANCE):
         connection.send_data(1, b"x")
@@ -540,7 +540,7 @@ def test_allowance_that_was_earned_is_bounded():
 
 
 def test_receive_stops_after_the_work_that_is_allowed():
-    connection = greeted()
+    connection = connected()
     before = connection.work
     received = data_ping() * 100 + request(1, ends=True)
     assert connection.receive(received, work_max=10) == []
@@ -556,7 +556,7 @@ def test_receive_stops_after_the_work_that_is_allowed():
 
 
 def test_long_frames_are_more_work_than_short_ones():
-    connection = greeted()
+    connection = connected()
     connection.receive(request(1))
     body = data(1, bytes(FRAME_BYTES_MAX)) * 3
     before = connection.work
@@ -566,14 +566,14 @@ def test_long_frames_are_more_work_than_short_ones():
 
 
 def test_bytes_received_during_a_backlog_are_processed_in_order():
-    connection = greeted()
+    connection = connected()
     connection.receive(request(1) + data(1, b"a"), work_max=1)
     events = connection.receive(data(1, b"b") + data(1, b"c", ends=True))
     assert [each.data for each in events] == [b"a", b"b", b"c"]
 
 
 def test_window_requests_of_reset_streams_are_dropped():
-    connection = greeted()
+    connection = connected()
     for number in range(1000):
         stream = 2 * number + 1
         connection.receive(request(stream))
@@ -584,7 +584,7 @@ def test_window_requests_of_reset_streams_are_dropped():
 
 
 def test_requests_are_refused_while_too_many_responses_wait():
-    connection = greeted(window=0)
+    connection = connected(window=0)
     connection.receive(request(1, ends=True))
     connection.send_data(1, bytes(PENDING_BYTES_MAX + 1))
     assert connection.pending_bytes == PENDING_BYTES_MAX + 1
@@ -597,7 +597,7 @@ def test_requests_are_refused_while_too_many_responses_wait():
 
 
 def test_window_of_the_connection_serves_only_streams_that_may_send():
-    connection = greeted(window=0)
+    connection = connected(window=0)
     for number in range(STREAMS_MAX):
         connection.receive(request(2 * number + 1, ends=True))
         connection.send_data(2 * number + 1, b"answer")
@@ -609,7 +609,7 @@ def test_window_of_the_connection_serves_only_streams_that_may_send():
 
 
 def test_empty_data_leaves_the_windows_as_they_are():
-    connection = greeted(window=4)
+    connection = connected(window=4)
     connection.receive(request(1, ends=True))
     connection.send_data(1, b"1234")
     connection.receive(settings(window=0))
@@ -623,7 +623,7 @@ def test_empty_data_leaves_the_windows_as_they_are():
 
 
 def test_goaway_refuses_new_requests_and_finishes_others():
-    connection = greeted()
+    connection = connected()
     connection.receive(request(1, ends=True))
     connection.go_away()
     [goodbye] = sent(connection)
@@ -638,7 +638,7 @@ def test_goaway_refuses_new_requests_and_finishes_others():
 
 
 def test_a_stream_may_end_without_an_answer():
-    connection = greeted()
+    connection = connected()
     connection.receive(request(1))
     connection.reset(1, ErrorCode.INTERNAL_ERROR)
     [answer] = sent(connection)
@@ -650,7 +650,7 @@ def test_a_stream_may_end_without_an_answer():
 
 
 def test_a_ping_is_answered_and_an_answer_is_not():
-    connection = greeted()
+    connection = connected()
     connection.receive(frame(FrameType.PING, 0, 0, b"12345678"))
     [answer] = sent(connection)
     assert (answer.kind, answer.flags, answer.body) == (

@@ -7,7 +7,7 @@ from pydanube.wire.native.connection import ConnectionState, StreamConnection
 from pydanube.wire.native.frames import FRAME_BYTES_MAX, HANDSHAKE_BYTES_MAX, header
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
-from support.streams import batch_frame, greeted, hello, opened
+from support.streams import batch_frame, connected, hello, opened
 
 
 def publish(client: StreamConnection, channel: int = 1) -> bytes:
@@ -15,7 +15,7 @@ def publish(client: StreamConnection, channel: int = 1) -> bytes:
 
 
 def test_handshake_opens_both_sides():
-    client, broker = greeted()
+    client, broker = connected()
 
     assert client.state is ConnectionState.OPEN
     assert broker.state is ConnectionState.OPEN
@@ -40,7 +40,7 @@ def test_a_client_must_wait_for_the_welcome():
 
 
 def test_long_frames_are_refused_until_the_client_is_known():
-    _, broker = greeted()
+    _, broker = connected()
     assert broker.reader.frame_bytes_max == FRAME_BYTES_MAX
 
     newcomer = StreamConnection(Side.BROKER)
@@ -49,21 +49,21 @@ def test_long_frames_are_refused_until_the_client_is_known():
 
 
 def test_second_hello_is_refused():
-    client, broker = greeted()
+    client, broker = connected()
 
     with pytest.raises(ProtocolViolation, match="after the handshake"):
         broker.feed(client.request(Kind.HELLO, hello())[1])
 
 
 def test_a_batch_on_a_channel_that_is_not_open_is_refused():
-    client, broker = greeted()
+    client, broker = connected()
 
     with pytest.raises(ProtocolViolation, match="not open"):
         broker.feed(publish(client))
 
 
 def test_a_consumer_cannot_publish():
-    client, broker = greeted()
+    client, broker = connected()
     opened(client, broker, Kind.OPEN_CONSUMER)
 
     with pytest.raises(ProtocolViolation, match="which is consumer"):
@@ -71,7 +71,7 @@ def test_a_consumer_cannot_publish():
 
 
 def test_a_published_batch_arrives_with_its_bytes():
-    client, broker = greeted()
+    client, broker = connected()
     opened(client, broker, Kind.OPEN_PRODUCER)
 
     [received] = broker.feed(publish(client))
@@ -81,7 +81,7 @@ def test_a_published_batch_arrives_with_its_bytes():
 
 
 def test_a_delivery_carries_its_attempt():
-    client, broker = greeted()
+    client, broker = connected()
     opened(client, broker, Kind.OPEN_CONSUMER)
     parts = broker.send_batch(Kind.DELIVERY, batch_frame(b"m"), 1, attempt=3)
 
@@ -92,7 +92,7 @@ def test_a_delivery_carries_its_attempt():
 
 
 def test_what_was_sent_before_the_broker_closed_the_channel_is_dropped():
-    client, broker = greeted()
+    client, broker = connected()
     opened(client, broker, Kind.OPEN_PRODUCER)
     in_flight = publish(client)
     client.feed(broker.close_channel(1, Kind.ERROR, pb.Error(code="producer_fenced")))
@@ -101,7 +101,7 @@ def test_what_was_sent_before_the_broker_closed_the_channel_is_dropped():
 
 
 def test_a_channel_that_the_broker_closed_can_be_opened_again():
-    client, broker = greeted()
+    client, broker = connected()
     opened(client, broker, Kind.OPEN_PRODUCER)
     client.feed(broker.close_channel(1, Kind.ERROR, pb.Error(code="draining")))
 
@@ -111,7 +111,7 @@ def test_a_channel_that_the_broker_closed_can_be_opened_again():
 
 
 def test_a_channel_is_opened_once():
-    client, broker = greeted()
+    client, broker = connected()
     opened(client, broker, Kind.OPEN_PRODUCER)
 
     with pytest.raises(ProtocolViolation, match="in use"):
@@ -119,7 +119,7 @@ def test_a_channel_is_opened_once():
 
 
 def test_an_open_that_fails_leaves_the_channel_free():
-    client, broker = greeted()
+    client, broker = connected()
     _, data = client.request(Kind.OPEN_CONSUMER, pb.OpenConsumer(), 1)
     [asked] = broker.feed(data)
     client.feed(broker.answer(asked, Kind.ERROR, pb.Error(code="consumer_busy")))
@@ -128,7 +128,7 @@ def test_an_open_that_fails_leaves_the_channel_free():
 
 
 def test_a_channel_may_be_closed_while_it_is_being_opened():
-    client, broker = greeted()
+    client, broker = connected()
     _, opening = client.request(Kind.OPEN_PRODUCER, pb.OpenProducer(), 1)
     _, closing = client.request(Kind.CLOSE_PRODUCER, pb.CloseProducer(), 1)
     asked, closed = broker.feed(opening + closing)
@@ -139,7 +139,7 @@ def test_a_channel_may_be_closed_while_it_is_being_opened():
 
 
 def test_opening_is_closed_only_by_its_own_kind():
-    client, broker = greeted()
+    client, broker = connected()
     _, opening = client.request(Kind.OPEN_PRODUCER, pb.OpenProducer(), 1)
     broker.feed(opening)
 
@@ -148,7 +148,7 @@ def test_opening_is_closed_only_by_its_own_kind():
 
 
 def test_nothing_is_published_before_the_opening_is_answered():
-    client, broker = greeted()
+    client, broker = connected()
     broker.feed(client.request(Kind.OPEN_PRODUCER, pb.OpenProducer(), 1)[1])
 
     with pytest.raises(ProtocolViolation, match="being opened"):
@@ -166,7 +166,7 @@ def test_each_side_knows_the_revision_of_the_other(revision):
 
 
 def test_a_closed_channel_is_free_again():
-    client, broker = greeted()
+    client, broker = connected()
     opened(client, broker, Kind.OPEN_PRODUCER)
     _, data = client.request(Kind.CLOSE_PRODUCER, pb.CloseProducer(), 1)
     [asked] = broker.feed(data)
@@ -176,14 +176,14 @@ def test_a_closed_channel_is_free_again():
 
 
 def test_answer_without_a_request_is_refused():
-    client, broker = greeted()
+    client, broker = connected()
 
     with pytest.raises(ProtocolViolation, match="no such request"):
         client.feed(broker.send(Kind.OK, pb.Ok(), 0, 77))
 
 
 def test_an_answer_must_be_of_the_right_kind():
-    client, broker = greeted()
+    client, broker = connected()
     correlation, _ = client.request(Kind.LIST_TOPICS, pb.ListTopics())
 
     with pytest.raises(ProtocolViolation, match="PONG answers LIST_TOPICS"):
@@ -191,7 +191,7 @@ def test_an_answer_must_be_of_the_right_kind():
 
 
 def test_a_correlation_in_use_is_refused():
-    _, broker = greeted()
+    _, broker = connected()
     ping = header(Kind.PING, 0, 5, 0)
     broker.feed(ping)
 
@@ -200,7 +200,7 @@ def test_a_correlation_in_use_is_refused():
 
 
 def test_fetched_batches_come_before_the_end_of_the_fetch():
-    client, broker = greeted()
+    client, broker = connected()
     correlation, data = client.request(Kind.FETCH, pb.Fetch())
     [asked] = broker.feed(data)
     parts = broker.send_batch(Kind.FETCHED, batch_frame(b"m"), 0, correlation)
@@ -213,28 +213,28 @@ def test_fetched_batches_come_before_the_end_of_the_fetch():
 
 
 def test_a_body_that_is_no_message_is_refused():
-    _, broker = greeted()
+    _, broker = connected()
 
     with pytest.raises(ProtocolViolation, match="LIST_TOPICS"):
         broker.feed(header(Kind.LIST_TOPICS, 0, 5, 2) + b"\x0a\xff")
 
 
 def test_kinds_of_the_other_side_are_refused():
-    _, broker = greeted()
+    _, broker = connected()
 
     with pytest.raises(ProtocolViolation, match="may not be sent"):
         broker.feed(header(Kind.RECEIPT, 1, 0, 0))
 
 
 def test_a_closed_connection_takes_nothing_more():
-    client, broker = greeted()
+    client, broker = connected()
     broker.close()
 
     assert broker.feed(client.request(Kind.PING, pb.Ping())[1]) == []
 
 
 def test_a_body_that_decompresses_to_more_than_a_frame_is_refused():
-    client, broker = greeted()
+    client, broker = connected()
     opened(client, broker, Kind.OPEN_PRODUCER)
     bomb = encode(
         batch_of([bytes(FRAME_BYTES_MAX + 1)]), batch_frame(b"").header, Codec.ZSTD
@@ -246,7 +246,7 @@ def test_a_body_that_decompresses_to_more_than_a_frame_is_refused():
 
 
 def test_a_stage_is_a_channel_of_its_own_kind():
-    client, broker = greeted()
+    client, broker = connected()
     _, data = client.request(Kind.OPEN_STAGE, pb.OpenStage(), 1)
     [asked] = broker.feed(data)
     client.feed(broker.answer(asked, Kind.STAGE_OPENED, pb.StageOpened()))
