@@ -1,4 +1,4 @@
--- SQL sees the tables that Python has defined.
+-- SQL can use the tables that Python defines.
 CREATE MATERIALIZED VIEW customers AS
 SELECT get_json_object(payload, '$.customer') AS customer, count(*) AS orders
 FROM messages

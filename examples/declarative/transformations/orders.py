@@ -10,7 +10,7 @@ URL = spark.conf.get("danube.url")
 
 @dp.table
 def messages() -> DataFrame:
-    """Every message of the topic, as it comes."""
+    """Return all messages of the topic."""
     return (
         spark.readStream.format("danube")
         .option("url", URL)
@@ -26,5 +26,5 @@ dp.create_sink("seen", "danube", {"url": URL, "topic": "/default/seen-orders"})
 
 @dp.append_flow(target="seen")
 def to_seen() -> DataFrame:
-    """What was read, into another topic."""
+    """Write the messages to another topic."""
     return spark.readStream.table("messages").select("key", "payload")

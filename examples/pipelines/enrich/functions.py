@@ -1,4 +1,4 @@
-"""The steps of the pipeline beside this file that are written in Python."""
+"""The Python steps of pipeline.yaml."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -7,7 +7,7 @@ ORDER = "number BIGINT, customer STRING, amount DOUBLE"
 
 
 def parse_orders(orders: DataFrame, at_least: float) -> DataFrame:
-    """Orders of at least that amount, with customers in lower case."""
+    """Return orders of at least this amount, with customers in lower case."""
     parsed = orders.select(
         F.from_json(F.col("payload").cast("string"), ORDER).alias("o")
     )
