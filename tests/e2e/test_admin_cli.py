@@ -1,4 +1,4 @@
-"""`danube admin` with a broker in a process of its own."""
+"""`danube admin` with a broker as a separate process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def topic(broker, shop, request):
     return name
 
 
-# Commands run in this process, which saves the second that each would need to start.
+# Run the commands in this process, which saves a second for each.
 
 
 def run(broker, *arguments):
@@ -54,7 +54,7 @@ def told(broker, *arguments):
 
 
 def refused(broker, code, *arguments):
-    """What is said by a command that ends with *code*."""
+    """Return the error of a command that exits with *code*."""
     result = run(broker, *arguments)
     assert (result.exit_code, result.stdout) == (code, ""), arguments
     return result.stderr

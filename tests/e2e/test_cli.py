@@ -1,4 +1,4 @@
-"""The command line, as processes that talk to a broker that is one as well."""
+"""The command line, with commands and a broker as processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def topic(url, request):
 
 
 def answer_of(*arguments, url):
-    """What a command answers a machine."""
+    """Return the JSON output of a command."""
     done = danube(*arguments, "--format", "json", url=url)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -54,7 +54,7 @@ def published(url, topic, *lines):
     assert done.returncode == 0, done.stderr
 
 
-# The broker.
+# Broker.
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -266,7 +266,7 @@ def test_consumer_times_out_with_a_message(url, topic):
     done = danube(*consume, "-n", "2", url=url)
     assert (done.returncode, done.stdout) == (9, "one\n")
     assert done.stderr.startswith("error: received 1 message of 2")
-    # Without a count there is nothing that is missing.
+    # Without a count no message is missing.
     assert danube(*consume, url=url).returncode == 0
 
 
@@ -290,7 +290,7 @@ def test_a_second_consumer_of_an_exclusive_subscription_is_refused(url, topic):
     assert end(first, signal.SIGINT)[0] == 130
 
 
-# Being ended.
+# Signals.
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_an_interrupted_consumer_in_a_full_pipe_has_acknowledged_whole_lines(
     consumer = start_danube("consume", topic, "-s", "me", "--from", "earliest", url=url)
     first = consumer.stdout.readline()
     consumer.send_signal(signal.SIGINT)
-    # Nothing is read before it has ended: what a pipe holds is less than everything.
+    # The consumer prints more than a pipe holds, so it cannot have finished.
     assert consumer.wait(timeout=60) == 130
     _, rest, _ = end(consumer, signal.SIGINT)
     printed = first.decode() + rest
@@ -374,7 +374,7 @@ def test_consumer_ends_when_its_reader_closes_the_pipe(url, topic):
     consumer.stdin.close()
 
 
-# Looking.
+# Topics and subscriptions.
 
 
 def test_topic_is_created_described_and_deleted(url):
@@ -442,7 +442,7 @@ def test_the_journal_of_a_running_broker_can_be_inspected(tmp_path):
     assert "Whole: " in done.stdout
 
 
-# What fails.
+# Errors.
 
 
 def test_an_unknown_topic_is_an_error_with_a_hint(url):

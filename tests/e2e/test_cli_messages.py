@@ -135,7 +135,7 @@ def test_exclusive_producer_refuses_others(url, topic):
 
 
 def consumed_when_there(topic, url):
-    """The first message, once its producer has created the topic."""
+    """Return the first message, after its producer has created the topic."""
     while True:
         done = danube(
             *("consume", topic, "-s", "s", "--from", "earliest", "-n", "1"), url=url

@@ -1,4 +1,4 @@
-"""Schemas and payloads that are meant to stop a broker or a client, and do not."""
+"""Schemas and payloads that try to stop a broker or a client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 SEND = "danube.ProducerService/SendMessage"
 GROWTH_BYTES_MAX = 300 * 1024 * 1024
-"""How much more memory the broker may have after all of it."""
+"""The maximum growth of the broker's memory in a test."""
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_the_native_client_registers_publishes_and_decodes(broker):
                 await consumer.ack(message)
 
     async def are_taken(client, topic, subject, hostile):
-        """Whether all payloads are taken, or none."""
+        """Return whether all payloads were accepted, or none."""
         taken = []
         for payload in hostile.payloads:
             async with client.producer(topic, subject=subject) as typed:
@@ -84,7 +84,7 @@ def test_the_native_client_registers_publishes_and_decodes(broker):
         try:
             repr(message.value)
         except (pydanube.InvalidPayload, RecursionError):
-            # A value may nest too deep for Python to show it.
+            # A value may be nested too deeply for Python to show it.
             return
 
     async def run():

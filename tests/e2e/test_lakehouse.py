@@ -246,12 +246,12 @@ def test_a_topic_that_was_created_again_is_not_mixed_with_the_old_one(
         exporter(broker_url, topic, table).export_round()
 
 
-def test_a_table_keeps_its_shape(client, broker_url, topic, table):
+def test_table_keeps_its_layout(client, broker_url, topic, table):
     with client.producer(topic, schema=Order) as producer:
         producer.send_batch([Order(1, "ada")])
     export_all(exporter(broker_url, topic, table, is_raw=True))
-    # The shape that it was begun with goes on.
-    assert exporter(broker_url, topic, table).plan().shape.value == "raw"
+    # The layout of the table does not change.
+    assert exporter(broker_url, topic, table).plan().layout.value == "raw"
     assert json.loads(read(table).column("payload")[0].as_py())["number"] == 1
 
 

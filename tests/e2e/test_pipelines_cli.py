@@ -1,4 +1,4 @@
-"""`danube pipeline run` as a process: killed, told to end, and started again."""
+"""`danube pipeline run` as a process: killed, stopped, and started again."""
 
 import json
 import signal

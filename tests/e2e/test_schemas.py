@@ -1,4 +1,4 @@
-"""Schemas, values and the command line with a broker of its own process."""
+"""Schemas and values, from clients and the command line, with a broker process."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def refused(broker, code, *arguments):
 
 @pytest.fixture
 def files(tmp_path):
-    """Three schemas, of which the last one does not go with the others."""
+    """Three schemas, of which the last one is incompatible with the others."""
     for name, fields in {
         "one": {"a": {"type": "integer"}},
         "two": {"a": {"type": "integer"}, "b": {"type": "string"}},

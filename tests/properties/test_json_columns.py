@@ -1,4 +1,4 @@
-"""Reading JSON objects at once gives what reading them one by one gives."""
+"""The column reader returns the same values as reading JSON objects one by one."""
 
 import json
 

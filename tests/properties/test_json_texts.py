@@ -1,4 +1,4 @@
-"""Columns of whatever values, written as JSON at once, are what they were."""
+"""Columns of arbitrary values, written as JSON at once, keep their values."""
 
 import json
 
@@ -59,7 +59,7 @@ COLUMNS = KINDS.flatmap(
 
 
 def as_json(value, has):
-    """What *value* is in JSON, by the rules and one by one."""
+    """Return *value* in JSON, converted by the rules for one value."""
     if value is None:
         return None
     if pa.types.is_struct(has):

@@ -1,4 +1,4 @@
-"""What is written comes back; and any text is a schema or is refused."""
+"""Values round-trip; arbitrary text is parsed as a schema or refused."""
 
 import json
 import string
@@ -23,7 +23,7 @@ from pydanube.schemas.value_codecs import value_decoder, value_encoder
 TEXTUAL = [each for each in SchemaType if each is not SchemaType.PROTOBUF]
 LANGUAGES = ["json_schema", "avro"]
 
-# Whoever hangs on some text is ended.
+# Kill a worker that hangs on a text.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
 
@@ -95,7 +95,7 @@ KINDS = {
 
 @st.composite
 def classes_and_values(draw):
-    """A dataclass of some of the fields, and values of it."""
+    """Return a dataclass of some of the fields, and values of it."""
     names = draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, unique=True))
     made = make_dataclass("Made", [(name, KINDS[name][0]) for name in names])
     values = st.builds(made, *(KINDS[name][1] for name in names))
@@ -110,7 +110,7 @@ def test_values_of_a_dataclass_round_trip(language, given):
     schema = Schema.from_dataclass(made, type=language).parse()
     payloads = value_encoder(schema, made)(values)
     assert value_decoder(schema, made)(payloads) == values
-    # It is not only the class that takes them.
+    # The payloads are valid, and can be decoded without the class.
     assert schema.validator()(payloads) == []
     assert len(value_decoder(schema)(payloads)) == len(values)
     assert schema.incompatibilities(schema) == []

@@ -7,11 +7,11 @@ import shlex
 from pydanube.cli.main import load
 
 NO_FILES = "inspect"
-"""Its arguments must exist, and those of an example do not."""
+"""Commands whose arguments must exist, which those of examples do not."""
 
 
 def check_line(line: str) -> None:
-    """Fail if a `danube` in *line* would not understand its arguments."""
+    """Fail if a `danube` command in *line* has invalid arguments."""
     for part in line.split(" | "):
         name, *words = shlex.split(part)
         if name != "danube" or not words or words[0].startswith("-"):

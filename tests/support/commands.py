@@ -1,4 +1,4 @@
-"""`danube` commands, in this process or in one of their own."""
+"""`danube` commands, in this process or in a separate one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT_S = 60
 
 
 def environment(url: str = "", **variables: str) -> dict[str, str]:
-    """Ours, without what would change a command's mind."""
+    """The environment, without variables that affect commands."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("DANUBE_")}
     return inherited | ({"DANUBE_URL": url} if url else {}) | variables
 
@@ -112,7 +112,7 @@ def _streams(*descriptors: int) -> Iterator[None]:
 def start_danube(
     *arguments: str, url: str = "", **variables: str
 ) -> subprocess.Popen[bytes]:
-    """Start a command; its streams are pipes, and nothing is read ahead of us."""
+    """Start a command whose streams are pipes, without reading from them."""
     return subprocess.Popen(
         [*DANUBE, *arguments],
         stdin=subprocess.PIPE,
@@ -124,12 +124,12 @@ def start_danube(
 
 
 def end(process: subprocess.Popen[bytes], number: int) -> tuple[int, str, str]:
-    """Send a signal and wait: exit code, output, errors."""
+    """Send a signal, and return the exit code, output and errors."""
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
     process.send_signal(number)
-    # Its input stays open: it ends because of the signal, or not at all.
+    # Its input stays open, so only the signal can end it.
     out, err = process.stdout.read(), process.stderr.read()
     code = process.wait(timeout=TIMEOUT_S)
     for stream in (process.stdin, process.stdout, process.stderr):

@@ -1,4 +1,4 @@
-"""Schemas for tests, and brokers that have some."""
+"""Schemas for tests, and brokers with schemas."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_ORDER = b'{"id": "one"}'
 
 
 def order_schema(*required, **properties):
-    """A JSON Schema of objects with an integer id, and what else is named."""
+    """Return a JSON Schema of objects with an integer id and the named properties."""
     document = {
         "type": "object",
         "properties": {"id": {"type": "integer"}} | properties,
@@ -25,13 +25,13 @@ def order_schema(*required, **properties):
 
 
 def new_schema(definition=None, type_=SchemaType.JSON_SCHEMA, **fields):
-    """What somebody wants to register; by default an order."""
+    """Return a schema to register; by default an order."""
     text = order_schema() if definition is None else definition
     return NewSchema(type=type_, definition=text, **fields)
 
 
 async def registered(broker, subject="orders", versions=1):
-    """So many versions of a subject; its schema id."""
+    """Register versions of a subject, and return its schema id."""
     for number in range(versions):
         extra = {f"extra{n}": {"type": "string"} for n in range(number)}
         found, is_new = await broker.registry.register(
@@ -42,5 +42,5 @@ async def registered(broker, subject="orders", versions=1):
 
 
 def strict(subject="orders", **fields):
-    """A topic's schema that refuses whatever does not keep to it."""
+    """Return a binding that refuses messages that do not match the subject."""
     return TopicSchema(subject=subject, policy=ENFORCE, **fields)

@@ -1,4 +1,4 @@
-"""The first signal asks a command to end, the second one insists."""
+"""The first signal asks a command to stop, the second one forces it."""
 
 import asyncio
 import os
@@ -14,9 +14,9 @@ def send(number=signal.SIGINT):
 
 
 async def noticed(interruption):
-    """Send a signal, and let the loop see it."""
+    """Send a signal, and let the loop handle it."""
     send()
-    # It comes through the loop's selector, so a turn or two are needed.
+    # Signals arrive through the loop's selector, after one or two turns.
     while not interruption.is_requested:  # noqa: ASYNC110
         await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""Every command is in the list, explains itself, and is loaded when it is needed."""
+"""Every command is listed, has help, and is loaded when it is needed."""
 
 import subprocess
 import sys
@@ -74,7 +74,7 @@ def test_every_command_has_help_and_examples(words, command):
     result = run(*words, "--help")
     assert result.exit_code == 0
     assert command.help.split("\n\n")[0].endswith(".")
-    # What `danube admin` contains may be shown where it stands without it.
+    # Subcommands of `danube admin` may be shown by their shorter names.
     shorter = words[1:] if words[0] == "admin" else words
     shown = (f"$ danube {' '.join(each)}" for each in (words, shorter))
     assert any(each in result.stdout for each in shown)

@@ -1,4 +1,4 @@
-"""Answers are readable for people and parsable for machines."""
+"""Output is readable for people and parsable for programs."""
 
 import json
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""A place in a topic, as people write it."""
+"""Positions in a topic as options."""
 
 from __future__ import annotations
 

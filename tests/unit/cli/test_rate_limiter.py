@@ -1,4 +1,4 @@
-"""A limiter is kept on average, whenever one asks."""
+"""The limiter keeps the average rate, however often it is called."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +7,7 @@ from pydanube.cli.rate_limiter import CATCH_UP_S, RateLimiter
 
 
 def sent_at(limiter, times):
-    """How many messages have left by each of *times*, if all may leave that do."""
+    """Return how many messages were released by each of *times*."""
     sent, counts = 0, []
     for now in times:
         available = limiter.available(now)

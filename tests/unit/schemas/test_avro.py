@@ -1,4 +1,4 @@
-"""Avro: the specification's rules on declaring, resolving and encoding."""
+"""Avro: the specification's rules for declaration, resolution and encoding."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAIRS = pairs_of("avro")
 
 
 def schema_of(declared):
-    """The schema that *declared*, in the corpus' shorthand, stands for."""
+    """Return the schema that *declared* abbreviates in the corpus."""
     if isinstance(declared, dict) and "type" not in declared:
         declared = {"type": "record", "name": "R", **declared}
     return AvroSchema(json.dumps(declared))
@@ -68,7 +68,7 @@ def test_a_schema_can_read_its_own_data(pair):
     "pair", [each for each in PAIRS if each.backward == "ok"], ids=str
 )
 def test_fastavro_reads_data_that_resolution_allows(pair):
-    """fastavro resolves by its own code, and comes to the same result."""
+    """fastavro's own implementation of resolution comes to the same result."""
     old, new = schema_of(pair.old), schema_of(pair.new)
     value = _some_value(old.root)
     if value is _NOTHING:
@@ -93,7 +93,7 @@ def test_an_incompatibility_names_the_path_and_the_rule():
 
 
 def test_result_based_on_a_wrong_assumption_is_dropped():
-    """S is readable only if R is; that R is not turns out after S was judged."""
+    """S is readable only if R is; R turns out unreadable after S was compared."""
 
     def holder(leaf):
         inner = _record("S", [{"name": "r", "type": "R"}])
@@ -404,7 +404,7 @@ _LOGICAL_VALUES = {
 
 
 def test_reason_found_through_many_fields_is_reported_once():
-    """Each record refers to the one before it twice, so there are 2 ** 40 ways."""
+    """Each record refers to the one before it twice, so there are 2 ** 40 paths."""
 
     def doubled(**leaf):
         inner = record_of("R0", x="int", **leaf)

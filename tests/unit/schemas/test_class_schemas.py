@@ -1,4 +1,4 @@
-"""A Python type becomes a schema that allows its values, or it is said why not."""
+"""A Python type becomes a schema that allows its values, or an error says why not."""
 
 import enum
 import json
@@ -158,7 +158,7 @@ def test_defaults_match_the_first_branch():
     assert made["day"]["default"] == 2
     assert made["hour"]["default"] == 2_000_000
     assert made["cost"]["default"] == "1.50"
-    # What a function makes may be another thing each time.
+    # A default factory may return a different value each time.
     assert "default" not in made["office"]
     assert (made["tags"]["default"], made["names"]["default"]) == ([], {})
     parse_schema(SchemaType.AVRO, avro_schema_of(Defaults))

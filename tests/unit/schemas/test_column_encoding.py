@@ -1,4 +1,4 @@
-"""Columns of values become payloads that keep to the schema, and come back equal."""
+"""Columns of values become valid payloads, and round-trip."""
 
 import json
 from datetime import UTC, date, datetime

@@ -1,4 +1,4 @@
-"""The modes: which pairs of versions they compare, and in which direction."""
+"""The modes: the pairs of versions that they compare, and the direction."""
 
 from __future__ import annotations
 

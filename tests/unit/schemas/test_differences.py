@@ -1,4 +1,4 @@
-"""What differs between two schemas is shown place by place."""
+"""The differences between two schemas, place by place."""
 
 from dataclasses import make_dataclass
 

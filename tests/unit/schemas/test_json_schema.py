@@ -1,4 +1,4 @@
-"""JSON Schema: what is taken, what covers what, and what payloads become."""
+"""JSON Schema: accepted documents, containment, and decoded payloads."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ VALUES = st.recursive(
 @given(reader=SCHEMAS, writer=SCHEMAS, values=st.lists(VALUES, max_size=20))
 @settings(max_examples=150, deadline=None)
 def test_reader_allows_values_of_a_covered_writer(reader, writer, values):
-    """The verdict `compatible` is never wrong, for values that name what is named."""
+    """The result `compatible` is never wrong, for values with named properties only."""
     reading, writing = schema_of(reader), schema_of(writer)
     if reading.incompatibilities(writing):
         return
@@ -119,12 +119,14 @@ def test_reader_allows_values_of_a_covered_writer(reader, writer, values):
     bad_for_reader = {index for index, _ in reading.validator()(payloads)}
     for index in bad_for_reader - bad_for_writer:
         assert not is_exact
-        # Only by a property that some part of the writer's schema left open.
+        # Only because of a property that the writer's schema left open.
         assert has_unnamed(writer, values[index])
 
 
 def has_unnamed(document, value):
-    """Whether *value* has, at some place, what an object there does not name."""
+    """
+    Return whether an object in *value* has a property that its schema does not name.
+    """
     if not isinstance(document, dict):
         return False
     for keyword in ("anyOf", "allOf", "oneOf"):

@@ -1,4 +1,4 @@
-"""The types without a text: bytes, string, number."""
+"""The types without a definition: bytes, string, number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Protobuf: what is taken, which messages understand each other, what they become."""
+"""Protobuf: accepted definitions, compatibility, and decoded payloads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.corpora import pairs_of
 
 PAIRS = pairs_of("protobuf")
 
-# The compiler is a process, and every pair has two texts.
+# Parsing starts the compiler as a process, twice for every pair.
 pytestmark = pytest.mark.slow
 
 

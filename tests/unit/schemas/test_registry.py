@@ -1,4 +1,4 @@
-"""The registry: ids and versions are given out once, and rules are kept."""
+"""The registry: ids and versions are never reused, and modes are enforced."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pydanube.schemas.registry import NewSchema, SchemaRegistry
 
 
 def record(*fields, doc=""):
-    """An Avro record of int fields; those in capitals have a default."""
+    """Return an Avro record of int fields; those in capitals have a default."""
     parts = [
         {"name": name, "type": "int"} | ({"default": 0} if name.isupper() else {})
         for name in fields
@@ -31,13 +31,13 @@ def record(*fields, doc=""):
 
 
 def with_registry(test):
-    """Run *test*, a coroutine function, with a registry on a store of its own."""
+    """Run the coroutine function *test* with a registry on a new store."""
 
     @functools.wraps(test)
     def run():
         asyncio.run(test(registry_of(MemoryStore())))
 
-    del run.__wrapped__  # Else pytest takes the argument for a fixture.
+    del run.__wrapped__  # Otherwise pytest takes the argument for a fixture.
     return run
 
 
@@ -216,7 +216,9 @@ def test_registered_schemas_survive_a_restart(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_registries_on_one_store_never_reuse_an_id(tmp_path, seed):
-    """Both register at once: other subjects, the same one, the same schema."""
+    """
+    Two registries register at once: other subjects, the same one, the same schema.
+    """
 
     async def work(registry, number):
         done = []
@@ -257,7 +259,7 @@ def test_registries_on_one_store_never_reuse_an_id(tmp_path, seed):
 
 
 def alternatives(least):
-    """A schema of many alternatives, which takes far too long to compare."""
+    """Return a schema with many alternatives, which takes very long to compare."""
     branches = [
         {"properties": {f"p{n}": {"minimum": n + least}}, "required": [f"p{n}"]}
         for n in range(300)

@@ -1,4 +1,4 @@
-"""Values of Python classes become payloads, and values again, of any class."""
+"""Values of Python classes become payloads, and values of any class again."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ class Order:
 
 @dataclass
 class Bill:
-    """The same from somebody else's point of view."""
+    """The class of another reader."""
 
     number: int
     paid: bool = False

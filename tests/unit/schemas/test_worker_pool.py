@@ -1,4 +1,4 @@
-"""Work in processes of its own ends when it takes too long or too much memory."""
+"""Work in separate processes ends when it exceeds its time or memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCHEMA = JsonSchema(json.dumps(TWO_PATHS))
 
 
 def alternatives(least):
-    """A schema with many alternatives, which take long to compare."""
+    """Return a schema with many alternatives, which take long to compare."""
     return JsonSchema(
         json.dumps(
             {
@@ -36,7 +36,7 @@ def test_work_is_answered_or_exceeds_its_time_limit():
     compare = ["compare", alternatives(1).definition, alternatives(0).definition]
     with pytest.raises(LimitExceeded, match=r"more than 0\.5 s"):
         processes.call(compare)
-    # The next one has another process, which stays for the one after it.
+    # The next request starts another process, which is then reused.
     request = ["validate", SCHEMA.definition, [b'{"a": 1}', b"1", b"{"]]
     answers = [processes.call(request) for _ in range(2)]
     assert answers[0] == answers[1]

@@ -1,4 +1,4 @@
-"""How messages are printed."""
+"""The formats of printed messages."""
 
 import json
 from datetime import UTC, datetime

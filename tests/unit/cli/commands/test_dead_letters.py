@@ -1,4 +1,4 @@
-"""Which dead letters are meant, and how they are told."""
+"""The selection and the output of dead letters."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A journal file is judged as a whole; a segment is described."""
+"""The inspection of journal files and segments."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def stamped(base, *payloads):
 
 
 def journal_bytes(*, is_synced):
-    """A journal file with three batches, and where each entry begins."""
+    """Return a journal file with three batches, and the position of each entry."""
     header = FileHeader(1, bytes(range(16)))
     entries = [
         SnapshotEnd(0),

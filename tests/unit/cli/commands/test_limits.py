@@ -1,4 +1,4 @@
-"""Limits as options and as an answer."""
+"""Limits as options and as output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of pipelines, as far as no Spark is needed."""
+"""The commands of pipelines, without Spark."""
 
 import json
 

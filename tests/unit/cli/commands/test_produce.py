@@ -1,4 +1,4 @@
-"""What is to be published, and what is said about it."""
+"""The input and the summary of `danube produce`."""
 
 import asyncio
 import json

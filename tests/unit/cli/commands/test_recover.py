@@ -1,4 +1,4 @@
-"""`danube recover` shows what it found, and writes when it is told to."""
+"""`danube recover` shows what it found, and writes only if told to."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What `danube schemas` understands before it asks a broker, and how it says things."""
+"""The options and the output of `danube schemas`, without a broker."""
 
 import pytest
 from typer.testing import CliRunner

@@ -1,4 +1,4 @@
-"""No schema and no datum of Avro takes more than a bounded number of steps."""
+"""The number of steps for any schema and any datum of Avro is bounded."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def schema_of(declared):
 
 
 def record_of(name, **fields):
-    """A record; its fields have these types."""
+    """Return a record with fields of these types."""
     fields = [{"name": field, "type": type_} for field, type_ in fields.items()]
     return {"type": "record", "name": name, "fields": fields}
 
 
 def long_of(number):
-    """An integer in the encoding of Avro."""
+    """Return an integer in the encoding of Avro."""
     number = (number << 1) ^ (number >> 63)
     encoded = bytearray()
     while number > 0x7F:
@@ -40,7 +40,7 @@ def long_of(number):
 
 
 def reason_of(schema, payload):
-    """Why the validator refuses *payload*; the decoder refuses it as well."""
+    """Return why the validator refuses *payload*, which the decoder must refuse too."""
     [(_, reason)] = schema.validator()([payload])
     with pytest.raises(InvalidPayload):
         schema.decoder()([payload])
@@ -208,7 +208,7 @@ def test_checking_a_default_takes_a_bounded_number_of_steps():
 
 
 def _named(type_):
-    """The same type, by the names of its records."""
+    """Return the same type, with records referred to by name."""
     return type_ if isinstance(type_, str) else [each["name"] for each in type_]
 
 

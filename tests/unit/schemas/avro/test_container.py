@@ -1,4 +1,4 @@
-"""Object container files: one datum, and never more memory than it may have."""
+"""Object container files: exactly one datum, and bounded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many steps JSON Schemas take to validate a payload."""
+"""The number of steps that JSON Schemas take to validate a payload."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EXPRESSION = {
 
 
 def doubled(depth, keyword="anyOf"):
-    """A schema that refers to another one twice, and so on."""
+    """Return a schema that refers to another one twice, and so on."""
     parts = {
         f"d{number}": {keyword: [{"$ref": f"#/$defs/d{number + 1}"}] * 2}
         for number in range(depth)

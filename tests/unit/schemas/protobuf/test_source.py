@@ -1,4 +1,4 @@
-"""A descriptor becomes text that compiles to the same descriptor."""
+"""The source of a descriptor compiles to the same descriptor."""
 
 import pytest
 from google.protobuf import descriptor_pool
@@ -63,7 +63,7 @@ def descriptor_of(text):
 
 
 def plain(file):
-    """What counts of a file's descriptor."""
+    """Return the relevant parts of a file's descriptor."""
     found = FileDescriptorProto()
     file.CopyToProto(found)
     found.name = "schema.proto"
@@ -75,7 +75,7 @@ def plain(file):
 
 
 def make_plain(message):
-    """The entries of maps may stand anywhere, and names in JSON may be left out."""
+    """Sort the entries of maps, and drop default names in JSON."""
     for field in message.field:
         if field.json_name != "when":
             field.ClearField("json_name")
