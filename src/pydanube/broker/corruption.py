@@ -66,7 +66,7 @@ class CorruptionHandler:
     def on_success(self) -> None:
         """Note that segments can be read again."""
         if self._error is not None:
-            log.info("%s goes on", self._name)
+            log.info("%s continues", self._name)
             self.reset()
 
     def reset(self) -> None:
