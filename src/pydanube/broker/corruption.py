@@ -34,6 +34,8 @@ SKIP_ATTEMPTS_MIN = 5
 class CorruptionHandler:
     """The segments that one subscription cannot read."""
 
+    __slots__ = ("_counts", "_error", "_log", "_name", "_skipped", "close_at")
+
     def __init__(self, name: str, topic_log: TopicLog, counts: Counts) -> None:
         self.close_at: float | None = None
         """When consumers are closed with the error, or reading is tried again."""

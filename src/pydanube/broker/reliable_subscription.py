@@ -477,7 +477,7 @@ class ReliableSubscription(Subscription):
 
     async def _send_deliveries(self) -> None:
         while self._deliveries and not self._holds:
-            deliveries = self._take_joinable()
+            deliveries = self._find_joinable()
             delivery = deliveries[0] if len(deliveries) == 1 else _join(deliveries)
             frames = await self._read_delivery(delivery)
             if not _begins_with(self._deliveries, deliveries) or self._holds:
@@ -496,7 +496,7 @@ class ReliableSubscription(Subscription):
             missing = count_messages(delivery) - count
             self._correct_credit(consumer, delivery, byte_count, missing)
 
-    def _take_joinable(self) -> list[Deliver]:
+    def _find_joinable(self) -> list[Deliver]:
         """Return the next deliveries that can be sent as one frame."""
         frame = self._reader.frame
         following = iter(self._deliveries)

@@ -36,6 +36,8 @@ class SubscriptionReader:
     usually come from it, without another read of the log.
     """
 
+    __slots__ = ("_frame", "_log", "_offsets")
+
     def __init__(self, topic_log: TopicLog) -> None:
         self._log = topic_log
         self._frame: BatchFrame | None = None
