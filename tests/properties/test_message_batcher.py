@@ -1,4 +1,4 @@
-"""Single messages come out of a topic as they went in, whoever sent them and when."""
+"""Single messages are delivered unchanged, for any producers and timing."""
 
 import asyncio
 

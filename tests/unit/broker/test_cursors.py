@@ -14,7 +14,7 @@ from pydanube.model.ranges import RangeSet
 
 
 class HandLoop:
-    """What a cursor saver needs of an event loop."""
+    """The part of an event loop that a cursor saver needs."""
 
     def __init__(self):
         self.now = 0.0
@@ -33,7 +33,7 @@ class HandLoop:
         return Call(call)
 
     def run(self, until=None):
-        """Make the calls that are due by then, or else those of this turn."""
+        """Make the calls that are due by then, or those of this iteration."""
         until = self.now if until is None else until
         while self.calls and self.calls[0][0] <= until:
             due, _, callback, arguments = heappop(self.calls)
@@ -52,7 +52,7 @@ class Call:
 
 
 class Saved:
-    """A storage that notes what is saved, and when."""
+    """A storage that records the saved cursors and the times."""
 
     def __init__(self, loop):
         self.loop = loop
@@ -79,7 +79,7 @@ def saver():
 
 
 def large(offset=0):
-    """A cursor with very many done ranges, which lie far apart."""
+    """A cursor with very many acknowledged ranges, far apart."""
     return Cursor(offset, RangeSet((n * 1000, n * 1000 + 1) for n in range(1, 20_000)))
 
 
@@ -149,7 +149,7 @@ def test_large_cursor_pauses_in_proportion_to_its_size():
         loop.run(loop.now + 0.01)
     assert 15 <= len(saved.entries) <= 21
     assert len(told) > 300
-    # Small ones do not wait for it.
+    # Small cursors do not wait for it.
     cursors.save_now(1, "small", Cursor(3), lambda error: None)
     loop.run()
     assert saved.offsets[-1] == ("small", 3)

@@ -44,12 +44,12 @@ POLICY = FailurePolicy(
 
 @pytest.fixture(autouse=True)
 def retries_at_once(monkeypatch):
-    """Pauses after failures are too short to wait for."""
+    """Make the pauses after failures very short."""
     monkeypatch.setattr(dead_letters, "RETRIES", RetryPolicy(0.001, 0.002))
 
 
 def with_subscription(test, policy=POLICY, topic_policy=RELIABLE):
-    """Run *test* with a subscription whose messages may fail, and a reader of it."""
+    """Run *test* with a subscription with a failure policy, and a consumer of it."""
 
     async def run(world):
         async with world.broker() as broker:
@@ -63,13 +63,13 @@ def with_subscription(test, policy=POLICY, topic_policy=RELIABLE):
 
 
 async def fail(subscription, reader, count, reason="broken"):
-    """Wait for *count* messages and give all of them back."""
+    """Wait for *count* messages and nack all of them."""
     offsets = await reader.offsets(count)
     subscription.nack([(offset, offset + 1) for offset in offsets], reason=reason)
 
 
 async def dead(broker, count):
-    """What is in the dead-letter topic, when there are *count* messages."""
+    """Return the messages of the dead-letter topic when there are *count*."""
     while True:
         try:
             topic = await broker.topics.get(DEAD)
@@ -179,7 +179,7 @@ def test_message_is_acknowledged_only_when_its_copy_is_on_disk():
             await publish(topic, b"a", b"b")
             offsets = await reader.offsets(2)
             subscription.nack([(offset, offset + 1) for offset in offsets])
-            # One turn after the other, so as to see the first moment.
+            # One iteration after the other, to see the first moment.
             await until(lambda: not subscription.backlog(2))
             crashed = BrokerWorld(world.store)
             crashed.files = copy.deepcopy(world.files)
@@ -228,7 +228,7 @@ def test_failure_is_described_and_retried_until_success():
             == f"{DEAD} is not reliable: none of its messages are stored"
         )
         assert broker.counts.dead_letter_failures >= 5
-        # Others go on meanwhile.
+        # Other messages are delivered meanwhile.
         await publish(topic, b"c")
         assert await reader.offsets(3) == [0, 1, 2]
         assert direct.name == DEAD
@@ -253,7 +253,7 @@ def test_copying_is_retried_without_consumers():
         await broker.topics.delete(DEAD)
         await dead(broker, 1)
         await until_done(subscription, topic)
-        # Then nobody is left who works for it.
+        # Then the subscription has no task any more.
         while subscription._task is not None:
             await a_while()
 
@@ -355,7 +355,7 @@ def test_message_does_not_return_to_topic_that_dead_lettered_it():
         fresh = await broker.topics.get(DEAD)
         await publish(fresh, b"fresh")
         await fail(back, again, 2)
-        # What was never there goes; what came from there waits.
+        # A message that was never there is copied; one that came from there stays.
         while topic.end_offset < 2:
             await a_while()
         assert [each[0] for each in await stored(topic)] == [b"a", b"fresh"]
@@ -377,7 +377,7 @@ def test_expired_messages_are_dead_lettered_if_configured():
         assert payload == b"late"
         assert attributes["x-failure-reason"] == "expired"
         assert attributes["x-delivery-attempt"] == "0"
-        # In the dead-letter topic it expires no more.
+        # In the dead-letter topic the message does not expire.
         assert "expires_at" not in row
         subscription.ack([(1, 2)], 0)
         await until_done(subscription, topic)

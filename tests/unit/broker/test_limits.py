@@ -107,7 +107,7 @@ def test_damaged_batch_is_detected_with_any_limit(size_max):
 def test_batch_of_too_many_messages_is_refused_before_it_is_decoded(codec):
     verify(empty_messages(BATCH_MESSAGES_MAX, codec), 0, A_TOPIC)
     frame = empty_messages(BATCH_MESSAGES_MAX + 1, codec)
-    # Whatever else is wrong is not looked for.
+    # Other errors are not looked for.
     frame.buffer[-1] ^= 1
     with pytest.raises(InvalidRequest, match=r"65537 messages; at most 65536"):
         verify(frame, 0, A_TOPIC)
@@ -205,7 +205,7 @@ def test_consumer_limits_of_topic_and_subscription(policy):
         text = "Consumer limit per topic reached for /default/orders. Current: 3, Limit"
         with pytest.raises(QuotaExceeded, match=text):
             b.attach("two", Port())
-        # Who comes again under its name does not count twice.
+        # A producer that registers again does not count twice.
         again = a.attach("one", Port())
         a.detach(one)
         assert a.consumer_count == 2

@@ -168,7 +168,7 @@ def test_other_schemas_and_topics_make_separate_batches():
 
 
 def refused(broken, error, match):
-    """That only *broken* fails, between two others."""
+    """Check that only *broken* fails, between two other messages."""
 
     async def test(broker, topic):
         await broker.topics.set_limits(A_TOPIC, NamespacePolicy(max_message_size=100))

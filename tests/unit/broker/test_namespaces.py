@@ -119,7 +119,7 @@ async def create(broker, partitions):
 
 @pytest.mark.parametrize("partitions", [None, 2])
 def test_concurrent_topic_creation_prevents_namespace_deletion(partitions):
-    """Two brokers over one store; the other one is as late as it can be."""
+    """Two brokers on one store; the other one acts just before a transaction."""
     mine = BrokerWorld()
     other = BrokerWorld(mine.store)
 

@@ -51,7 +51,7 @@ PARTS = [A_TOPIC.partition(number) for number in range(5)]
 
 
 class Crash(Exception):
-    """The broker's process ends here."""
+    """The broker's process is killed."""
 
 
 async def crash():
@@ -302,7 +302,7 @@ def test_partition_whose_name_is_partitioned_is_refused():
     with_bare_broker(test)
 
 
-# Made by name.
+# Creating by name.
 
 
 def test_producer_creates_partitions_like_danube_clients():
@@ -343,7 +343,7 @@ def test_partition_that_exists_is_opened_by_its_name():
     with_bare_broker(test)
 
 
-# Becoming more.
+# Adding partitions.
 
 
 def test_partitions_are_added():
@@ -456,7 +456,7 @@ def test_failed_deletion_leaves_the_topic_unchanged():
 
 
 async def filled(broker):
-    """Partitions with a segment and a message in the journal each."""
+    """Create partitions, each with a segment and a message in the journal."""
     await broker.topics.create_partitioned(A_TOPIC, 3, RELIABLE)
     for part in PARTS[:3]:
         topic = await broker.topics.get(part)
@@ -476,7 +476,7 @@ async def assert_nothing_is_left(world, broker):
         assert await world.store.scan(prefix) == []
 
 
-# Before: the names, then for each partition its segments and its other records.
+# Earlier steps: the names, then each partition's segments and other records.
 @pytest.mark.parametrize("at", range(1, 7))
 def test_deletion_interrupted_by_a_crash_is_finished_at_the_next_start(at):
     async def test(world):

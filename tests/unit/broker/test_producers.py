@@ -120,7 +120,7 @@ def test_limit_counts_producers_with_and_without_sessions(
         _, registration = await attached(broker, "grpc", policy=policy)
         with pytest.raises(QuotaExceeded, match="Producer limit per topic reached"):
             await opened(broker, "another", policy=policy)
-        # Under their names they may come again.
+        # Producers of these names may open again.
         assert (await attached(broker, "grpc", policy=policy))[1] is registration
         _, session = await opened(broker, "native", policy=policy)
         broker.producers.close(topic, session, forget=False)
@@ -202,7 +202,7 @@ def test_cancelled_wait_leaves_no_registration(is_at_turn):
             last = tasks.create_task(opened(broker, "last", access=WAIT))
             await turns()
             if is_at_turn:
-                # The turn comes and the connection breaks before it is known.
+                # The producer is admitted, and its connection breaks before it is told.
                 broker.producers.close(topic, first, forget=False)
                 gone.cancel()
             else:
@@ -294,7 +294,7 @@ def test_cancellation_during_admission_leaves_no_registration(after):
 
 
 def on_full_disk(test):
-    """Run *test* with a broker and a list: not empty means a full disk."""
+    """Run *test* with a broker and a list; while it has items, the disk is full."""
     full = []
     world = BrokerWorld()
 

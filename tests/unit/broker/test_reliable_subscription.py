@@ -130,7 +130,7 @@ def test_nack_delay_is_respected_and_counted():
         assert [(each.offset, each.attempt) for each in got[3:]] == [(0, 2), (1, 2)]
         counts = subscription.describe(3).counts
         assert (counts.nacked, counts.redelivered, counts.delivered) == (2, 2, 5)
-        # What is given back twice is given back once.
+        # A repeated nack has no effect.
         subscription.nack([(0, 1)])
         subscription.nack([(0, 1)])
         assert subscription.describe(3).counts.nacked <= 4
@@ -427,11 +427,11 @@ def test_blocked_key_blocks_no_other():
     with_keys(test)
 
 
-# Where messages were compacted away.
+# Gaps that compaction leaves.
 
 
 def with_gaps(test, kept=(1, 4, 5, 9), count=10, rows_max=3, **options):
-    """Run *test* with a sealed topic of which only *kept* are left, and a tail."""
+    """Run *test* with a compacted topic with the offsets *kept*, and a tail."""
 
     async def run(world):
         async with world.broker() as broker:
@@ -638,7 +638,7 @@ def name_of(topic, index):
 
 
 def let_it_read_again(topic):
-    """As if the time of the next attempt had come."""
+    """Let the next attempt be due now."""
     cache = topic.log._cache
     cache._cached.clear()
     for error in cache._failed.values():

@@ -60,7 +60,7 @@ class Publisher:
         self.sequence = session.next_sequence
 
     def publish(self, *payloads, version=1, schema_id=None):
-        """The outcome of publishing a batch; what is raised at once is raised."""
+        """Publish a batch and return its outcome; immediate errors are raised."""
         outcome = Outcome()
         id_ = self.schema_id if schema_id is None else schema_id
         frame = frame_of(
@@ -77,7 +77,7 @@ class Publisher:
         return outcome
 
     async def refusal(self, *payloads, **options):
-        """Why a batch is not taken; the producer goes on as if it had not been."""
+        """Return why a batch is rejected; the producer continues without it."""
         before = self.sequence
         try:
             error = await self.publish(*payloads, **options).error()
@@ -93,7 +93,7 @@ class Publisher:
 
 
 async def bound(broker, keeps=None, *, policy=RELIABLE, versions=1, **options):
-    """A publisher of a topic that keeps to a schema."""
+    """Return a publisher of a topic that is bound to a schema."""
     schema_id = await registered(broker, versions=versions)
     await broker.topics.create(A_TOPIC, policy, keeps or strict())
     topic, session = await broker.producers.open(A_TOPIC, "p", policy=None, **options)
@@ -114,7 +114,7 @@ def reasons(topic):
     return dict(topic.schema_counts.failed)
 
 
-# What is refused.
+# Enforced schemas.
 
 
 @pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE], ids=["stored", "passed"])
@@ -127,7 +127,7 @@ def test_enforcing_topic_accepts_only_its_subject(policy):
         assert f"schema id {other}" in str(await producer.refusal(schema_id=other))
         assert "no version 2" in str(await producer.refusal(version=2))
         assert "no version 0" in str(await producer.refusal(version=0))
-        # The producer is as usable as before.
+        # The producer remains usable.
         assert await producer.taken() == 1
         assert reasons(producer.topic) == {
             "missing": 1,
@@ -207,7 +207,7 @@ async def test_slow_schema_is_validated_in_a_worker_process(broker):
     producer = Publisher(topic, session, found.schema_id)
     deep = b'{"next":' * 200 + b"%b" + b"}" * 200
     await producer.taken(deep % b'{"id": 1}')
-    # It is refused later, not at once: publishing itself does not raise.
+    # It is rejected later: publishing itself does not raise.
     outcome = producer.publish(deep % b'{"id": "one"}')
     assert isinstance(await outcome.error(), InvalidPayload)
 
@@ -243,7 +243,7 @@ def test_payloads_of_every_type_are_validated(type_, definition, good, bad):
     with_bare_broker(test)
 
 
-# What is only warned of, and what is not looked at.
+# Warnings, and batches that are not validated.
 
 
 def test_warning_topic_accepts_everything_and_logs_rarely(caplog):
@@ -285,7 +285,7 @@ async def test_batches_of_the_broker_are_not_validated(broker):
     assert await outcome.offset() == 0
 
 
-# What a producer has promised.
+# Declared versions of producers.
 
 
 @with_broker
@@ -323,11 +323,11 @@ async def test_single_messages_must_have_the_declared_version(broker):
     assert reasons(topic) == {"other_version": 2}
 
 
-# Order, and what happens to what waits.
+# Pending batches.
 
 
 class SlowStore(MeddledStore):
-    """A store whose schemas are found only when they may be."""
+    """A store that finds schemas only when the test allows it."""
 
     def __init__(self):
         super().__init__()
@@ -446,7 +446,7 @@ def test_pending_batches_are_validated_by_a_new_schema():
         store.may_answer.set()
         await broker.schemas.bind(A_TOPIC, strict(version=2))
         assert isinstance(await first.error(), SchemaMismatch)
-        # Behind a hole, its producer has to send it again.
+        # Its producer must send it again, because of the gap in its sequence.
         assert await second.error() is not None
 
     with_slow_store(test)
@@ -541,7 +541,7 @@ async def test_versions_beyond_the_bound_are_looked_up_again(broker):
         await producer.taken(version=version)
 
 
-# Messages that were gathered.
+# Single messages.
 
 
 def single(schema_id, payload, producer="p", version=1):
@@ -598,7 +598,7 @@ async def test_single_messages_without_schema_are_rejected(broker):
     assert isinstance(await outcome.error(), SchemaMismatch)
 
 
-# A subject that comes and goes.
+# Deleted subjects and versions.
 
 
 @with_broker

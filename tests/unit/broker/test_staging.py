@@ -54,7 +54,7 @@ async def create_topics(broker):
 
 
 class FailingStore(MemoryStore):
-    """A store that loses the answer to a change of a query, or the change itself."""
+    """A store that fails before or after it changes a query."""
 
     def __init__(self):
         super().__init__()
@@ -76,7 +76,7 @@ class FailingStore(MemoryStore):
         raise MetadataUnavailable(f"failed {fails} the change")
 
 
-# What a commit does.
+# Commits.
 
 
 def test_parts_are_published_in_the_order_in_which_they_are_named():
@@ -157,7 +157,7 @@ def test_other_parts_are_dropped_and_their_writers_notified():
     with_broker(test)
 
 
-# What refuses a commit.
+# Refused commits.
 
 
 def test_commit_with_a_missing_part_is_refused_and_keeps_the_others():
@@ -292,7 +292,7 @@ def test_draining_broker_stages_nothing():
     with_broker(test)
 
 
-# What happens between the decision and its end.
+# Decided commits.
 
 
 def test_topics_of_a_pending_commit_are_in_use():
@@ -302,7 +302,7 @@ def test_topics_of_a_pending_commit_are_in_use():
         with pytest.raises(DiskFull):
             await broker.staging.commit(A_QUERY, 0, [part])
         assert broker.staging.pending_count == 1
-        # Deciding again is not possible, and neither is dropping it.
+        # The version can be neither committed again nor dropped.
         await broker.staging.drop_version(A_QUERY, 0)
         with pytest.raises(StagingClosed):
             await PartMaker(broker, 0, "1").open(A)
@@ -333,7 +333,7 @@ def test_pending_commit_is_carried_out_without_a_request():
 
 
 def with_full_disk(test):
-    """Run *test* with a broker, and what makes its journal refuse staged batches."""
+    """Run *test* with a broker and a function that makes staged batches fail."""
     number = 0
 
     def fail(operation):
@@ -363,7 +363,7 @@ def test_unconfirmed_decision_is_read_from_the_store(fails):
             world.store.fails, world.store.is_gone = fails, True
             with pytest.raises(MetadataUnavailable):
                 await broker.staging.commit(A_QUERY, 0, [part])
-            # Nobody knows: it can be neither dropped nor staged anew.
+            # The outcome is unknown: the version can be neither dropped nor staged.
             with pytest.raises(MetadataUnavailable):
                 await broker.staging.drop_version(A_QUERY, 0)
             assert broker.staging.pending_count == 1
@@ -379,7 +379,7 @@ def test_unconfirmed_decision_is_read_from_the_store(fails):
     with_world(test, BrokerWorld(FailingStore()))
 
 
-# What there is after a restart.
+# Restarts.
 
 
 def test_finished_part_is_committed_after_a_restart():
@@ -405,7 +405,7 @@ def test_part_continues_after_a_restart():
             before = PartMaker(broker, 0, "0")
             await before.write(A, [b"1", b"2"])
             await before.write(B, [b"3"])
-        # What came behind it was torn by the crash.
+        # The crash tore the end of the file.
         world.staged._contents[world.staged.names()[0]] += b"DsE1 and no more"
         async with world.broker() as broker:
             part = PartMaker(broker, 0, "0")
@@ -481,7 +481,7 @@ def test_broker_starts_if_the_topic_of_a_commit_cannot_be_opened():
     with_world(test, BrokerWorld(Store()))
 
 
-# What ends by itself.
+# Expiry.
 
 
 def test_abandoned_part_expires():

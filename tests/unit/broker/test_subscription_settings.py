@@ -145,7 +145,7 @@ def test_settings_are_deleted_with_subscription_and_topic():
             assert await broker.subscriptions.settings(A_TOPIC, S) == (
                 SubscriptionSettings()
             )
-            # Also those of a subscription that never was.
+            # Also the settings of a subscription that never existed.
             await decide(broker, is_paused=True)
             await broker.topics.delete(A_TOPIC)
             assert await world.store.scan(keys.SETTINGS) == []
@@ -232,7 +232,7 @@ def test_dead_letter_topic_must_be_usable():
             with pytest.raises(error, match=words):
                 await decide(broker, failure_policy=to(name))
         await decide(broker, failure_policy=to("/default/parts-part-0"))
-        # It is made when it is needed.
+        # The topic is created when it is needed.
         await decide(broker, failure_policy=to("/default/dead"))
         assert TopicName.parse("/default/dead") not in await broker.topics.names()
 

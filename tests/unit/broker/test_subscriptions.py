@@ -52,7 +52,7 @@ def on_disk(tmp_path):
 
 
 async def ten_messages(broker, topic):
-    """Messages 0 … 10 of times 0, 10, … 90; the first six are sealed."""
+    """Publish messages 0 … 10 at times 0, 10, … 90; seal the first six."""
     for at in range(10):
         await publish(topic, b"%d" % at, time=A_NOW_US + 10 * at)
         if at == 5:
@@ -242,7 +242,7 @@ def test_subscription_of_a_non_reliable_topic_has_no_cursor():
 
 @pytest.mark.slow
 def test_scattered_acks_survive_a_restart(tmp_path):
-    """Every second message of 40,000, in no order: far more gaps than a few."""
+    """Acknowledge every second of 40,000 messages in random order: very many gaps."""
     count = 40_000
 
     async def test(world):
@@ -264,7 +264,7 @@ def test_scattered_acks_survive_a_restart(tmp_path):
             assert subscription.backlog(count) == count // 2
             reader, _ = attach(subscription, messages=count)
             assert await reader.offsets(count // 2) == list(range(1, count, 2))
-            # And it is cheap: a bit for each message, not 16 bytes for each gap.
+            # The journal stores a bit per message, not 16 bytes per gap.
             state = broker.storage.find_state(topic.topic_id)
             assert state.cursors[S].done.byte_count < count
 
@@ -323,13 +323,13 @@ def test_topic_limits_are_enforced():
         subscription = await subscribe(broker)
         with pytest.raises(QuotaExceeded):
             await subscribe(broker, SubscriptionName("t"))
-        # The one that exists is opened as often as one likes.
+        # An existing subscription can be opened again.
         assert await subscribe(broker) is subscription
         attach(subscription, "a")
         _, consumer = attach(subscription, "b")
         with pytest.raises(QuotaExceeded):
             attach(subscription, "c")
-        # Who takes a place over needs no further one.
+        # A consumer that replaces another does not count.
         attach(subscription, "a")
         subscription.detach(consumer)
         attach(subscription, "c")

@@ -66,7 +66,7 @@ async def test_partitions_share_one_schema(broker):
     await broker.schemas.bind(BASE.partition(1), strict())
     for name in (BASE, BASE.partition(0), BASE.partition(1)):
         assert await broker.schemas.get(name) == strict()
-    # Also those that come later, and those that are open.
+    # Later partitions and open ones are bound, too.
     opened = await broker.topics.get(BASE.partition(0))
     await broker.topics.add_partitions(BASE, 3)
     assert (await broker.topics.get(BASE.partition(2))).schema == strict()
@@ -150,7 +150,7 @@ def test_binding_survives_a_restart(policy):
     with_world(test)
 
 
-# Producers that say what they write.
+# Producers that declare a schema.
 
 
 @with_broker
