@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 FRAME_BYTES_ACCEPTED_MAX = BODY_BYTES_MAX + 1024 * 1024
 """The longest frame that a client accepts, whatever the broker's own limit is."""
 IDLE_TIMEOUT_S = 30.0
-"""How long the broker may be silent, if its handshake names no idle timeout."""
+"""How long the broker may be silent, if its WELCOME names no idle timeout."""
 IDLE_TIMEOUT_S_MIN = 1.0
 IDLE_TIMEOUT_S_MAX = 3600.0
 """A client ignores an idle timeout outside of these limits."""
@@ -157,7 +157,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     @property
     def welcome(self) -> pb.Welcome:
-        """The broker's handshake."""
+        """The broker's WELCOME."""
         return self._welcome.result()
 
     async def request(

@@ -217,11 +217,6 @@ def encode_batch(
     return complete_batch_entry(bytearray(head), frame.buffer, seed)
 
 
-def size_of_batch(frame: BatchFrame) -> int:
-    """Return the length of the entry of a batch."""
-    return ENTRY_HEADER_BYTES + padded_size(_FRAME_AT + frame.byte_count)
-
-
 def read_entries(
     buffer: memoryview, position: int, seed: int
 ) -> Iterator[tuple[Entry, int]]:
