@@ -1,0 +1,28 @@
+"""The glossary names types and modules that exist."""
+
+import re
+
+from support.project import ROOT, SRC
+
+REFERENCE = re.compile(r"\| `([\w.]+)` \|$", re.MULTILINE)
+
+
+def test_every_type_and_module_of_the_glossary_exists():
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    names = REFERENCE.findall(text)
+    assert len(names) > 40
+    assert [name for name in names if not exists(name)] == []
+
+
+def exists(name):
+    place = SRC / "pydanube"
+    *parents, last = name.split(".")
+    for each in parents:
+        place /= each
+    if (place / last).is_dir() or (place / f"{last}.py").exists():
+        return True
+    module = place.with_suffix(".py")
+    declaration = re.compile(rf"^(class )?{last}\b", re.MULTILINE)
+    return module.exists() and bool(
+        declaration.search(module.read_text(encoding="utf-8"))
+    )
