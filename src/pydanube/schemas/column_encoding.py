@@ -42,12 +42,12 @@ Raises InvalidPayload for the first invalid value.
 PROVEN_MAX = 64
 """The number of column shapes that are remembered to always match the schema."""
 
-Fix = Callable[[Any], Any]
+Convert = Callable[[Any], Any]
 
 
-def column_encoder(schema: ParsedSchema | None, has: pa.DataType) -> ColumnEncoder:
+def column_encoder(schema: ParsedSchema | None, actual: pa.DataType) -> ColumnEncoder:
     """
-    Return the encoder for columns of the type *has*.
+    Return the encoder for columns of the type *actual*.
 
     Without a *schema*, text and bytes are payloads already, and all other types are
     written as JSON.
@@ -57,61 +57,63 @@ def column_encoder(schema: ParsedSchema | None, has: pa.DataType) -> ColumnEncod
             place and the reason.
     """
     if schema is None:
-        if _is_text(has):
+        if _is_text(actual):
             return _to_binary
-        check_writable(has)
+        check_writable(actual)
         return lambda array: _to_binary(to_texts(array))
     match schema.type:
         case SchemaType.BYTES | SchemaType.STRING:
-            return _text_encoder(schema, has)
+            return _text_encoder(schema, actual)
         case SchemaType.NUMBER:
-            return _number_encoder(schema, has)
+            return _number_encoder(schema, actual)
         case SchemaType.JSON_SCHEMA:
             assert isinstance(schema, JsonSchema)
-            return _json_encoder(schema, has)
+            return _json_encoder(schema, actual)
         case _:
-            return _one_by_one(schema, has)
+            return _one_by_one(schema, actual)
 
 
-def _text_encoder(schema: ParsedSchema, has: pa.DataType) -> ColumnEncoder:
-    if has == schema.arrow_type():
+def _text_encoder(schema: ParsedSchema, actual: pa.DataType) -> ColumnEncoder:
+    if actual == schema.arrow_type():
         return _to_binary
-    raise InvalidRequest(f"value is {has}, and the schema is {schema.type.value}")
+    raise InvalidRequest(f"value is {actual}, and the schema is {schema.type.value}")
 
 
-def _number_encoder(schema: ParsedSchema, has: pa.DataType) -> ColumnEncoder:
+def _number_encoder(schema: ParsedSchema, actual: pa.DataType) -> ColumnEncoder:
     assert isinstance(schema, NumberSchema)
-    wanted = schema.arrow_type()
-    is_safe = types.is_integer(has) or has == wanted
-    if not (is_safe or types.is_floating(has)) or (
-        types.is_integer(wanted) and not types.is_integer(has)
+    expected = schema.arrow_type()
+    is_safe = types.is_integer(actual) or actual == expected
+    if not (is_safe or types.is_floating(actual)) or (
+        types.is_integer(expected) and not types.is_integer(actual)
     ):
-        raise InvalidRequest(f"value is {has}, and the schema is a number, {wanted}")
-    return partial(_number_payloads, wanted)
+        raise InvalidRequest(
+            f"value is {actual}, and the schema is a number, {expected}"
+        )
+    return partial(_number_payloads, expected)
 
 
-def _number_payloads(wanted: pa.DataType, array: pa.Array) -> pa.Array:
-    numbers = array.cast(wanted, safe=types.is_integer(wanted))
+def _number_payloads(expected: pa.DataType, array: pa.Array) -> pa.Array:
+    numbers = array.cast(expected, safe=types.is_integer(expected))
     if not numbers.null_count:
         # Numbers are 8 bytes, little-endian, so the data buffer has the payloads.
         body = numbers.buffers()[1].slice(numbers.offset * 8, len(numbers) * 8)
         fixed = pa.Array.from_buffers(pa.binary(8), len(numbers), [None, body])
         return fixed.cast(pa.binary())
-    pack = struct.Struct("<q" if types.is_integer(wanted) else "<d").pack
+    pack = struct.Struct("<q" if types.is_integer(expected) else "<d").pack
     packed = [None if each is None else pack(each) for each in numbers.to_pylist()]
     return pa.array(packed, pa.binary())
 
 
-def _json_encoder(schema: JsonSchema, has: pa.DataType) -> ColumnEncoder:
-    check_writable(has)
-    if types.is_struct(has):
+def _json_encoder(schema: JsonSchema, actual: pa.DataType) -> ColumnEncoder:
+    check_writable(actual)
+    if types.is_struct(actual):
         missing = sorted(
-            required_names(schema.document) - {field.name for field in has}
+            required_names(schema.document) - {field.name for field in actual}
         )
         if missing:
             raise InvalidRequest(
                 f"value.{missing[0]} is missing, which the schema requires; value has "
-                f"{', '.join(field.name for field in has) or 'no fields'}"
+                f"{', '.join(field.name for field in actual) or 'no fields'}"
             )
     validate = schema.validator()
     proven: dict[str, bool] = {}
@@ -140,14 +142,16 @@ def _is_proven(schema: JsonSchema, array: pa.Array, proven: dict[str, bool]) -> 
     return proven[key]
 
 
-def _one_by_one(schema: ParsedSchema, has: pa.DataType) -> ColumnEncoder:
-    _check_fields(has, schema.arrow_type())
-    encode, fix = schema.encoder(), _fix_of(has)
+def _one_by_one(schema: ParsedSchema, actual: pa.DataType) -> ColumnEncoder:
+    _check_fields(actual, schema.arrow_type())
+    encode, convert = schema.encoder(), _converter_of(actual)
 
     def encode_column(array: pa.Array) -> pa.Array:
         present = array.drop_null() if array.null_count else array
         values = present.to_pylist()
-        encoded = encode(values if fix is None else [fix(value) for value in values])
+        encoded = encode(
+            values if convert is None else [convert(value) for value in values]
+        )
         payloads = pa.array(encoded, pa.binary())
         if not array.null_count:
             return payloads
@@ -158,56 +162,60 @@ def _one_by_one(schema: ParsedSchema, has: pa.DataType) -> ColumnEncoder:
     return encode_column
 
 
-def _check_fields(has: pa.DataType, wanted: pa.DataType, path: str = "value") -> None:
+def _check_fields(
+    actual: pa.DataType, expected: pa.DataType, path: str = "value"
+) -> None:
     """Refuse fields that the schema does not have, because they would be lost."""
-    if types.is_struct(wanted) and not types.is_struct(has):
-        raise InvalidRequest(f"{path} is {has}, and the schema is a record")
-    if types.is_struct(has) and types.is_struct(wanted):
-        names = [field.name for field in wanted]
-        for field in has:
+    if types.is_struct(expected) and not types.is_struct(actual):
+        raise InvalidRequest(f"{path} is {actual}, and the schema is a record")
+    if types.is_struct(actual) and types.is_struct(expected):
+        names = [field.name for field in expected]
+        for field in actual:
             if field.name not in names:
                 raise InvalidRequest(
                     f"the schema has no {path}.{field.name}; it has "
                     f"{', '.join(names) or 'no fields'}"
                 )
-            inner = wanted.field(names.index(field.name)).type
+            inner = expected.field(names.index(field.name)).type
             _check_fields(field.type, inner, f"{path}.{field.name}")
-    elif types.is_list(has) and types.is_list(wanted):
-        _check_fields(has.value_type, wanted.value_type, f"{path}[]")
+    elif types.is_list(actual) and types.is_list(expected):
+        _check_fields(actual.value_type, expected.value_type, f"{path}[]")
 
 
-def _fix_of(has: pa.DataType) -> Fix | None:
+def _converter_of(actual: pa.DataType) -> Convert | None:
     """Return a function that converts maps in values to dicts; None without maps."""
-    if types.is_struct(has):
-        fixes = {field.name: _fix_of(field.type) for field in has}
-        needed = {name: fix for name, fix in fixes.items() if fix is not None}
-        return partial(_fix_struct, needed) if needed else None
-    if types.is_list(has):
-        inner = _fix_of(has.value_type)
-        return None if inner is None else partial(_fix_list, inner)
-    if types.is_map(has):
-        return partial(_fix_map, _fix_of(has.item_type))
+    if types.is_struct(actual):
+        converters = {field.name: _converter_of(field.type) for field in actual}
+        needed = {
+            name: convert for name, convert in converters.items() if convert is not None
+        }
+        return partial(_convert_struct, needed) if needed else None
+    if types.is_list(actual):
+        inner = _converter_of(actual.value_type)
+        return None if inner is None else partial(_convert_list, inner)
+    if types.is_map(actual):
+        return partial(_convert_map, _converter_of(actual.item_type))
     return None
 
 
-def _fix_struct(fixes: dict[str, Fix], value: Any) -> Any:
+def _convert_struct(converters: dict[str, Convert], value: Any) -> Any:
     if value is None:
         return None
-    return value | {name: fix(value[name]) for name, fix in fixes.items()}
+    return value | {name: convert(value[name]) for name, convert in converters.items()}
 
 
-def _fix_list(fix: Fix, value: Any) -> Any:
-    return None if value is None else [fix(each) for each in value]
+def _convert_list(convert: Convert, value: Any) -> Any:
+    return None if value is None else [convert(each) for each in value]
 
 
-def _fix_map(fix: Fix | None, value: Any) -> Any:
-    if value is None or fix is None:
+def _convert_map(convert: Convert | None, value: Any) -> Any:
+    if value is None or convert is None:
         return None if value is None else dict(value)
-    return {key: fix(inner) for key, inner in value}
+    return {key: convert(inner) for key, inner in value}
 
 
-def _is_text(has: pa.DataType) -> bool:
-    return bool(types.is_string(has) or types.is_binary(has))
+def _is_text(actual: pa.DataType) -> bool:
+    return bool(types.is_string(actual) or types.is_binary(actual))
 
 
 def _to_binary(array: pa.Array) -> pa.Array:

@@ -69,8 +69,9 @@ CatalogOption = Annotated[
     typer.Option(
         "--catalog",
         metavar="NAME=VALUE",
-        help="A property of the Iceberg catalog, such as uri=…; may be repeated. It "
-        "overrides pyiceberg's configuration file, in which name=… selects a catalog.",
+        help="A property of the Iceberg catalog, such as uri=…; may be repeated. "
+        "Properties in pyiceberg's configuration file apply too; name=… selects the "
+        "catalog in it.",
     ),
 ]
 
@@ -104,7 +105,7 @@ TableOption = Annotated[
         "--table",
         metavar="TABLE",
         help="The directory or URL of a Delta table, or NAMESPACE.TABLE of an Iceberg "
-        "table. It is created if it does not exist.",
+        "table; an export creates it if it does not exist.",
         show_default=False,
     ),
 ]

@@ -25,28 +25,28 @@ _UNUSUAL = r'["\\\x00-\x1f]'
 _RARE = r"[\x00-\x08\x0b\x0c\x0e-\x1f]"
 
 
-def check_writable(has: pa.DataType, path: str = "value") -> None:
+def check_writable(actual: pa.DataType, path: str = "value") -> None:
     """
     Refuse types that JSON cannot represent.
 
     Raises:
         InvalidRequest: There is such a type; the message has its place.
     """
-    if types.is_struct(has):
-        for field in has:
+    if types.is_struct(actual):
+        for field in actual:
             check_writable(field.type, f"{path}.{field.name}")
-    elif types.is_list(has):
-        check_writable(has.value_type, f"{path}[]")
-    elif types.is_map(has):
-        if not types.is_string(has.key_type):
+    elif types.is_list(actual):
+        check_writable(actual.value_type, f"{path}[]")
+    elif types.is_map(actual):
+        if not types.is_string(actual.key_type):
             raise InvalidRequest(
-                f"{path} is a map with keys of type {has.key_type}, but names in a "
+                f"{path} is a map with keys of type {actual.key_type}, but names in a "
                 "JSON object are text; cast them to string"
             )
-        check_writable(has.item_type, f"{path}{{}}")
-    elif not _is_scalar(has):
+        check_writable(actual.item_type, f"{path}{{}}")
+    elif not _is_scalar(actual):
         raise InvalidRequest(
-            f"{path} is {has}, which JSON cannot represent; cast it to string"
+            f"{path} is {actual}, which JSON cannot represent; cast it to string"
         )
 
 
@@ -59,12 +59,12 @@ def to_texts(array: pa.Array, schema: Any = None, document: Any = None) -> pa.Ar
     Raises:
         InvalidPayload: A number is infinite or not a number.
     """
-    has = array.type
-    if types.is_struct(has):
+    actual = array.type
+    if types.is_struct(actual):
         return _struct_texts(array, schema, document)
-    if types.is_list(has):
+    if types.is_list(actual):
         return _list_texts(array, schema, document)
-    if types.is_map(has):
+    if types.is_map(actual):
         return _map_texts(array, schema, document)
     return _scalar_texts(array)
 
@@ -82,9 +82,9 @@ def written_schema(array: pa.Array, schema: Any = None, document: Any = None) ->
     return found
 
 
-def _is_scalar(has: pa.DataType) -> bool:
+def _is_scalar(actual: pa.DataType) -> bool:
     return any(
-        is_of(has)
+        is_of(actual)
         for is_of in (
             types.is_null,
             types.is_boolean,
@@ -131,25 +131,25 @@ def _map_texts(array: pa.Array, schema: Any, document: Any) -> pa.Array:
 
 
 def _scalar_texts(array: pa.Array) -> pa.Array:
-    has = array.type
-    if types.is_string(has):
+    actual = array.type
+    if types.is_string(actual):
         return _quoted(array)
-    if types.is_binary(has):
+    if types.is_binary(actual):
         encoded = [
             None if each is None else base64.b64encode(each).decode()
             for each in array.to_pylist()
         ]
         return _between_quotes(pa.array(encoded, pa.string()))
-    if types.is_timestamp(has):
+    if types.is_timestamp(actual):
         # The instant in UTC, whatever the time zone of the column.
-        text = array.cast(pa.timestamp(has.unit)).cast(pa.string())
+        text = array.cast(pa.timestamp(actual.unit)).cast(pa.string())
         text = pc.replace_substring(text, " ", "T", max_replacements=1)
-        if has.tz is not None:
+        if actual.tz is not None:
             text = pc.binary_join_element_wise(text, "Z", "")
         return _between_quotes(text)
-    if types.is_date(has):
+    if types.is_date(actual):
         return _between_quotes(array.cast(pa.string()))
-    if types.is_floating(has):
+    if types.is_floating(actual):
         at = pc.index(pc.is_finite(array), value=False).as_py()
         if at >= 0:
             raise InvalidPayload(f"{array[at]} is not a number in JSON")
@@ -157,42 +157,42 @@ def _scalar_texts(array: pa.Array) -> pa.Array:
 
 
 def _written_schema(array: pa.Array, schema: Any, document: Any) -> Any:
-    has = array.type
-    if types.is_struct(has):
+    actual = array.type
+    if types.is_struct(actual):
         return _written_object(array, schema, document)
-    if types.is_list(has):
+    if types.is_list(actual):
         array = _from_zero(array)
         items = _items_of(schema, document)
         return {"type": "array", "items": written_schema(array.values, items, document)}
-    if types.is_map(has):
+    if types.is_map(actual):
         array = _from_zero(array)
         inner = _additional_of(schema, document)
         return {
             "type": "object",
             "additionalProperties": written_schema(array.items, inner, document),
         }
-    if types.is_null(has):
+    if types.is_null(actual):
         return {"type": "null"}
-    if types.is_boolean(has):
+    if types.is_boolean(actual):
         return {"type": "boolean"}
-    if types.is_integer(has):
+    if types.is_integer(actual):
         return {"type": "integer"}
-    if types.is_floating(has) or types.is_decimal(has):
+    if types.is_floating(actual) or types.is_decimal(actual):
         return {"type": "number"}
-    if types.is_date(has):
+    if types.is_date(actual):
         return {"type": "string", "format": "date"}
-    if types.is_timestamp(has) and has.tz is not None:
+    if types.is_timestamp(actual) and actual.tz is not None:
         return {"type": "string", "format": "date-time"}
     return {"type": "string"}
 
 
 def _written_object(array: pa.Array, schema: Any, document: Any) -> Any:
-    inner, wanted = _object_of(schema, document)
+    inner, expected = _object_of(schema, document)
     properties, required = {}, []
     present = array if not array.null_count else array.drop_null()
     for field, column in zip(array.type, present.flatten(), strict=True):
         below = inner.get(field.name)
-        is_written = field.name in wanted or not column.null_count
+        is_written = field.name in expected or not column.null_count
         if is_written:
             required.append(field.name)
             properties[field.name] = written_schema(column, below, document)
