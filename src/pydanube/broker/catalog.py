@@ -88,15 +88,11 @@ class Catalog:
         self, name: TopicName, policy: TopicPolicy, schema: TopicSchema | None = None
     ) -> None:
         """
-        Record a topic, or a partition of its base name.
-
-        A partition has the schema of the existing partitions.
+        Record a topic, or a partition of its base name; see ``Topics.create``.
 
         Raises:
             AlreadyExists: The name is taken, its base name is a topic without
                 partitions, or the other partitions have another policy.
-            NamespaceNotFound: Its namespace does not exist.
-            SchemaNotFound: There is no such subject or version.
             InvalidName: The name is too long.
         """
         name.check_new()
@@ -278,12 +274,9 @@ class Catalog:
         self, name: TopicName, limits: NamespacePolicy | None
     ) -> list[TopicName]:
         """
-        Set the limits of a topic or of all its partitions; None removes them.
+        Set the limits of a topic or of all its partitions; see ``Topics.set_limits``.
 
         Returns: The changed topics.
-
-        Raises:
-            TopicNotFound: There is no such topic.
         """
         if limits is not None:
             check_policy(limits)
@@ -293,12 +286,9 @@ class Catalog:
         self, name: TopicName, on_corruption: CorruptionPolicy
     ) -> list[TopicName]:
         """
-        Set ``on_corruption`` in the policy of a topic or of all its partitions.
+        Set this part of the policy of a topic or of all its partitions.
 
         Returns: The changed topics.
-
-        Raises:
-            TopicNotFound: There is no such topic.
         """
 
         async def attempt() -> list[TopicName]:
@@ -314,15 +304,9 @@ class Catalog:
         self, name: TopicName, schema: TopicSchema | None
     ) -> list[TopicName]:
         """
-        Bind a topic or all its partitions to a schema; None removes the binding.
-
-        The name of a partition stands for all of them.
+        Bind a topic or all its partitions to a schema; see ``TopicSchemas.bind``.
 
         Returns: The changed topics.
-
-        Raises:
-            TopicNotFound: There is no such topic.
-            SchemaNotFound: There is no such subject or version.
         """
         split = name.split_partition()
         if split is not None and await self.find_partitioned(split[0]) is not None:

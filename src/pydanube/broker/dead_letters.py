@@ -240,11 +240,7 @@ class DeadLetters:
         except BrokerError as error:
             self._fail(subscription, queue, _ranges_of(messages), error)
         except Exception as error:
-            log.exception(
-                "subscription %s of %s: dead letters",
-                subscription.name,
-                subscription.topic,
-            )
+            log.exception("%s: dead letters", subscription.log_name)
             failure = Unavailable(f"the messages cannot be copied: {error}")
             self._fail(
                 subscription, queue, [(park.base, park.end) for park in taken], failure
@@ -257,10 +253,9 @@ class DeadLetters:
         base = max(park.base, subscription.base_offset)
         if base > park.base:
             log.warning(
-                "subscription %s of %s: retention has dropped messages %d to %d "
-                "before they could be dead-lettered",
-                subscription.name,
-                subscription.topic,
+                "%s: retention has dropped messages %d to %d before they could be "
+                "dead-lettered",
+                subscription.log_name,
                 park.base,
                 min(base, park.end),
             )
@@ -308,12 +303,7 @@ class DeadLetters:
         error: BrokerError,
     ) -> None:
         """Retry these messages after the longest pause; others continue."""
-        log.warning(
-            "subscription %s of %s: dead letters: %s",
-            subscription.name,
-            subscription.topic,
-            error,
-        )
+        log.warning("%s: dead letters: %s", subscription.log_name, error)
         subscription.counts.fail_to_dead_letter()
         for base, end in ranges:
             subscription.on_park_failed(base, end, error, self._clock() + RETRIES.max_s)
@@ -357,9 +347,8 @@ class DeadLetters:
         pause_s = RETRIES.delay_s(queue.failures)
         subscription.counts.fail_to_dead_letter()
         log.warning(
-            "subscription %s of %s: dead letters are retried after %g s: %s",
-            subscription.name,
-            subscription.topic,
+            "%s: dead letters are retried after %g s: %s",
+            subscription.log_name,
             pause_s,
             error,
         )

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from pydanube.model.errors import InvalidRequest, MessageTooLarge
+from pydanube.model.batch import Column
+from pydanube.model.errors import CorruptBatch, InvalidRequest, MessageTooLarge
 from pydanube.wire.batches import BATCH_MESSAGES_MAX
 
 if TYPE_CHECKING:
     from pydanube.model.names import TopicName
     from pydanube.model.policy import NamespacePolicy
-    from pydanube.wire.batches import BatchFrame
+    from pydanube.wire.batches import BatchFrame, BatchHeader
 
 LIMIT_MAX = 2**32 - 1
 """The original Danube's tools use unsigned 32-bit integers."""
@@ -70,13 +71,23 @@ def check_policy(policy: NamespacePolicy) -> None:
             )
 
 
+def check_header(header: BatchHeader, producer: str) -> None:
+    """Raise if a header names another producer, or columns that the broker adds."""
+    if header.producer != producer:
+        raise InvalidRequest(
+            f"the batch names the producer {header.producer!r}; its channel belongs to "
+            f"{producer!r}"
+        )
+    if header.columns & (Column.OFFSET | Column.PRODUCER):
+        raise InvalidRequest("a batch must not have the columns offset and producer")
+
+
 def verify(frame: BatchFrame, size_max: int, topic: TopicName) -> None:
     """
     Verify a published batch, and check its number and size of messages.
 
     Raises:
-        CorruptBatch: The bytes are not the batch that the header describes.
-        InvalidRequest: It has more than ``BATCH_MESSAGES_MAX`` messages.
+        InvalidRequest: It is damaged, or has more than ``BATCH_MESSAGES_MAX`` messages.
         MessageTooLarge: A message is longer than *size_max* bytes.
     """
     if frame.count > BATCH_MESSAGES_MAX:
@@ -85,19 +96,25 @@ def verify(frame: BatchFrame, size_max: int, topic: TopicName) -> None:
             f"a batch for {topic} has {frame.count} messages; at most "
             f"{BATCH_MESSAGES_MAX} are allowed: send several batches"
         )
-    # A small batch has no large message, so usually none needs to be measured.
+    try:
+        size = _verify_and_measure(frame, size_max)
+    except CorruptBatch as error:
+        raise InvalidRequest(f"the batch is damaged: {error}") from error
+    if size_max and size > size_max:
+        raise too_large(size, size_max, topic)
+
+
+def _verify_and_measure(frame: BatchFrame, size_max: int) -> int:
+    """Return the size of the longest message, or of all if that is small enough."""
     if not size_max or frame.plain_body_bytes <= size_max:
         frame.verify()
-        return
+        return frame.plain_body_bytes
     small = frame.decode_small_batch()
-    if small is not None:
-        frame.verify()
-        size = small.longest
-    else:
+    if small is None:
         lengths = pc.binary_length(frame.check().column("payload"))
-        size = pc.max(lengths).as_py()
-    if size > size_max:
-        raise too_large(size, size_max, topic)
+        return int(pc.max(lengths).as_py())
+    frame.verify()
+    return small.longest
 
 
 def too_large(size: int, size_max: int, topic: TopicName) -> MessageTooLarge:

@@ -94,6 +94,7 @@ class ReliableSubscription(Subscription):
             name, type_, machine, clock, counts, check_new_consumer=check_new_consumer
         )
         self.topic = topic
+        self.log_name = f"subscription {name} of {topic}"
         self.settings = settings
         """Its settings; only ``apply`` changes them."""
         self.dead_letter_error: BrokerError | None = None
@@ -108,9 +109,7 @@ class ReliableSubscription(Subscription):
         self._wake: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
         self._reader = SubscriptionReader(topic_log)
-        self._corruption = CorruptionHandler(
-            f"subscription {name} of {topic}", topic_log, counts
-        )
+        self._corruption = CorruptionHandler(self.log_name, topic_log, counts)
         self._was_overtaken = False
         self._is_cancelled = False
         self._holds = 0
@@ -340,7 +339,7 @@ class ReliableSubscription(Subscription):
         if self._task is None and not self._is_cancelled:
             self._wake = asyncio.Event()
             self._task = self._tasks.create_task(
-                self._run(self._wake), name=f"subscription {self.topic} {self.name}"
+                self._run(self._wake), name=self.log_name
             )
 
     def _wake_up(self) -> None:
@@ -360,11 +359,11 @@ class ReliableSubscription(Subscription):
         except CorruptSegment as error:
             self.close(error)
         except OffsetDropped as error:
-            log.warning("subscription %s of %s: %s", self.name, self.topic, error)
+            log.warning("%s: %s", self.log_name, error)
             self._was_overtaken = True
             self.close(error)
         except Exception as error:
-            log.exception("subscription %s of %s failed", self.name, self.topic)
+            log.exception("%s failed", self.log_name)
             self.close(Unavailable(f"the subscription failed: {error}"))
         finally:
             unwatch()

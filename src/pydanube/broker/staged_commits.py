@@ -24,7 +24,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pydanube.broker.producer_registrations import AccessRequest
 from pydanube.broker.staged_parts import producer_of
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from pydanube.broker.producer_registrations import ProducerRegistration
     from pydanube.broker.staged_parts import Part
+    from pydanube.broker.staged_queries import Queries
     from pydanube.broker.topic import ReliableTopic
     from pydanube.broker.topics import Topics
     from pydanube.storage.staging import PartReader, StagedFiles
@@ -58,16 +59,6 @@ PIECE_BYTES = 8 * 1024 * 1024
 """How much of a part is read and appended at a time."""
 PRODUCER_EPOCH = 1
 """The epoch of a query's producer, which clients cannot open."""
-
-
-class DoneQueries(Protocol):
-    """The progress of queries."""
-
-    def new_commit_id(self, query: str) -> int:
-        """Return an id that no commit of *query* has had."""
-
-    async def mark_done(self, query: str, decision: StagingDecision) -> None:
-        """Record on disk that a decision was carried out."""
 
 
 @dataclass(slots=True)
@@ -109,7 +100,7 @@ class Committer:
         topics: Topics,
         storage: Storage,
         files: StagedFiles,
-        queries: DoneQueries,
+        queries: Queries,
     ) -> None:
         self.dropped_count = 0
         """The number of messages whose topic was deleted after the decision."""
@@ -325,11 +316,6 @@ class _Appends:
     async def wait(self) -> None:
         """Wait until no batch is being appended."""
         await self._all_ended.wait()
-
-
-def count_of(decision: StagingDecision) -> int:
-    """Return the number of messages of a decision."""
-    return sum(topic.message_count for topic in decision.topics)
 
 
 def check_complete(parts: Sequence[Part]) -> None:

@@ -14,12 +14,9 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pydanube.broker.limits import verify
-from pydanube.model.batch import Column
+from pydanube.broker.limits import check_header, verify
 from pydanube.model.errors import (
     BrokerError,
-    CorruptBatch,
-    InvalidRequest,
     OutOfSequence,
     Overloaded,
     QuotaExceeded,
@@ -129,19 +126,8 @@ class Stage:
                 f"the batch begins with sequence {header.base_sequence}; "
                 f"{self._content.taken} was expected"
             )
-        if header.producer != self.producer:
-            raise InvalidRequest(
-                f"the batch names the producer {header.producer!r}, the part belongs "
-                f"to {self.producer!r}"
-            )
-        if header.columns & (Column.OFFSET | Column.PRODUCER):
-            raise InvalidRequest(
-                "a staged batch must not have the columns offset and producer"
-            )
-        try:
-            verify(frame, self._topic.limits.max_message_size, self._topic.name)
-        except CorruptBatch as error:
-            raise InvalidRequest(f"the batch is damaged: {error}") from error
+        check_header(header, self.producer)
+        verify(frame, self._topic.limits.max_message_size, self._topic.name)
 
     def _store(self, frame: BatchFrame) -> None:
         self._part.append(self._content.number, frame, partial(self._on_written, frame))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydanube.broker.staged_commits import count_of
 from pydanube.metadata import keys
 from pydanube.metadata.records import QueryRecord, StagingDecision
 from pydanube.metadata.store import ABSENT, Stored
@@ -131,3 +130,8 @@ class Queries:
         expected = ABSENT if stored is None else stored.revision
         revision = await self._store.put(keys.query(query), record, expected=expected)
         self._records[query] = Stored(record, revision)
+
+
+def count_of(decision: StagingDecision) -> int:
+    """Return the number of messages of a decision."""
+    return sum(topic.message_count for topic in decision.topics)

@@ -17,10 +17,9 @@ from pydanube.broker.staged_commits import (
     Commit,
     Committer,
     check_complete,
-    count_of,
 )
 from pydanube.broker.staged_parts import Stage, StagedParts
-from pydanube.broker.staged_queries import Queries
+from pydanube.broker.staged_queries import Queries, count_of
 from pydanube.model.errors import (
     BrokerError,
     InvalidRequest,

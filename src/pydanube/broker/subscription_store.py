@@ -112,10 +112,6 @@ class SubscriptionStore:
         Create a subscription at *start*, and add it to the topic.
 
         Durability: On return the subscription and its cursor are on disk.
-
-        Raises:
-            InvalidRequest: The topic has no such offset.
-            QuotaExceeded: The topic has its maximum number of subscriptions.
         """
         topic.check_new_subscription()
         subscription: Subscription

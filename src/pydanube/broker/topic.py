@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 
 from pydanube.broker.counts import Counts
 from pydanube.broker.direct_subscription import DirectSubscription
-from pydanube.broker.limits import PublishRate, verify
+from pydanube.broker.limits import PublishRate, check_header, verify
 from pydanube.broker.producer_registrations import ProducerRegistrations
 from pydanube.broker.subscription import Subscription
-from pydanube.model.batch import Column
 from pydanube.model.descriptions import TopicDescription
 from pydanube.model.errors import (
-    CorruptBatch,
     InvalidRequest,
     QuotaExceeded,
     SubscriptionNotFound,
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
     from pydanube.model.schemas import TopicSchema
     from pydanube.storage.manifest import SegmentEntry
     from pydanube.storage.topic_log import TopicLog
-    from pydanube.wire.batches import BatchFrame, BatchHeader
+    from pydanube.wire.batches import BatchFrame
 
 FIND_TIMES_MAX = 1000
 """The number of times that one request may look up."""
@@ -117,7 +115,7 @@ class Topic:
         registration.check()
         if not frame.is_verified:
             self.verify(frame)
-        _check_header(session, frame.header)
+        check_header(frame.header, session.name)
         if self.schema_validation is None:
             self.store(session, frame, done)
         else:
@@ -134,10 +132,7 @@ class Topic:
             InvalidRequest: The batch is damaged, or has too many messages.
             MessageTooLarge: One of its messages is too large.
         """
-        try:
-            verify(frame, self.limits.max_message_size, self.name)
-        except CorruptBatch as error:
-            raise InvalidRequest(f"the batch is damaged: {error}") from error
+        verify(frame, self.limits.max_message_size, self.name)
         frame.is_verified = True
 
     def check(self) -> None:
@@ -580,16 +575,3 @@ class DirectTopic(Topic):
         """See the base class."""
         end = self._next_offset
         return self._describe(first, limit, epoch=1, base_offset=end, sealed_offset=end)
-
-
-def _check_header(session: ProducerSession, header: BatchHeader) -> None:
-    """Raise if a header names another producer, or columns that the broker adds."""
-    if header.producer != session.name:
-        raise InvalidRequest(
-            f"the batch names the producer {header.producer!r}; its channel belongs "
-            f"to {session.name!r}"
-        )
-    if header.columns & (Column.OFFSET | Column.PRODUCER):
-        raise InvalidRequest(
-            "a published batch must not have the columns offset and producer"
-        )

@@ -165,13 +165,7 @@ class TopicSchemas:
         )
 
     async def assign(self, topic: Topic, reference: SchemaReference) -> ProducerSchema:
-        """
-        Return the schema that a producer may write; bind the topic if it has none.
-
-        Raises:
-            OtherSchema: The topic is bound to another subject or version.
-            SchemaNotFound: There is no such subject or version.
-        """
+        """Call ``resolve`` and ``bind_first``; return the schema of the producer."""
         resolved = await self.resolve(topic.name, reference)
         await self.bind_first(topic, reference)
         return resolved
