@@ -73,7 +73,7 @@ class SubscriptionStore:
         self._wall_clock_us = wall_clock_us
         self._loop = asyncio.get_running_loop()
         self._cursors = CursorSaver(storage, self._loop)
-        self._settings = SettingsStore(store, wall_clock_us)
+        self.settings = SettingsStore(store, wall_clock_us)
 
     # Loading, creating, deleting.
 
@@ -83,7 +83,7 @@ class SubscriptionStore:
         stored = await self._store.scan(prefix)
         if not stored:
             return
-        settings = await self._settings.all_of(topic.topic_id)
+        settings = await self.settings.all_of(topic.topic_id)
         state = self._storage.find_state(topic.topic_id)
         for path, record in stored:
             name = SubscriptionName(prefix.name_of(path))
@@ -138,7 +138,7 @@ class SubscriptionStore:
         await saved
         record = SubscriptionRecord(type=type_, created_at=self._wall_clock_us())
         await self._store.put(keys.subscription(topic.topic_id, name), record)
-        settings = await self._settings.get(topic.topic_id, name)
+        settings = await self.settings.get(topic.topic_id, name)
         return self._reliable(topic, name, type_, cursor, settings)
 
     async def delete(self, topic: Topic, name: SubscriptionName) -> None:
@@ -172,23 +172,6 @@ class SubscriptionStore:
     def flush(self) -> None:
         """Append all unsaved cursors to the journal."""
         self._cursors.flush()
-
-    # Settings.
-
-    async def settings(
-        self, topic: Topic, name: SubscriptionName
-    ) -> SubscriptionSettings:
-        """Return the settings of a subscription, which need not exist."""
-        return await self._settings.get(topic.topic_id, name)
-
-    async def set_settings(
-        self, topic: Topic, name: SubscriptionName, settings: SubscriptionSettings
-    ) -> None:
-        """Store settings, and apply them to the subscription if it exists."""
-        await self._settings.put(topic.topic_id, name, settings)
-        found = topic.subscriptions.get(name)
-        if isinstance(found, ReliableSubscription):
-            found.apply(settings)
 
     # Construction.
 

@@ -255,7 +255,8 @@ class Subscriptions:
         Raises:
             TopicNotFound: There is no such topic.
         """
-        return await self._store.settings(await self._topics.get(name), subscription)
+        topic = await self._topics.get(name)
+        return await self._store.settings.get(topic.topic_id, subscription)
 
     async def set_settings(
         self,
@@ -319,10 +320,14 @@ class Subscriptions:
                     "subscription failure policy can only be configured for reliable "
                     "topics"
                 )
-            settings = change(await self._store.settings(topic, subscription))
+            stored = self._store.settings
+            settings = change(await stored.get(topic.topic_id, subscription))
             check_settings(settings, name)
             await self._check_dead_letter_topic(dead_letter_topic_of(settings))
-            await self._store.set_settings(topic, subscription, settings)
+            await stored.put(topic.topic_id, subscription, settings)
+            found = topic.subscriptions.get(subscription)
+            if isinstance(found, ReliableSubscription):
+                found.apply(settings)
 
     async def _check_dead_letter_topic(self, name: TopicName | None) -> None:
         if name is None:
