@@ -1,5 +1,5 @@
 """
-The columns of a DataFrame as a sink sees them: Arrow types, and who is missing.
+The columns of a DataFrame as Arrow types.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 def columns_of(schema: StructType) -> pa.Schema:
     """
-    *schema* in Arrow's words, with times in UTC.
+    Convert *schema* to Arrow types, with times in UTC.
 
     Raises:
-        InvalidConfig: There are no columns, or Arrow has no type for one.
+        InvalidConfig: There are no columns, or Arrow has no type for a column.
     """
     if not len(schema):
         raise InvalidConfig("the DataFrame has no columns")
@@ -36,7 +36,7 @@ def columns_of(schema: StructType) -> pa.Schema:
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """
-    The same with every column nullable.
+    Convert *schema* to Arrow types, with every column nullable.
 
     Raises:
         InvalidConfig: See ``columns_of``.
@@ -45,7 +45,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def missing_columns(option: str, wanted: Iterable[str], there: pa.Schema) -> list[str]:
-    """What is wrong with the names in *option*, which must be columns."""
+    """Return an error message for each name in *option* that is not a column."""
     return [
         f"{option}: the DataFrame has no column {name!r}{near(name, there.names)}"
         for name in wanted
@@ -54,5 +54,5 @@ def missing_columns(option: str, wanted: Iterable[str], there: pa.Schema) -> lis
 
 
 def near(name: str, names: Iterable[str]) -> str:
-    """A suggestion for a wrong *name*, or else what there is."""
+    """Return a suggestion for a wrong *name*, or the list of all *names*."""
     return did_you_mean(name, names) or f"; it has {', '.join(names)}"

@@ -1,8 +1,7 @@
 """
-Which batch of whom is written: what a sink remembers so as to write it once.
+The protocol of sinks, and the batch keys with which they write each batch once.
 
-``BatchKey`` stays the same when Spark runs a batch again; ``Sink`` is what can be
-written to.  Nothing here knows Spark.
+A batch that Spark repeats has the same ``BatchKey``.  Nothing here depends on Spark.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BatchKey:
-    """One batch."""
+    """The identity of a batch."""
 
     app: str
-    """Whose it is: the option ``appId``, or else the query's id."""
+    """The application id: the option ``appId``, or else the query's id."""
     number: int
     query: str
-    """The id of the query itself; empty where there is none."""
+    """The query's id; empty for a batch write."""
 
     def __str__(self) -> str:
         return f"{self.app}:{self.number}"
@@ -37,7 +36,7 @@ class BatchKey:
 
 @dataclass(frozen=True, slots=True)
 class TaskKey:
-    """What one attempt of one task writes of a batch."""
+    """The identity of one attempt of one task of a batch."""
 
     batch: BatchKey
     partition: int
@@ -46,36 +45,36 @@ class TaskKey:
 
 class Sink(Protocol):
     """
-    Where the rows of a batch go.
+    A system that rows of batches are written to.
 
-    It is pickled into Spark's tasks, so it holds options and nothing that is open.
+    Sinks are pickled into Spark's tasks, so they hold options and no connections.
     """
 
     def write(self, key: TaskKey, batches: Iterator[pa.RecordBatch]) -> Any:
         """
         Write *batches*, which have at least one row.
 
-        What it returns is pickled, and given to ``commit`` or ``abort``.  If it
-        raises, it leaves nothing behind that it can still remove.
+        The result is pickled and passed to ``commit`` or ``abort``.  If the method
+        fails, it removes what it has written as far as it can.
         """
         ...
 
     def commit(self, key: BatchKey, outputs: Sequence[Any]) -> None:
-        """Make a batch of *pieces* visible, unless it was before."""
+        """Make a batch of *outputs* visible, unless it is already committed."""
         ...
 
     def abort(self, key: BatchKey, outputs: Sequence[Any]) -> None:
         """
-        Remove *pieces*: their batch is given up, and may come again.
+        Remove *outputs* of a batch that failed; Spark may repeat the batch.
 
-        A task that was killed may have left more, which only its sink can find.
+        Killed tasks may have left more, which only the sink can find.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BatchIdentity:
-    """Which batch the user says a write is."""
+    """The application id and batch number that the user has set, if any."""
 
     app: str | None = None
     number: int | None = None
@@ -83,34 +82,35 @@ class BatchIdentity:
     @classmethod
     def parse(cls, given: ParsedOptions) -> BatchIdentity:
         """
-        What ``appId`` and ``batchId`` say.
+        Parse ``appId`` and ``batchId``.
 
         Raises:
-            InvalidConfig: There is a ``batchId`` and it is not said whose.
+            InvalidConfig: ``batchId`` is set without ``appId``.
         """
         app = given.text("appId") or None
         number = given.count("batchId", 0, smallest=0) if "batchId" in given else None
         if number is not None and app is None:
-            raise InvalidConfig("batchId: give appId too, which says whose batch it is")
+            raise InvalidConfig("batchId: set appId, too")
         return cls(app, number)
 
     def check(self, *, is_stream: bool) -> None:
         """
-        Refuse what does not go with the kind of write.
+        Raise if the options do not fit a stream or a batch write.
 
         Raises:
-            InvalidConfig: A stream is given a number, or a batch no number.
+            InvalidConfig: A stream has a batch number, or a batch write has an
+                application id without a number.
         """
         if is_stream and self.number is not None:
-            raise InvalidConfig("batchId: a stream numbers its batches by itself")
+            raise InvalidConfig("batchId: a stream numbers its batches itself")
         if not is_stream and self.app is not None and self.number is None:
             raise InvalidConfig(
-                "appId: a batch write needs batchId too; without it the second write "
-                "would be taken for a repetition of the first"
+                "appId: a batch write needs batchId, too; without it the second write "
+                "would count as a repetition of the first"
             )
 
     def key(self, query: str, number: int, *, is_stream: bool) -> BatchKey:
-        """The key of batch *number* of *query*, as the user wants to call it."""
+        """Return the key of batch *number* of *query*; the user's options override."""
         return BatchKey(
             app=query if self.app is None else self.app,
             number=number if self.number is None else self.number,
@@ -119,5 +119,5 @@ class BatchIdentity:
 
 
 def digest(*parts: str) -> str:
-    """A short name for *parts* that is fit for any system."""
+    """Return a short hash of *parts* that is a valid name in all systems."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]

@@ -1,9 +1,9 @@
 """
-What Spark sees of a sink: a data source whose writers hand Arrow batches on.
+The Spark data source of a sink, whose writers pass Arrow batches to it.
 
-Spark makes a writer two or three times for each batch, in different processes, and
-sends it into its tasks by pickle; so making one costs nothing and connects to nobody.
-The state of a batch travels in the messages of its tasks.
+Spark creates a writer two or three times for each batch, in different processes, and
+pickles it into tasks.  So creating a writer does not connect.  The state of a batch is
+in the commit messages of its tasks.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ log = logging.getLogger(__name__)
 
 
 class TaskCommitMessage(WriterCommitMessage):  # type: ignore[misc]
-    """What one task has to say: what it has written, if anything, of which batch."""
+    """The batch key of a task and its output; None if the task had no rows."""
 
-    def __init__(self, key: BatchKey, piece: Any) -> None:
+    def __init__(self, key: BatchKey, output: Any) -> None:
         self.key = key
-        self.output = piece
+        self.output = output
 
 
 class SinkDataSource(DataSource):  # type: ignore[misc]
-    """A sink as a data source; what differs from sink to sink is ``sink()``."""
+    """A sink as a data source; subclasses implement ``sink()``."""
 
     def sink(self, schema: StructType) -> tuple[Sink, BatchIdentity]:
         """
-        The sink of these options, for rows of *schema*.
+        Return the sink of these options, for rows of *schema*.
 
         Raises:
             InvalidConfig: The options contradict each other or the columns.
@@ -76,19 +76,19 @@ class SinkDataSource(DataSource):  # type: ignore[misc]
 
     def overwriting(self, sink: Sink) -> Sink:
         """
-        *sink* as one whose batches each replace everything that was there.
+        Return a sink whose batches each overwrite all rows.
 
         Raises:
-            InvalidConfig: This one cannot.
+            InvalidConfig: The sink does not support this.
         """
         raise InvalidConfig(
-            f"{self.name()} adds rows and does not replace them all: use "
-            'mode("append") or outputMode("append")'
+            f'{self.name()} cannot overwrite all rows: use mode("append") or '
+            'outputMode("append")'
         )
 
 
 class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """Writes a table to a sink."""
+    """Writes a batch write to a sink."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         self._schema = schema
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
-        # A stream's tasks always know their query.
+        # The tasks of a stream always have a query id.
         place = current_task_id("")
         key = self._identity.key(place.query, place.batch, is_stream=True)
         piece = TaskKey(key, place.partition, place.attempt)
@@ -152,7 +152,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 def write_task(
     sink: Sink, key: TaskKey, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> TaskCommitMessage:
-    """Write the rows of a task; a sink is not troubled where there are none."""
+    """Write the rows of a task, if it has any."""
     rows = (conform(batch, schema) for batch in batches if batch.num_rows)
     first = next(rows, None)
     if first is None:
@@ -168,9 +168,9 @@ def commit_batch(
     is_overwrite: bool,
 ) -> None:
     """
-    Commit what the tasks of a batch have written, in the order of their numbers.
+    Commit the outputs of the tasks of a batch, in the order of their numbers.
 
-    A batch without rows is nothing to commit, unless nothing is to be left by it.
+    A batch without rows is committed only if it overwrites the table.
     """
     written = [message for message in messages if message is not None]
     outputs = [message.output for message in written if message.output is not None]
@@ -184,15 +184,15 @@ def abort_batch(
     messages: Sequence[TaskCommitMessage | None],
     key: BatchKey | None = None,
 ) -> None:
-    """Remove what is left of batch *key*, which the messages know if there are any."""
+    """Remove the outputs of a batch; *key* is used if there are no messages."""
     written = [message for message in messages if message is not None]
     key = written[0].key if written else key
     if key is not None:
-        log.warning("batch %s is given up; what is written of it is removed", key)
+        log.warning("batch %s failed; removing what its tasks have written", key)
         outputs = [message.output for message in written if message.output is not None]
         sink.abort(key, outputs)
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """*batch* with the types of *schema*: Spark's times come in its session's zone."""
+    """Cast *batch* to *schema*; Spark's times are in the session's time zone."""
     return batch if batch.schema == schema else batch.cast(schema)

@@ -18,7 +18,7 @@ PLAIN, ORDERS = "/default/plain", "/default/orders"
 PARTS = [f"{ORDERS}-part-{number}" for number in range(3)]
 
 
-def test_a_partition_is_known_by_the_name_of_its_topic_and_its_number():
+def test_split_name_returns_topic_and_partition():
     assert split_name(PARTS[2]) == (ORDERS, 2)
     assert split_name(PLAIN) == (PLAIN, 0)
 
@@ -44,7 +44,7 @@ def test_a_partition_is_known_by_the_name_of_its_topic_and_its_number():
         ),
     ],
 )
-def test_partitions_go_by_the_name_of_their_topic_or_by_their_own(text, expected):
+def test_bounds_name_partitions_by_topic_or_full_name(text, expected):
     assert wanted(parse_offsets(text, "startingOffsets"), PARTS, "x") == expected
 
 
@@ -67,12 +67,12 @@ def test_a_topic_without_partitions_is_its_own_partition_0(text):
         ),
     ],
 )
-def test_what_does_not_fit_the_topics_is_refused(text, message):
+def test_bounds_that_do_not_fit_the_topics_are_refused(text, message):
     with pytest.raises(InvalidConfig, match=f"startingOffsets: .*{message}"):
         wanted(parse_offsets(text, "startingOffsets"), PARTS, "startingOffsets")
 
 
-def test_one_time_may_be_said_for_all_partitions():
+def test_one_time_may_apply_to_all_partitions():
     bound = parse_timestamps(
         '{"/default/orders": 1700000000000}', "x", allows_future=True
     )
@@ -96,7 +96,7 @@ def test_a_time_is_milliseconds_or_a_date_with_its_zone(text, microseconds):
 @pytest.mark.parametrize(
     "text", ["yesterday", "2026-01-31", "2026-01-31T12:00:00", "-1", "1e3", "9" * 30]
 )
-def test_a_time_that_is_none_is_refused(text):
+def test_malformed_time_is_refused(text):
     with pytest.raises(InvalidConfig, match="startingTimestamp: must be milliseconds"):
         parse_timestamp(text, "startingTimestamp", allows_future=False)
 

@@ -58,20 +58,20 @@ def catalog(client, retries=2):
     return found, waits
 
 
-def test_a_question_is_repeated_while_the_broker_cannot_be_reached():
+def test_request_is_retried_while_the_broker_cannot_be_reached():
     found, waits = catalog(BreakingClient(breaks=2))
     assert found.topics() == ["/default/a", "/default/b"]
     assert waits == [0.5, 0.5]
 
 
-def test_a_question_is_repeated_only_so_often():
+def test_request_is_retried_only_as_often_as_allowed():
     found, waits = catalog(BreakingClient(breaks=3))
     with pytest.raises(ConnectionLost):
         found.topics()
     assert len(waits) == 2
 
 
-def test_an_answer_that_is_no_is_not_asked_for_again():
+def test_refused_request_is_not_retried():
     client = BreakingClient(breaks=0)
     found, waits = catalog(client)
     with pytest.raises(TopicNotFound):
@@ -79,7 +79,7 @@ def test_an_answer_that_is_no_is_not_asked_for_again():
     assert (client.asked, waits) == (["/default/a"], [])
 
 
-def test_a_read_that_broke_goes_on_behind_its_last_batch():
+def test_failed_read_continues_after_its_last_batch():
     client = BreakingClient(breaks=2)
     found, _ = catalog(client)
     batches = list(found.read("/default/a", 5, 48))
@@ -88,7 +88,7 @@ def test_a_read_that_broke_goes_on_behind_its_last_batch():
     assert client.asked == [5, 15, 25]
 
 
-def test_a_read_gives_up_where_it_makes_no_progress():
+def test_read_without_progress_fails():
     class Broken(BreakingClient):
         def read(self, topic, *, start, end):
             self.asked.append(start)
@@ -102,6 +102,6 @@ def test_a_read_gives_up_where_it_makes_no_progress():
     assert client.asked == [0, 0, 0]
 
 
-def test_a_catalog_travels_to_tasks_without_a_connection():
+def test_catalog_is_pickled_without_a_connection():
     found = pickle.loads(pickle.dumps(broker_catalog(ReadOptions(url="danube://b:1"))))
     assert isinstance(found, BrokerCatalog)

@@ -73,7 +73,7 @@ def test_every_header_is_one_group():
     assert found == {(7, 1): [0, 2], (0, 0): [1], (7, 2): [3]}
 
 
-def test_messages_without_a_value_are_null_and_it_is_said_why():
+def test_undecodable_messages_are_null_with_a_reason():
     messages = batch(
         (7, 2, b'{"id": 1, "note": "x"}'),
         (0, 0, b'{"id": 2}'),
@@ -103,7 +103,7 @@ def test_messages_without_a_value_are_null_and_it_is_said_why():
         assert expected is None or expected in found
 
 
-def test_the_first_message_without_a_value_fails_the_task_and_is_named():
+def test_first_undecodable_message_fails_the_task():
     messages = [(7, 2, b'{"id": %d}' % n) for n in range(50)]
     messages[20] = messages[40] = (7, 2, b"broken")
     messages[30] = (0, 0, b"")
@@ -121,7 +121,7 @@ def test_only_the_columns_that_are_wanted_are_made():
     assert values.to_pylist() == [{"note": "x"}]
 
 
-def test_a_column_that_the_version_does_not_have_is_a_mistake_or_null():
+def test_missing_column_is_null_or_an_error():
     value_type = pa.struct({"id": pa.int64(), "colour": pa.string()})
     with pytest.raises(InvalidRequest, match=r"no value\.colour"):
         decoder(value_type=value_type)
@@ -131,7 +131,7 @@ def test_a_column_that_the_version_does_not_have_is_a_mistake_or_null():
     assert values.to_pylist() == [{"id": 1, "colour": None}]
 
 
-def test_the_good_ones_of_a_group_are_decoded_in_few_steps():
+def test_good_messages_of_a_group_are_decoded_in_few_steps():
     asked = []
 
     def decode(payloads):
@@ -151,7 +151,7 @@ HOSTILE = [each for each in hostile_schemas() if not each.is_refused]
 
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=lambda hostile: hostile.name)
-def test_hostile_payloads_are_values_or_null_and_it_is_said_why(hostile):
+def test_hostile_payloads_are_values_or_null_with_a_reason(hostile):
     reader_schema = ReaderSchema(subject="orders", schema_id=7, version=1)
     decoding = Decoding(
         reader_schema=reader_schema,

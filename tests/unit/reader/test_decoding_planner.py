@@ -40,7 +40,7 @@ def topics(tmp_path):
     return directory
 
 
-def test_a_query_reads_as_the_latest_version_or_the_one_that_is_wanted(topics):
+def test_reader_schema_is_the_latest_or_the_given_version(topics):
     assert DecodingPlanner(LATEST, topics).plan([A, B]) == reader_schema(2)
     assert DecodingPlanner(ValueOptions(version=1), topics).plan([A]) == reader_schema(
         1
@@ -49,7 +49,7 @@ def test_a_query_reads_as_the_latest_version_or_the_one_that_is_wanted(topics):
         DecodingPlanner(ValueOptions(version=3), topics).plan([A])
 
 
-def test_a_plan_stays_whatever_is_registered_meanwhile(topics):
+def test_planned_reader_schema_does_not_change(topics):
     values = DecodingPlanner(LATEST, topics)
     values.plan([A])
     topics.register("orders", objects(), objects(), objects())
@@ -59,7 +59,7 @@ def test_a_plan_stays_whatever_is_registered_meanwhile(topics):
     ) == reader_schema(1)
 
 
-def test_a_plan_travels_in_the_metadata_of_the_column(topics):
+def test_reader_schema_is_stored_in_the_column_metadata(topics):
     assert from_metadata(
         json.loads(json.dumps(to_metadata(reader_schema(2))))
     ) == reader_schema(2)
@@ -69,7 +69,7 @@ def test_a_plan_travels_in_the_metadata_of_the_column(topics):
     ) == reader_schema(2)
 
 
-def test_a_topic_that_is_not_bound_is_refused_with_what_to_do(topics):
+def test_unbound_topic_is_refused_with_advice(topics):
     del topics.bound[B]
     with pytest.raises(InvalidRequest, match=f"not bound.*{B}.*schemas.bind"):
         DecodingPlanner(LATEST, topics).plan([A, B])
@@ -89,14 +89,14 @@ def test_a_topic_that_comes_later_must_be_of_the_same_subject(topics):
         values.decoding([A, B], reader_schema(2))
 
 
-def test_no_topic_says_nothing_and_one_that_is_gone_is_not_missed_here(topics):
+def test_deleted_topic_is_ignored_but_one_topic_is_required(topics):
     with pytest.raises(InvalidRequest, match="there is no topic yet"):
         DecodingPlanner(LATEST, topics).plan([])
     topics.delete(B)
     assert DecodingPlanner(LATEST, topics).plan([A, B]) == reader_schema(2)
 
 
-def test_a_stream_goes_on_with_the_version_in_its_checkpoint(topics):
+def test_stream_keeps_the_version_of_its_checkpoint(topics):
     assert DecodingPlanner(LATEST, topics).resume([A], None) == reader_schema(2)
     assert DecodingPlanner(LATEST, topics).resume(
         [A], reader_schema(1)
@@ -104,7 +104,7 @@ def test_a_stream_goes_on_with_the_version_in_its_checkpoint(topics):
 
 
 @pytest.mark.parametrize("version", [None, 2])
-def test_a_stream_moves_on_when_it_is_told_to(topics, version):
+def test_stream_uses_the_given_version(topics, version):
     options = ValueOptions(version=version, is_version_given=True)
     assert DecodingPlanner(options, topics).resume(
         [A], reader_schema(1)
@@ -116,7 +116,7 @@ def test_a_checkpoint_of_another_subject_is_refused(topics):
         DecodingPlanner(LATEST, topics).resume([A], reader_schema(2, schema_id=9))
 
 
-def test_tasks_get_all_versions_even_those_that_came_after_the_plan(topics):
+def test_tasks_get_versions_registered_after_the_plan(topics):
     values = DecodingPlanner(LATEST, topics)
     values.plan([A])
     texts = [objects(), objects(id="number"), objects(id="number", x="string")]
@@ -127,7 +127,7 @@ def test_tasks_get_all_versions_even_those_that_came_after_the_plan(topics):
     assert found.reader_schema == reader_schema(2)
 
 
-def test_a_version_that_was_deleted_cannot_be_read_as(topics):
+def test_deleted_version_cannot_be_the_reader_schema(topics):
     values = DecodingPlanner(LATEST, topics)
     values.plan([A])
     del topics.subjects["orders"][0]

@@ -68,7 +68,7 @@ def test_a_condition_holds_for_these_messages(pushed, expected):
         (spark.Not(spark.StringStartsWith(("key",), "a")), [2, 3]),
     ],
 )
-def test_what_is_unknown_is_not_true_as_in_sql(pushed, expected):
+def test_unknown_is_not_true_as_in_sql(pushed, expected):
     found = select(conditions(pushed), BATCH, PART)
     assert found.column("offset").to_pylist() == expected
 
@@ -99,7 +99,7 @@ def test_a_batch_without_keys_has_none():
         (spark.EqualTo(("offset",), 2), True),
     ],
 )
-def test_topics_and_partitions_that_nobody_wants_are_left_out(pushed, is_accepted):
+def test_topics_and_partitions_without_matches_are_skipped(pushed, is_accepted):
     assert may_match_topic(conditions(pushed), PART) is is_accepted
 
 
@@ -122,7 +122,7 @@ def test_topics_and_partitions_that_nobody_wants_are_left_out(pushed, is_accepte
         ([spark.EqualTo(("key",), b"x")], (10, 20)),
     ],
 )
-def test_a_range_is_cut_to_the_offsets_that_are_wanted(pushed, expected):
+def test_range_is_reduced_to_matching_offsets(pushed, expected):
     assert clip(conditions(*pushed), 10, 20) == expected
 
 
@@ -135,7 +135,7 @@ def test_a_range_is_cut_to_the_offsets_that_are_wanted(pushed, expected):
         spark.GreaterThan(("offset",), 19),
     ],
 )
-def test_nothing_is_left_where_no_offset_is_wanted(pushed):
+def test_range_is_empty_if_no_offset_matches(pushed):
     base, end = clip(conditions(pushed), 10, 20)
     assert base >= end
 
@@ -170,11 +170,11 @@ def statistics(lowest, highest, nulls=0, values=10):
         (spark.IsNotNull(("key",)), True),
     ],
 )
-def test_a_row_group_is_known_by_its_smallest_and_largest_value(pushed, may):
+def test_row_group_is_judged_by_its_minimum_and_maximum(pushed, may):
     assert may_match(conditions(pushed), "key", statistics(b"c", b"e")) is may
 
 
-def test_where_nothing_is_known_something_may_be_there():
+def test_row_group_without_statistics_may_match():
     key = conditions(spark.EqualTo(("key",), b"d"))
     assert may_match(key, "key", None)
     assert may_match(key, "key", statistics(None, None, nulls=None))

@@ -24,14 +24,14 @@ from pydanube.reader.offsets import (
 A, B = "/default/a", "/default/b"
 
 
-def test_equal_positions_are_equal_text_whatever_the_order_they_came_in():
+def test_equal_positions_have_equal_json():
     one = to_json({A: Position(1, 5), B: Position(2, 6)})
     other = to_json({B: Position(2, 6), A: Position(1, 5)})
     assert json.dumps(one) == json.dumps(other)
     assert from_json(one) == {A: Position(1, 5), B: Position(2, 6)}
 
 
-def test_a_checkpoint_of_another_version_is_refused():
+def test_checkpoint_of_another_format_version_is_refused():
     with pytest.raises(InvalidConfig, match="version 2"):
         from_json({"version": 2})
 
@@ -56,7 +56,7 @@ def test_a_bound_is_one_rule_for_all_topics_or_an_offset_for_each():
     assert resolve(mixed, HEADS, "x", nobody)[B] == Position(2, 0)
 
 
-def test_an_offset_that_is_not_there_yet_is_refused():
+def test_offset_after_the_end_is_refused():
     with pytest.raises(
         InvalidConfig, match="startingOffsets: /default/a ends at offset 50"
     ):
@@ -96,7 +96,7 @@ def test_a_loss_in_a_partition_is_reported_with_its_number():
     assert str(found).startswith("/default/a, partition 3: messages 3 … 10 (7, ")
 
 
-def test_what_a_deleted_topic_lacks_is_known_where_the_end_was_planned():
+def test_loss_of_a_deleted_topic_ends_at_the_planned_end():
     start, stop = {A: Position(1, 3)}, {A: Position(1, 9)}
     assert "messages 3 … 9 (6, the last is 8)" in str(find_losses(start, {}, stop)[0])
     assert "messages from 3 on are gone" in str(find_losses(start, {})[0])
@@ -105,14 +105,14 @@ def test_what_a_deleted_topic_lacks_is_known_where_the_end_was_planned():
     assert (found.base, found.end, found.resume) == (3, 9, Position(1, 100))
 
 
-def test_a_topic_that_was_created_again_is_noticed_and_read_from_its_beginning():
+def test_recreated_topic_is_a_loss_and_resumes_at_its_beginning():
     found = find_losses({A: Position(1, 3)}, {A: Head(9, 0, 50)})
     with pytest.raises(OffsetDropped, match=r"created again .*1 and is 9"):
         raise_losses(found)
     assert skip_losses({A: Position(1, 3)}, found) == {A: Position(9, 0)}
 
 
-def test_a_topic_that_ends_earlier_than_it_did_is_noticed():
+def test_topic_that_ends_earlier_is_a_loss():
     found = find_losses({A: Position(1, 60)}, {A: Head(1, 0, 50)})
     with pytest.raises(OffsetDropped, match="messages 50 … 60"):
         raise_losses(found)
@@ -126,7 +126,7 @@ def test_a_deleted_topic_is_not_found_and_stays_where_it_is():
     assert advance(start, {}) == {A: Position(1, 3)}
 
 
-def test_nothing_lost_is_nothing_said():
+def test_no_loss_raises_nothing():
     found = find_losses({A: Position(1, 10)}, {A: Head(1, 10, 10)})
     assert found == []
     raise_losses(found)
@@ -143,7 +143,7 @@ def test_a_batch_never_goes_backwards_nor_into_another_topic_of_the_same_name():
     assert advance(start, {A: Head(1, 0, 10), B: Head(3, 0, 100)}) == start
 
 
-def test_what_values_are_read_as_is_kept_and_disturbs_nothing():
+def test_reader_schema_is_kept_beside_the_positions():
     at = {"/default/a": Position(1, 5)}
     reader_schema = ReaderSchema(subject="orders", schema_id=7, version=2)
     found = json.loads(json.dumps(to_json(at, reader_schema)))

@@ -65,13 +65,13 @@ def test_a_choice_has_a_suggestion():
         given(batchRows="nd-json").choice("batchRows", ("ndjson", "arrow"), "arrow")
 
 
-def test_names_keep_their_order_and_stand_there_once():
+def test_names_keep_their_order_and_are_unique():
     assert given(batchRows=" b, a ,,").names("batchRows") == ("b", "a")
     with pytest.raises(InvalidConfig, match="twice"):
         given(batchRows="a,a").names("batchRows")
 
 
-def test_truth_is_true_or_false():
+def test_boolean_is_true_or_false():
     assert given(batchRows="TRUE").boolean("batchRows")
     with pytest.raises(InvalidConfig, match="must be true or false"):
         given(batchRows="yes").boolean("batchRows")

@@ -60,7 +60,7 @@ def test_a_misspelt_option_is_refused_with_a_suggestion():
         ({"subscribePattern": "("}, "subscribePattern"),
     ],
 )
-def test_what_to_read_is_said_exactly_once(options, message):
+def test_exactly_one_selection_option_is_required(options, message):
     with pytest.raises(InvalidConfig, match=message):
         parse_read_options(options, Mode.STREAM)
 
@@ -112,13 +112,13 @@ def test_the_guide_has_the_table_of_all_options():
     assert len({option.name.lower() for option in OPTIONS}) == len(OPTIONS)
 
 
-def test_values_are_read_only_where_it_is_said():
+def test_values_are_decoded_only_if_requested():
     assert batch().values is None
     assert batch(decode="false").values is None
     assert batch(decode="true").values == ValueOptions()
 
 
-def test_a_version_may_be_named_and_it_is_remembered_that_it_was():
+def test_given_schema_version_is_remembered():
     found = stream(decode="true", schemaVersion="3").values
     assert (found.version, found.is_version_given) == (3, True)
     found = stream(decode="true", schemaVersion="Latest").values
@@ -135,12 +135,12 @@ def test_a_version_may_be_named_and_it_is_remembered_that_it_was():
         ({"decode": "true", "onUndecodable": "skip"}, "must be fail or null"),
     ],
 )
-def test_a_mistake_about_values_is_named(options, message):
+def test_wrong_value_option_is_named(options, message):
     with pytest.raises(InvalidConfig, match=message):
         batch(**options)
 
 
-def test_before_the_mode_is_known_the_options_of_all_are_taken():
+def test_without_a_mode_options_of_both_modes_are_allowed():
     given = {"subscribe": "/default/a", "endingOffsets": "latest"}
     assert parse_read_options(given | {"maxOffsetsPerTrigger": "3"}, None)
 
@@ -200,7 +200,7 @@ def test_times_have_units(text, expected):
     assert stream(minOffsetsPerTrigger="5").trigger_delay_s == 900.0
 
 
-def test_what_is_read_has_a_name_that_a_query_keeps_when_it_is_started_again():
+def test_group_id_prefix_gives_a_stable_name():
     one, again = (stream(groupIdPrefix="billing").subscription for _ in range(2))
     assert one == again
     assert one.startswith("billing-")
@@ -251,7 +251,7 @@ def test_a_read_is_bounded_by_times():
         ({"subscription": "a", "groupIdPrefix": "b"}, "set only one of"),
     ],
 )
-def test_options_that_make_no_sense_together_are_refused(options, message):
+def test_contradicting_options_are_refused(options, message):
     with pytest.raises(InvalidConfig, match=message):
         stream(**options)
 

@@ -59,7 +59,7 @@ def offsets(found):
 @pytest.mark.parametrize(
     ("base", "end"), [(0, 100), (0, 1), (39, 41), (45, 95), (80, 100), (99, 100)]
 )
-def test_a_range_is_read_in_order_whatever_the_cuts(topics, base, end, limits):
+def test_range_is_read_in_order_however_it_is_split(topics, base, end, limits):
     found = rows(topics, scans(topics, base, end, **limits))
     assert offsets(found) == list(range(base, end))
 
@@ -74,18 +74,18 @@ def test_segments_and_the_tail_give_the_same_columns(topics):
         assert row["producer"] == "test"
 
 
-def test_only_the_wanted_columns_come_in_the_wanted_order(topics):
+def test_only_requested_columns_are_returned_in_order(topics):
     schema = pa.schema({"payload": pa.string(), "offset": pa.int64()})
     found = rows(topics, scans(topics, 79, 81), schema)
     assert found == [{"payload": "m79", "offset": 79}, {"payload": "m80", "offset": 80}]
 
 
-def test_the_offset_need_not_be_wanted(topics):
+def test_offset_column_need_not_be_requested(topics):
     schema = pa.schema({"topic": pa.string()})
     assert len(rows(topics, scans(topics, 5, 95), schema)) == 90
 
 
-def test_only_row_groups_that_hold_some_of_it_are_read(topics, monkeypatch):
+def test_only_needed_row_groups_are_read(topics, monkeypatch):
     groups = []
     whole = pq.ParquetFile.iter_batches
 
@@ -109,19 +109,19 @@ def test_no_batch_is_larger_than_the_bound(topics, monkeypatch):
     assert sum(batch.num_rows for batch in batches) == 40
 
 
-def test_a_segment_that_was_replaced_meanwhile_is_looked_up_again(topics):
+def test_segment_replaced_since_the_plan_is_planned_again(topics):
     planned = scans(topics, 10, 95)
     topics.compact(TOPIC)
     assert offsets(rows(topics, planned)) == list(range(10, 95))
 
 
-def test_a_tail_that_was_sealed_meanwhile_is_still_read_once(topics):
+def test_tail_sealed_since_the_plan_is_read_once(topics):
     planned = scans(topics, 70, 100)
     topics.seal(TOPIC)
     assert offsets(rows(topics, planned)) == list(range(70, 100))
 
 
-def test_what_retention_dropped_meanwhile_is_reported_with_the_gap(topics):
+def test_messages_dropped_since_the_plan_are_reported(topics):
     planned = scans(topics, 10, 95)
     topics.drop_below(TOPIC, 40)
     with pytest.raises(OffsetDropped, match="messages 10 … 40"):
@@ -130,7 +130,7 @@ def test_what_retention_dropped_meanwhile_is_reported_with_the_gap(topics):
     assert offsets(found) == list(range(40, 95))
 
 
-def test_a_topic_that_was_created_again_meanwhile_is_not_mixed_in(topics):
+def test_topic_recreated_since_the_plan_is_not_read(topics):
     planned = scans(topics, 0, 40)
     topics.drop_below(TOPIC, 80)
     topics.create(TOPIC, topic_id=2)
@@ -174,7 +174,7 @@ def test_a_segment_without_any_message_left_is_no_loss(topics):
     assert offsets(rows(topics, scans(topics, 0, 100))) == list(range(40, 100))
 
 
-def test_a_segment_with_gaps_must_have_as_many_messages_as_it_should(topics):
+def test_segment_with_gaps_must_have_the_count_of_the_manifest(topics):
     topics.thin_out(TOPIC, lambda offset: offset % 2)
     planned = scans(topics, 0, 40)
     path = planned[0].segments[0].url.removeprefix("file://")
@@ -187,14 +187,14 @@ def test_a_segment_with_gaps_must_have_as_many_messages_as_it_should(topics):
         rows(topics, planned)
 
 
-def test_a_tail_that_was_sealed_and_thinned_out_meanwhile_is_read_as_it_is(topics):
+def test_tail_sealed_and_compacted_since_the_plan_is_read(topics):
     planned = scans(topics, 75, 100)
     topics.seal(TOPIC)
     topics.thin_out(TOPIC, lambda offset: offset % 3 == 0)
     assert offsets(rows(topics, planned)) == list(range(75, 100, 3))
 
 
-def test_a_broker_that_leaves_messages_out_is_noticed(topics):
+def test_messages_missing_from_the_broker_are_an_error(topics):
     class Forgetful(TopicDirectory):
         def read(self, topic, base, end):
             for batch in super().read(topic, base, end):
@@ -221,7 +221,7 @@ TIME = datetime.fromtimestamp(FIRST_TIME_US // 1_000_000, UTC)
     ],
 )
 @pytest.mark.parametrize("limits", [{}, {"scans_min": 7}])
-def test_what_is_not_wanted_is_left_out(topics, pushed, expected, limits):
+def test_messages_that_do_not_match_are_dropped(topics, pushed, expected, limits):
     conditions = (condition_of(pushed),)
     planned = scans(topics, 0, 100, **limits)
     for schema in (SCHEMA, pa.schema({"offset": pa.int64()})):
@@ -229,7 +229,7 @@ def test_what_is_not_wanted_is_left_out(topics, pushed, expected, limits):
         assert offsets(found) == list(expected)
 
 
-def test_row_groups_that_hold_nothing_that_is_wanted_are_not_read(topics, monkeypatch):
+def test_row_groups_without_matches_are_not_read(topics, monkeypatch):
     groups = []
     whole = pq.ParquetFile.iter_batches
 
@@ -248,7 +248,7 @@ def test_row_groups_that_hold_nothing_that_is_wanted_are_not_read(topics, monkey
     assert groups == [[2], [2]]
 
 
-def test_a_message_that_is_missing_is_missed_although_nobody_wants_it(topics):
+def test_missing_message_is_an_error_even_if_it_does_not_match(topics):
     planned = scans(topics, 0, 40)
     path = planned[0].segments[0].url.removeprefix("file://")
     whole = pq.read_table(path)
@@ -276,7 +276,7 @@ def test_times_of_delivery_and_expiry_are_null_where_a_segment_has_no_column(top
     ]
 
 
-def test_bytes_that_are_no_text_are_refused_with_the_column_s_name(topics):
+def test_invalid_utf8_is_refused_with_the_column(topics):
     batch = pa.record_batch({"payload": pa.array([b"\xff"])})
     schema = pa.schema({"payload": pa.string()})
     with pytest.raises(InvalidRequest, match="payload cannot be read as string"):
@@ -286,6 +286,6 @@ def test_bytes_that_are_no_text_are_refused_with_the_column_s_name(topics):
 @pytest.mark.parametrize(
     ("name", "arrow_type"), [("colour", pa.string()), ("offset", pa.int32())]
 )
-def test_a_schema_that_topics_do_not_have_is_refused(name, arrow_type):
+def test_schema_with_unknown_columns_is_refused(name, arrow_type):
     with pytest.raises(InvalidRequest, match=name):
         check_schema(pa.schema({name: arrow_type}))

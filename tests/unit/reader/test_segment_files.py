@@ -60,7 +60,7 @@ def read(scan, names):
 
 @pytest.mark.parametrize("names", [SCHEMA.names, ["offset", "key"]])
 @pytest.mark.parametrize("has_parts", [True, False])
-def test_a_scan_gives_the_truth_or_the_error(found, names, has_parts):
+def test_scan_of_a_damaged_segment_is_right_or_fails(found, names, has_parts):
     (segment,) = found.segments
     if not has_parts:
         segment = replace(segment, part_checksums=None)

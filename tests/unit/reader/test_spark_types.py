@@ -44,25 +44,25 @@ def fit(array, wanted, *, allows_missing=False):
         ),
     ],
 )
-def test_every_type_has_one_that_spark_has(has, values, expected):
+def test_every_arrow_type_has_a_spark_type(has, values, expected):
     array = pa.array(values, has)
     assert fit(array, spark_type(has)) == expected
     doubled = pa.concat_arrays([array, array])
     assert fit(doubled.slice(len(array)), spark_type(has)) == expected
 
 
-def test_what_spark_has_is_left_as_it_is():
+def test_supported_types_do_not_change():
     array = pa.array([{"a": 1, "b": "x"}])
     assert spark_type(array.type) == array.type
     assert converter(array.type, array.type, allows_missing=False)(array) is array
 
 
-def test_fields_that_are_not_wanted_are_left_out():
+def test_unwanted_fields_are_dropped():
     array = pa.array([{"a": 1, "b": "x"}, None])
     assert fit(array, pa.struct({"b": pa.string()})) == [{"b": "x"}, None]
 
 
-def test_fields_that_are_not_there_are_null_only_where_they_may_lack():
+def test_missing_fields_are_null_only_if_allowed():
     array = pa.array([{"a": 1}])
     wanted = pa.struct({"b": pa.list_(pa.string()), "a": pa.int64()})
     assert fit(array, wanted, allows_missing=True) == [{"b": None, "a": 1}]
@@ -84,7 +84,7 @@ def test_wider_types_are_taken(has, wanted, value, expected):
     assert fit(pa.array([value, None], has), wanted) == [expected, None]
 
 
-def test_a_value_that_a_narrower_type_does_not_hold_is_refused():
+def test_value_too_large_for_a_narrower_type_is_refused():
     narrow = converter(pa.int64(), pa.int32(), allows_missing=False)
     assert narrow(pa.array([7])).to_pylist() == [7]
     with pytest.raises(pa.ArrowInvalid):
@@ -108,6 +108,6 @@ def test_a_value_that_a_narrower_type_does_not_hold_is_refused():
         (pa.timestamp("us"), pa.timestamp("us", "UTC"), "cannot be read"),
     ],
 )
-def test_what_cannot_be_is_said_with_its_place(has, wanted, message):
+def test_incompatible_type_is_refused_with_its_path(has, wanted, message):
     with pytest.raises(InvalidRequest, match=message):
         converter(has, wanted, allows_missing=True)

@@ -35,14 +35,14 @@ def options(**said):
     return parse_read_options(said, Mode.STREAM)
 
 
-def test_topics_are_found_by_the_name_they_go_by(topics):
+def test_topics_are_found_by_name(topics):
     assert list(find_heads(options(subscribe="/default/b"), topics)) == PARTS
     assert list(find_heads(options(subscribe=PARTS[1]), topics)) == PARTS[1:]
     assert list(find_heads(options(subscribePattern=".*/b"), topics)) == PARTS
     assert list(find_heads(options(assign='{"/default/b": [1]}'), topics)) == PARTS[1:]
 
 
-def test_a_topic_that_was_deleted_just_now_is_not_there(topics):
+def test_topic_deleted_meanwhile_is_skipped(topics):
     class Deleting(TopicDirectory):
         def head(self, topic):
             if topic == PARTS[0]:
@@ -53,7 +53,7 @@ def test_a_topic_that_was_deleted_just_now_is_not_there(topics):
     assert list(found) == PARTS[1:]
 
 
-def test_a_pattern_means_only_topics_that_can_be_read(topics):
+def test_pattern_skips_non_reliable_topics(topics):
     class NotStored(TopicDirectory):
         def head(self, topic):
             if topic == A:
@@ -75,7 +75,7 @@ def test_a_pattern_means_only_topics_that_can_be_read(topics):
         ({"subscribe": "/default/c", "filter.partitions": "0"}, "/default/c"),
     ],
 )
-def test_what_is_named_must_be_there(topics, said, missing):
+def test_named_topics_must_exist(topics, said, missing):
     read = options(**said)
     with pytest.raises(TopicNotFound, match=f"no such topic: {missing}$"):
         require_topics(read, topics, find_heads(read, topics))
@@ -91,12 +91,12 @@ def test_what_is_named_must_be_there(topics, said, missing):
         {"assign": '{"/default/b": [0, 5]}', "filter.partitions": "0"},
     ],
 )
-def test_what_is_not_asked_for_need_not_be_there(topics, said):
+def test_unselected_partitions_need_not_exist(topics, said):
     read = options(**said)
     require_topics(read, topics, find_heads(read, topics))
 
 
-def test_a_loss_is_refused_or_logged(topics, caplog):
+def test_loss_is_raised_or_logged(topics, caplog):
     topics.drop_below(A, 30)
     stop = Position(0, 35)
     with pytest.raises(OffsetDropped, match=r"messages 5 … 30 \(25, the last is 29\)"):
@@ -117,7 +117,7 @@ def test_nothing_is_left_of_a_topic_that_is_gone(topics):
     assert find_range(lenient, topics, A, 5, Position(0, 35)) is None
 
 
-def test_messages_of_the_tail_are_as_large_as_they_were_seen_to_be(topics):
+def test_tail_message_size_comes_from_the_head(topics):
     read = options(subscribe=A, maxBytesPerPartition="1000")
     heads = find_heads(read, topics)
     heads[A] = type(heads[A])(0, 0, 40, 30, message_bytes=500)
@@ -126,7 +126,7 @@ def test_messages_of_the_tail_are_as_large_as_they_were_seen_to_be(topics):
     assert len(plan_read(read, topics, start, end, heads={})) == 1
 
 
-def test_a_checkpoint_may_have_more_topics_than_are_selected():
+def test_checkpoint_may_have_unselected_topics():
     start = {A: Position(0, 1), PARTS[0]: Position(1, 2)}
     assert selected_positions(options(subscribe="/default/b"), start) == {
         PARTS[0]: Position(1, 2)

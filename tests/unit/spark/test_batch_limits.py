@@ -7,7 +7,7 @@ from pydanube.spark.batch_limits import BatchThresholds, count_between, within_b
 A, B = "/default/a", "/default/b"
 
 
-def test_a_micro_batch_waits_for_enough_messages_or_until_its_time_is_over():
+def test_micro_batch_waits_for_enough_messages_or_the_delay():
     patience = BatchThresholds(rows_min=10, delay_s=60.0)
     # Nobody knows how long the first ones have been waiting.
     assert patience.is_due(1, now=100.0)
@@ -19,7 +19,7 @@ def test_a_micro_batch_waits_for_enough_messages_or_until_its_time_is_over():
     assert not patience.is_due(1, now=161.0)
 
 
-def test_a_micro_batch_counts_what_it_goes_forward():
+def test_count_between_ignores_positions_that_move_backwards():
     start = {A: Position(1, 5), B: Position(2, 7)}
     end = {A: Position(1, 9), B: Position(3, 2), "/default/c": Position(4, 5)}
     assert count_between(start, end) == 4
@@ -46,10 +46,10 @@ def test_bytes_are_counted_as_they_are_stored():
     assert reached(200, stored(A, 45, 100, 50, 100)) == [51]
 
 
-def test_bytes_are_shared_out_by_what_each_topic_has_waiting():
+def test_bytes_are_divided_in_proportion_to_what_each_topic_has_waiting():
     assert reached(600, stored(A, 0, 100, 100, 1), stored(B, 0, 50, 50, 1)) == [40, 20]
 
 
-def test_one_message_is_taken_however_large_it_is():
+def test_micro_batch_has_at_least_one_message():
     assert reached(5, stored(A, 0, 10, 0, 1000)) == [1]
     assert reached(5, stored(A, 0, 10, 0, 1000), stored(B, 3, 90, 0, 1000)) == [0, 4]

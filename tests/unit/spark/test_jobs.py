@@ -53,7 +53,7 @@ class ConnectedSpark:
 
 
 @pytest.mark.parametrize("make", [ClassicSpark, ConnectedSpark])
-def test_answers_come_in_the_order_of_jobs(make):
+def test_results_are_in_the_order_of_jobs(make):
     assert run_jobs(make(), [3, 1, 2], double) == [6, 2, 4]
     assert run_jobs(make(), [], double) == []
 
@@ -64,19 +64,19 @@ def test_each_job_is_a_task_of_its_own():
     assert spark.segments == 3
 
 
-def test_threads_do_the_same_without_spark():
+def test_threads_run_jobs_without_spark():
     assert run_in_threads(2, list(range(20)), double) == [2 * n for n in range(20)]
 
 
 @pytest.mark.parametrize("make", [ClassicSpark, ConnectedSpark])
-def test_the_first_error_of_ours_is_raised_as_it_is(make):
+def test_first_broker_error_is_raised_unchanged(make):
     with pytest.raises(CorruptSegment, match="-2 is less"):
         run_jobs(make(), [1, -2, -3], double)
     with pytest.raises(CorruptSegment, match="-1 is less"):
         run_in_threads(2, [1, -1], double)
 
 
-def test_other_errors_are_sparks_to_repeat():
+def test_other_errors_are_retried_by_spark():
     def fail(job):
         raise OSError(job)
 
@@ -86,6 +86,6 @@ def test_other_errors_are_sparks_to_repeat():
         run_in_threads(1, [1], fail)
 
 
-def test_results_may_be_anything_but_our_errors():
+def test_results_may_be_any_value():
     assert run_in_threads(1, [None], lambda job: [job]) == [[None]]
     assert issubclass(InvalidRequest, Exception)

@@ -34,7 +34,7 @@ def test_all_columns_of_a_message_are_taken_in_the_types_that_spark_has():
     assert wrong({"value": pa.struct([pa.field("a", pa.int8())])}) == ""
 
 
-def test_what_a_row_has_that_was_read_is_not_minded():
+def test_columns_of_rows_read_from_a_topic_are_accepted():
     columns = {
         "topic": pa.string(),
         "partition": pa.int32(),
@@ -70,20 +70,20 @@ def test_what_a_row_has_that_was_read_is_not_minded():
         ),
     ],
 )
-def test_a_column_that_is_wrong_is_named(columns, said):
+def test_wrong_column_is_named(columns, said):
     import re
 
     assert re.search(said, wrong(columns))
 
 
-def test_rows_must_say_where_to_if_no_option_does():
+def test_rows_need_a_topic_column_or_the_option():
     assert "set the option 'topic'" in wrong({"payload": pa.binary()}, BY_ROW)
     columns = {"payload": pa.binary(), "topic": pa.int64()}
     assert "topic must be string" in wrong(columns, BY_ROW)
     assert wrong(columns, TO_ONE) == ""
 
 
-def test_a_value_is_not_sent_as_it_is():
+def test_value_is_refused_with_encode_payload():
     options = WriteOptions(topic="/default/a", encode=Encode.PAYLOAD)
     assert "call it payload" in wrong({"value": pa.int64()}, options)
 
@@ -95,12 +95,12 @@ def split(batch, topic=None):
     ]
 
 
-def test_all_rows_go_where_the_option_says():
+def test_option_topic_applies_to_all_rows():
     rows = {"topic": ["/default/x", None], "payload": ["a", "b"], "offset": [7, 8]}
     assert split(rows, "/default/a") == [("/default/a", {"payload": [b"a", b"b"]})]
 
 
-def test_rows_go_where_they_say_and_keep_their_order():
+def test_rows_are_split_by_topic_in_order():
     rows = {
         "topic": ["/default/b", "/default/a", "/default/b", "/default/b"],
         "payload": [b"1", b"2", b"3", b"4"],
@@ -182,12 +182,12 @@ def test_times_and_attributes_go_with_their_messages():
         ),
     ],
 )
-def test_a_row_that_lacks_something_is_refused(rows, said):
+def test_incomplete_row_is_refused(rows, said):
     with pytest.raises(InvalidRequest, match=said):
         split(rows, "/default/a")
 
 
-def test_a_row_without_a_topic_or_with_no_name_of_one_is_refused():
+def test_row_with_null_or_malformed_topic_is_refused():
     with pytest.raises(InvalidRequest, match="topic is null in 1 of 1"):
         split({"topic": pa.array([None], pa.string()), "payload": [b""]})
     with pytest.raises(InvalidName, match="orders"):

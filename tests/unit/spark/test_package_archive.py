@@ -6,7 +6,7 @@ import zipfile
 from pydanube.spark.package_archive import archive, formats, ship_by_value
 
 
-def test_the_archive_has_what_queries_need_and_nothing_of_the_broker():
+def test_archive_has_the_client_and_not_the_broker():
     names = zipfile.ZipFile(io.BytesIO(archive())).namelist()
     assert {
         "pydanube/__init__.py",
@@ -20,13 +20,13 @@ def test_the_archive_has_what_queries_need_and_nothing_of_the_broker():
     assert not parts & {"broker", "cli", "metadata", "servers", "storage"}
 
 
-def test_the_same_source_is_the_same_archive():
+def test_archive_of_the_same_source_is_the_same():
     before = archive()
     archive.cache_clear()
     assert archive() == before
 
 
-def test_all_formats_are_shipped():
+def test_ship_by_value_registers_all_formats():
     assert formats()["danube"] == "pyspark_danube"
 
     class Session:

@@ -58,7 +58,7 @@ def run(python, program, given, *words):
         ("write", b"pydanube.spark.sink_data_source StreamWriter\n"),
     ],
 )
-def test_readers_and_writers_take_their_package_along(tmp_path, what, is_made):
+def test_readers_and_writers_are_unpickled_without_the_package(tmp_path, what, is_made):
     python = python_without_us(tmp_path / "python")
     cloudpickle.register_pickle_by_value(pickled_source)
     named = {"archive": archive(), "format": "danube", "module": "pyspark_danube"}
@@ -69,7 +69,7 @@ def test_readers_and_writers_take_their_package_along(tmp_path, what, is_made):
     assert run(python, RUN, planned) == is_made
 
 
-def test_where_the_package_is_installed_that_one_is_taken():
+def test_installed_package_is_preferred():
     source = type("S", (PickledDataSource,), {"module": "pyspark_danube"})(
         {"topic": "/default/a"}
     )
@@ -77,13 +77,13 @@ def test_where_the_package_is_installed_that_one_is_taken():
     assert type(made).__module__ == "pydanube.spark.sink_data_source"
 
 
-def test_what_carries_its_package_is_the_same_after_pickling():
+def test_value_with_archive_is_the_same_after_pickling():
     made = PickledDataSource.__new__(PickledDataSource)
     made.options = {"a": "b"}
     assert pickle.loads(pickle.dumps(attach_archive(b"", made))).options == {"a": "b"}
 
 
-def test_the_directory_is_ours_alone():
+def test_archive_directory_belongs_to_the_user():
     directory = directory_for(b"archive")
     assert directory.stat().st_mode & 0o777 == 0o700
     assert directory_for(b"archive") == directory

@@ -13,7 +13,7 @@ def source(done, latest):
     return {"endOffset": json.dumps(done), "latestOffset": json.dumps(latest)}
 
 
-def test_lag_is_what_was_there_and_not_read():
+def test_lag_is_latest_offset_minus_end_offset():
     done = to_json({A: Position(1, 10), B: Position(2, 5)})
     latest = to_json({A: Position(1, 12), B: Position(2, 5)})
     assert lag({"sources": [source(done, latest)]}) == {A: 2, B: 0}
@@ -21,13 +21,13 @@ def test_lag_is_what_was_there_and_not_read():
     assert lag(as_object) == {A: 2, B: 0}
 
 
-def test_a_topic_that_is_new_or_was_created_again_counts_from_its_beginning():
+def test_lag_of_new_or_recreated_topic_counts_from_its_beginning():
     done = to_json({A: Position(1, 10)})
     latest = to_json({A: Position(9, 3), B: Position(2, 5)})
     assert lag({"sources": [source(done, latest)]}) == {A: 3, B: 5}
 
 
-def test_what_is_not_ours_is_passed_over():
+def test_lag_ignores_other_sources():
     assert lag(None) == {}
     other = [
         {"endOffset": '{"t":{"0":5}}', "latestOffset": '{"t":{"0":9}}'},

@@ -17,12 +17,12 @@ from pydanube.spark.session import (
 )
 
 
-def test_a_local_session_has_local_settings_and_any_other_has_not():
+def test_only_local_session_has_local_settings():
     assert settings_for("local[2]", None) == SETTINGS | LOCAL_SETTINGS
     assert settings_for("spark://host:7077", None) == SETTINGS
 
 
-def test_what_the_user_says_wins():
+def test_config_overrides_default_settings():
     name = "spark.sql.session.timeZone"
     assert settings_for("local", {name: "Europe/Vienna"})[name] == "Europe/Vienna"
 
@@ -50,7 +50,7 @@ class Session:
         self.conf = conf
 
 
-def test_a_session_of_somebody_else_gets_what_can_be_changed_and_the_rest_is_told():
+def test_configure_returns_settings_that_cannot_be_changed():
     sockets = "spark.python.unix.domain.socket.enabled"
     conf = Conf({"spark.sql.session.timeZone": "Europe/Vienna"}, fixed=[sockets])
     fixed = configure(Session(conf), {"spark.sql.ansi.enabled": "false"})
@@ -60,12 +60,12 @@ def test_a_session_of_somebody_else_gets_what_can_be_changed_and_the_rest_is_tol
     assert not set(NEW_SESSION_ONLY) & set(conf.values)
 
 
-def test_nothing_is_said_of_a_session_that_suits_topics():
+def test_configure_returns_nothing_for_a_suitable_session():
     conf = Conf(SETTINGS, fixed=SETTINGS)
     assert configure(Session(conf)) == {}
 
 
-def test_only_processes_started_meanwhile_print_to_the_log(tmp_path, capfd):
+def test_log_file_gets_output_of_processes_started_in_the_body(tmp_path, capfd):
     log_file = tmp_path / "log"
     with _output_to(log_file):
         subprocess.run([sys.executable, "-c", "print('inside')"], check=True)
@@ -74,7 +74,7 @@ def test_only_processes_started_meanwhile_print_to_the_log(tmp_path, capfd):
     assert capfd.readouterr().out == "outside\n"
 
 
-def test_an_interrupt_has_its_effect_when_the_start_is_done():
+def test_interrupt_takes_effect_after_the_start():
     seen = []
 
     def start():
@@ -93,7 +93,7 @@ def test_an_interrupt_has_its_effect_when_the_start_is_done():
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_handler_that_spark_installs_meanwhile_stays():
+def test_signal_handler_installed_by_spark_stays():
     def cancel_jobs(_number, _frame):
         pass
 

@@ -68,13 +68,13 @@ def test_the_rows_of_a_task_reach_the_sink_without_empty_batches():
     assert sink.told == [("write", TaskKey(KEY, 0, 0), [1, 2, 3])]
 
 
-def test_a_task_without_rows_does_not_trouble_the_sink():
+def test_task_without_rows_does_not_call_the_sink():
     sink = RecordingSink()
     commit_batch(sink, [piece(sink, 0), piece(sink, 1, batch())], is_overwrite=False)
     assert sink.told == []
 
 
-def test_a_batch_without_rows_still_replaces():
+def test_batch_without_rows_still_overwrites():
     sink = RecordingSink()
     commit_batch(sink, [piece(sink, 0)], is_overwrite=True)
     commit_batch(sink, [], KEY, is_overwrite=True)
@@ -88,7 +88,7 @@ def test_a_batch_is_committed_in_the_order_of_its_tasks():
     assert sink.told[-1] == ("commit", KEY, [[1], [2]])
 
 
-def test_what_is_left_of_a_batch_is_given_back():
+def test_abort_passes_the_outputs_to_the_sink():
     sink = RecordingSink()
     abort_batch(sink, [None, piece(sink, 1, batch(7)), None])
     assert sink.told[-1] == ("abort", KEY, [[7]])
@@ -98,20 +98,20 @@ def test_what_is_left_of_a_batch_is_given_back():
     assert len(sink.told) == 3
 
 
-def test_times_in_the_zone_of_the_session_become_utc():
+def test_times_in_the_session_time_zone_become_utc():
     there = pa.record_batch({"at": pa.array([0], pa.timestamp("us", "Europe/Paris"))})
     schema = pa.schema({"at": pa.timestamp("us", "UTC")})
     assert conform(there, schema).schema == schema
 
 
-def test_replacing_is_refused_where_a_sink_cannot_replace():
-    with pytest.raises(InvalidConfig, match="recording adds rows"):
+def test_overwrite_is_refused_by_default():
+    with pytest.raises(InvalidConfig, match="recording cannot overwrite"):
         Source({}).writer(ROWS, overwrite=True)
-    with pytest.raises(InvalidConfig, match="recording adds rows"):
+    with pytest.raises(InvalidConfig, match="recording cannot overwrite"):
         Source({}).streamWriter(schema=ROWS, overwrite=True)
 
 
-def test_writers_travel_into_tasks():
+def test_writers_can_be_pickled():
     for writer in (
         Source({}).writer(ROWS, overwrite=False),
         Source({}).streamWriter(schema=ROWS, overwrite=False),
@@ -119,7 +119,7 @@ def test_writers_travel_into_tasks():
         assert pickle.loads(pickle.dumps(writer))
 
 
-def test_a_batch_write_gives_back_what_its_tasks_left_even_if_none_came_back():
+def test_batch_abort_without_messages_still_calls_the_sink():
     sink = RecordingSink()
     BatchWriter(sink, BatchIdentity("app", 3), SCHEMA).abort([None, None])
     assert sink.told == [("abort", BatchKey("app", 3, ""), [])]

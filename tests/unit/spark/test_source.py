@@ -74,7 +74,7 @@ def test_a_batch_reads_between_its_offsets(topics):
     assert found == expected("a", 35, 40) + expected("b", 0, 3)
 
 
-def test_a_batch_that_starts_before_what_is_kept_says_what_is_missing(topics):
+def test_batch_that_starts_before_retention_names_the_missing_messages(topics):
     topics.drop_below(A, 30)
     start = json.dumps({A: 5, B: 40})
     with pytest.raises(OffsetDropped, match=f"{A}: messages 5 … 30"):
@@ -106,7 +106,7 @@ def test_min_partitions_cuts(topics):
     assert read_all(reader, reader.partitions()) == expected("a", 0, 40)
 
 
-def test_a_partition_that_spark_made_up_is_empty(topics):
+def test_partition_without_a_scan_is_empty(topics):
     reader = BatchReader(
         parse_read_options({"subscribe": A}, Mode.BATCH), SCHEMA, lambda _: topics
     )
@@ -128,7 +128,7 @@ def test_a_batch_reads_between_two_times(topics):
     assert len(batch_of(topics, subscribe=A, endingTimestamp=late)) == 10_040
 
 
-def test_a_batch_without_the_tail_ends_where_segments_do(topics):
+def test_batch_without_the_tail_ends_with_the_segments(topics):
     found = batch_of(topics, tail="none")
     assert found == expected("a", 0, 30) + expected("b", 0, 30)
 
@@ -155,7 +155,7 @@ def pushed(topics, *conditions, **options):
     return read_all(there, planned), len(planned), left
 
 
-def test_conditions_leave_topics_offsets_and_messages_out(topics):
+def test_conditions_exclude_topics_offsets_and_messages(topics):
     found, scans, left = pushed(
         topics, spark.EqualTo(("topic",), B), spark.GreaterThan(("offset",), 27)
     )
@@ -176,14 +176,14 @@ def test_conditions_on_other_columns_are_left_to_spark(topics):
     assert found == expected("a", 0, 4)
 
 
-def test_conditions_are_left_to_spark_unless_the_user_says_otherwise(topics):
+def test_conditions_are_left_to_spark_by_default(topics):
     late = spark.GreaterThan(("offset",), 27)
     found, _, left = pushed(topics, late, pushFilters="false")
     assert found == expected("a", 0, 40) + expected("b", 0, 40)
     assert left == [late]
 
 
-def test_what_nobody_asks_for_may_be_lost(topics):
+def test_lost_messages_outside_the_conditions_are_ignored(topics):
     topics.drop_below(A, 30)
     start = json.dumps({A: 0})
     with pytest.raises(OffsetDropped):
@@ -193,7 +193,7 @@ def test_what_nobody_asks_for_may_be_lost(topics):
     assert found == expected("a", 30, 40)
 
 
-def test_filters_are_taken_although_spark_refuses_readers_that_take_them(topics):
+def test_push_filters_passes_for_the_inherited_method(topics):
     """As Spark decides it: by the function behind the method."""
     options = parse_read_options({"subscribe": A}, Mode.BATCH)
     reader = BatchReader(options, SCHEMA, lambda _: topics)
@@ -204,7 +204,7 @@ def columns_of(**options):
     return schema_of(parse_read_options({"subscribe": A} | options, None), None).names
 
 
-def test_columns_are_those_that_are_asked_for():
+def test_only_requested_columns_are_read():
     assert columns_of()[-3:] == ["schema_id", "schema_version", "partition"]
     assert "attributes" not in columns_of(includeHeaders="false")
     assert columns_of(columns="payload, offset") == ["payload", "offset"]
@@ -212,7 +212,7 @@ def test_columns_are_those_that_are_asked_for():
 
 
 @pytest.mark.parametrize("columns", ["ofset", "value", "offset,_error"])
-def test_columns_that_are_not_there_are_refused(columns):
+def test_unknown_columns_are_refused(columns):
     with pytest.raises(InvalidConfig, match="column"):
         columns_of(columns=columns)
 
@@ -232,7 +232,7 @@ def test_columns_and_a_schema_must_agree():
         source.reader(schema)
 
 
-def test_spark_finds_the_source_and_it_says_its_schema():
+def test_spark_finds_the_source_and_its_schema():
     source = pyspark_danube.DefaultSource({"subscribe": A})
     assert source.name() == DanubeDataSource.name() == "danube"
     assert source.schema() == schema_of(
@@ -240,7 +240,7 @@ def test_spark_finds_the_source_and_it_says_its_schema():
     )
 
 
-def test_readers_travel_to_tasks_without_a_connection():
+def test_readers_are_pickled_without_a_connection():
     from pyspark.sql.types import LongType, StructField, StructType
 
     schema = StructType([StructField("offset", LongType())])
@@ -258,7 +258,7 @@ def test_a_schema_with_an_unknown_column_is_refused_when_the_query_is_made():
 
 
 @pytest.mark.slow
-def test_the_module_that_spark_imports_everywhere_imports_nothing_of_ours():
+def test_pyspark_danube_imports_nothing_of_pydanube():
     code = (
         "import sys, pyspark_danube; "
         "assert not [name for name in sys.modules if name.startswith('pydanube')]"
@@ -293,7 +293,7 @@ def test_the_columns_of_values_are_those_of_the_subject(bound):
     assert list(found)[:-2] == list(plain)
 
 
-def test_decoding_asks_for_columns_that_are_not_yielded(bound):
+def test_decoding_reads_columns_that_are_not_yielded(bound):
     options = parse_read_options(
         {"subscribe": A, "decode": "true"} | {"onUndecodable": "null"}, Mode.BATCH
     )

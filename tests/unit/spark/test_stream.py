@@ -81,7 +81,7 @@ def expected(letter, base, end):
     return [(letter, offset) for offset in range(base, end)]
 
 
-def test_a_stream_reads_what_comes_and_nothing_twice(topics):
+def test_stream_reads_new_messages_once(topics):
     stream = Stream(topics)
     assert stream.batch() == expected("a", 0, 40) + expected("b", 0, 40)
     assert stream.batch() is None
@@ -89,21 +89,21 @@ def test_a_stream_reads_what_comes_and_nothing_twice(topics):
     assert stream.batch() == expected("b", 40, 45)
 
 
-def test_a_stream_that_starts_at_latest_reads_only_what_comes(topics):
+def test_stream_from_latest_reads_only_new_messages(topics):
     stream = Stream(topics, startingOffsets="latest")
     assert stream.batch() is None
     topics.publish(A, 1)
     assert stream.batch() == expected("a", 40, 41)
 
 
-def test_a_stream_without_news_looks_again_after_a_short_wait(topics):
+def test_stream_without_new_messages_asks_again_after_a_wait(topics):
     stream = Stream(topics, startingOffsets="latest")
     stream.while_waiting = lambda: topics.publish(A, 1)
     assert stream.batch() == expected("a", 40, 41)
     assert len(stream.waits) == 1
 
 
-def test_a_limit_is_kept_and_every_topic_gets_its_share(topics):
+def test_row_limit_is_divided_among_topics(topics):
     stream = Stream(topics, maxOffsetsPerTrigger="30")
     sizes = []
     while (found := stream.batch()) is not None:
@@ -112,7 +112,7 @@ def test_a_limit_is_kept_and_every_topic_gets_its_share(topics):
     assert sizes == [30, 30, 20]
 
 
-def test_available_now_ends_where_it_began_whatever_comes_meanwhile(topics):
+def test_available_now_ignores_messages_published_later(topics):
     stream = Stream(topics, maxOffsetsPerTrigger="50")
     stream.reader.prepareForTriggerAvailableNow()
     topics.publish(A, 100)
@@ -122,7 +122,7 @@ def test_available_now_ends_where_it_began_whatever_comes_meanwhile(topics):
     assert stream.waits == []
 
 
-def test_the_same_range_is_read_again_after_a_restart_even_if_it_was_sealed(topics):
+def test_range_is_read_again_after_a_restart_and_sealing(topics):
     stream = Stream(topics)
     start, end = stream.at, stream.reader.latestOffset(stream.at, ReadAllAvailable())
     topics.seal(A)
@@ -139,7 +139,7 @@ def test_a_topic_that_matches_later_is_read_from_its_beginning(topics):
     assert stream.batch() == expected("c", 0, 4)
 
 
-def test_a_topic_that_matches_later_may_have_lost_its_beginning_already(topics):
+def test_new_topic_without_its_beginning_is_read(topics):
     stream = Stream(topics, subscribePattern="/default/.", startingOffsets="latest")
     topics.create("/default/c", 3)
     topics.publish("/default/c", 4)
@@ -149,14 +149,14 @@ def test_a_topic_that_matches_later_may_have_lost_its_beginning_already(topics):
     assert stream.batch() == expected("c", 4, 8)
 
 
-def test_a_stream_that_was_overtaken_by_retention_says_so(topics):
+def test_stream_behind_retention_fails(topics):
     stream = Stream(topics)
     topics.drop_below(A, 30)
     with pytest.raises(OffsetDropped, match="messages 0 … 30"):
         stream.batch()
 
 
-def test_a_stream_may_go_on_after_a_loss(topics):
+def test_stream_continues_after_a_loss_if_allowed(topics):
     stream = Stream(topics, failOnDataLoss="false")
     topics.drop_below(A, 30)
     assert stream.batch() == expected("a", 30, 40) + expected("b", 0, 40)
@@ -168,7 +168,7 @@ def test_a_stream_may_go_on_after_a_loss(topics):
     assert stream.batch() == expected("b", 0, 2)
 
 
-def test_a_deleted_topic_ends_a_strict_stream(topics):
+def test_deleted_topic_fails_a_strict_stream(topics):
     stream = Stream(topics)
     topics.delete(B)
     with pytest.raises(TopicNotFound, match=B):
@@ -193,7 +193,7 @@ def test_commit_reports_progress_only_where_a_subscription_is_named(topics):
     assert topics.progress == {(A, "query"): 40, (B, "query"): 40}
 
 
-def test_the_engine_s_limit_wins_over_the_option(topics):
+def test_limit_of_spark_overrides_the_option(topics):
     reader = Stream(topics, maxOffsetsPerTrigger="20").reader
     assert reader.getDefaultReadLimit() == ReadMaxRows(20)
     start = reader.initialOffset()
@@ -226,7 +226,7 @@ def partitions_of(stream):
     return dict(Counter(row["partition"] for row in rows))
 
 
-def test_a_topic_with_partitions_goes_by_its_name(parted):
+def test_partitioned_topic_is_selected_by_its_name(parted):
     stream = Stream(parted, subscribe=PARTED)
     assert sorted(stream.at) == [*PARTS[:2], "version"]
     assert partitions_of(stream) == {0: 10, 1: 10}
@@ -254,7 +254,7 @@ def test_partitions_are_filtered_by_their_number(parted):
     assert partitions_of(Stream(parted, **options)) == {1: 10}
 
 
-def test_topics_that_are_not_selected_any_more_keep_their_place(topics):
+def test_unselected_topics_keep_their_positions(topics):
     stream = Stream(topics)
     assert stream.batch() == expected("a", 0, 40) + expected("b", 0, 40)
     topics.publish(A, 5)
@@ -290,7 +290,7 @@ def test_bytes_of_a_micro_batch_are_limited(topics):
     assert found[-2:] == [5, 5]
 
 
-def test_of_two_limits_the_smaller_one_holds(topics):
+def test_both_limits_of_a_micro_batch_apply(topics):
     few = {"maxOffsetsPerTrigger": "3", "maxBytesPerTrigger": "1g"}
     stream = Stream(topics, **few)
     assert stream.limit == ReadMaxRows(3)
@@ -302,7 +302,7 @@ def test_of_two_limits_the_smaller_one_holds(topics):
     assert (end[A]["offset"], end[B]["offset"]) == (40, 40)
 
 
-def test_a_micro_batch_waits_for_enough_messages_or_for_its_time(topics):
+def test_stream_waits_for_enough_messages_or_the_delay(topics):
     patient = {"minOffsetsPerTrigger": "10", "maxTriggerDelay": "30s"}
     stream = Stream(topics, startingOffsets="latest", **patient)
     assert stream.limit == ReadMinRows(10)
@@ -341,7 +341,7 @@ def test_without_the_tail_only_segments_are_read(topics):
     assert stream.batch() == expected("a", 30, 40)
 
 
-def test_a_stream_that_gives_up_the_tail_has_lost_nothing(topics):
+def test_stream_that_stops_reading_the_tail_has_no_loss(topics):
     stream = Stream(topics)
     assert len(stream.batch()) == 80
     without = Stream(topics, checkpoint=stream.at, tail="none")
@@ -351,7 +351,7 @@ def test_a_stream_that_gives_up_the_tail_has_lost_nothing(topics):
     assert without.batch() == expected("a", 40, 45)
 
 
-def test_a_segment_with_gaps_is_advanced_over(topics):
+def test_stream_advances_over_a_segment_with_gaps(topics):
     topics.thin_out(A, lambda offset: offset % 2 == 0)
     stream = Stream(topics, subscribe=A, maxOffsetsPerTrigger="10")
     found = [len(batch) for batch in iter(stream.batch, None)]
@@ -384,7 +384,7 @@ def decoding_stream(topics, **options):
     )
 
 
-def test_a_micro_batch_that_is_run_again_is_read_as_the_same_version(bound):
+def test_repeated_micro_batch_has_the_same_reader_schema(bound):
     reader = decoding_stream(bound)
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadMaxRows(10))
@@ -399,7 +399,7 @@ def test_a_micro_batch_that_is_run_again_is_read_as_the_same_version(bound):
     assert [each["values"]["version"] for each in (start, end, later)] == [1, 1, 2]
 
 
-def test_another_version_alone_is_no_micro_batch(bound):
+def test_new_schema_version_alone_starts_no_micro_batch(bound):
     reader = decoding_stream(bound)
     end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     bound.register("orders", ORDER, ORDER)

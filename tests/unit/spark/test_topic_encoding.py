@@ -87,7 +87,7 @@ def test_the_version_is_the_one_of_the_option_or_of_the_topic(client):
     )
 
 
-def test_a_partition_keeps_to_the_schema_of_its_topic(client):
+def test_partition_has_the_schema_of_its_topic(client):
     client.create_topic("/default/spread", partitions=2)
     client.schemas.register("spread", Schema.avro(AVRO))
     client.schemas.bind("/default/spread", "spread")
@@ -97,7 +97,7 @@ def test_a_partition_keeps_to_the_schema_of_its_topic(client):
     assert encodings.of("/default/spread") is found
 
 
-def test_payloads_are_left_as_they_are_and_said_to_be_of_the_schema(client):
+def test_payloads_are_labelled_with_the_schema(client):
     bind(client, Schema.avro(AVRO))
     encoding = TopicEncodings(client, WriteOptions(), None).of(TOPIC)
     rows = pa.record_batch({"payload": [b"\x02\x00"]})
@@ -107,27 +107,27 @@ def test_payloads_are_left_as_they_are_and_said_to_be_of_the_schema(client):
     assert TopicEncodings(client, plain, None).of(TOPIC).reference is None
 
 
-def test_a_column_that_is_not_what_the_schema_says_is_refused_by_name(client):
+def test_column_that_does_not_fit_the_schema_is_named(client):
     bind(client, Schema.avro(AVRO))
     other = pa.struct([pa.field("id", pa.int64()), pa.field("colour", pa.string())])
     with pytest.raises(InvalidRequest, match=r"version 1 of orders.*no value\.colour"):
         TopicEncodings(client, WriteOptions(), other).of(TOPIC)
 
 
-def test_a_value_that_breaks_the_schema_is_refused_with_its_topic(client):
+def test_invalid_value_is_refused_with_its_topic(client):
     bind(client, Schema.json_schema(JSON))
     encoding = TopicEncodings(client, WriteOptions(), ORDER).of(TOPIC)
     with pytest.raises(InvalidPayload, match="/default/orders: message 1"):
         payloads(encoding, [{"id": 1}, {"id": None}])
 
 
-def test_a_version_that_is_not_there_is_refused(client):
+def test_missing_schema_version_is_refused(client):
     bind(client, Schema.avro(AVRO))
     with pytest.raises(SchemaNotFound):
         TopicEncodings(client, WriteOptions(version=9), ORDER).of(TOPIC)
 
 
-def test_a_topic_that_does_not_exist_or_stores_nothing_is_refused(client):
+def test_missing_or_non_reliable_topic_is_refused(client):
     client.create_topic("/default/live", reliable=False)
     client.create_topic("/default/spread", partitions=2)
     with pytest.raises(TopicNotFound, match="danube topics create /default/nowhere"):

@@ -54,7 +54,7 @@ def numbers(client, topic=TOPIC):
     return [int(each.payload) for found in client.read(topic) for each in found]
 
 
-def test_nobody_sees_what_is_written_before_it_is_committed(client):
+def test_staged_messages_are_invisible_before_the_commit(client):
     writer = sink(client)
     second = writer.write(piece(0, 1), iter([batch(5, 8), batch(8, 10)]))
     first = writer.write(piece(0, 0), iter([batch(0, 5)]))
@@ -63,7 +63,7 @@ def test_nobody_sees_what_is_written_before_it_is_committed(client):
     assert numbers(client) == list(range(10))
 
 
-def test_a_batch_that_is_committed_is_neither_written_nor_committed_again(client):
+def test_committed_batch_is_not_written_again(client):
     writer = sink(client)
     parts = [writer.write(piece(0), iter([batch(0, 5)]))]
     late = writer.write(piece(0, 1, 7), iter([batch(0, 5)]))
@@ -78,7 +78,7 @@ def test_a_batch_that_is_committed_is_neither_written_nor_committed_again(client
     assert numbers(client) == list(range(5))
 
 
-def test_the_attempt_that_is_not_named_is_dropped(client):
+def test_uncommitted_attempt_is_dropped(client):
     writer = sink(client)
     writer.write(piece(0, 0, 1), iter([batch(0, 5)]))
     second = writer.write(piece(0, 0, 2), iter([batch(0, 5)]))
@@ -86,14 +86,14 @@ def test_the_attempt_that_is_not_named_is_dropped(client):
     assert numbers(client) == list(range(5))
 
 
-def test_a_batch_that_was_given_up_may_come_again(client):
+def test_aborted_batch_may_be_repeated(client):
     writer = sink(client)
     writer.abort(batch_key(0), [writer.write(piece(0), iter([batch(0, 5)]))])
     writer.commit(batch_key(0), [writer.write(piece(0), iter([batch(0, 5)]))])
     assert numbers(client) == list(range(5))
 
 
-def test_two_queries_do_not_know_each_other(client):
+def test_batches_of_two_queries_are_independent(client):
     writer = sink(client)
     for app in "ab":
         key = batch_key(0, app)
@@ -122,7 +122,7 @@ def test_a_topic_that_does_not_exist_is_named(client):
     assert client.topics() == [TOPIC]
 
 
-def test_at_least_once_publishes_at_once_and_in_order(client):
+def test_at_least_once_publishes_immediately_in_order(client):
     writer = sink(client, mode="at-least-once")
     large = pa.record_batch({"payload": [bytes(SEND_BYTES)]})
     rows = [batch(0, 3), large, batch(3, 5)]
@@ -133,7 +133,7 @@ def test_at_least_once_publishes_at_once_and_in_order(client):
 
 
 @pytest.mark.parametrize("mode", ["exactly-once", "at-least-once"])
-def test_messages_say_which_schema_they_are_of(client, mode):
+def test_messages_name_their_schema(client, mode):
     client.schemas.register("orders", Schema.of(int))
     client.schemas.bind(TOPIC, "orders", policy="enforce")
     writer = sink(client, mode=mode)
@@ -145,12 +145,12 @@ def test_messages_say_which_schema_they_are_of(client, mode):
     assert found == [4, 7]
 
 
-def test_a_writer_and_what_it_says_travel_by_pickle():
+def test_writer_and_commit_message_can_be_pickled():
     made = DanubeSink({"topic": TOPIC}).streamWriter(schema=MESSAGES, overwrite=False)
     assert pickle.loads(pickle.dumps(made)) is not None
 
 
-def test_what_is_wrong_with_columns_is_said_when_a_stream_is_planned():
+def test_wrong_columns_fail_the_planning_of_a_stream():
     wrong = StructType([StructField("payload", LongType())])
     with pytest.raises(InvalidConfig, match="payload must be binary or string"):
         DanubeSink({"topic": TOPIC}).streamWriter(schema=wrong, overwrite=False)
@@ -170,7 +170,7 @@ def test_spark_finds_the_sink_by_its_name():
     assert DanubeSink.name() == pyspark_danube.DefaultSource.name() == "danube"
 
 
-def test_what_is_wrong_is_listed_before_anything_is_started(client):
+def test_check_lists_all_problems(client):
     from pydanube.spark.topic_sink import check, check_topic
 
     assert "did you mean 'topic'" in check({"topc": TOPIC}, MESSAGES)[0]

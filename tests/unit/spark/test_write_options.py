@@ -15,12 +15,12 @@ from pydanube.spark.write_options import (
 )
 
 
-def test_without_options_a_write_is_exactly_once_and_rows_name_their_topics():
+def test_write_is_exactly_once_by_default():
     assert parse_write_options({}) == WriteOptions()
     assert WriteOptions().delivery is Delivery.EXACTLY_ONCE
 
 
-def test_names_are_taken_in_any_case_and_sparks_own_are_not_ours():
+def test_write_option_names_are_case_insensitive():
     found = parse_write_options(
         {
             "danube.URL": "danube://host",
@@ -46,21 +46,21 @@ def test_names_are_taken_in_any_case_and_sparks_own_are_not_ours():
         ({"schemaVersion": "0"}, "schemaVersion: must be a number from 1 up"),
         ({"schemaVersion": "1", "encode": "payload"}, "not with encode=payload"),
         ({"url": "danube://a", "danube.url": "danube://b"}, "given twice"),
-        ({"batchId": "1"}, "give appId too"),
+        ({"batchId": "1"}, "set appId, too"),
     ],
 )
-def test_a_mistake_is_named(options, said):
+def test_wrong_write_option_is_named(options, said):
     with pytest.raises(InvalidConfig, match=said):
         parse_write_options(options)
 
 
 @pytest.mark.parametrize("options", [{"topic": "orders"}, {"appId": "a/b"}])
-def test_a_name_that_cannot_be_is_refused(options):
+def test_malformed_topic_or_app_id_is_refused(options):
     with pytest.raises(InvalidName):
         parse_write_options(options)
 
 
-def test_the_latest_version_may_be_asked_for_by_name():
+def test_schema_version_may_be_latest():
     assert parse_write_options({"schemaVersion": "latest"}).version is None
     assert parse_write_options({"schemaVersion": "3"}).version == 3
 

@@ -51,7 +51,7 @@ def test_catalog_properties_keep_their_names():
         ({"path": "x", "mergeSchem": "true"}, "did you mean 'mergeSchema'"),
         ({"path": "x", "storage.": "y"}, "unknown option 'storage.'"),
         ({"path": "x", "mergeSchema": "yes"}, "mergeSchema: must be true or false"),
-        ({"path": "x", "batchId": "1"}, "batchId: give appId too"),
+        ({"path": "x", "batchId": "1"}, "batchId: set appId, too"),
         ({"path": "x", "appId": "a", "batchId": "-1"}, "batchId: must be a number"),
         ({"path": "x", "fileBytesMax": "0"}, "fileBytesMax: must be a number from 1"),
         ({"path": "x", "partitionBy": "day(t)"}, "add a column with this value"),

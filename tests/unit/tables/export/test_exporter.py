@@ -96,7 +96,7 @@ STEPS = st.lists(
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @pytest.mark.parametrize("kind", KINDS)
 @given(steps=STEPS, round_bytes_max=st.sampled_from([1, 2000, 1 << 30]))
-def test_every_message_is_exported_once_however_it_ends(kind, steps, round_bytes_max):
+def test_every_message_is_exported_once_after_any_failure(kind, steps, round_bytes_max):
     with tempfile.TemporaryDirectory() as name:
         topics = TopicDirectory(Path(name))
         topics.create(TOPIC)
@@ -133,7 +133,7 @@ def test_every_message_is_exported_once_however_it_ends(kind, steps, round_bytes
         assert offsets(table.table) == list(range(count))
 
 
-def test_what_is_not_sealed_may_wait(topics, table):
+def test_tail_may_be_excluded(topics, table):
     topics.publish(TOPIC, 20)
     topics.seal(TOPIC)
     topics.publish(TOPIC, 5)
@@ -143,7 +143,7 @@ def test_what_is_not_sealed_may_wait(topics, table):
     assert offsets(table) == list(range(25))
 
 
-def test_what_retention_has_dropped_is_said_and_may_be_passed_over(topics, table):
+def test_dropped_messages_fail_the_export_unless_skipped(topics, table):
     topics.publish(TOPIC, 20)
     exporter(topics, table).export_round()
     topics.publish(TOPIC, 20)
@@ -157,7 +157,7 @@ def test_what_retention_has_dropped_is_said_and_may_be_passed_over(topics, table
     assert offsets(table) == [*range(20), *range(40, 60)]
 
 
-def test_a_first_export_begins_with_what_is_there(topics, table):
+def test_first_export_starts_with_the_oldest_message(topics, table):
     topics.publish(TOPIC, 20)
     topics.seal(TOPIC)
     topics.publish(TOPIC, 20)
@@ -167,7 +167,7 @@ def test_a_first_export_begins_with_what_is_there(topics, table):
     assert offsets(table) == list(range(20, 40))
 
 
-def test_a_plan_changes_nothing_and_says_what_there_is(topics, table, tmp_path):
+def test_export_plan_changes_nothing(topics, table, tmp_path):
     topics.publish(TOPIC, 20)
     plan = exporter(topics, table).plan()
     assert plan.waiting_count == 20
@@ -177,14 +177,14 @@ def test_a_plan_changes_nothing_and_says_what_there_is(topics, table, tmp_path):
     assert data_files(tmp_path) == []
 
 
-def test_a_topic_that_is_not_there_is_said_to_be_missing(topics, table):
+def test_export_of_a_missing_topic_fails(topics, table):
     topics.delete(TOPIC)
     with pytest.raises(TopicNotFound):
         exporter(topics, table).plan()
     assert table.schema() is None
 
 
-def test_somebody_who_is_always_faster_is_told_of(topics, table):
+def test_repeated_conflicts_fail_the_export(topics, table):
     topics.publish(TOPIC, 20)
 
     class Busy(Table):

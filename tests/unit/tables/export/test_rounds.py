@@ -77,7 +77,7 @@ def test_nothing_to_do_is_a_round_that_does_nothing():
     assert scans(planned, cores=2, scan_bytes_max=1) == []
 
 
-def test_a_mark_follows_from_where_the_table_stood():
+def test_transaction_follows_the_exported_offset():
     new, known = TopicRange("/d/a", 7, 3, 10), TopicRange("/d/b", 8, 5, 9)
     assert app_transactions([new, known], {"/d/a": None, "/d/b": 5}) == [
         AppTransaction(f"{APP}/d/a", 10, after=-1),
@@ -86,5 +86,5 @@ def test_a_mark_follows_from_where_the_table_stood():
     ]
 
 
-def test_a_table_that_is_ahead_keeps_its_mark():
+def test_table_that_is_ahead_keeps_its_offset():
     assert app_transactions([TopicRange("/d/a", 7, 3, 10)], {"/d/a": 12}) == []

@@ -67,7 +67,7 @@ def test_values_without_fields_are_one_column():
     assert of.rows(batch(of, ["x"])).column("value").to_pylist() == ["x"]
 
 
-def test_what_could_not_be_read_keeps_its_payload():
+def test_undecodable_message_keeps_its_payload():
     of = columns(UndecodablePolicy.NULL)
     found = of.rows(batch(of, [None, {"number": 1, "tags": []}], ["broken", None]))
     assert found.column("_payload").to_pylist() == [b"p0", None]
@@ -87,7 +87,7 @@ def test_dead_letters_are_whole_messages():
     assert of.split_dead_letters(batch(of, values))[1] is None
 
 
-def test_what_is_read_can_be_read():
+def test_read_schema_has_only_columns_of_topics():
     for undecodable in UndecodablePolicy:
         of = columns(undecodable, is_partitioned=True)
         for field in of.read_schema():

@@ -50,7 +50,7 @@ def test_nothing_is_left_of_a_file_that_is_not_finished(tmp_path):
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_a_broker_that_started_meanwhile_has_cleared_its_parts(tmp_path):
+def test_started_broker_deletes_incomplete_files(tmp_path):
     root = root_of(tmp_path)
 
     def write():

@@ -53,7 +53,7 @@ def test_small_neighbours_go_together_until_they_are_large():
     assert bounds(plan_merge(segments_of(40, 40, 40, 40, 40), 100)) == [(0, 3), (3, 5)]
 
 
-def test_what_is_large_is_left_alone():
+def test_large_segments_are_not_merged():
     assert plan_merge(segments_of(50, 20, 90), 100) == []
     assert bounds(plan_merge(segments_of(20, 20, 50, 20, 20, 20), 100)) == [
         (0, 2),
@@ -75,13 +75,13 @@ def test_compaction_writes_only_what_loses_messages():
     assert compaction(segments) == []
 
 
-def test_what_is_left_of_segments_goes_together():
+def test_segments_are_merged_by_their_remaining_size():
     segments = segments_of(60, 60, 60, 60, 60)
     assert compaction(segments, changed={0, 1, 2, 3}, is_merging=True) == [(0, 4)]
     assert compaction(segments, changed={0, 1, 4}, is_merging=True) == [(0, 2), (4, 5)]
 
 
-def test_a_tombstone_within_its_grace_is_no_reason_to_write():
+def test_tombstone_within_its_grace_period_does_not_rewrite():
     segments = segments_of(80)
     facts = {"0": SegmentKeyCounts(without_key=4, live=6, oldest_tombstone=51)}
     plan = plan_compaction(segments, facts, 9, is_merging=False, tombstones_before=51)
@@ -89,14 +89,14 @@ def test_a_tombstone_within_its_grace_is_no_reason_to_write():
     assert facts["0"].remaining == 10
 
 
-def test_keys_are_taken_of_portions_and_compared_in_buckets():
+def test_keys_are_collected_by_chunk_and_compared_by_bucket():
     segments = segments_of(CHUNK_BYTES // 2, CHUNK_BYTES // 2, 1, 1)
     assert [len(chunk) for chunk in chunk_segments(segments)] == [2, 2]
     assert bucket_count(segments, 0) == 1
     assert bucket_count(segments, 3 * BUCKET_BYTES) == 4
 
 
-def test_groups_are_swapped_in_wave_by_wave():
+def test_groups_are_divided_into_portions():
     groups = plan_merge(segments_of(*[60, 1, 1] * 5), 100)
     assert [len(wave) for wave in in_portions(groups, 2)] == [2, 2, 1]
     assert [group for wave in in_portions(groups, 2) for group in wave] == groups

@@ -48,7 +48,7 @@ def raising(error):
     return do
 
 
-def test_a_plan_changes_nothing_and_says_what_would_be_done(broker):
+def test_maintenance_plan_changes_nothing(broker):
     before = objects(broker)
     work = MaintenanceOptions(is_compacting=True, is_merging=True, is_plan_only=True)
     report, told = keep(broker, work)
@@ -61,7 +61,7 @@ def test_a_plan_changes_nothing_and_says_what_would_be_done(broker):
     assert told[-1].startswith(f"{TOPIC}: would make one segment of 4, 0 … 40")
 
 
-def test_a_held_topic_is_verified_and_left(broker):
+def test_held_topic_is_only_verified(broker):
     broker.holds = (SimpleNamespace(name="lake"),)
     before = objects(broker)
     report, _ = keep(broker, replace(MERGE, is_verifying=True))
@@ -70,7 +70,7 @@ def test_a_held_topic_is_verified_and_left(broker):
     assert objects(broker) == before
 
 
-def test_what_is_refused_is_deleted_again(broker):
+def test_refused_segment_is_deleted(broker):
     before = objects(broker)
     broker.before_swap.append(raising(InvalidRequest("no")))
     report, _ = keep(broker)
@@ -78,7 +78,7 @@ def test_what_is_refused_is_deleted_again(broker):
     assert objects(broker) == before
 
 
-def test_what_nobody_knows_is_left_for_the_broker(broker):
+def test_segment_with_unknown_fate_is_kept(broker):
     def swap_and_lose_the_answer():
         # The broker has done it, but the answer does not come.
         call = broker.replace_segments
@@ -124,7 +124,7 @@ def test_a_group_that_cannot_be_swapped_stops_those_behind_it(tmp_path):
     assert [len(old) for old, _ in broker.swaps] == [1, 1]
 
 
-def test_damage_is_told_and_nothing_is_rewritten(broker):
+def test_damage_is_reported_and_nothing_is_rewritten(broker):
     damaged = broker.root / broker.found.segments[1].object_name
     damaged.write_bytes(damaged.read_bytes()[:-1])
     report, _ = keep(broker, replace(MERGE, is_verifying=True))
@@ -163,7 +163,7 @@ def test_runs_differ():
     assert new_run() != new_run()
 
 
-def test_sparks_width_is_what_it_does_at_once():
+def test_width_of_spark_is_its_parallelism():
     context = SimpleNamespace(defaultParallelism=3)
     assert SparkRunner(SimpleNamespace(sparkContext=context)).width == 3
     assert SparkRunner(SimpleNamespace()).width == 8

@@ -25,7 +25,7 @@ from support.segment_files import (
 ROWS = [[Row(b"k%d" % (at % 3), b"%d" % at) for at in range(10)] for _ in range(2)]
 
 
-def test_what_is_whole_is_verified(tmp_path):
+def test_intact_segments_are_verified(tmp_path):
     found = write_topic(tmp_path, ROWS)
     done = rewrite(rewriting(found))
     merged = segment_of(tmp_path, done.name, 0, 20, 20)
