@@ -111,7 +111,7 @@ def test_error_names_the_port_that_is_in_use(tmp_path, url, flag):
     [
         ("listen: {strem_port: 1}", "config.listen: unknown setting 'strem_port'"),
         ("listen: {stream_port: many}", "config.listen.stream_port"),
-        ("[]", "must hold settings by name"),
+        ("[]", "must contain settings by name"),
     ],
 )
 def test_invalid_configuration_is_refused_with_its_place(tmp_path, yaml, said):

@@ -169,7 +169,7 @@ def test_a_closed_connection_leaves_nothing_for_the_garbage_collector(use):
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_what_a_client_closes_leaves_nothing_for_the_garbage_collector(use, types):
+def test_closed_client_objects_leave_nothing_for_the_garbage_collector(use, types):
     async def test(broker):
         async with broker.connect() as client, without_collector():
             await use(client)

@@ -87,7 +87,7 @@ def test_a_client_of_an_older_revision_may_be_silent():
 
 
 @pytest.mark.parametrize("revision", [3, REVISION])
-def test_half_a_frame_that_makes_no_progress_closes_its_connection(revision):
+def test_stalled_frame_closes_its_connection(revision):
     async def test(broker):
         peer, _ = await native_client(broker, revision)
         peer.transport.write(header(Kind.LIST_TOPICS, 0, 9, 1000))
@@ -114,7 +114,7 @@ def test_a_long_frame_that_arrives_slowly_keeps_its_connection():
     with_broker(test)
 
 
-def test_a_client_that_the_broker_does_not_read_from_is_not_silent():
+def test_client_that_the_broker_does_not_read_is_not_silent():
     async def test(broker):
         peer, connection = await native_client(broker)
         connection.pause("room")
@@ -129,7 +129,7 @@ def test_a_client_that_the_broker_does_not_read_from_is_not_silent():
     with_broker(test)
 
 
-def test_a_client_that_takes_what_it_is_sent_is_not_silent():
+def test_client_that_reads_is_not_silent():
     async def test(broker):
         peer, connection = await native_client(broker)
         unsent = iter(range(100, 0, -1))
@@ -175,7 +175,7 @@ def test_a_standby_takes_over_from_a_silent_consumer():
 # The number of connections.
 
 
-def test_a_connection_beyond_the_maximum_is_told_why_and_closed():
+def test_connection_beyond_the_maximum_gets_the_reason():
     async def test(broker):
         first = await connected(broker)
         await connected(broker)
@@ -193,7 +193,7 @@ def test_a_connection_beyond_the_maximum_is_told_why_and_closed():
 
 
 @pytest.mark.slow
-def test_connections_that_say_nothing_do_not_keep_others_out():
+def test_connections_without_hello_do_not_block_others():
     async def test(broker):
         silent = [
             await connected(broker, greet=False) for _ in range(HANDSHAKING_MAX + 1)
@@ -238,7 +238,7 @@ def test_long_frames_wait_for_memory_in_the_order_of_their_arrival():
     with_broker(test, listen=limits)
 
 
-def test_a_frame_without_progress_gives_its_memory_to_those_that_wait():
+def test_stalled_frame_loses_its_memory_to_waiting_frames():
     async def test(broker):
         idle, _ = await native_client(broker)
         active, connection = await native_client(broker)
@@ -368,7 +368,7 @@ def test_frames_that_are_dropped_count_as_work():
     with_broker(test)
 
 
-def test_an_acknowledgement_of_many_ranges_is_applied_in_parts():
+def test_ack_of_many_ranges_is_applied_in_parts():
     async def test(broker):
         async with broker.connect() as client:
             await published(client, *[b"m"] * 10)
@@ -401,7 +401,7 @@ def test_an_acknowledgement_of_many_ranges_is_applied_in_parts():
     with_broker(test)
 
 
-def test_openings_of_one_connection_are_carried_out_a_few_at_a_time():
+def test_number_of_running_openings_is_limited():
     async def test(broker):
         peer, connection = await native_client(broker)
         running = []
@@ -459,7 +459,7 @@ def test_large_requests_that_are_not_answered_pause_the_connection():
     with_broker(test)
 
 
-def test_a_client_that_does_not_read_its_answers_is_not_asked_for_more():
+def test_client_that_does_not_read_answers_is_not_read():
     async def test(broker):
         peer, connection = await native_client(broker)
         connection.pause_writing()
@@ -535,7 +535,7 @@ def test_a_channel_may_be_opened_again_as_soon_as_its_opening_has_failed():
     with_broker(test)
 
 
-def test_a_connection_that_is_closing_takes_no_more_turns():
+def test_closing_connection_schedules_no_turns():
     async def test(broker):
         _, connection = await native_client(broker)
         connection.pause("room")

@@ -117,7 +117,7 @@ class Peer(asyncio.BufferedProtocol):
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(requests(), min_size=20, max_size=20))
-def test_any_request_is_answered_by_what_it_asks_for_or_by_a_reason(asked):
+def test_any_request_gets_its_answer_or_an_error(asked):
     async def test(broker):
         async with broker.connect() as client:
             await client.create_topic("/default/t")

@@ -1,13 +1,12 @@
 """
-A broker's settings: what there is, the defaults, and how they are read.
+A broker's settings, their defaults, and how they are read.
 
-The classes are the documentation: ``docs/reference/settings.md`` is made from the
-strings under their fields.  Every component is given its own part, never the whole.
+``docs/reference/settings.md`` is generated from the strings under the fields.  Each
+component gets only its own group of settings.
 
-A setting is looked for in the flags of the command line, then in the environment,
-then in the file, and is otherwise its default.  Whatever is not understood there is
-refused: a broker that starts does what it was told.  Only variables that Kubernetes or
-the original Danube set for other purposes are ignored.
+Command line flags override the environment, which overrides the file, which overrides
+the defaults.  Unknown settings are errors, except for variables that Kubernetes or the
+original Danube set for other purposes.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ GIB = 1024 * MIB
 ENVIRONMENT_PREFIX = "DANUBE_"
 
 OTHER_VARIABLES = {
-    "DANUBE_CONFIG": "The configuration file, where the command names none.",
+    "DANUBE_CONFIG": "The configuration file, if the command names none.",
     "DANUBE_URL": "The broker that the commands of a client connect to.",
     "DANUBE_ADMIN_ENDPOINT": "The admin interface that `danube-admin` connects to.",
-    "DANUBE_ADMIN_TOKEN": "What `danube-admin` says who it is with.",
-    "DANUBE_ADMIN_API_KEY": "The same, where there is no token.",
+    "DANUBE_ADMIN_TOKEN": "The token that `danube-admin` authenticates with.",
+    "DANUBE_ADMIN_API_KEY": "The API key that `danube-admin` uses without a token.",
     "DANUBE_ADMIN_TLS": "Whether `danube-admin` connects over TLS: true or false.",
     "DANUBE_ADMIN_DOMAIN": "The name in the broker's certificate, if not the host.",
     "DANUBE_ADMIN_CA": "The file with the certificates that `danube-admin` trusts.",
     "DANUBE_ADMIN_CERT": "The file with the certificate of `danube-admin` itself.",
     "DANUBE_ADMIN_KEY": "The file with the key of that certificate.",
 }
-"""Variables with our prefix that are no settings of a broker."""
+"""Variables with the prefix that are not settings of a broker."""
 
 ORIGINAL_VARIABLES = frozenset(
     {
@@ -63,7 +62,8 @@ ORIGINAL_VARIABLES = frozenset(
 """Variables of the original Danube's tools and connectors; a broker ignores them."""
 
 # What Kubernetes sets in every container for a Service called danube or danube-*, as
-# NAME=VALUE.  The values tell DANUBE_LISTEN_STREAM_PORT=7000, a mistake, apart.
+# NAME=VALUE.  The values distinguish them from the mistake
+# DANUBE_LISTEN_STREAM_PORT=7000.
 _KUBERNETES = re.compile(
     r"DANUBE_(?:[A-Z0-9]+_)*"
     r"(?:SERVICE_HOST=.*"
@@ -72,42 +72,43 @@ _KUBERNETES = re.compile(
     r"|PORT_[0-9]+_(?:TCP|UDP|SCTP)_(?:PROTO|PORT|ADDR)=.*)"
 )
 _LIKENESS_MIN = 0.6
-"""What is less alike, from 0 to 1, is not suggested."""
+"""The minimum similarity of a suggestion, from 0 to 1."""
 
 G = TypeVar("G", bound=msgspec.Struct)
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 
-# Some clients of Danube understand no address without a scheme or a port.
+# Some clients of Danube need addresses with a scheme and a port.
 _URL = re.compile(r"https?://([^\s/:\[\]]+|\[[0-9a-fA-F:.]+\]):[0-9]+")
 
 
 class ListenConfig(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """Where the broker can be reached."""
+    """The broker's listeners and their limits."""
 
     host: str = "127.0.0.1"
-    """The address to listen on. The default admits this machine only; 0.0.0.0 admits
-    whoever can reach the machine."""
+    """The address to listen on. The default accepts connections only from this machine;
+    0.0.0.0 accepts them from everywhere."""
     stream_port: Port = 6651
-    """The port of the native protocol; 0 takes any free one and prints it."""
+    """The port of the native protocol; 0 chooses a free port and prints it."""
     grpc_port: Port = 6650
-    """The port for clients of the original Danube; 0 takes any free one and prints
+    """The port for clients of the original Danube; 0 chooses a free port and prints
     it."""
     admin_port: Port = 50051
-    """The port for its administration tools; 0 takes any free one and prints it."""
+    """The port for administration tools of the original Danube; 0 chooses a free port
+    and prints it."""
     http_port: Port = 8080
-    """The port of health, readiness, metrics and the JSON API of administrators; 0
-    takes any free one and prints it."""
+    """The port of health, readiness, metrics and the JSON API for administrators; 0
+    chooses a free port and prints it."""
     advertised_url: str = ""
-    """Where clients of the original Danube are told that the broker is, as
-    http://HOST:PORT. By default the address that it listens on, or the machine's name
-    if that is every address."""
+    """The broker's address for clients of the original Danube, as http://HOST:PORT. By
+    default the address that it listens on, or the machine's name if it listens on all
+    addresses."""
     connect_url: str = ""
-    """Where they are told to connect, if there is a proxy in between; they then send
-    the advertised URL with each request, in the header x-danube-broker-url. By default
-    the advertised URL."""
+    """The address of a proxy to which these clients connect. They then send the
+    advertised URL with each request, in the header x-danube-broker-url. By default the
+    advertised URL."""
     http_hosts: str = ""
     """The names, separated by commas, under which browsers and other clients reach the
     HTTP port through DNS, such as danube.example. Requests for other names are refused,
@@ -115,23 +116,21 @@ class ListenConfig(
     localhost, and the names in the settings host, advertised_url and connect_url are
     always accepted; * accepts every name."""
     frame_bytes_max: Annotated[int, Meta(ge=64 * KIB, le=64 * MIB)] = 8 * MIB
-    """The longest frame of the native protocol that is accepted, and with it the
-    largest batch, which is 16,448 bytes shorter before compression. A longer frame
-    closes its connection."""
+    """The maximum length of a frame of the native protocol. Batches may be 16,448 bytes
+    shorter before compression. A longer frame closes its connection."""
     connections_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
-    """How many connections of the native protocol there may be, and as many of each
-    other port. A client of the native protocol that connects beyond that is refused
-    with quota_exceeded; the other ports close the connection."""
+    """The maximum number of connections of each port. Beyond it, the native protocol
+    refuses clients with quota_exceeded; the other ports close the connection."""
     receive_bytes_max: Annotated[int, Meta(ge=MIB)] = 256 * MIB
-    """How much memory frames of the native protocol take that are partly received, over
-    all connections; besides that each connection has a buffer of 32 KiB. A frame that
-    does not fit waits, and a connection whose frame makes no progress meanwhile is
-    closed. At least frame_bytes_max. Requests on each gRPC port that are not answered
-    may take as much; beyond that, the connection that takes most is closed."""
+    """The maximum memory for partly received frames of the native protocol, over all
+    connections; each connection also has a buffer of 32 KiB. A frame that does not fit
+    waits, and while frames wait, connections with a stalled frame are closed. At least
+    frame_bytes_max. The same limit applies to the unanswered requests of each gRPC
+    port; beyond it, the connection that uses most memory is closed."""
     idle_timeout_s: Annotated[float, Meta(ge=1, le=3600)] = 30.0
-    """A connection of the native protocol is closed when its client has sent nothing
-    for so long. Clients learn the time when they connect, and send a ping after a third
-    of it; they give up on a broker that is silent for as long."""
+    """A connection of the native protocol is closed if its client sends nothing for
+    this time. Clients get the time when they connect, send a ping after a third of it,
+    and close the connection if the broker is silent for this time."""
 
     def __post_init__(self) -> None:
         for name in ("advertised_url", "connect_url"):
@@ -151,10 +150,10 @@ class ListenConfig(
 class TopicsConfig(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """What the broker does about topics by itself."""
+    """Settings of topics."""
 
     auto_create: bool = True
-    """Whether a producer creates the topic that it asks for."""
+    """Whether a producer creates its topic if the topic does not exist."""
 
 
 class SubscriptionsConfig(
@@ -163,22 +162,22 @@ class SubscriptionsConfig(
     """Limits of each subscription."""
 
     done_ranges_max: Annotated[int, Meta(ge=1)] = 100_000
-    """How many separate ranges of acknowledged messages a cursor remembers above the
-    oldest message that is not acknowledged. When there are as many, nothing new is
-    delivered until that gap closes."""
+    """The maximum number of separate ranges of acknowledged messages above the oldest
+    unacknowledged message of a cursor. At the maximum, no new messages are delivered
+    until that message is acknowledged."""
     grpc_window_messages_max: Annotated[int, Meta(ge=1, le=100_000)] = 1000
-    """How many messages a consumer of the original Danube may have and not have
-    acknowledged. It begins with 16 and is given as many more as it works off in a few
-    seconds. Consumers of the native protocol say themselves how much they take."""
+    """The maximum number of unacknowledged messages of a consumer of the original
+    Danube. It starts with 16, and the window grows to the number that it processes in a
+    few seconds. Consumers of the native protocol set their own credit."""
 
 
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the broker writes about itself, to standard error."""
+    """The broker's log, on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least important kind of line that is written."""
+    """The lowest level of lines that are written."""
     format: Literal["text", "json"] = "text"
-    """Lines for people, or one JSON object a line for collectors."""
+    """Text for people, or one JSON object per line for log collectors."""
 
 
 class BrokerConfig(
@@ -187,8 +186,8 @@ class BrokerConfig(
     """All settings of a broker."""
 
     data_dir: Path = Path("danube-data")
-    """The directory of everything the broker keeps. Created if it is missing; used by
-    one broker at a time."""
+    """The directory for all data of the broker. It is created if it does not exist, and
+    used by one broker at a time."""
     listen: ListenConfig = ListenConfig()
     topics: TopicsConfig = TopicsConfig()
     subscriptions: SubscriptionsConfig = SubscriptionsConfig()
@@ -201,7 +200,7 @@ def load_config(
     path: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]
 ) -> BrokerConfig:
     """
-    The settings from the YAML file *path*, then *environ*, then *flags*.
+    Read settings from the YAML file *path*, then *environ*, then *flags*.
 
     Args:
         path: The file; None for the one that ``DANUBE_CONFIG`` names, if any.
@@ -211,8 +210,8 @@ def load_config(
             stands for a flag that was not given.
 
     Raises:
-        InvalidConfig: Something is unknown, of the wrong type or out of range; the
-            message names the setting by its full path.
+        InvalidConfig: A setting is unknown, of the wrong type or out of range; the
+            message contains the setting's full path.
     """
     if path is None and environ.get("DANUBE_CONFIG"):
         path = Path(environ["DANUBE_CONFIG"])
@@ -226,7 +225,7 @@ def load_config(
 
 
 def ignored_variables(environ: Mapping[str, str]) -> list[str]:
-    """The variables with our prefix that ``load_config`` ignores, in order."""
+    """Return the variables with the prefix that ``load_config`` ignores, in order."""
     return [
         name
         for name in sorted(environ)
@@ -237,10 +236,10 @@ def ignored_variables(environ: Mapping[str, str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: a field that is not a group of others."""
+    """A field of the settings that is not a group."""
 
     path: str
-    """With dots, as in ``listen.stream_port``."""
+    """The path with dots, as in ``listen.stream_port``."""
     group: type[msgspec.Struct]
     field: msgspec.structs.FieldInfo
 
@@ -253,7 +252,7 @@ class Setting:
 def settings_of(
     group: type[msgspec.Struct] = BrokerConfig, path: str = ""
 ) -> Iterator[Setting]:
-    """Every setting of *group*, then those of the groups in it."""
+    """Yield the settings of *group*, then those of its groups."""
     fields = msgspec.structs.fields(group)
     for field in fields:
         if not _is_group(field.type):
@@ -264,7 +263,7 @@ def settings_of(
 
 
 def _read_file(path: Path) -> dict[str, Any]:
-    import yaml  # noqa: PLC0415  # 15 ms that a broker without a file need not spend.
+    import yaml  # noqa: PLC0415  # Takes 15 ms, only with a file.
 
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -275,7 +274,7 @@ def _read_file(path: Path) -> dict[str, Any]:
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise InvalidConfig(f"the file {path} must hold settings by name")
+        raise InvalidConfig(f"the file {path} must contain settings by name")
     return values
 
 
@@ -290,7 +289,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[Setting, Any
                 f"environment: unknown variable {name!r}"
                 + _suggested_variable(name, [*known, *OTHER_VARIABLES])
             )
-        # Everything is text here, so "7000" may stand for a number.
+        # All values are text, so "7000" may be a number.
         value = _convert(environ[name], known[name].field.type, name, strict=False)
         yield known[name], value
 
@@ -301,14 +300,14 @@ def _place(values: dict[str, Any], dotted: str, value: object) -> None:
         if values.get(group) is None:
             values[group] = {}
         if not isinstance(values[group], dict):
-            # The file has something else there, for which it will be refused.
+            # The file has a wrong value here, which _build refuses.
             return
         values = values[group]
     values[name] = value
 
 
 def _build(values: object, group: type[G], path: str) -> G:
-    """*group* from *values*, what stands at *path*; from the leaves up."""
+    """Return *group* from *values*, the part of the settings at *path*."""
     if values is None:
         # In YAML a group whose lines are all commented out.
         values = {}
@@ -329,7 +328,7 @@ def _build(values: object, group: type[G], path: str) -> G:
     try:
         return group(**built)
     except InvalidConfig as error:
-        # What the group checks itself; it does not know where it stands.
+        # The group checks itself without knowing its path.
         raise InvalidConfig(f"{path}.{error}") from error
 
 
@@ -359,7 +358,7 @@ def _suggested_variable(name: str, known: Iterable[str]) -> str:
     given = name.removeprefix(ENVIRONMENT_PREFIX)
 
     def likeness(variable: str) -> float:
-        # The prefix is always the same, and the group is often left out.
+        # The prefix is always the same, and the group is often missing.
         whole = variable.removeprefix(ENVIRONMENT_PREFIX)
         forms = {whole, whole.rpartition("__")[2]}
         return max(SequenceMatcher(None, given, form).ratio() for form in forms)

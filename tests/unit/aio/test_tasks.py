@@ -15,7 +15,7 @@ async def give(value, failure=None):
     return value
 
 
-def test_results_come_in_order():
+def test_together_returns_results_in_order():
     async def test():
         assert await gather(give(n) for n in range(5)) == [0, 1, 2, 3, 4]
         assert await gather([]) == []
@@ -23,7 +23,7 @@ def test_results_come_in_order():
     asyncio.run(test())
 
 
-def test_a_failure_comes_out_as_it_is_and_ends_the_others():
+def test_together_raises_the_first_failure_and_cancels_the_others():
     async def forever():
         try:
             await asyncio.Event().wait()
@@ -40,7 +40,7 @@ def test_a_failure_comes_out_as_it_is_and_ends_the_others():
     assert ended == [True]
 
 
-def test_all_are_done_before_a_failure_comes_out():
+def test_all_done_finishes_all_before_it_raises():
     done = []
 
     async def slow():

@@ -39,7 +39,7 @@ def with_write_buffer(work):
     return wire
 
 
-def test_the_first_leaves_at_once_and_the_rest_together():
+def test_first_write_is_sent_at_once_and_the_rest_together():
     async def work(buffer, wire):
         buffer.write(b"a")
         assert wire.calls == [b"a"]
@@ -54,7 +54,7 @@ def test_the_first_leaves_at_once_and_the_rest_together():
     with_write_buffer(work)
 
 
-def test_much_does_not_wait_for_the_end_of_the_turn():
+def test_full_buffer_is_sent_before_the_end_of_the_turn():
     async def work(buffer, wire):
         buffer.write(b"a")
         buffer.write(bytes(GATHERED_BYTES_MAX - 1))
@@ -65,7 +65,7 @@ def test_much_does_not_wait_for_the_end_of_the_turn():
     with_write_buffer(work)
 
 
-def test_closing_sends_what_has_gathered():
+def test_close_sends_buffered_data():
     async def work(buffer, _):
         buffer.write(b"a")
         buffer.write(b"b")
@@ -89,7 +89,7 @@ def test_nothing_is_written_to_a_closed_transport():
 
 
 @given(st.lists(st.lists(st.binary(max_size=9), max_size=4), max_size=5))
-def test_bytes_leave_in_the_order_in_which_they_were_written(turns):
+def test_bytes_are_sent_in_order(turns):
     async def work(buffer, _):
         for parts in turns:
             for number, part in enumerate(parts):

@@ -20,24 +20,24 @@ from pydanube.servers.config import ListenConfig
         ("::", f"http://{socket.gethostname()}:6650"),
     ],
 )
-def test_a_url_has_a_scheme_a_host_that_others_can_reach_and_a_port(host, url):
+def test_url_has_scheme_reachable_host_and_port(host, url):
     assert url_of(host, 6650) == url
 
 
-def test_by_default_clients_connect_where_the_broker_listens():
+def test_clients_connect_to_the_listening_address_by_default():
     found = addresses_of("127.0.0.1", 6650, advertised_url="", connect_url="")
     assert found.broker_url == found.connect_url == "http://127.0.0.1:6650"
     assert not found.is_behind_proxy
 
 
-def test_an_advertised_url_is_where_clients_connect():
+def test_clients_connect_to_the_advertised_url():
     advertised = "https://broker.example:443"
     found = addresses_of("0.0.0.0", 6650, advertised_url=advertised, connect_url="")
     assert found.broker_url == found.connect_url == advertised
     assert not found.is_behind_proxy
 
 
-def test_behind_a_proxy_the_two_differ():
+def test_connect_url_differs_behind_a_proxy():
     found = addresses_of(
         *("127.0.0.1", 6650), advertised_url="", connect_url="http://proxy:80"
     )
@@ -46,7 +46,7 @@ def test_behind_a_proxy_the_two_differ():
     assert found.is_behind_proxy
 
 
-def test_http_port_is_known_by_the_names_in_the_settings():
+def test_http_hosts_are_the_names_in_the_settings():
     listens = ListenConfig(
         host="broker.example",
         http_hosts="a.example, b.example",

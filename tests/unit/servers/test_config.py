@@ -39,14 +39,14 @@ def refusal(*args: Any, **kwargs: Any) -> str:
     return str(caught.value)
 
 
-def test_nothing_needs_to_be_set() -> None:
+def test_all_settings_have_defaults() -> None:
     config = load()
     assert config == BrokerConfig()
     assert config.data_dir == Path("danube-data")
     assert (config.listen.stream_port, config.listen.http_port) == (6651, 8080)
 
 
-def test_the_environment_stands_over_the_file_and_flags_over_both(
+def test_environment_overrides_the_file_and_flags_override_both(
     tmp_path: Path,
 ) -> None:
     config = load(
@@ -59,25 +59,23 @@ def test_the_environment_stands_over_the_file_and_flags_over_both(
     assert (listen.host, listen.stream_port, listen.http_port) == ("a", 2, 3)
 
 
-def test_a_flag_that_was_not_given_changes_nothing() -> None:
+def test_missing_flag_changes_nothing() -> None:
     config = load(
         environ={"DANUBE_DATA_DIR": "from-environment"}, flags={"data_dir": None}
     )
     assert config.data_dir == Path("from-environment")
 
 
-def test_a_flag_may_be_a_path() -> None:
+def test_flag_may_be_a_path() -> None:
     assert load(flags={"data_dir": Path("here")}).data_dir == Path("here")
 
 
 @pytest.mark.parametrize("file", ["", "# nothing\n", "listen:\n  # host: a\n"])
-def test_a_file_with_everything_commented_out_is_the_defaults(
-    file: str, tmp_path: Path
-) -> None:
+def test_file_with_only_comments_means_defaults(file: str, tmp_path: Path) -> None:
     assert load(file, tmp_path=tmp_path) == BrokerConfig()
 
 
-def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
+def test_environment_may_name_the_file(tmp_path: Path) -> None:
     path = tmp_path / "danube.yaml"
     path.write_text("log: {format: json}")
     assert load(environ={"DANUBE_CONFIG": str(path)}).log.format == "json"
@@ -92,7 +90,7 @@ def test_every_setting_can_be_set_in_the_environment() -> None:
         assert load(environ={setting.variable: text}) == BrokerConfig()
 
 
-def test_variables_of_clients_are_let_pass() -> None:
+def test_variables_of_clients_are_accepted() -> None:
     environ = dict.fromkeys(OTHER_VARIABLES, "") | {"HOME": "/", "DANUBIUS": "river"}
     assert load(environ=environ) == BrokerConfig()
 
@@ -149,7 +147,7 @@ def test_variables_of_clients_are_let_pass() -> None:
         ("data_dir: ''", "config.data_dir: expected str that names a path, got str"),
     ],
 )
-def test_a_mistake_in_the_file_is_named_with_its_path(
+def test_error_in_the_file_names_the_setting(
     file: str, said: str, tmp_path: Path
 ) -> None:
     assert refusal(file, tmp_path=tmp_path) == said
@@ -158,7 +156,7 @@ def test_a_mistake_in_the_file_is_named_with_its_path(
 @pytest.mark.parametrize(
     "url", ["http://broker", "broker.example:6650", "http://a:1/x", "ftp://a:1"]
 )
-def test_clients_are_told_only_urls_with_a_scheme_and_a_port(url: str) -> None:
+def test_url_without_scheme_or_port_is_refused(url: str) -> None:
     for setting in ("listen.advertised_url", "listen.connect_url"):
         said = refusal(flags={setting: url})
         assert said.startswith(f"config.{setting}: expected a URL")
@@ -167,16 +165,16 @@ def test_clients_are_told_only_urls_with_a_scheme_and_a_port(url: str) -> None:
 @pytest.mark.parametrize(
     "url", ["http://broker:6650", "https://broker.example:443", "http://[::1]:6650"]
 )
-def test_urls_that_all_clients_understand_are_taken(url: str) -> None:
+def test_complete_urls_are_accepted(url: str) -> None:
     assert load(flags={"listen.advertised_url": url}).listen.advertised_url == url
 
 
-def test_what_a_group_checks_itself_is_named_with_its_path_too(tmp_path: Path) -> None:
+def test_error_of_a_group_names_the_setting(tmp_path: Path) -> None:
     said = refusal("storage: {journal: {file_bytes_max: -1}}", tmp_path=tmp_path)
     assert said.startswith("config.storage.journal.file_bytes_max: expected")
 
 
-def test_a_mistake_in_the_file_is_not_hidden_by_what_stands_over_it(
+def test_overrides_do_not_hide_errors_in_the_file(
     tmp_path: Path,
 ) -> None:
     assert "config.listen" in refusal(
@@ -234,7 +232,7 @@ def test_a_mistake_in_the_file_is_not_hidden_by_what_stands_over_it(
         ),
     ],
 )
-def test_a_mistake_in_the_environment_is_named_with_its_variable(
+def test_error_in_the_environment_names_the_variable(
     name: str, value: str, said: str
 ) -> None:
     assert refusal(environ={name: value}) == said
@@ -255,13 +253,13 @@ KUBERNETES = {
 }
 
 
-def test_variables_of_kubernetes_services_are_ignored_and_named() -> None:
+def test_variables_of_kubernetes_services_are_ignored_and_listed() -> None:
     environ = {"HOME": "/", "DANUBE_DATA_DIR": "here", **KUBERNETES}
     assert load(environ=environ) == BrokerConfig(data_dir=Path("here"))
     assert ignored_variables(environ) == sorted(KUBERNETES)
 
 
-def test_variables_of_the_original_danube_are_ignored_and_named() -> None:
+def test_variables_of_the_original_danube_are_ignored_and_listed() -> None:
     environ = dict.fromkeys(ORIGINAL_VARIABLES, "x")
     assert load(environ=environ) == BrokerConfig()
     assert ignored_variables(environ) == sorted(ORIGINAL_VARIABLES)
@@ -289,22 +287,22 @@ def test_no_setting_is_ignored() -> None:
             assert not ignored_variables({setting.variable: value})
 
 
-def test_a_flag_out_of_range_is_refused() -> None:
+def test_flag_out_of_range_is_refused() -> None:
     said = refusal(flags={"listen.http_port": 70_000})
     assert said == "config.listen.http_port: expected int <= 65535"
 
 
-def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"nowhere\.yaml cannot be read"):
         load_config(tmp_path / "nowhere.yaml", {}, {})
 
 
 @pytest.mark.parametrize("file", ["a: b: c", "- a\n- b", "just text", "\t- x"])
-def test_a_file_that_holds_no_settings_is_refused(file: str, tmp_path: Path) -> None:
+def test_file_without_settings_is_refused(file: str, tmp_path: Path) -> None:
     assert "danube.yaml" in refusal(file, tmp_path=tmp_path)
 
 
-def test_a_file_cannot_make_objects(tmp_path: Path) -> None:
+def test_file_cannot_construct_python_objects(tmp_path: Path) -> None:
     assert "is not YAML" in refusal(
         "data_dir: !!python/object/apply:os.getcwd []", tmp_path=tmp_path
     )

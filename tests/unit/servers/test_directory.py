@@ -17,7 +17,7 @@ def mode_of(path):
     return stat.S_IMODE(path.lstat().st_mode)
 
 
-def test_a_directory_belongs_to_one_broker_at_a_time(tmp_path):
+def test_directory_belongs_to_one_broker_at_a_time(tmp_path):
     with (
         hold_directory(tmp_path / "data"),
         pytest.raises(DirectoryLocked, match=str(os.getpid())),
@@ -26,13 +26,13 @@ def test_a_directory_belongs_to_one_broker_at_a_time(tmp_path):
         pass
 
 
-def test_a_directory_is_free_again_afterwards(tmp_path):
+def test_directory_is_free_again_afterwards(tmp_path):
     for _ in range(2):
         with hold_directory(tmp_path / "data") as directory:
             assert directory.journal == tmp_path / "data" / "journal"
 
 
-def test_what_is_no_directory_is_refused(tmp_path):
+def test_path_that_is_not_a_directory_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
 
     with (
@@ -42,21 +42,21 @@ def test_what_is_no_directory_is_refused(tmp_path):
         pass
 
 
-def test_a_directory_stays_locked_when_its_lock_file_is_removed(tmp_path):
+def test_directory_stays_locked_when_its_lock_file_is_removed(tmp_path):
     with hold_directory(tmp_path / "data") as directory:
         directory.lock.unlink()
         with pytest.raises(DirectoryLocked), hold_directory(tmp_path / "data"):
             pass
 
 
-def test_a_directory_that_version_0_1_holds_is_locked(tmp_path):
+def test_directory_that_version_0_1_holds_is_locked(tmp_path):
     with (tmp_path / "LOCK").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(DirectoryLocked), hold_directory(tmp_path):
             pass
 
 
-def test_a_symbolic_link_as_lock_file_is_refused_and_its_target_is_kept(tmp_path):
+def test_symbolic_link_as_lock_file_is_refused_and_its_target_is_kept(tmp_path):
     target = tmp_path / "target"
     target.write_text("precious")
     (tmp_path / "data").mkdir()
@@ -72,13 +72,13 @@ def test_a_symbolic_link_as_lock_file_is_refused_and_its_target_is_kept(tmp_path
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-def test_a_lock_file_that_is_no_regular_file_is_refused(tmp_path, make):
+def test_lock_file_that_is_no_regular_file_is_refused(tmp_path, make):
     make(tmp_path / "LOCK")
     with pytest.raises(InvalidConfig, match="LOCK"), hold_directory(tmp_path):
         pass
 
 
-def test_a_broker_notices_that_its_directory_was_replaced(tmp_path):
+def test_broker_notices_that_its_directory_was_replaced(tmp_path):
     with hold_directory(tmp_path / "data") as directory:
         directory.check_in_place()
         directory.path.rename(tmp_path / "moved")
@@ -102,7 +102,7 @@ def test_watching_a_directory_ends_its_body_when_it_is_replaced(tmp_path):
     assert caught.group_contains(DirectoryReplaced)
 
 
-def test_what_is_created_is_accessible_to_its_owner_only(tmp_path):
+def test_new_files_are_accessible_to_their_owner_only(tmp_path):
     umask = os.umask(0)
     try:
         with hold_directory(tmp_path / "data") as directory:
@@ -127,7 +127,7 @@ def assert_private(directory):
     assert {mode_of(path) for path in found if path.is_file()} == {0o600}
 
 
-def test_what_others_may_access_is_tightened_at_the_start(tmp_path, caplog):
+def test_permissions_of_others_are_removed_at_the_start(tmp_path, caplog):
     data = tmp_path / "data"
     (data / "objects" / "default").mkdir(parents=True)
     (data / "objects" / "default" / "segment").write_text("")

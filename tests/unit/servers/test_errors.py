@@ -39,7 +39,7 @@ LEAVES = [cls for cls in ERRORS.values() if not cls.__subclasses__()]
     [HTTP_STATUS, GRPC_STATUS, GRPC_STATUS_OF_PUBLISH, EXIT_CODE],
     ids=["http", "grpc", "publish", "exit"],
 )
-def test_every_leaf_is_in_each_table_by_itself_or_by_an_ancestor(
+def test_every_error_has_a_status_in_each_table(
     leaf: type[BrokerError], table: dict[type[BrokerError], object]
 ) -> None:
     named = [cls for cls in leaf.__mro__ if cls in table]
@@ -47,7 +47,7 @@ def test_every_leaf_is_in_each_table_by_itself_or_by_an_ancestor(
 
 
 @pytest.mark.parametrize("leaf", LEAVES)
-def test_a_status_says_whose_doing_it_is(leaf: type[BrokerError]) -> None:
+def test_statuses_separate_client_and_server_errors(leaf: type[BrokerError]) -> None:
     may_be_repeated = leaf.remedy is not Remedy.GIVE_UP
     assert (http_status_of(leaf) in {503, 504, 507}) == may_be_repeated
     assert (exit_code_of(leaf) in {7, 8, 9}) == may_be_repeated
@@ -56,7 +56,7 @@ def test_a_status_says_whose_doing_it_is(leaf: type[BrokerError]) -> None:
 
 
 @pytest.mark.parametrize("leaf", LEAVES)
-def test_no_client_sends_for_ever_what_is_never_taken(leaf: type[BrokerError]) -> None:
+def test_clients_do_not_retry_permanent_errors(leaf: type[BrokerError]) -> None:
     status = grpc_status_of_publish(leaf("x")).name
     # After these the Java client tries again without end and without a pause.
     endless = {"ABORTED", "FAILED_PRECONDITION", "NOT_FOUND"}
@@ -77,7 +77,7 @@ def test_no_client_sends_for_ever_what_is_never_taken(leaf: type[BrokerError]) -
         (BrokerError("x"), "INTERNAL", "INTERNAL"),
     ],
 )
-def test_clients_of_danube_are_told_what_they_can_do(
+def test_grpc_statuses_match_the_remedy(
     error: BrokerError, status: str, status_of_publish: str
 ) -> None:
     assert grpc_status_of(error).name == status
@@ -106,7 +106,7 @@ def test_codes_are_unique() -> None:
         (BrokerError("x"), 500, 1),
     ],
 )
-def test_the_nearest_ancestor_answers(
+def test_status_of_the_nearest_ancestor_is_used(
     error: BrokerError, status: int, exit_code: int
 ) -> None:
     assert (http_status_of(error), exit_code_of(error)) == (status, exit_code)

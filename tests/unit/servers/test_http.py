@@ -61,16 +61,16 @@ def get(path: str, state: State | None = None, **headers: str) -> httpx.Response
     return asyncio.run(main())
 
 
-def test_alive_even_when_not_ready() -> None:
+def test_healthz_is_200_even_when_not_ready() -> None:
     assert get("/healthz", State(Draining("stopping"))).status_code == 200
 
 
-def test_ready_when_there_is_no_reason_against_it() -> None:
+def test_readyz_is_200_without_a_reason() -> None:
     answer = get("/readyz")
     assert (answer.status_code, answer.json()) == (200, {"ready": True})
 
 
-def test_readiness_names_what_is_not_well() -> None:
+def test_readyz_lists_problems() -> None:
     answer = get("/readyz", State(problems_now=("sealing /default/a fails",)))
     assert (answer.status_code, answer.json()) == (
         200,
@@ -82,7 +82,7 @@ def test_readiness_names_what_is_not_well() -> None:
     "reason",
     [Unavailable("starting"), Draining("stopping"), JournalFailed("disk is gone")],
 )
-def test_not_ready_comes_with_the_reason(reason: BrokerError) -> None:
+def test_readyz_is_503_with_the_reason(reason: BrokerError) -> None:
     answer = get("/readyz", State(reason))
     assert answer.status_code == 503
     assert answer.json() == {
@@ -92,7 +92,7 @@ def test_not_ready_comes_with_the_reason(reason: BrokerError) -> None:
     }
 
 
-def test_the_first_page_says_what_is_here() -> None:
+def test_index_page_lists_all_paths() -> None:
     page = get("/").text
     assert all(f'href="{path}"' in page for path in PATHS)
     assert all(get(path).status_code == 200 for path in PATHS)
@@ -126,11 +126,11 @@ def test_every_metric_is_exposed_under_its_declared_name(accept: str) -> None:
     assert {metric.name for metric in metrics.METRICS} <= names
 
 
-def test_the_process_is_measured_too() -> None:
+def test_process_metrics_are_exposed() -> None:
     assert "process_cpu_seconds_total" in get("/metrics").text
 
 
-def test_free_port_is_given_and_served() -> None:
+def test_port_0_is_a_free_port() -> None:
     async def main() -> None:
         async with open_http("127.0.0.1", 0, State()) as port:
             async with httpx.AsyncClient() as client:
@@ -142,7 +142,7 @@ def test_free_port_is_given_and_served() -> None:
     asyncio.run(main())
 
 
-def test_a_port_in_use_is_named() -> None:
+def test_port_in_use_is_an_error() -> None:
     async def main() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
@@ -153,7 +153,7 @@ def test_a_port_in_use_is_named() -> None:
     asyncio.run(main())
 
 
-def test_signals_are_left_to_the_process() -> None:
+def test_server_does_not_handle_signals() -> None:
     before = [signal.getsignal(sig) for sig in (signal.SIGINT, signal.SIGTERM)]
 
     async def main() -> list[Any]:
@@ -164,7 +164,7 @@ def test_signals_are_left_to_the_process() -> None:
     assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-def test_an_idle_connection_does_not_hold_up_the_end() -> None:
+def test_idle_connection_does_not_delay_the_end() -> None:
     async def main() -> None:
         async with asyncio.timeout(20):
             async with open_http("127.0.0.1", 0, State()) as port:
@@ -177,7 +177,7 @@ def test_an_idle_connection_does_not_hold_up_the_end() -> None:
     asyncio.run(main())
 
 
-def test_an_error_of_the_body_closes_the_server() -> None:
+def test_error_of_the_body_closes_the_server() -> None:
     ports = []
 
     async def main() -> None:

@@ -89,7 +89,7 @@ def test_whole_directories_are_served(directories):
 
 
 @pytest.mark.parametrize("is_empty", [False, True])
-def test_a_directory_without_its_metadata_store_is_refused(directories, is_empty):
+def test_directory_without_its_metadata_store_is_refused(directories, is_empty):
     new = directories / "new"
     (new / "metadata.sqlite").unlink()
     if is_empty:
@@ -100,7 +100,7 @@ def test_a_directory_without_its_metadata_store_is_refused(directories, is_empty
     assert "--from-segments" in reason
 
 
-def test_a_metadata_store_without_its_wal_is_refused(directories):
+def test_metadata_store_without_its_wal_is_refused(directories):
     crashed = directories / "crashed"
     (crashed / "metadata.sqlite-wal").unlink()
     (crashed / "metadata.sqlite-shm").unlink()
@@ -109,12 +109,12 @@ def test_a_metadata_store_without_its_wal_is_refused(directories):
     assert "WAL" in reason
 
 
-def test_an_older_metadata_store_is_refused(directories):
+def test_older_metadata_store_is_refused(directories):
     put("metadata", directories / "old", directories / "new")
     assert "is older than the journal" in refused(directories / "new")
 
 
-def test_a_directory_without_its_journal_is_refused(directories):
+def test_directory_without_its_journal_is_refused(directories):
     new = directories / "new"
     shutil.rmtree(new / "journal")
     reason = refused(new)
@@ -122,30 +122,30 @@ def test_a_directory_without_its_journal_is_refused(directories):
     assert "--accept-loss" in reason
 
 
-def test_an_empty_journal_file_is_refused(directories):
+def test_empty_journal_file_is_refused(directories):
     new = directories / "new"
     (new / "journal" / "00000000000000000001.journal").write_bytes(b"")
     assert "there is no journal file" in refused(new)
 
 
-def test_an_older_journal_is_refused_with_file_and_position(directories):
+def test_older_journal_is_refused_with_file_and_position(directories):
     put("journal", directories / "old", directories / "new")
     reason = refused(directories / "new")
     assert "00000000000000000001.journal, position" in reason
 
 
-def test_a_journal_that_was_cut_off_is_refused(directories):
+def test_truncated_journal_is_refused(directories):
     (file,) = (directories / "new" / "journal").iterdir()
     file.write_bytes(file.read_bytes()[:-1])
     assert "data up to file 00000000000000000001" in refused(directories / "new")
 
 
-def test_an_object_store_that_is_missing_is_refused(directories):
+def test_object_store_that_is_missing_is_refused(directories):
     shutil.rmtree(directories / "new" / "objects")
     assert "has no object .cluster.json" in refused(directories / "new")
 
 
-def test_a_damaged_cluster_id_is_refused(directories):
+def test_damaged_cluster_id_is_refused(directories):
     (directories / "new" / "objects" / ".cluster.json").write_bytes(b"")
     assert ".cluster.json is damaged" in refused(directories / "new")
 
@@ -165,13 +165,13 @@ def refuses_foreign(directories, tmp_path, part):
     return "belongs to cluster" in refused(directories / "new")
 
 
-def test_a_topic_that_is_missing_in_the_metadata_is_not_taken_for_deleted(directories):
+def test_topic_missing_in_the_metadata_does_not_count_as_deleted(directories):
     new = directories / "new"
     change_metadata(new, "DELETE FROM entries WHERE path = '/topics/default/t'")
     assert "the journal has the topic /default/t" in refused(new)
 
 
-def test_a_directory_of_version_0_1_is_adopted_once(directories, caplog):
+def test_directory_of_version_0_1_is_adopted_once(directories, caplog):
     new = directories / "new"
     make_0_1(new)
     with caplog.at_level("INFO"):
@@ -180,13 +180,13 @@ def test_a_directory_of_version_0_1_is_adopted_once(directories, caplog):
     assert caplog.text.count("written by version 0.1") == 1
 
 
-def test_a_directory_of_version_0_1_with_older_metadata_is_refused(directories):
+def test_directory_of_version_0_1_with_older_metadata_is_refused(directories):
     put("metadata", directories / "old", directories / "new")
     make_0_1(directories / "new")
     assert "is older than the journal" in refused(directories / "new")
 
 
-def test_a_directory_of_version_0_1_without_its_journal_is_refused(directories):
+def test_directory_of_version_0_1_without_its_journal_is_refused(directories):
     make_0_1(directories / "new")
     shutil.rmtree(directories / "new" / "journal")
     assert "there is no journal file" in refused(directories / "new")
@@ -197,7 +197,7 @@ def make_0_1(path):
     (path / "objects" / ".cluster.json").unlink()
 
 
-def test_a_first_start_that_was_cut_short_goes_on(directories):
+def test_interrupted_first_start_is_completed(directories):
     new = directories / "new"
     shutil.rmtree(new / "journal")
     shutil.rmtree(new / "objects")

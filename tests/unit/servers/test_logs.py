@@ -55,7 +55,7 @@ def test_text_is_one_readable_line_without_colours_in_a_file() -> None:
 
 
 @pytest.mark.parametrize("kind", ["text", "json"])
-def test_an_exception_comes_with_its_traceback(kind: str) -> None:
+def test_exception_comes_with_its_traceback(kind: str) -> None:
     stream = written(LogConfig(format=kind))
     try:
         int("of its own")
@@ -65,7 +65,7 @@ def test_an_exception_comes_with_its_traceback(kind: str) -> None:
     assert "test_logs.py" in stream.getvalue()
 
 
-def test_less_important_lines_are_left_out() -> None:
+def test_lines_below_the_level_are_dropped() -> None:
     stream = written(LogConfig(level="warning"))
     log.info("not this")
     log.warning("this")
@@ -73,7 +73,7 @@ def test_less_important_lines_are_left_out() -> None:
     assert "this" in stream.getvalue()
 
 
-def test_configuring_again_replaces_what_was_there() -> None:
+def test_configuring_again_replaces_the_configuration() -> None:
     first = written(LogConfig())
     second = written(LogConfig())
     log.warning("once")

@@ -10,7 +10,7 @@ class Connection:
         self.has_room = True
 
 
-def test_memory_is_given_in_the_order_in_which_it_was_asked_for():
+def test_memory_is_granted_in_order_of_requests():
     memory = ReceiveMemory(100)
     first, second, third = Connection(), Connection(), Connection()
     assert memory.reserve(first, 60)
@@ -23,7 +23,7 @@ def test_memory_is_given_in_the_order_in_which_it_was_asked_for():
     assert memory.reserved_bytes == 70
 
 
-def test_a_connection_that_waits_no_more_lets_the_next_one_pass():
+def test_cancelled_request_lets_the_next_one_pass():
     memory = ReceiveMemory(100)
     first, second, third = Connection(), Connection(), Connection()
     memory.reserve(first, 60)
@@ -35,6 +35,6 @@ def test_a_connection_that_waits_no_more_lets_the_next_one_pass():
     assert not memory.is_exhausted
 
 
-def test_one_frame_always_gets_memory():
+def test_single_frame_always_gets_memory():
     memory = ReceiveMemory(100)
     assert memory.reserve(Connection(), 1000)

@@ -14,7 +14,7 @@ from support.brokers import A_TOPIC, RELIABLE, Outcome
 from support.schemas import registered, strict
 
 
-def test_what_schemas_refuse_is_counted_by_topic_and_reason():
+def test_schema_failures_are_counted_by_topic_and_reason():
     async def main():
         async with memory_broker() as memory:
             broker = memory.broker

@@ -77,7 +77,7 @@ def test_request_that_is_not_complete_in_time_ends_its_connection():
     run(test)
 
 
-def test_connection_that_gets_answers_stays():
+def test_connection_with_answers_stays_open():
     async def test(world):
         connection, transport = world.connect()
         for _ in range(3):
@@ -119,7 +119,7 @@ def test_long_header_is_refused_in_json():
     run(test)
 
 
-def test_what_is_not_http_behind_an_answer_ends_the_connection():
+def test_garbage_after_an_answer_closes_the_connection():
     async def test(world):
         connection, transport = world.connect()
         connection.data_received(
@@ -131,7 +131,7 @@ def test_what_is_not_http_behind_an_answer_ends_the_connection():
     run(test)
 
 
-def test_request_whose_body_is_cut_short_is_no_failure_of_the_broker(caplog):
+def test_truncated_body_is_not_logged_as_a_failure(caplog):
     async def test(world):
         connection, transport = world.connect()
         head = b"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n"

@@ -15,7 +15,7 @@ def an_order(**properties):
     return {"type": "json_schema", "definition": order_schema(**properties)}
 
 
-def test_versions_come_are_read_and_go():
+def test_versions_are_registered_read_and_deleted():
     async def test(api):
         first = an_order() | {
             "description": "of the shop",
@@ -53,7 +53,7 @@ def test_versions_come_are_read_and_go():
     with_api(test)
 
 
-def test_whether_a_schema_may_follow_is_said_with_path_and_rule():
+def test_compatibility_check_names_path_and_rule():
     async def test(api):
         await api.post(f"{ORDERS}/versions", an_order())
         other = an_order(id={"type": "string"})
@@ -82,7 +82,7 @@ def test_whether_a_schema_may_follow_is_said_with_path_and_rule():
     with_api(test)
 
 
-def test_a_topic_is_bound_by_name():
+def test_topic_is_bound_to_a_subject():
     async def test(api):
         await api.post(f"{ORDERS}/versions", an_order())
         schema = {
@@ -109,7 +109,7 @@ def test_a_topic_is_bound_by_name():
     with_api(test)
 
 
-def test_partitions_are_bound_together_and_deleted_by_force_is_deleted():
+def test_partitions_are_bound_together_and_subject_is_deleted_by_force():
     async def test(api):
         await api.post(f"{ORDERS}/versions", {"type": "string"})
         topic = {"name": "/default/orders", "partitions": 2}
@@ -142,7 +142,7 @@ def test_partitions_are_bound_together_and_deleted_by_force_is_deleted():
         ("PUT", f"{TOPIC}/schema", {"policy": "warn"}, 400, "subject"),
     ],
 )
-def test_what_cannot_be_done_says_why(method, path, body, status, said):
+def test_refused_requests_give_the_reason(method, path, body, status, said):
     async def test(api):
         error = await api.ask(method, path, body, status)
         assert said in error["message"]

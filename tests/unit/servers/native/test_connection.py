@@ -26,7 +26,7 @@ from support.stream_peer import Peer, connected
 from support.streams import batch_frame, hello
 
 
-def test_a_version_that_the_broker_does_not_speak_is_refused():
+def test_unsupported_version_is_refused():
     async def test(broker):
         peer = await connected(broker, greet=False)
         answer = await peer.ask(Kind.HELLO, pb.Hello(version_min=7, version_max=9))
@@ -37,7 +37,7 @@ def test_a_version_that_the_broker_does_not_speak_is_refused():
     with_broker(test)
 
 
-def test_a_violation_is_answered_and_the_connection_closed():
+def test_violation_is_answered_and_closes_the_connection():
     async def test(broker):
         peer = await connected(broker)
         peer.transport.write(header(Kind.RECEIPT, 1, 0, 0))
@@ -57,7 +57,7 @@ def test_a_violation_is_answered_and_the_connection_closed():
         ({"producer_epoch": 9}, "producer_fenced"),
     ],
 )
-def test_a_batch_that_does_not_fit_closes_its_channel_and_stores_nothing(change, code):
+def test_invalid_batch_closes_its_channel_and_stores_nothing(change, code):
     async def test(broker):
         peer = await connected(broker)
         opened = await peer.ask(
@@ -83,7 +83,7 @@ def test_a_batch_that_does_not_fit_closes_its_channel_and_stores_nothing(change,
     with_broker(test)
 
 
-def test_a_damaged_batch_is_refused():
+def test_damaged_batch_is_refused():
     async def test(broker):
         peer = await connected(broker)
         opened = await peer.ask(
@@ -131,7 +131,7 @@ def test_several_batches_get_one_receipt():
     with_broker(test)
 
 
-def test_a_draining_broker_refuses_messages_and_says_so():
+def test_draining_broker_refuses_messages():
     async def test(broker):
         async with broker.connect() as client, client.producer(TOPIC) as producer:
             await producer.send(b"before")
@@ -150,7 +150,7 @@ def test_a_draining_broker_refuses_messages_and_says_so():
     with_broker(test)
 
 
-def test_an_unknown_failure_is_one_requests_alone():
+def test_unexpected_exception_fails_only_one_request():
     async def test(broker):
         async with broker.connect() as client:
             broker.broker.topics.page = None
@@ -192,7 +192,7 @@ INVALID_RANGES = [
 @pytest.mark.parametrize(
     ("kind", "message"), [(Kind.ACK, pb.Ack), (Kind.NACK, pb.Nack)]
 )
-def test_an_answer_with_invalid_ranges_closes_its_channel(kind, message, ranges):
+def test_frame_with_invalid_ranges_closes_its_channel(kind, message, ranges):
     async def test(broker):
         async with broker.connect() as client:
             await published(client, b"a", b"b")
@@ -209,7 +209,7 @@ def test_an_answer_with_invalid_ranges_closes_its_channel(kind, message, ranges)
 
 
 @pytest.mark.parametrize("ranges", INVALID_RANGES)
-def test_a_request_with_invalid_ranges_is_refused(ranges):
+def test_request_with_invalid_ranges_is_refused(ranges):
     async def test(broker):
         async with broker.connect() as client:
             await published(client, b"a", b"b")
@@ -233,7 +233,7 @@ def test_a_request_with_invalid_ranges_is_refused(ranges):
     with_broker(test)
 
 
-def test_a_client_that_does_not_read_is_sent_nothing_more():
+def test_client_that_does_not_read_is_sent_nothing():
     async def test(broker):
         async with broker.connect() as client:
             await published(client, b"a", b"b")
@@ -249,7 +249,7 @@ def test_a_client_that_does_not_read_is_sent_nothing_more():
     with_broker(test)
 
 
-def test_of_a_boundless_credit_only_a_part_is_passed_on_at_a_time(monkeypatch):
+def test_unlimited_credit_is_granted_in_parts(monkeypatch):
     monkeypatch.setattr(consumers, "CREDIT_BYTES_MAX", 1000)
 
     async def test(broker):
@@ -306,7 +306,7 @@ def publish(peer, opened, sequence, *payloads, channel=1):
     peer.transport.writelines(peer.machine.send_batch(Kind.PUBLISH, batch, channel))
 
 
-def test_who_is_faster_than_the_topics_rate_is_slowed_down_and_loses_nothing():
+def test_publish_rate_limit_delays_and_loses_nothing():
     async def test(broker):
         async with broker.connect() as client, client.producer(TOPIC) as producer:
             await client.set_topic_limits(TOPIC, NamespacePolicy(max_publish_rate=200))
@@ -319,7 +319,7 @@ def test_who_is_faster_than_the_topics_rate_is_slowed_down_and_loses_nothing():
     with_broker(test)
 
 
-def test_what_has_to_wait_holds_up_nobody_else_on_its_connection(monkeypatch):
+def test_delayed_producer_does_not_block_its_connection(monkeypatch):
     monkeypatch.setattr(producers, "KEEPALIVE_INTERVAL_S", 0.01)
 
     async def test(broker):
@@ -353,7 +353,7 @@ def test_what_has_to_wait_holds_up_nobody_else_on_its_connection(monkeypatch):
     with_broker(test)
 
 
-def test_a_connection_with_too_much_that_waits_is_not_read_from(monkeypatch):
+def test_connection_with_many_held_bytes_is_not_read(monkeypatch):
     monkeypatch.setattr(producers, "HELD_BYTES_MAX", 1000)
 
     async def test(broker):
@@ -376,7 +376,7 @@ def test_a_connection_with_too_much_that_waits_is_not_read_from(monkeypatch):
     with_broker(test)
 
 
-def test_an_opening_that_waits_can_be_given_up():
+def test_waiting_opening_can_be_cancelled():
     async def test(broker):
         peer = await connected(broker)
         first = await opened_producer(peer)
@@ -400,7 +400,7 @@ def test_an_opening_that_waits_can_be_given_up():
     with_broker(test)
 
 
-def test_a_consumer_that_is_closed_while_it_opens_is_gone():
+def test_consumer_closed_while_opening_is_detached():
     async def test(broker):
         async with broker.connect() as client:
             await published(client, b"m")
@@ -432,7 +432,7 @@ def test_a_consumer_that_is_closed_while_it_opens_is_gone():
         ),
     ],
 )
-def test_a_number_that_the_broker_does_not_know_is_refused(kind, message, channel):
+def test_unknown_enum_number_is_refused(kind, message, channel):
     async def test(broker):
         async with broker.connect() as client:
             await client.create_topic(TOPIC)
@@ -450,7 +450,7 @@ def test_a_number_that_the_broker_does_not_know_is_refused(kind, message, channe
     with_broker(test)
 
 
-def test_an_older_client_gets_batches_that_it_can_read():
+def test_older_client_gets_batches_without_new_columns():
     async def test(broker):
         async with broker.connect() as client, client.producer(TOPIC) as producer:
             await producer.send(b"m", ttl_s=3600, key="k")
@@ -475,7 +475,7 @@ def test_an_older_client_gets_batches_that_it_can_read():
     with_broker(test)
 
 
-def test_a_producer_that_loses_its_place_is_told_at_once():
+def test_fenced_producer_is_closed_at_once():
     async def test(broker):
         peer = await connected(broker)
         opened = await opened_producer(peer)
@@ -538,7 +538,7 @@ async def created(broker):
         await client.create_topic(TOPIC)
 
 
-def test_a_batch_of_too_many_messages_closes_its_channel_and_says_why():
+def test_batch_of_too_many_messages_closes_its_channel():
     async def test(broker):
         peer = await connected(broker)
         fields = await fields_of_producer(peer)
@@ -553,7 +553,7 @@ def test_a_batch_of_too_many_messages_closes_its_channel_and_says_why():
     with_broker(test)
 
 
-def test_a_large_batch_holds_up_its_own_producer_only():
+def test_large_batch_delays_only_its_producer():
     async def test(broker):
         peer = await connected(broker)
         fields = await fields_of_producer(peer)
@@ -583,7 +583,7 @@ def told_of(receipt):
     return len(receipt.message.base_offset)
 
 
-def test_a_large_batch_that_is_damaged_is_refused():
+def test_large_batch_that_is_damaged_is_refused():
     async def test(broker):
         peer = await connected(broker)
         fields = await fields_of_producer(peer)
@@ -632,7 +632,7 @@ def test_credit_bounds_what_a_consumer_decodes(codec):
     with_broker(test)
 
 
-def test_a_client_that_counts_compressed_bytes_gets_everything():
+def test_client_that_counts_compressed_bytes_gets_all_messages():
     async def test(broker):
         await created(broker)
         frames = [compressed(bytes(100_000)) for _ in range(20)]
@@ -652,7 +652,7 @@ def test_a_client_that_counts_compressed_bytes_gets_everything():
     with_broker(test)
 
 
-def test_a_batch_that_an_older_broker_took_is_sent_in_pieces():
+def test_batch_above_the_limit_is_delivered_in_parts():
     async def test(broker):
         await created(broker)
         await stored(broker, empty_messages(2 * BATCH_MESSAGES_MAX + 1, Codec.ZSTD))
@@ -688,7 +688,7 @@ async def failing_consumer(broker, send, *, count=1, prefetch_messages=10):
             return await messages.receive(timeout_s=10)
 
 
-def test_a_client_refuses_messages_that_it_did_not_ask_for():
+def test_client_refuses_messages_beyond_its_credit():
     def send(connection, channel):
         for offset in range(11):
             frame = compressed(b"x")
@@ -702,7 +702,7 @@ def test_a_client_refuses_messages_that_it_did_not_ask_for():
     with_broker(test)
 
 
-def test_a_client_refuses_a_batch_of_too_many_messages():
+def test_client_refuses_a_batch_of_too_many_messages():
     def send(connection, channel):
         frame = empty_messages(BATCH_MESSAGES_MAX + 1, Codec.ZSTD)
         data = connection._protocol.send_batch(Kind.DELIVERY, frame, channel)
@@ -715,7 +715,7 @@ def test_a_client_refuses_a_batch_of_too_many_messages():
     with_broker(test)
 
 
-def test_a_client_does_not_follow_offsets_that_lie():
+def test_client_refuses_wrong_offsets():
     frame = frame_of([b"abc"] * 300)
     body = bytearray(frame.buffer)
     # The end of the first payload lies far behind all of them.

@@ -68,7 +68,7 @@ async def payloads(client):
     return [m.payload async for found in client.read(TOPIC) for m in found]
 
 
-def test_a_part_from_its_opening_to_its_commit():
+def test_part_is_staged_and_committed():
     async def test(broker, peer, client):
         opened = await peer.open()
         assert opened.kind is Kind.STAGE_OPENED
@@ -101,7 +101,7 @@ def test_a_part_from_its_opening_to_its_commit():
     with_peer(test)
 
 
-def test_a_batch_that_is_refused_closes_the_channel_and_drops_the_part():
+def test_refused_batch_closes_the_channel_and_drops_the_part():
     async def test(broker, peer, client):
         await peer.open()
         peer.stage(1, b"a", sequence=5)
@@ -115,7 +115,7 @@ def test_a_batch_that_is_refused_closes_the_channel_and_drops_the_part():
     with_peer(test)
 
 
-def test_a_part_and_a_version_are_dropped():
+def test_parts_and_versions_are_dropped():
     async def test(broker, peer, client):
         await peer.open()
         peer.stage(1, b"a")
@@ -132,7 +132,7 @@ def test_a_part_and_a_version_are_dropped():
     with_peer(test)
 
 
-def test_a_stage_that_is_closed_can_be_opened_again():
+def test_closed_stage_can_be_reopened():
     async def test(broker, peer, client):
         await peer.open()
         peer.stage(1, b"a")
@@ -143,7 +143,7 @@ def test_a_stage_that_is_closed_can_be_opened_again():
     with_peer(test)
 
 
-def test_what_names_no_part_is_refused():
+def test_invalid_part_key_is_refused():
     async def test(broker, peer, client):
         for message in (
             pb.OpenStage(topic=TOPIC),
@@ -157,7 +157,7 @@ def test_what_names_no_part_is_refused():
     with_peer(test)
 
 
-def test_a_stopping_broker_ends_stages_and_keeps_what_they_have():
+def test_stopping_broker_closes_stages_and_keeps_their_batches():
     async def test(broker, peer, client):
         await peer.open()
         peer.stage(1, b"a")

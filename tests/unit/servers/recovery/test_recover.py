@@ -92,14 +92,14 @@ def read(path, topic=TOPIC, subscription="all"):
 TRUTH = {n: b"%d" % n for n in range(10)}
 
 
-def test_a_whole_directory_needs_no_recovery(data):
+def test_whole_directory_needs_no_recovery(data):
     findings = recover(data, from_segments=True, accept_loss=True)
     assert (findings.metadata, findings.journal, findings.objects) == ("whole",) * 3
     assert not findings.written
     assert read(data) == (TRUTH, 10, 0)
 
 
-def test_a_dry_run_changes_nothing(data):
+def test_dry_run_changes_nothing(data):
     (data / "metadata.sqlite").unlink()
     before = contents_of(data)
     findings = recover(data, write=False)
@@ -142,7 +142,7 @@ def test_metadata_that_was_rolled_back_is_completed(made, data):
     assert list((data / "replaced").iterdir())
 
 
-def test_a_lost_journal_is_replaced_and_readers_are_told(data):
+def test_lost_journal_is_replaced_and_readers_get_an_error(data):
     shutil.rmtree(data / "journal")
     with pytest.raises(InconsistentDirectory, match="without --accept-loss"):
         recover(data)
@@ -155,7 +155,7 @@ def test_a_lost_journal_is_replaced_and_readers_are_told(data):
     assert dropped == 1
 
 
-def test_what_an_older_journal_has_is_salvaged(made, data):
+def test_messages_of_an_older_journal_are_salvaged(made, data):
     shutil.rmtree(data / "journal")
     shutil.copytree(made / "old" / "journal", data / "journal")
     assert recover(data, accept_loss=True).journal.startswith("older than the metadata")
@@ -164,7 +164,7 @@ def test_what_an_older_journal_has_is_salvaged(made, data):
     assert (offset, dropped) == (5 + SKIPPED_OFFSETS, 1)
 
 
-def test_what_can_be_read_of_a_damaged_journal_is_salvaged(data):
+def test_readable_part_of_a_damaged_journal_is_salvaged(data):
     (file,) = (data / "journal").iterdir()
     content = bytearray(file.read_bytes())
     at = content.rindex(b"DjE1", 0, content.rindex(b"DjE1", 0, len(content) - 200))
@@ -189,7 +189,7 @@ def test_metadata_and_journal_may_both_be_lost(data):
     assert (offset, dropped) == (5 + SKIPPED_OFFSETS, 1)
 
 
-def test_a_run_that_was_cut_short_is_finished(data):
+def test_interrupted_run_is_finished(data):
     (data / "metadata.sqlite").unlink()
     shutil.copytree(data, data.with_name("interrupted"))
     interrupted = data.with_name("interrupted")
@@ -200,7 +200,7 @@ def test_a_run_that_was_cut_short_is_finished(data):
     assert read(interrupted) == (TRUTH, 10, 0)
 
 
-def test_an_emptied_object_store_is_accepted_and_its_segments_are_missed(data):
+def test_emptied_object_store_is_accepted_and_its_segments_stay_missing(data):
     shutil.rmtree(data / "objects")
     findings = recover(data, accept_loss=True)
     assert findings.objects.startswith("missing or emptied")
@@ -214,7 +214,7 @@ def test_an_emptied_object_store_is_accepted_and_its_segments_are_missed(data):
 
 
 @pytest.mark.parametrize("content", [b"", b'{"cluster_id": "\xb8"}'])
-def test_a_damaged_cluster_id_of_the_object_store_is_refused(data, content):
+def test_damaged_cluster_id_of_the_object_store_is_refused(data, content):
     (data / "objects" / ".cluster.json").write_bytes(content)
     with pytest.raises(InconsistentDirectory, match="is damaged"):
         recover(data, from_segments=True)
