@@ -62,8 +62,8 @@ ORIGINAL_VARIABLES = frozenset(
 """Variables of the original Danube's tools and connectors; a broker ignores them."""
 
 # What Kubernetes sets in every container for a Service called danube or danube-*, as
-# NAME=VALUE.  The values distinguish them from the mistake
-# DANUBE_LISTEN_STREAM_PORT=7000.
+# NAME=VALUE.  The values distinguish them from mistakes, such as the variable
+# DANUBE_LISTEN_STREAM_PORT=7000 with a single underscore.
 _KUBERNETES = re.compile(
     r"DANUBE_(?:[A-Z0-9]+_)*"
     r"(?:SERVICE_HOST=.*"
