@@ -127,7 +127,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     async def handshake(self, client: str, token: str, timeout_s: float) -> None:
         """
-        Exchange greetings.
+        Send HELLO and wait for WELCOME.
 
         Raises:
             Unauthenticated: The broker does not accept the token.

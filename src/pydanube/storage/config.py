@@ -19,7 +19,7 @@ Interval = Annotated[float, Meta(ge=0.001)]
 class JournalConfig(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """How the journal is written."""
+    """The settings of the journal."""
 
     file_bytes_max: Annotated[int, Meta(ge=KIB)] = 64 * MIB
     """The size at which the journal begins a new file. A group is never divided."""
@@ -30,7 +30,7 @@ class JournalConfig(
 class StorageConfig(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """How messages are stored: in the journal and in memory, then in segments."""
+    """The settings of the journal, of tails in memory, and of segments."""
 
     journal: JournalConfig = JournalConfig()
     """The write-ahead journal."""
@@ -80,7 +80,7 @@ class StorageConfig(
 class StagingConfig(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """How staged batches are kept until they are committed."""
+    """The settings of staged batches, which are kept until they are committed."""
 
     bytes_max: AtLeastOne = 16 * GIB
     """The disk space for all staged parts together; more is refused."""

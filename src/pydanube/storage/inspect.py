@@ -148,7 +148,7 @@ class RowGroupDescription:
     """Before compression."""
     compressed_bytes: int
     problem: str | None
-    """Why it cannot be read, if it cannot."""
+    """The error of reading it, if there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,7 +85,7 @@ class Journal:
         self.recovered: dict[TopicId, list[BatchFrame]] = recovery.frames
         """The unsealed frames of each topic, until the topic's log is opened."""
         self.failure: JournalFailed | Closed | None = None
-        """Why nothing can be appended any more."""
+        """The error for all further entries, if the journal accepts none."""
         self.pending_bytes = 0
         self.commit_count = 0
         """The number of groups committed since the start."""

@@ -93,7 +93,7 @@ def end_of(file: JournalFile) -> JournalPosition:
 
 @dataclass(frozen=True, slots=True)
 class TornEnd:
-    """What a crash left after the last complete entry; it was not acknowledged."""
+    """The bytes after the last complete entry, left by a crash and not acknowledged."""
 
     name: str
     position: int

@@ -42,7 +42,7 @@ _FIRST = Sequence(0)
 
 @dataclass(slots=True)
 class ProducerState:
-    """What a topic knows of a named producer, to drop duplicate batches."""
+    """A topic's state of a named producer, used to drop duplicate batches."""
 
     name: str
     producer_id: ProducerId

@@ -98,7 +98,7 @@ assert HEADER_BYTES == 88
 
 
 class Codec(IntEnum):
-    """How a body is compressed, as a whole."""
+    """The compression of a body as a whole."""
 
     NONE = 0
     LZ4 = 1

@@ -54,7 +54,7 @@ class SegmentDamaged(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFacts:
-    """What the manifest says of a segment's file; None if it does not say it."""
+    """The manifest's facts about a segment's file; None for those it lacks."""
 
     byte_count: int | None = None
     checksum: int | None = None

@@ -285,7 +285,7 @@ class PartContent:
     batch_count: int = 0
     is_finished: bool = False
     damage: str | None = None
-    """What is wrong after ``end``, if anything is."""
+    """The error after ``end``, if there is one."""
 
     @property
     def message_count(self) -> int:
