@@ -1,1 +1,1 @@
-"""Side-by-side benchmarks: the same work for pydanube and for its peers."""
+"""Benchmarks of pydanube and its peers with the same workloads."""

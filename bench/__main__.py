@@ -1,4 +1,4 @@
-"""The command: ``python -m bench``; ``make bench`` runs it with everything it needs."""
+"""The command ``python -m bench``; ``make bench`` also installs what it needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bench.charts import draw
 from bench.options import parser_of_command
-from bench.plan import WORKLOADS, estimated_s, lines_of, turns_of
+from bench.plan import WORKLOADS, estimated_s, plan_lines, plan_trials
 from bench.report import (
     headline,
     machine_sentence,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from bench.plan import Line, Turn
+    from bench.plan import Line, Trial
     from bench.run import Measurement
 
 OUTPUT = Path("bench-results")
@@ -40,7 +40,7 @@ SUSTAINED = "sustained.json"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, as the arguments say; the exit code."""
+    """Run the benchmark with *arguments* and return the exit code."""
     asked = parser_of_command().parse_args(arguments)
     if asked.read is not None:
         measurement = joined([read(path) for path in asked.read])
@@ -55,37 +55,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
         asked.sizes = asked.sizes or [100]
     rounds, seconds = asked.rounds or 5, asked.seconds or 5.0
     systems = [find_system(name) for name in asked.systems]
-    lines, skips = lines_of(systems, asked.durability)
+    lines, skips = plan_lines(systems, asked.durability)
     workloads = [WORKLOADS[name] for name in asked.workloads]
-    turns, more = turns_of(lines, workloads, asked.sizes, rounds)
+    trials, more = plan_trials(lines, workloads, asked.sizes, rounds)
     skips += more
     for skip in skips:
-        _say(f"skipped: {skip_sentence(skip)}")
+        _print_status(f"skipped: {skip_sentence(skip)}")
     if asked.list:
-        _list(lines, turns, seconds)
+        _list(lines, trials, seconds)
         return 0
     with _directories(asked.output or OUTPUT, asked.data_dir) as (output, data):
         if asked.minutes:
             runs = _sustain(lines, asked, output, data)
             return 1 if any(run.failure for run in runs) else 0
         measurement = measurement_of(data, lines, skips, seconds=seconds, rounds=rounds)
-        _say(machine_sentence(measurement))
+        _print_status(machine_sentence(measurement))
         if measurement.machine["load_before"] > 0.5:
-            _say("The machine is not idle: figures will be lower, and will spread.")
-        _say(f"{len(turns)} turns, about {_duration(estimated_s(turns, seconds))}")
-        _measure(measurement, turns, data)
+            _print_status(
+                "The machine is not idle: figures will be lower, and will spread."
+            )
+        _print_status(
+            f"{len(trials)} trials, about {_duration(estimated_s(trials, seconds))}"
+        )
+        _measure(measurement, trials, data)
         charts = _write(measurement, output)
         _show(measurement, asked.format, charts)
-        _say(f"Written: {output}/{RESULTS}, {PAGE} and {len(charts)} charts")
+        _print_status(f"Written: {output}/{RESULTS}, {PAGE} and {len(charts)} charts")
     failed = any(run.failure for run in measurement.runs)
     return 130 if not measurement.is_complete else int(failed)
 
 
-def _list(lines: Sequence[Line], turns: Sequence[Turn], seconds: float) -> None:
+def _list(lines: Sequence[Line], trials: Sequence[Trial], seconds: float) -> None:
     for line in lines:
         _print(f"{line.name}  [{line.variant.durability}]  {line.variant.setting}")
         _print(f"    {line.system.version()}; {line.system.how}")
-    _print(f"{len(turns)} turns, about {_duration(estimated_s(turns, seconds))}")
+    _print(f"{len(trials)} trials, about {_duration(estimated_s(trials, seconds))}")
 
 
 @contextmanager
@@ -97,25 +101,25 @@ def _directories(output: Path, data: Path | None) -> Iterator[tuple[Path, Path]]
         yield output, Path(name)
 
 
-def _measure(measurement: Measurement, turns: Sequence[Turn], data: Path) -> None:
-    numbers = iter(range(1, len(turns) + 1))
+def _measure(measurement: Measurement, trials: Sequence[Trial], data: Path) -> None:
+    numbers = iter(range(1, len(trials) + 1))
 
-    def on_turn(turn: Turn) -> None:
-        _say(
-            f"{next(numbers)}/{len(turns)} {turn.workload.title}, round {turn.round}: "
-            f"{turn.line.name} [{turn.line.variant.durability}]"
+    def on_trial(trial: Trial) -> None:
+        _print_status(
+            f"{next(numbers)}/{len(trials)} {trial.workload.title}, "
+            f"round {trial.round}: {trial.line.name} [{trial.line.variant.durability}]"
         )
 
     try:
         measure(
             measurement,
-            turns,
+            trials,
             data,
-            on_turn=on_turn,
-            on_run=lambda run: _say(f"    {headline(run)}"),
+            on_trial=on_trial,
+            on_run=lambda run: _print_status(f"    {headline(run)}"),
         )
     except KeyboardInterrupt:
-        _say("Ended early; what was measured so far is written.")
+        _print_status("Ended early; what was measured so far is written.")
 
 
 def _write(measurement: Measurement, output: Path) -> dict[tuple[str, str], str]:
@@ -148,7 +152,7 @@ def _sustain(
             for line in lines:
                 if "both" in line.variant.cannot:
                     continue
-                _say(f"{line.name} [{line.variant.durability}], {size:,} B")
+                _print_status(f"{line.name} [{line.variant.durability}], {size:,} B")
                 run = Sustained(line.name, line.variant.setting, size)
                 runs.append(run)
                 sustain(
@@ -156,11 +160,11 @@ def _sustain(
                     line,
                     minutes=asked.minutes,
                     directory=data,
-                    on_sample=_say_sample,
+                    on_sample=_print_sample,
                 )
-                _say_sustained(run)
+                _print_sustained(run)
     except KeyboardInterrupt:
-        _say("Ended early; what was measured so far is written.")
+        _print_status("Ended early; what was measured so far is written.")
     told = [run.as_dict() for run in runs]
     (output / SUSTAINED).write_text(json.dumps(told, indent=1), encoding="utf-8")
     if asked.format == "json":
@@ -168,18 +172,18 @@ def _sustain(
     return runs
 
 
-def _say_sample(sample: Sample) -> None:
-    _say(
+def _print_sample(sample: Sample) -> None:
+    _print_status(
         f"    {sample.at_s:5.0f} s  {sample.messages_per_s:12,.0f} messages/s"
         f"  server {sample.server_mb:8,.0f} MB"
     )
 
 
-def _say_sustained(run: Sustained) -> None:
+def _print_sustained(run: Sustained) -> None:
     if run.failure is not None:
-        _say(f"    FAILED: {run.failure}")
+        _print_status(f"    FAILED: {run.failure}")
         return
-    _say(
+    _print_status(
         f"    first short run {run.short_per_s:,.0f} messages/s, the last part "
         f"{run.last_per_s:,.0f}: {run.ratio:.2f} of it"
     )
@@ -193,7 +197,7 @@ def _duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
-def _say(line: str) -> None:
+def _print_status(line: str) -> None:
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
 

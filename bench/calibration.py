@@ -1,20 +1,20 @@
 """
-How many messages a system is given, so that a run takes about as long as we want.
+The calibration of the number of messages of a run.
 
-Systems differ by three orders of magnitude.  Each gets a number of messages that
-keeps it busy for the same time; what is done for a message is always the same.
+Systems differ by three orders of magnitude, so each gets a number of messages that
+keeps it busy for about the same time.
 """
 
 from __future__ import annotations
 
 WARM_PART = 0.2
-"""A calibration run this long, of the time wanted, is believed; it warms up too."""
+"""The part of the wanted time that a calibration run must take to be used."""
 GROWTH_MAX = 16
 RUNS_MAX = 8
 
 
 class Calibration:
-    """Looks for the number of messages that takes *seconds*, from short runs."""
+    """The search for the number of messages that takes *seconds*, with short runs."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Calibration:
         least: int = 1,
         most: int = 1 << 40,
     ) -> None:
-        """A system that needs *warm_s* to become fast is given it."""
+        """*warm_s* is the time that the system needs to warm up."""
         self._seconds = seconds
         self._enough_s = max(seconds * WARM_PART, warm_s)
         self._least = least
@@ -36,16 +36,16 @@ class Calibration:
         self._was_long = False
         self._is_capped = False
         self.rate: float | None = None
-        """Messages a second, of the last run."""
+        """The messages per second of the last run."""
 
     def next_count(self) -> int | None:
-        """How many messages the next run has; None: it is known well enough."""
+        """Return the number of messages of the next run; None: the search is over."""
         if self._runs >= RUNS_MAX or (self._runs and self._is_known()):
             return None
         return self._next
 
     def add(self, messages: int, took_s: float) -> None:
-        """A run has been made."""
+        """Add the result of a run."""
         took_s = max(took_s, 1e-6)
         self._runs += 1
         self._spent_s += took_s
@@ -62,6 +62,6 @@ class Calibration:
         return self._was_long and self._spent_s >= self._enough_s
 
     def count(self) -> int:
-        """How many messages take the time that is wanted."""
+        """Return the number of messages that takes the wanted time."""
         assert self.rate is not None
         return max(self._least, min(self._most, round(self.rate * self._seconds)))

@@ -1,9 +1,9 @@
 """
-Charts of what was measured: one for each workload and durability class.
+Charts of the results: one for each workload and durability class.
 
-Systems differ by orders of magnitude, so the scale is logarithmic; and because the
-length of a bar means nothing on such a scale, figures are points: the median, with a
-line from the lowest to the highest round.
+Systems differ by orders of magnitude, so the scale is logarithmic.  Because the length
+of a bar has no meaning on such a scale, a point shows the median, with a line from the
+lowest to the highest round.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ DPI = 120
 
 def draw(rows: Iterable[Row], directory: Path) -> dict[tuple[str, str], str]:
     """
-    Write charts into *directory*; their file names by workload and durability class.
+    Write charts into *directory*; return file names by workload and durability class.
 
-    A class in which nothing was measured has none.
+    Classes without results have no chart.
     """
-    # Costs a second, and is not needed where nothing is drawn.
+    # The import takes a second, and is only needed for charts.
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     files = {}
@@ -75,7 +75,7 @@ def _draw_throughput(figure: Any, rows: Sequence[Row]) -> None:
             row = of_size.get(line)
             spread = row.figures.get("messages_per_s") if row else None
             if spread is None:
-                _say_failed(panel, at, row)
+                _mark_failed(panel, at, row)
                 continue
             colour = _colour(line)
             panel.plot([spread.low, spread.high], [at, at], color=colour, lw=2)
@@ -107,7 +107,7 @@ def _draw_latency(figure: Any, rows: Sequence[Row]) -> None:
         for at, line in enumerate(lines):
             row = of_size.get(line)
             if row is None or "p50" not in row.figures:
-                _say_failed(panel, at, row)
+                _mark_failed(panel, at, row)
                 continue
             medians = [row.figures[name].median for name in PERCENTILES]
             colour = _colour(line)
@@ -155,7 +155,7 @@ def _finish(
         panel.spines[side].set_visible(False)
 
 
-def _say_failed(panel: Any, at: int, row: Row | None) -> None:
+def _mark_failed(panel: Any, at: int, row: Row | None) -> None:
     said = "not measured" if row is None else "failed"
     panel.annotate(
         said,
@@ -172,7 +172,7 @@ def _colour(line: str) -> str:
 
 
 def _class(durability: str) -> str:
-    """What acknowledged messages are, in the words of a title."""
+    """Return the title of a durability class."""
     if durability == Durability.SYNCED:
         return durability
     return f"acknowledged from the {durability}"

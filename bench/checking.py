@@ -1,8 +1,7 @@
 """
-Whether what came is what was sent: nothing lost, nothing twice, nothing out of place.
+The checks of received messages: none lost, none repeated, none reordered.
 
-Both checks look at whole arrays of headers, so that they cost a small part of what
-receiving does.
+Both checks work on arrays of headers, so that they cost little compared with receiving.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ PROBLEMS_TOLD = 3
 
 
 class OrderCheck:
-    """Each stream comes in its order, without gaps and repetitions."""
+    """The check that each stream is ordered, without gaps and repetitions."""
 
     def __init__(self, streams: int, ring: int, messages_per_stream: int) -> None:
         self._ring = ring
         self._wanted = messages_per_stream
         self._next = np.zeros(streams, np.int64)
-        """The place that each stream is expected to go on with, counted on and on."""
+        """The next expected sequence number of each stream, without wrapping."""
         self.received = 0
         self.problems: list[str] = []
         self._problem_count = 0
 
     def add(self, headers: Any) -> None:
-        """Take what came next."""
+        """Check the next messages."""
         places = headers["place"]
         count = len(places)
         self.received += count
@@ -52,7 +51,7 @@ class OrderCheck:
             self._take(int(sorted_streams[begin]), came[begin : begin + length])
 
     def _take(self, stream: int, came: Any) -> None:
-        """Take the next places of one stream, and go on behind whatever is wrong."""
+        """Check the next messages of one stream, and continue after problems."""
         while len(came):
             expected = (np.arange(len(came)) + self._next[stream]) % self._ring
             wrong = np.flatnonzero(came != expected)
@@ -81,12 +80,12 @@ class OrderCheck:
         if len(self.problems) < PROBLEMS_TOLD:
             self.problems.append(problem)
 
-    def want(self, messages_per_stream: int) -> None:
-        """So many messages of each stream were sent, as is known now."""
+    def expect(self, messages_per_stream: int) -> None:
+        """Set the number of messages of each stream."""
         self._wanted = messages_per_stream
 
-    def verdict(self) -> list[str]:
-        """What is wrong; empty if every stream came once, in order, to its end."""
+    def find_problems(self) -> list[str]:
+        """Return the problems; empty if every stream is complete and ordered."""
         told = list(self.problems)
         if self._problem_count > len(told):
             told.append(f"and {self._problem_count - len(told)} more")
@@ -97,7 +96,7 @@ class OrderCheck:
 
 
 class UnionCheck:
-    """Each message of one stream comes once, to whichever consumer, in any order."""
+    """The check that all consumers together receive each message once."""
 
     def __init__(self, ring: int, messages: int) -> None:
         self._messages = messages
@@ -106,7 +105,7 @@ class UnionCheck:
         self._strangers = 0
 
     def add(self, headers: Any) -> None:
-        """Take what one of the consumers was given."""
+        """Add messages that a consumer received."""
         places = headers["place"].astype(np.int64)
         self.received += len(places)
         known = places < len(self._counts)
@@ -123,8 +122,8 @@ class UnionCheck:
         else:
             np.add.at(self._counts, places, 1)
 
-    def verdict(self) -> list[str]:
-        """What is wrong; empty if each message came once."""
+    def find_problems(self) -> list[str]:
+        """Return the problems; empty if each message was received once."""
         laps, rest = divmod(self._messages, len(self._counts))
         expected = np.full(len(self._counts), laps)
         expected[:rest] += 1

@@ -1,4 +1,4 @@
-"""What an acknowledgement means; only rows of one class are compared."""
+"""The durability classes; only rows of the same class are compared."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from enum import StrEnum
 
 
 class Durability(StrEnum):
-    """Where a message is when its producer is told that it was taken."""
+    """Where a message is stored when it is acknowledged."""
 
     MEMORY = "memory"
-    """In the server's memory: gone when its process ends."""
+    """In the server's memory: lost when its process ends."""
     PAGE_CACHE = "page cache"
-    """With the operating system: gone when the machine loses its power."""
+    """In the page cache: lost when the machine loses power."""
     SYNCED = "synced before acknowledgement"
     """On the disk."""

@@ -1,4 +1,4 @@
-"""The options of the command, and what they take."""
+"""The command-line options."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ examples:
 
 
 def parser_of_command() -> argparse.ArgumentParser:
-    """The parser of ``python -m bench``."""
+    """Return the parser of ``python -m bench``."""
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure pydanube and its peers side by side, on this machine. "

@@ -1,10 +1,10 @@
 """
-Sending at a fixed rate, whatever the system does: an open loop.
+Publishing at a fixed rate in an open loop.
 
-A message is due at a time that is fixed beforehand; what delays it, the client, the
-server or a pause of the machine, counts for it and for all that wait behind it.
-Waiting for the next one is done by a timer of the kernel where there is one: those of
-event loops are a millisecond coarse.
+The due time of each message is fixed in advance.  A delay by the client, the server or
+the machine counts for the message and for all that wait behind it.  A kernel timer, if
+available, waits for the next message, because timers of event loops are accurate to a
+millisecond only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CLOEXEC = os.O_CLOEXEC
 
 
 class Ticks:
-    """Wakes its owner up again and again."""
+    """A periodic timer."""
 
     def __init__(self, descriptor: int | None, interval_s: float) -> None:
         self._descriptor = descriptor
@@ -39,7 +39,7 @@ class Ticks:
         self._came = asyncio.Event()
 
     async def next(self) -> None:
-        """Wait for the next tick; several that were missed are one."""
+        """Wait for the next tick; missed ticks count as one."""
         if self._descriptor is None:
             await asyncio.sleep(self._interval_s)
             return
@@ -47,7 +47,7 @@ class Ticks:
         self._came.clear()
 
     def on_tick(self) -> None:
-        """The timer has told."""
+        """Handle an expiry of the timer."""
         assert self._descriptor is not None
         try:
             os.read(self._descriptor, 8)
@@ -59,9 +59,9 @@ class Ticks:
 @contextmanager
 def ticking(start_ns: int, rate: float) -> Iterator[Ticks]:
     """
-    Ticks for sending at *rate* a second: when each message is due, or every 200 µs.
+    Yield ticks for *rate* messages per second: at each due time, or every 200 µs.
 
-    The first one is at *start_ns* of the monotonic clock.
+    The first tick is at *start_ns* of the monotonic clock.
     """
     interval_s = max(1 / rate, TICK_S)
     descriptor = _timer(start_ns, interval_s)
@@ -79,14 +79,14 @@ def ticking(start_ns: int, rate: float) -> Iterator[Ticks]:
 
 
 def due_count(now_ns: int, start_ns: int, rate: float) -> int:
-    """How many messages are due by now, if the first one is at the start."""
+    """Return the number of messages due by now; the first one is due at the start."""
     if now_ns < start_ns:
         return 0
     return int((now_ns - start_ns) * rate / 1e9) + 1
 
 
 def _timer(start_ns: int, interval_s: float) -> int | None:
-    """The descriptor of a timer; None where there are no such timers."""
+    """Return the descriptor of a kernel timer; None if the system has none."""
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None, use_errno=True)
@@ -101,5 +101,5 @@ def _timer(start_ns: int, interval_s: float) -> int | None:
 
 
 def sleep_until(start_ns: int) -> float:
-    """How long it is until a time of the monotonic clock; not negative."""
+    """Return the seconds until a time of the monotonic clock; not negative."""
     return max(0.0, (start_ns - time.monotonic_ns()) / 1e9)

@@ -1,4 +1,4 @@
-"""What is installed on this machine: servers, and packages of Python."""
+"""The search for installed servers and Python packages."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 
 SEARCHED = "/usr/sbin:/usr/local/sbin:/usr/lib/rabbitmq/bin"
-"""Where servers of Debian packages are that are not on everybody's PATH."""
+"""Directories of Debian's servers that may not be on the PATH."""
 
 
 def find_program(name: str) -> str | None:
-    """The path of a program; None if it is not installed."""
+    """Return the path of a program; None if it is not installed."""
     return shutil.which(name) or shutil.which(name, path=SEARCHED)
 
 
 def find_package(name: str) -> str | None:
-    """The version of a package of Python; None if it is not installed."""
+    """Return the version of a Python package; None if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -27,7 +27,7 @@ def find_package(name: str) -> str | None:
 def missing_of(
     *, programs: tuple[str, ...] = (), debian: str = "", packages: tuple[str, ...] = ()
 ) -> str | None:
-    """What to install of *programs*, which a Debian package has, and of *packages*."""
+    """Return what to install of *programs*, of a Debian package, and *packages*."""
     told = []
     if any(find_program(program) is None for program in programs):
         told.append(f"the server is not installed: apt-get install {debian}")
@@ -37,12 +37,12 @@ def missing_of(
 
 
 def versions_of(*packages: str) -> str:
-    """Packages of Python with their versions."""
+    """Return Python packages with their versions."""
     return ", ".join(f"{name} {find_package(name)}" for name in packages)
 
 
-def told_version(*command: str) -> str:
-    """The version in what a program says about itself."""
+def program_version(*command: str) -> str:
+    """Return the version that a program prints."""
     done = subprocess.run(  # noqa: S603  # Servers that we name.
         command, check=False, capture_output=True, text=True, timeout=60
     )

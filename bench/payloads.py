@@ -1,13 +1,12 @@
 """
-The messages of a benchmark: made before the clock starts, checkable afterwards.
+The messages of a benchmark, created before the clock starts.
 
-A message begins with 16 bytes: which stream it belongs to and its place there, and
-when it was meant to be sent.  What follows does not compress.  A stream is what one
-producer sends to one topic.
+A message begins with 16 bytes: its stream, its sequence number in the stream, and its
+due time.  The rest is incompressible.  A stream has the messages of one producer to one
+topic.
 
-Long runs send the same messages again and again: a *ring* of them, so that memory
-stays bounded and no run does less work per message than another.  Places count
-modulo the length of the ring.
+Long runs repeat a *ring* of messages, so that memory is bounded and every run does the
+same work per message.  Sequence numbers are modulo the length of the ring.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ STREAM_SHIFT = 40
 PLACE_MASK = (1 << STREAM_SHIFT) - 1
 
 RING_BYTES = 128 * 1024 * 1024
-"""What the messages of a producing process take at most."""
+"""The maximum memory for the messages of a producing process."""
 RING_MESSAGES_MAX = 1 << 20
 RING_MESSAGES_MIN = 16
 OBJECT_BYTES = 48
-"""What a bytes object takes beside its bytes, and its place in a list."""
+"""The overhead of a bytes object and of its list entry."""
 
 _HEADER = np.dtype([("place", "<u8"), ("time", "<i8")])
 
 
 def ring_length(messages: int, message_bytes: int, streams: int = 1) -> int:
-    """How many different messages each of *streams* has, of *messages* it sends."""
+    """Return the number of different messages in each of *streams*."""
     share = RING_BYTES // ((message_bytes + OBJECT_BYTES) * streams)
     bound = max(RING_MESSAGES_MIN, min(RING_MESSAGES_MAX, share))
     return max(1, min(messages, bound))
@@ -44,9 +43,9 @@ def make_ring(
     length: int, message_bytes: int, *, stream: int = 0, rate: float | None = None
 ) -> list[bytes]:
     """
-    So many messages of one stream.
+    Return the messages of one stream.
 
-    With a *rate*, each carries when it is due: nanoseconds from the start.
+    With a *rate*, each has its due time in nanoseconds from the start.
     """
     if message_bytes < HEADER_BYTES:
         raise ValueError(f"a message has at least {HEADER_BYTES} bytes")
@@ -62,7 +61,7 @@ def make_ring(
 
 
 class Rings:
-    """Rings that were made before; a shorter one is the beginning of a longer one."""
+    """A cache of rings; a shorter one is the beginning of a longer one."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, float | None], list[bytes]] = {}
@@ -70,7 +69,7 @@ class Rings:
     def ring(
         self, length: int, message_bytes: int, *, rate: float | None = None
     ) -> list[bytes]:
-        """What ``make_ring`` makes of stream 0."""
+        """Return the ring that ``make_ring`` returns for stream 0."""
         key = (message_bytes, rate)
         kept = self._kept.get(key, [])
         if len(kept) < length:
@@ -81,16 +80,16 @@ class Rings:
 
 
 def due_ns(numbers: Any, rate: float) -> Any:
-    """When each of *numbers* is due at *rate* messages a second, from the start."""
+    """Return the due times of *numbers* at *rate* messages per second."""
     return (numbers * (1e9 / rate)).astype(np.int64)
 
 
 def headers_of(payloads: Sequence[bytes]) -> Any:
-    """The headers of *payloads* as an array with the fields ``place`` and ``time``."""
+    """Return the headers of *payloads*, with the fields ``place`` and ``time``."""
     first = len(payloads[0])
     if first <= 256 and len(payloads) > 1:  # The reason is below.
-        # Joining whole messages is quicker than cutting each of them, if they are
-        # short; it shows when they are not of one length.
+        # If messages are short, joining them is faster than slicing each of them; it
+        # also detects different lengths.
         data = b"".join(payloads)
     else:
         data = b"".join([payload[:HEADER_BYTES] for payload in payloads])
@@ -102,7 +101,7 @@ def headers_of(payloads: Sequence[bytes]) -> Any:
 
 
 def pieces(ring: Sequence[bytes], first: int, count: int) -> list[bytes]:
-    """The messages *first* to *first* + *count* of a stream whose ring this is."""
+    """Return *count* messages from *first* on of the stream with this ring."""
     length = len(ring)
     at = first % length
     taken = list(ring[at : at + count])

@@ -1,4 +1,4 @@
-"""What is measured, and in which order."""
+"""The trials of a measurement, and their order."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ SIZES = (16, 100, KIB, 64 * KIB)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One kind of work, the same for every system."""
+    """A workload, the same for every system."""
 
     name: str
     title: str
     sizes: tuple[int, ...]
-    """Message sizes that it has by default."""
+    """The default message sizes."""
     bytes_max: int = 64 * KIB
-    """Larger messages would be another workload."""
+    """The maximum message size."""
     rate: int | None = None
-    """Messages a second that are due; None: as fast as it goes."""
+    """Messages per second; None: as fast as possible."""
     topics: int = 1
     producers: int = 1
     sharing: int = 1
-    """Consumers of each subscription."""
+    """The number of consumers of each subscription."""
     subscriptions: int = 1
     messages_max: int | None = None
     burst: int | None = None
-    """So many messages go to one topic before the next; None: as the client likes."""
+    """The messages published to one topic before the next; None: any number."""
     waits_for_each: bool = False
     """Whether every message is acknowledged before the next one is sent."""
 
     @property
     def streams(self) -> int:
-        """What one producer sends to one topic is a stream."""
+        """Return the number of streams, each of one producer to one topic."""
         return self.topics * self.producers
 
     @property
     def shows_latency(self) -> bool:
-        """Whether latency is what it is about, and not throughput."""
+        """Return whether it measures latency instead of throughput."""
         return self.waits_for_each or self.rate is not None
 
 
@@ -118,20 +118,20 @@ WORKLOADS = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A system with one of its settings: what is compared with others."""
+    """A system with one of its variants, to be compared with others."""
 
     system: System
     variant: Variant
 
     @property
     def name(self) -> str:
-        """What it is called in reports."""
+        """Return the name in reports."""
         return f"{self.system.name}/{self.variant.name}"
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """One line's go at a workload: a server is started for it, and stopped."""
+class Trial:
+    """One round of a workload with a line, with a new server."""
 
     line: Line
     workload: Workload
@@ -141,18 +141,18 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Something that is not measured, and why."""
+    """Something that is not measured, with the reason."""
 
     line: str
     reason: str
     workloads: tuple[str, ...] = ()
-    """Only these; none means all."""
+    """The workloads; empty means all."""
 
 
-def lines_of(
+def plan_lines(
     systems: Sequence[System], durabilities: Sequence[Durability]
 ) -> tuple[list[Line], list[Skip]]:
-    """What can be measured here, class by class; and what cannot, with the reason."""
+    """Return the lines that can be measured here, and those that cannot."""
     lines: list[Line] = []
     skips: list[Skip] = []
     for system in systems:
@@ -173,18 +173,18 @@ def lines_of(
     return lines, skips
 
 
-def turns_of(
+def plan_trials(
     lines: Sequence[Line],
     workloads: Sequence[Workload],
     sizes: Sequence[int] | None,
     rounds: int,
-) -> tuple[list[Turn], list[Skip]]:
+) -> tuple[list[Trial], list[Skip]]:
     """
-    Who is measured after whom: within a workload A B C, A B C, and so on.
+    Return the trials in order, interleaved within a workload: A B C, A B C, …
 
-    So whatever changes on the machine meanwhile, changes for everyone.
+    Changes of the machine over time then affect all systems.
     """
-    turns: list[Turn] = []
+    trials: list[Trial] = []
     unable: dict[tuple[str, str], list[str]] = {}
     for workload in workloads:
         chosen = tuple(
@@ -201,35 +201,35 @@ def turns_of(
                 able.append(line)
             else:
                 unable.setdefault((line.name, reason), []).append(workload.name)
-        turns += [
-            Turn(line, workload, chosen, round_)
+        trials += [
+            Trial(line, workload, chosen, round_)
             for round_ in range(1, rounds + 1)
             for line in able
         ]
     skips = [
         Skip(line, reason, tuple(names)) for (line, reason), names in unable.items()
     ]
-    return turns, skips
+    return trials, skips
 
 
-TURN_S = 4.0
-"""What starting and stopping a server and its workers takes, about."""
+TRIAL_S = 4.0
+"""The approximate time to start and stop a server and its workers."""
 RUN_PARTS = 1.6
-"""How long a run is with its calibration and checks, in runs."""
+"""The duration of a run with its calibration and checks, in runs."""
 RUN_S = 2.0
 
 
-def estimated_s(turns: Sequence[Turn], seconds: float) -> float:
-    """About how long all of it takes."""
-    return sum(_estimated_turn_s(turn, seconds) for turn in turns)
+def estimated_s(trials: Sequence[Trial], seconds: float) -> float:
+    """Return the approximate duration of *trials*."""
+    return sum(_estimated_trial_s(trial, seconds) for trial in trials)
 
 
-def _estimated_turn_s(turn: Turn, seconds: float) -> float:
-    once = max(seconds * RUN_PARTS, turn.line.system.warm_s + seconds) + RUN_S
-    return TURN_S + len(turn.sizes) * once
+def _estimated_trial_s(trial: Trial, seconds: float) -> float:
+    once = max(seconds * RUN_PARTS, trial.line.system.warm_s + seconds) + RUN_S
+    return TRIAL_S + len(trial.sizes) * once
 
 
-def blocks(turns: Sequence[Turn]) -> Iterator[tuple[Workload, list[Turn]]]:
-    """The turns of each workload."""
-    for workload in dict.fromkeys(turn.workload for turn in turns):
-        yield workload, [turn for turn in turns if turn.workload is workload]
+def blocks(trials: Sequence[Trial]) -> Iterator[tuple[Workload, list[Trial]]]:
+    """Yield the trials of each workload."""
+    for workload in dict.fromkeys(trial.workload for trial in trials):
+        yield workload, [trial for trial in trials if trial.workload is workload]

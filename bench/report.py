@@ -1,4 +1,4 @@
-"""What was measured, as text for a terminal, as Markdown for a page, and as JSON."""
+"""Reports of a measurement as text, as Markdown, and as JSON."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ COSTS = ("client_cpu_s_per_million", "server_cpu_s_per_million", "server_peak_mb
 
 
 def to_json(measurement: Measurement) -> str:
-    """Everything, with the rows that the runs come to."""
+    """Return the measurement and its rows as JSON."""
     rows = [row.as_dict() for row in rows_of(measurement.runs)]
     return json.dumps(measurement.as_dict() | {"rows": rows}, indent=1)
 
 
 def read(path: Path) -> Measurement:
-    """A measurement that was written as JSON."""
+    """Read a measurement from JSON."""
     told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     told.pop("rows")
     runs = [Run(**run) for run in told.pop("runs")]
@@ -39,7 +39,7 @@ def read(path: Path) -> Measurement:
 
 
 def to_text(measurement: Measurement) -> str:
-    """Tables of what may be compared, for a terminal."""
+    """Return the tables as text for a terminal."""
     parts = [machine_sentence(measurement)]
     for (workload, durability), rows in by_table(rows_of(measurement.runs)):
         parts.append(f"{title_of(workload)} [{durability}]")
@@ -49,7 +49,7 @@ def to_text(measurement: Measurement) -> str:
 
 
 def to_markdown(measurement: Measurement, charts: dict[tuple[str, str], str]) -> str:
-    """The same as a page; *charts* are files by workload and durability class."""
+    """Return a page; *charts* are files by workload and durability class."""
     parts = [
         "# What was measured",
         machine_sentence(measurement),
@@ -74,7 +74,7 @@ def to_markdown(measurement: Measurement, charts: dict[tuple[str, str], str]) ->
 
 
 def machine_sentence(measurement: Measurement) -> str:
-    """What the figures depend on."""
+    """Return the conditions of the measurement."""
     machine = measurement.machine
     return (
         f"{machine['cores']} cores ({machine['processor']}), "
@@ -86,12 +86,12 @@ def machine_sentence(measurement: Measurement) -> str:
 
 
 def title_of(workload: str) -> str:
-    """What a workload is called in reports."""
+    """Return the title of a workload."""
     return WORKLOADS[workload].title
 
 
 def headline(run: Run) -> str:
-    """A run in one line, when it has been made."""
+    """Return the result of a run in one line."""
     what = f"{run.line}, {run.message_bytes:,} B"
     if run.failure is not None:
         return f"{what}: FAILED: {run.failure}"
@@ -128,7 +128,7 @@ def _markdown_systems(measurement: Measurement) -> list[str]:
 
 
 def _cells(rows: Sequence[Row], between: str) -> tuple[list[str], list[list[str]]]:
-    """The head and the lines of a table."""
+    """Return the head and the lines of a table."""
     order: tuple[str, ...] = THROUGHPUT_FIGURES + COSTS
     if WORKLOADS[rows[0].workload].shows_latency:
         order = LATENCY_FIGURES + COSTS
@@ -162,7 +162,7 @@ def _microseconds(value: float) -> str:
 
 
 def _number(value: float) -> str:
-    """Three digits that count."""
+    """Return *value* with three significant digits."""
     for limit, unit in ((1e6, " M"), (1e4, " k")):
         if value >= limit:
             scaled = value / (1e6 if unit == " M" else 1e3)
@@ -173,7 +173,7 @@ def _number(value: float) -> str:
 
 
 def skip_sentence(skip: Skip) -> str:
-    """What is not measured, and why."""
+    """Return what is not measured, with the reason."""
     what = f" ({', '.join(skip.workloads)})" if skip.workloads else ""
     return f"{skip.line}{what}: {skip.reason}"
 

@@ -1,4 +1,4 @@
-"""What a run came to, and what several rounds of it come to together."""
+"""The results of runs, and their combination over rounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One measured run, or why there is none."""
+    """One measured run, or the reason why it failed."""
 
     workload: str
     line: str
@@ -24,11 +24,11 @@ class Run:
     messages: int = 0
     seconds: float = 0.0
     figures: dict[str, float] = field(default_factory=dict)
-    """By the names in FIGURES."""
+    """Figures by the names in FIGURES."""
     failure: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The run for JSON."""
+        """Return the run for JSON."""
         return asdict(self)
 
 
@@ -45,12 +45,12 @@ FIGURES = {
     "server_peak_mb": "server peak MB",
     "lag_p99": "sender lag p99 µs",
 }
-"""What is measured, and what it is called in a table."""
+"""The figures and their titles in a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """All rounds of one line at one workload and size."""
+    """All rounds of one line with one workload and size."""
 
     workload: str
     line: str
@@ -62,15 +62,15 @@ class Row:
     failures: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """The row for JSON."""
+        """Return the row for JSON."""
         return asdict(self)
 
 
 def rows_of(runs: Iterable[Run]) -> list[Row]:
     """
-    The runs of each line, workload and size as one row, in the order of their coming.
+    Combine the runs of each line, workload and size into a row, in their order.
 
-    A run that did not get everything gives no figures, and its row says so.
+    A failed run has no figures, and its row has the reason.
     """
     order: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
@@ -99,7 +99,7 @@ def _row(runs: list[Run]) -> Row:
 
 
 def by_table(rows: Iterable[Row]) -> list[tuple[tuple[str, str], list[Row]]]:
-    """Rows that may be compared: of one workload and one durability class."""
+    """Group comparable rows: those of one workload and one durability class."""
 
     def key(row: Row) -> tuple[str, str]:
         return row.workload, row.durability

@@ -1,4 +1,4 @@
-"""A whole measurement: every turn in its order, until the end or until Ctrl-C."""
+"""A measurement: all trials in order, until the end or until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from bench.plan import blocks
-from bench.turn import take_turn
+from bench.trial import run_trial
 from pydanube.bench.machine import measure_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from bench.plan import Line, Skip, Turn
+    from bench.plan import Line, Skip, Trial
     from bench.rows import Run
 
 
 @dataclass(slots=True)
 class Measurement:
-    """What was measured, with all that is needed to read it."""
+    """The results of a measurement, with its conditions."""
 
     machine: dict[str, Any]
     versions: dict[str, str]
@@ -36,7 +36,7 @@ class Measurement:
     is_complete: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything for JSON, except what is computed from it."""
+        """Return the measurement for JSON, without computed values."""
         return {
             "machine": self.machine,
             "versions": self.versions,
@@ -50,7 +50,7 @@ class Measurement:
 
 
 def describe_machine(directory: Path) -> dict[str, Any]:
-    """What figures depend on; *directory* is on the disk that the servers write to."""
+    """Return the machine; *directory* is on the disk that the servers write to."""
     return asdict(measure_machine(directory)) | {
         "memory_gb": psutil.virtual_memory().total / 1e9,
         "processor": _processor(),
@@ -68,7 +68,7 @@ def measurement_of(
     seconds: float,
     rounds: int,
 ) -> Measurement:
-    """A measurement in which nothing has been measured."""
+    """Return a measurement without results."""
     systems = dict.fromkeys(line.system for line in lines)
     return Measurement(
         machine=describe_machine(directory),
@@ -81,7 +81,7 @@ def measurement_of(
 
 
 def joined(measurements: Sequence[Measurement]) -> Measurement:
-    """Several as one: parts of what was to be measured, on one machine."""
+    """Merge measurements that were made in parts on one machine."""
     first, *others = measurements
     skips = [skip for each in measurements for skip in each.skips]
     whole = replace(
@@ -100,17 +100,16 @@ def joined(measurements: Sequence[Measurement]) -> Measurement:
 
 def measure(
     measurement: Measurement,
-    turns: Sequence[Turn],
+    trials: Sequence[Trial],
     directory: Path,
     *,
-    on_turn: Callable[[Turn], None],
+    on_trial: Callable[[Trial], None],
     on_run: Callable[[Run], None],
 ) -> None:
     """
-    Take all turns; what they come to is in *measurement*, and told at once.
+    Run all trials, add their results to *measurement*, and report them at once.
 
-    Cancellation: After Ctrl-C every server and worker is ended, and what was measured
-        so far is there.
+    Cancellation: Ctrl-C ends every server and worker; the results so far are kept.
     """
 
     def keep(run: Run) -> None:
@@ -118,16 +117,16 @@ def measure(
         on_run(run)
 
     with interruptible():
-        for _, block in blocks(turns):
-            for turn in block:
-                on_turn(turn)
-                take_turn(turn, measurement.seconds, directory, keep)
+        for _, block in blocks(trials):
+            for trial in block:
+                on_trial(trial)
+                run_trial(trial, measurement.seconds, directory, keep)
         measurement.is_complete = True
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Being told to end is the same as Ctrl-C: everything is put away first."""
+    """Handle SIGTERM like Ctrl-C, so that everything is cleaned up."""
 
     def end(*_: object) -> None:
         raise KeyboardInterrupt
@@ -151,7 +150,7 @@ def _processor() -> str:
 
 
 def _disk(directory: Path) -> str:
-    """The file system that holds *directory*."""
+    """Return the file system of *directory*."""
     path = str(directory.resolve())
     holding = [
         part

@@ -1,9 +1,9 @@
 """
-What very many topics, subscriptions, producers and connections cost a broker.
+The cost of very many topics, subscriptions, producers and connections.
 
-``python -m bench.scale`` starts a broker of this checkout for each part, makes so many
-things of one kind, lists them, scrapes ``/metrics``, restarts the broker, and prints
-rates, times and memory as a Markdown table.  It ends everything that it has started.
+``python -m bench.scale`` starts a broker of this checkout for each part, creates
+objects of one kind, lists them, scrapes ``/metrics``, restarts the broker, and prints
+rates, times and memory as a Markdown table.  It ends all processes that it started.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 TOPIC = "/default/scale"
 PRODUCERS_PER_CLIENT = 50_000
 AT_ONCE = 64
-"""The most requests under way at a time."""
+"""The maximum number of concurrent requests."""
 
 
 class Broker:
-    """A broker in a process of its own."""
+    """A broker process."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -43,7 +43,7 @@ class Broker:
         self.url = self.http_url = ""
 
     def start(self) -> float:
-        """Start it; how many seconds it took to be ready."""
+        """Start the broker and return the seconds until it was ready."""
         before = time.perf_counter()
         options = ["--data-dir", str(self._directory / "data")]
         for port in ("stream", "grpc", "admin", "http"):
@@ -65,7 +65,7 @@ class Broker:
         raise SystemExit(f"the broker ended; see {self._directory / 'log'}")
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> float:
-        """Stop it; how many seconds that took."""
+        """Stop the broker and return the seconds that it took."""
         if self._process is None:
             return 0.0
         before = time.perf_counter()
@@ -77,7 +77,7 @@ class Broker:
         return time.perf_counter() - before
 
     def memory_mb(self) -> float:
-        """How much of its memory is in use."""
+        """Return the broker's resident memory."""
         assert self._process is not None
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         found = re.search(r"VmRSS:\s+(\d+) kB", status)
@@ -85,7 +85,7 @@ class Broker:
         return int(found[1]) / 1024
 
     def get(self, path: str) -> tuple[float, int]:
-        """Request a page over HTTP; how many seconds and bytes the answer took."""
+        """Request a page over HTTP and return the seconds and bytes of the response."""
         before = time.perf_counter()
         url = self.http_url + path
         with urllib.request.urlopen(url) as answer:  # noqa: S310
@@ -94,26 +94,26 @@ class Broker:
 
 
 def tell(line: str) -> None:
-    """Print *line* at once."""
+    """Print *line* and flush."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 class Table:
-    """The figures, as they come."""
+    """A table of figures that grows line by line."""
 
     def __init__(self) -> None:
         tell("| what | figure |\n|---|---|")
 
     def row(self, what: str, figure: str) -> None:
-        """One more."""
+        """Add a row."""
         tell(f"| {what} | {figure} |")
 
 
 async def for_each(
     items: Iterable[int], work: Callable[[int], Awaitable[None]]
 ) -> None:
-    """Do *work* for all *items*, ``AT_ONCE`` at a time."""
+    """Run *work* for all *items*, ``AT_ONCE`` at a time."""
     left = iter(items)
 
     async def some() -> None:
@@ -126,7 +126,7 @@ async def for_each(
 
 
 async def measured(work: Awaitable[object]) -> float:
-    """How many seconds *work* takes."""
+    """Return the seconds that *work* takes."""
     before = time.perf_counter()
     await work
     return time.perf_counter() - before
@@ -135,7 +135,7 @@ async def measured(work: Awaitable[object]) -> float:
 def tell_state(
     broker: Broker, table: Table, what: str, before_mb: float, n: int
 ) -> None:
-    """Memory, and what a scrape of the metrics takes."""
+    """Print the memory, and the time of a scrape of the metrics."""
     seconds, size = broker.get("/metrics")
     table.row("`/metrics`", f"{seconds * 1000:.0f} ms, {size / 1000:.0f} kB")
     memory = broker.memory_mb()

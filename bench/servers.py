@@ -1,4 +1,4 @@
-"""Starting servers as processes of ours, and ending them whatever happens."""
+"""The server processes of the benchmark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOOK_INTERVAL_S = 0.05
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """Return a free port of this machine."""
     with socket.socket() as asked:
         asked.bind((HOST, 0))
         port: int = asked.getsockname()[1]
@@ -42,13 +42,13 @@ def running(
     stop_with: signal.Signals = signal.SIGTERM,
 ) -> Iterator[int]:
     """
-    The process number of a server that runs while the body does.
+    Run a server while the body runs, and yield its pid.
 
-    It has a group of its own, so that Ctrl-C is for us alone; at the end the whole
-    group is ended.
+    It has its own process group, so that it does not receive Ctrl-C; at the end the
+    whole group is ended.
 
     Raises:
-        BenchFailed: It ended by itself, or was not ready in time.
+        BenchFailed: The server ended by itself, or was not ready in time.
     """
     with log.open("wb") as output:
         process = subprocess.Popen(  # noqa: S603  # Servers that we name.
@@ -69,7 +69,7 @@ def running(
 
 
 def clean_environ() -> dict[str, str]:
-    """Our environment without what is meant for the harness or for some broker."""
+    """Return the environment without settings of the harness and of brokers."""
     prefixes = ("DANUBE_", "RABBITMQ_", "KAFKA_")
     return {
         name: value
@@ -79,7 +79,7 @@ def clean_environ() -> dict[str, str]:
 
 
 def accepts(port: int) -> bool:
-    """Whether somebody listens on *port*."""
+    """Return whether a process listens on *port*."""
     try:
         with socket.create_connection((HOST, port), timeout=1):
             return True
@@ -99,7 +99,7 @@ _SET_DEATH_SIGNAL = 1
 
 
 def _end_with_parent() -> None:
-    """In a new process: the system is to kill it if we are killed."""
+    """Let the system kill this new process if its parent is killed."""
     if _PRCTL is not None:
         _PRCTL(_SET_DEATH_SIGNAL, signal.SIGKILL)
 
@@ -115,17 +115,18 @@ def _wait(
         if process.poll() is not None:
             raise BenchFailed(
                 f"{program} ended with exit code {process.returncode} before "
-                f"it was ready. It said:\n{_said(log)}"
+                f"it was ready. It said:\n{_log_tail(log)}"
             )
         if is_ready():
             return
         time.sleep(LOOK_INTERVAL_S)
     raise BenchFailed(
-        f"{program} was not ready after {START_WAIT_S:.0f} s. It said:\n{_said(log)}"
+        f"{program} was not ready after {START_WAIT_S:.0f} s. Its output:\n"
+        f"{_log_tail(log)}"
     )
 
 
-def _said(log: Path) -> str:
+def _log_tail(log: Path) -> str:
     return log.read_text(errors="replace").strip()[-2_000:] or "(nothing)"
 
 
@@ -136,7 +137,7 @@ def _end(process: subprocess.Popen[bytes], stop_with: signal.Signals) -> None:
     except subprocess.TimeoutExpired:
         pass
     finally:
-        # Whatever of its group is left; the number is not another's as long as one is.
+        # The rest of its group, whose id is not reused while a member exists.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

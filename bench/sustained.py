@@ -1,8 +1,8 @@
 """
-Publishing and consuming without a pause for minutes: what becomes of rate and memory.
+Sustained publishing and consuming for minutes, with samples of rate and memory.
 
-A short run may live on what memory and the page cache take in.  A long one shows what
-the system keeps up, and whether its memory stays bounded.
+Memory and the page cache may absorb a short run.  A long one shows the sustained rate,
+and whether memory is bounded.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.crew import Crew, hired
 from bench.payloads import ring_length
 from bench.systems.system import BenchFailed
 from bench.usage import memory_bytes
+from bench.worker_pool import WorkerPool, worker_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 REPORT_S = 10.0
 SHORT_S = 10.0
-"""The run that the last minutes are compared with."""
+"""The duration of the short run for comparison."""
 LAST_PART = 0.3
-"""Of the long run, that is compared."""
+"""The part of the long run that is compared."""
 RING = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One stretch of a long run."""
+    """One interval of a long run."""
 
     at_s: float
     messages_per_s: float
-    """Received in the stretch that ends here."""
+    """Messages received in the interval that ends here."""
     server_mb: float
 
 
@@ -56,18 +56,18 @@ class Sustained:
 
     @property
     def last_per_s(self) -> float:
-        """The rate of the last part."""
+        """Return the rate of the last part."""
         wanted = max(1, round(len(self.samples) * LAST_PART))
         last = self.samples[-wanted:]
         return sum(sample.messages_per_s for sample in last) / max(1, len(last))
 
     @property
     def ratio(self) -> float:
-        """The last part, compared with the short run at the beginning."""
+        """Return the rate of the last part relative to the short run."""
         return self.last_per_s / self.short_per_s if self.short_per_s else 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """The run for JSON."""
+        """Return the run for JSON."""
         return asdict(self) | {"last_per_s": self.last_per_s, "ratio": self.ratio}
 
 
@@ -80,13 +80,13 @@ def sustain(
     on_sample: Callable[[Sample], None],
 ) -> None:
     """
-    Publish and consume at once for so many *minutes*, after a short run.
+    Publish and consume concurrently for *minutes*, after a short run.
 
-    Cancellation: After Ctrl-C *run* has the samples that were taken so far.
+    Cancellation: After Ctrl-C *run* has the samples so far.
     """
     try:
-        with _server(line, directory) as (crew, pids):
-            stretch = Stretch(crew, pids, run.message_bytes)
+        with _server(line, directory) as (workers, pids):
+            stretch = TimedRun(workers, pids, run.message_bytes)
             run.short_per_s = stretch.work("short", SHORT_S, lambda _: None)
 
             def keep(sample: Sample) -> None:
@@ -99,37 +99,41 @@ def sustain(
 
 
 @contextmanager
-def _server(line: Line, directory: Path) -> Iterator[tuple[Crew, tuple[int, ...]]]:
+def _server(
+    line: Line, directory: Path
+) -> Iterator[tuple[WorkerPool, tuple[int, ...]]]:
     os.sync()
     with (
         tempfile.TemporaryDirectory(
             prefix="bench-", dir=directory, ignore_cleanup_errors=True
         ) as name,
         line.system.serve(line.variant, Path(name), "both") as server,
-        hired(
+        worker_pool(
             line.system,
             server.endpoint,
             Path(name) / "workers",
             "producer",
             "consumer",
-        ) as crew,
+        ) as workers,
     ):
-        yield crew, server.pids
+        yield workers, server.pids
 
 
-class Stretch:
-    """A producer and a consumer that work until time is up."""
+class TimedRun:
+    """A producer and a consumer that run for a fixed time."""
 
-    def __init__(self, crew: Crew, pids: tuple[int, ...], message_bytes: int) -> None:
-        self._crew = crew
+    def __init__(
+        self, workers: WorkerPool, pids: tuple[int, ...], message_bytes: int
+    ) -> None:
+        self._workers = workers
         self._pids = pids
         self._message_bytes = message_bytes
 
     def work(
         self, topic: str, seconds: float, on_sample: Callable[[Sample], None]
     ) -> float:
-        """Publish for so many seconds, and consume all of it; messages a second."""
-        crew = self._crew
+        """Publish for *seconds*, consume everything, and return messages per second."""
+        workers = self._workers
         job = {
             "topics": [f"bench-{topic}-0"],
             "subscriptions": ["bench-0"],
@@ -144,14 +148,14 @@ class Stretch:
             "until_told": True,
             "seconds": seconds,
         }
-        crew.do("producer", job | {"do": "create"})
-        start_ns = crew.start(
+        workers.run_job("producer", job | {"do": "create"})
+        start_ns = workers.start(
             {"consumer": job | {"do": "consume"}, "producer": job | {"do": "publish"}}
         )
         samples = Samples(self._pids, start_ns, on_sample)
         results: dict[str, Any] = {}
         while "consumer" not in results:
-            heard = crew.hear_next(samples.wait_s())
+            heard = workers.receive(samples.wait_s())
             samples.take_if_due()
             if heard is None:
                 continue
@@ -160,8 +164,8 @@ class Stretch:
             if "result" in told:
                 results[name] = told["result"]
                 if name == "producer":
-                    crew.tell("consumer", {"end_at": told["result"]["messages"]})
-        crew.do("producer", job | {"do": "delete"})
+                    workers.send("consumer", {"end_at": told["result"]["messages"]})
+        workers.run_job("producer", job | {"do": "delete"})
         result = results["consumer"]
         if result["problems"]:
             raise BenchFailed("; ".join(result["problems"]))
@@ -171,7 +175,7 @@ class Stretch:
 
 
 class Samples:
-    """Looks at the rate and at the server's memory every ten seconds."""
+    """Samples of the rate and of the server's memory every ten seconds."""
 
     def __init__(
         self,
@@ -186,11 +190,11 @@ class Samples:
         self.received = 0
 
     def wait_s(self) -> float:
-        """How long it is until the next look."""
+        """Return the seconds until the next sample."""
         return max(0.01, self._last_s + REPORT_S - time.monotonic())
 
     def take_if_due(self) -> None:
-        """Take a sample if it is time for one."""
+        """Take a sample if it is due."""
         now = time.monotonic()
         if now < self._last_s + REPORT_S:
             return

@@ -1,4 +1,4 @@
-"""What a server takes: processor time and memory, over all of its processes."""
+"""The processor time and memory of all processes of a server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SAMPLE_INTERVAL_S = 0.1
 
 
 class Meter:
-    """Watches some processes and their children while its context is open."""
+    """Measures processes and their children while its context is open."""
 
     def __init__(self, pids: Iterable[int]) -> None:
         self._pids = tuple(pids)
@@ -42,21 +42,21 @@ class Meter:
 
 
 def processor_s(pids: Iterable[int]) -> float:
-    """What these processes and their children have taken so far, also ended ones."""
+    """Return the CPU seconds of these processes and their children, also ended ones."""
     total = 0.0
     for process in _tree(pids):
         try:
             times = process.cpu_times()
         except psutil.Error:
             continue
-        # Of children that have ended and are not in the tree any more.
+        # Includes children that have ended.
         total += times.user + times.system
         total += times.children_user + times.children_system
     return total
 
 
 def memory_bytes(pids: Iterable[int]) -> int:
-    """The resident memory of these processes and their children."""
+    """Return the resident memory of these processes and their children."""
     total = 0
     for process in _tree(pids):
         try:

@@ -1,4 +1,4 @@
-"""What a worker does: publish or consume, as a job says, and tell how it went."""
+"""The jobs of a worker: publishing and consuming, with their measurements."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from bench.worker import Parent
 
 STALL_S = 20.0
-"""A consumer to which nothing comes for so long has lost what is missing."""
+"""A consumer that receives nothing for this time has lost the missing messages."""
 SURPLUS_WAIT_S = 0.2
-"""Behind the last message it waits so long for one too many."""
+"""How long to wait for surplus messages after the last one."""
 PROGRESS_S = 1.0
 WARM_UP_S = 1.0
 """Latencies of messages that were due in the first second do not count."""
@@ -34,26 +34,26 @@ Figures = dict[str, Any]
 
 
 async def create(driver: Driver, job: Job, _: Parent) -> Figures:
-    """Make topics and their subscriptions."""
+    """Create topics and their subscriptions."""
     await driver.create(job["topics"], job["subscriptions"], sharing=job["sharing"])
     return {}
 
 
 async def delete(driver: Driver, job: Job, _: Parent) -> Figures:
-    """Remove topics."""
+    """Delete topics."""
     await driver.delete(job["topics"])
     return {}
 
 
 async def settle(driver: Driver, job: Job, _: Parent) -> Figures:
-    """Wait until what was published is where old messages are."""
+    """Wait until published messages are in their final storage."""
     for topic in job["topics"]:
         await driver.settle(topic)
     return {}
 
 
 async def publish(driver: Driver, job: Job, parent: Parent) -> Figures:
-    """Publish as fast as it goes; every producer to every topic in turns."""
+    """Publish as fast as possible, every producer to every topic in turn."""
     topics, producers = job["topics"], job["producers"]
     streams = len(topics) * producers
     per_stream = job["messages"] // streams
@@ -98,7 +98,7 @@ async def publish(driver: Driver, job: Job, parent: Parent) -> Figures:
 
 
 async def publish_each(driver: Driver, job: Job, parent: Parent) -> Figures:
-    """Publish one message at a time; how long until each is acknowledged."""
+    """Publish one message at a time and measure the time to its acknowledgement."""
     [topic] = job["topics"]
     ring = RINGS.ring(job["ring"], job["message_bytes"])
     times = np.zeros(job["messages"], np.int64)
@@ -115,7 +115,7 @@ async def publish_each(driver: Driver, job: Job, parent: Parent) -> Figures:
 
 
 async def publish_paced(driver: Driver, job: Job, parent: Parent) -> Figures:
-    """Publish at a fixed rate, each message when it is due, whatever happens."""
+    """Publish at a fixed rate, each message at its due time."""
     [topic] = job["topics"]
     messages, rate = job["messages"], job["rate"]
     ring = RINGS.ring(messages, job["message_bytes"], rate=rate)
@@ -141,7 +141,7 @@ async def publish_paced(driver: Driver, job: Job, parent: Parent) -> Figures:
 
 
 async def consume(driver: Driver, job: Job, parent: Parent) -> Figures:
-    """Receive, acknowledge and check what is published to all subscriptions."""
+    """Receive, acknowledge and check the messages of all subscriptions."""
     runs = [Subscription(name, job) for name in job["subscriptions"]]
     async with AsyncExitStack() as stack:
         consumers = [
@@ -170,7 +170,7 @@ async def consume(driver: Driver, job: Job, parent: Parent) -> Figures:
                     for run, consumer in consumers
                 ]
                 if job.get("until_told"):
-                    told = await _telling(parent, runs)
+                    told = await _report_progress(parent, runs)
                     for run in runs:
                         run.end_at(told)
                     await asyncio.wait(working)
@@ -181,26 +181,26 @@ async def consume(driver: Driver, job: Job, parent: Parent) -> Figures:
     return figures | {
         "messages": sum(run.check.received for run in runs),
         "first_ns": min(run.first_ns for run in runs),
-        "problems": [problem for run in runs for problem in run.verdict()],
+        "problems": [problem for run in runs for problem in run.find_problems()],
         "latency_us": latency_figures(np.concatenate(latencies)),
     }
 
 
 class Clock:
-    """When a job began and ended, and what it took of the processor meanwhile."""
+    """The start and end of a job, and its processor time."""
 
     def __init__(self, began_ns: int) -> None:
         self.began_ns = began_ns
-        """Of the monotonic clock, the same in all workers."""
+        """By the monotonic clock, which all workers share."""
         self._cpu_s = 0.0
 
     async def begin(self) -> None:
-        """Wait for the beginning."""
+        """Wait for the start time."""
         await asyncio.sleep(sleep_until(self.began_ns))
         self._cpu_s = cpu_s()
 
     def end(self, ended_ns: int | None = None) -> Figures:
-        """It has ended, now or at *ended_ns*."""
+        """Return the figures of a job that ended now or at *ended_ns*."""
         return {
             "began_ns": self.began_ns,
             "ended_ns": ended_ns or time.monotonic_ns(),
@@ -209,7 +209,7 @@ class Clock:
 
 
 class Subscription:
-    """What comes to one subscription, over all of its consumers."""
+    """The messages of one subscription, over all of its consumers."""
 
     def __init__(self, name: str, job: Job) -> None:
         self.name = name
@@ -231,10 +231,10 @@ class Subscription:
         return self._wanted is not None and self.check.received >= self._wanted
 
     def end_at(self, messages: int) -> None:
-        """So many messages were published: it is complete with the last of them."""
+        """Set the number of published messages, which completes the subscription."""
         self._wanted = messages
         assert isinstance(self.check, OrderCheck)
-        self.check.want(messages // self._streams)
+        self.check.expect(messages // self._streams)
 
     async def work(self, consumer: Consumer, began_ns: int) -> None:
         """Receive with one of the consumers until the subscription is complete."""
@@ -259,29 +259,29 @@ class Subscription:
             await consumer.ack()
 
     async def look_for_surplus(self, consumer: Consumer) -> None:
-        """Whether more comes than was sent."""
+        """Return whether a surplus message arrives."""
         while payloads := await consumer.receive(SURPLUS_WAIT_S):
             self.check.add(headers_of(payloads))
             await consumer.ack()
 
     def latencies(self) -> Any:
-        """From when a message was due until it was received, in nanoseconds."""
+        """Return the nanoseconds from each message's due time to its receipt."""
         return np.concatenate(self._times) if self._times else np.zeros(0)
 
-    def verdict(self) -> list[str]:
-        """What is wrong with what came."""
-        return [f"{self.name}: {problem}" for problem in self.check.verdict()]
+    def find_problems(self) -> list[str]:
+        """Return the problems with the received messages."""
+        return [f"{self.name}: {problem}" for problem in self.check.find_problems()]
 
 
-async def _telling(parent: Parent, runs: list[Subscription]) -> int:
-    """Tell how far it is, until we are told how many messages there were."""
+async def _report_progress(parent: Parent, runs: list[Subscription]) -> int:
+    """Report the progress until the parent sends the number of messages."""
     while (told := await parent.told("end_at", PROGRESS_S)) is None:
         parent.say({"progress": sum(run.check.received for run in runs)})
     return int(told)
 
 
 def cpu_s() -> float:
-    """What this process has taken of the processor so far."""
+    """Return the CPU seconds of this process so far."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 

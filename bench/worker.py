@@ -1,10 +1,10 @@
 """
-A worker: does one job after the other, as JSON lines on its input tell it.
+A worker process, which runs one job after the other.
 
-The first line names the system and its server.  Each further line is a job: its answer
-is ``{"result": …}`` or ``{"error": …}``.  A job whose work is timed says
-``{"ready": true}`` before, and begins when it is told ``{"start_ns": …}``.  The worker
-ends with its input, so it never outlives whoever started it.
+It reads JSON lines from its input.  The first line names the system and its server.
+Each further line is a job, whose answer is ``{"result": …}`` or ``{"error": …}``.
+Before a timed job the worker answers ``{"ready": true}`` and waits for
+``{"start_ns": …}``.  The worker ends with its input, so it never outlives its parent.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from bench.work import JOBS
 
 
 class Parent:
-    """The harness, at the other end of our input and output."""
+    """The parent process at the other end of stdin and stdout."""
 
     def __init__(self) -> None:
-        # What a client prints must not get between our answers.
+        # The output of clients must not mix with the answers.
         self._output = os.fdopen(os.dup(1), "w")
         os.dup2(2, 1)
         self._lines: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -37,21 +37,21 @@ class Parent:
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
         for line in sys.stdin:
             loop.call_soon_threadsafe(self._lines.put_nowait, json.loads(line))
-        # Whoever started us has gone or wants us to: nothing is left to be said.
+        # The parent has ended, or has closed the input.
         os._exit(0)
 
     async def next(self) -> dict[str, Any]:
-        """What it says next."""
+        """Return the next message."""
         return await self._lines.get()
 
     def say(self, answer: dict[str, Any]) -> None:
-        """Tell it something."""
+        """Send a message."""
         self._output.write(json.dumps(answer) + "\n")
         self._output.flush()
 
     async def start(self) -> int:
-        """Say that we are ready; when the work begins, by the monotonic clock."""
-        # What the harness itself holds is nothing that a client's collector looks at.
+        """Report readiness and return the start time by the monotonic clock."""
+        # Objects of the harness must not slow down the garbage collector.
         gc.collect()
         gc.freeze()
         self.say({"ready": True})
@@ -60,7 +60,7 @@ class Parent:
         return int(line["start_ns"])
 
     async def told(self, what: str, timeout_s: float) -> Any:
-        """What it says about *what*; None if it says nothing in time."""
+        """Return the value of *what* that it sends; None after the timeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 return (await self.next())[what]
@@ -69,7 +69,7 @@ class Parent:
 
 
 async def work() -> None:
-    """Do jobs until the input ends."""
+    """Run jobs until the input ends."""
     parent = Parent()
     opening = await parent.next()
     driver = find_system(opening["system"]).driver(opening["endpoint"])
@@ -79,11 +79,11 @@ async def work() -> None:
             parent.say({"result": await JOBS[job["do"]](driver, job, parent)})
         except Exception as error:  # noqa: BLE001  # Whoever gave the job is told.
             traceback.print_exc()
-            parent.say({"error": _words(error)})
+            parent.say({"error": _error_message(error)})
 
 
-def _words(error: BaseException) -> str:
-    """An error in one line; of a group, its first."""
+def _error_message(error: BaseException) -> str:
+    """Return an error in one line; of a group, the first error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"

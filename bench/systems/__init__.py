@@ -22,7 +22,7 @@ NAMES = (
 
 
 def find_system(name: str) -> System:
-    """The system called *name*; only its file is imported."""
+    """Import the file of the system *name* and return the system."""
     module = import_module(f"bench.systems.{name.replace('-', '_')}")
     system: System = module.SYSTEM
     return system

@@ -1,4 +1,4 @@
-"""pydanube: a broker of its own, and the native client."""
+"""pydanube with its native client."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CANNOT_BE_LOSSLESS = {
     for workload in WORKLOADS.values()
     if workload.rate is None
 }
-"""Where as much is published as can be."""
+"""The workloads that measure throughput."""
 
 VARIANTS = (
     Variant(
@@ -66,9 +66,9 @@ VARIANTS = (
 @contextmanager
 def serving(variant: Variant, directory: Path, workload: str) -> Iterator[Server]:
     """
-    A broker with its defaults, while the body runs.
+    Run a broker with its defaults while the body runs.
 
-    For the backlog it seals everything at once: what is measured is reading segments.
+    For the backlog it seals everything immediately, to measure reading segments.
     """
     log = directory / "log"
     environ = {"DANUBE_STORAGE__SEAL_AGE_S": "0"} if workload == "backlog" else {}
@@ -98,7 +98,7 @@ def _url(log: Path, listener: str) -> str | None:
 
 
 class Danube(System):
-    """The native protocol."""
+    """pydanube over the native protocol."""
 
     name = "danube"
     title = "pydanube"
@@ -129,12 +129,12 @@ class Danube(System):
 
 class DanubeDriver(Driver):
     """
-    Batches in, batches out, as docs/guide/produce.md and consume.md advise.
+    Publishing and consuming in batches, as the guide advises.
 
-    ``send_batch`` takes lists of bytes, 1,000 messages or 512 KiB at a time, 16 of
-    them on their way; where there are only a few at a time, ``send_nowait`` lets the
-    client gather them.  Consumers take what is there with ``receive_batch``, make bytes
-    of every payload as the other clients do, and acknowledge the batch.
+    ``send_batch`` publishes lists of bytes with up to 1,000 messages or 512 KiB, 16 of
+    them in flight; with only a few messages at a time, ``send_nowait`` lets the client
+    batch them.  Consumers call ``receive_batch``, convert every payload to bytes as the
+    other clients do, and acknowledge the batch.
     """
 
     async def create(
@@ -217,7 +217,7 @@ class DanubePublisher(Publisher):
         self._tasks = tasks
         self._free = asyncio.Semaphore(WINDOW_BATCHES)
         self._batches_on_way = 0
-        self._sent_in_turn = 0
+        self._sent_without_yield = 0
 
     async def send(self, topic: str, payloads: list[bytes]) -> None:
         if len(payloads) <= FEW_MESSAGES and not self._batches_on_way:
@@ -225,10 +225,10 @@ class DanubePublisher(Publisher):
             await producer.wait_for_capacity()
             for payload in payloads:
                 producer.send_nowait(payload)
-            self._sent_in_turn += len(payloads)
-            if self._sent_in_turn >= CHUNK_MESSAGES:
-                # Receipts are read in the loop's turns.
-                self._sent_in_turn = 0
+            self._sent_without_yield += len(payloads)
+            if self._sent_without_yield >= CHUNK_MESSAGES:
+                # Let the event loop read receipts.
+                self._sent_without_yield = 0
                 await asyncio.sleep(0)
             return
         step = max(1, min(CHUNK_MESSAGES, CHUNK_BYTES // len(payloads[0])))
@@ -274,7 +274,7 @@ class DanubeConsumer(Consumer):
 
 
 class ConsumerOfMany(Consumer):
-    """Consumers of many topics, whose messages come together."""
+    """Consumers of many topics, whose messages are merged."""
 
     def __init__(self) -> None:
         self._inbox = Inbox()

@@ -1,4 +1,4 @@
-"""pydanube through the gRPC interface of Danube, with Danube's own Python client."""
+"""pydanube over Danube's gRPC API, with Danube's own Python client."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ENVIRONMENT = ROOT / ".venv-danube-client"
 CLIENT = "danube-client==0.5.0"
 NEEDED = "numpy>=2.0"
-"""By the worker itself."""
+"""Used by the worker itself."""
 CALLS = 64
 
 VARIANTS = (
@@ -50,7 +50,7 @@ VARIANTS = (
 
 
 class DanubeGrpc(System):
-    """The same broker; the client in an environment and in processes of its own."""
+    """The same broker; the client has its own virtual environment."""
 
     name = "danube-grpc"
     title = "pydanube, Danube's client"
@@ -80,7 +80,7 @@ class DanubeGrpc(System):
 
     def python(self) -> Path:
         """
-        The interpreter of the client's environment, made the first time.
+        Return the interpreter of the client's environment, created on first use.
 
         Raises:
             BenchFailed: The client cannot be installed.
@@ -89,7 +89,7 @@ class DanubeGrpc(System):
         ENVIRONMENT.mkdir(exist_ok=True)
         with (ENVIRONMENT / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            # The file that the tests write, too, who use the same environment.
+            # The tests use the same environment and write the same file.
             ready = ENVIRONMENT / "ready"
             if not ready.exists() or ready.read_text() != CLIENT:
                 venv.create(ENVIRONMENT, with_pip=True)
@@ -120,11 +120,11 @@ def _install(python: Path, package: str) -> None:
 
 class DanubeGrpcDriver(Driver):
     """
-    One call for each message, many calls at a time.
+    One call per message, many concurrent calls.
 
     The client has no batches: ``send`` publishes one message and returns when it is
-    acknowledged, ``ack`` acknowledges one.  So what makes it fast is that 64 of each
-    are on their way; every message is sent in its turn, so that they keep their order.
+    acknowledged; ``ack`` acknowledges one.  For speed, 64 calls of each kind are in
+    flight; calls start one after the other, so that messages keep their order.
     """
 
     async def create(
@@ -138,7 +138,7 @@ class DanubeGrpcDriver(Driver):
                 )
 
     async def delete(self, topics: Sequence[str]) -> None:
-        """The client cannot delete topics; they go with the server."""
+        """Do nothing: the client cannot delete topics, which end with the server."""
 
     @asynccontextmanager
     async def publisher(self, topics: Sequence[str]) -> AsyncIterator[Publisher]:
@@ -200,7 +200,7 @@ class DanubeGrpcDriver(Driver):
 
 
 class GrpcPublisher(Publisher):
-    """Keeps calls on their way."""
+    """Publishes with many concurrent calls."""
 
     chunk = CALLS
 
@@ -230,7 +230,7 @@ class GrpcPublisher(Publisher):
 
 
 class GrpcConsumer(Consumer):
-    """Takes what has come, and acknowledges each message with a call."""
+    """Receives messages and acknowledges each with a call."""
 
     def __init__(self, inbox: Inbox, tasks: asyncio.TaskGroup) -> None:
         self._inbox = inbox
@@ -266,7 +266,7 @@ async def _client(endpoint: dict[str, Any]) -> Any:
 
 
 async def _done(result: Any) -> Any:
-    """The result of a call that may be a coroutine."""
+    """Return the result of a call that may be a coroutine."""
     return await result if inspect.isawaitable(result) else result
 
 

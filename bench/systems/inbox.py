@@ -1,4 +1,4 @@
-"""What has arrived and was not looked at yet, for clients that call back."""
+"""A receive buffer for clients with callbacks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PAYLOADS_MAX = 50_000
-"""Whoever fills an inbox waits, if its client lets it, while so many are in it."""
+"""The number of buffered messages above which clients that can wait do so."""
 
 
 class Inbox:
-    """Payloads and what acknowledges them, until somebody takes all of it."""
+    """Received payloads with their tokens for acknowledgement."""
 
     def __init__(self) -> None:
         self._payloads: list[bytes] = []
@@ -23,7 +23,7 @@ class Inbox:
         self._has_room.set()
 
     def put(self, payload: bytes, token: Any = None) -> None:
-        """One message has come."""
+        """Add a message."""
         self._payloads.append(payload)
         if token is not None:
             self._tokens.append(token)
@@ -33,7 +33,7 @@ class Inbox:
             self._has_room.clear()
 
     def put_many(self, payloads: Sequence[bytes], token: Any) -> None:
-        """Several messages have come, which are acknowledged together."""
+        """Add messages that are acknowledged together."""
         self._payloads += payloads
         self._tokens.append(token)
         self._arrived.set()
@@ -42,15 +42,15 @@ class Inbox:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to wait for ``room``."""
+        """Return whether to wait for ``room``."""
         return len(self._payloads) >= PAYLOADS_MAX
 
     async def room(self) -> None:
-        """Wait until it has been emptied, if it is full."""
+        """Wait while the inbox is full."""
         await self._has_room.wait()
 
     async def take(self, timeout_s: float) -> tuple[list[bytes], list[Any]]:
-        """Everything that is here, as soon as something is; nothing if time is up."""
+        """Wait for messages and take all of them; none after the timeout."""
         if not self._payloads:
             self._arrived.clear()
             try:

@@ -29,11 +29,11 @@ RECORDS_MAX = 10_000
 FETCH_BYTES = 8 * 1024 * 1024
 ASSIGNMENT_WAIT_S = 60
 HEARTBEAT_MS = 500
-"""So soon a consumer learns that others have joined its group."""
+"""How soon a consumer learns of new members of its group."""
 
 
 class KafkaAiokafka(System):
-    """One node."""
+    """Apache Kafka, one node, with aiokafka."""
 
     name = "kafka-aiokafka"
     title = "Apache Kafka, aiokafka"
@@ -64,13 +64,13 @@ class KafkaAiokafka(System):
 
 class AiokafkaDriver(Driver):
     """
-    Batches made by hand, as "direct batch control" in aiokafka's documentation.
+    Manual batches, called "direct batch control" in aiokafka's documentation.
 
     A batch of up to 1,000 messages or 512 KiB is built with ``create_batch`` and sent
-    with ``send_batch``, 16 of them on their way; that avoids a coroutine and a future
-    for each message.  Consumers take what is there with ``getmany`` and leave
-    committing offsets to the client, every 5 s, which is its default.  A topic that
-    several consumers share has a partition for each, because that is how Kafka shares.
+    with ``send_batch``, 16 of them in flight; this avoids a coroutine and a future per
+    message.  Consumers call ``getmany`` and leave committing offsets to the client,
+    every 5 s by default.  A topic that several consumers share has a partition for
+    each, because Kafka shares by partition.
     """
 
     async def create(
@@ -134,7 +134,7 @@ class AiokafkaDriver(Driver):
 
 
 class AiokafkaPublisher(Publisher):
-    """Fills batches; several partitions in turns."""
+    """Fills batches, for several partitions in turn."""
 
     chunk = CHUNK
 
@@ -173,7 +173,7 @@ class AiokafkaPublisher(Publisher):
 
 
 class AiokafkaConsumer(Consumer):
-    """Takes what is there."""
+    """Receives all available messages."""
 
     def __init__(self, consumer: Any) -> None:
         self._consumer = consumer
@@ -185,7 +185,7 @@ class AiokafkaConsumer(Consumer):
         return [record.value for found in records.values() for record in found]
 
     async def ack(self) -> None:
-        """The client commits by itself."""
+        """Do nothing: the client commits automatically."""
 
 
 SYSTEM = KafkaAiokafka()

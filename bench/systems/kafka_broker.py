@@ -1,4 +1,4 @@
-"""An Apache Kafka broker of its own (KRaft, one node), for both of its clients."""
+"""An Apache Kafka broker (KRaft, one node) for both clients."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HOME = "KAFKA_HOME"
-"""Names where Kafka is installed, with its libs/ directory."""
+"""The environment variable with Kafka's installation, which has libs/."""
 JARS = "DANUBE_BENCH_KAFKA_JARS"
-"""Names a directory of its jars and of those that they need."""
+"""The environment variable with a directory of Kafka's jars and dependencies."""
 CLUSTER = "YmVuY2gtYmVuY2gtYmVuYw"
 
 VARIANTS = (
@@ -40,7 +40,7 @@ VARIANTS = (
 
 
 def find_jars() -> Path | None:
-    """The directory with Kafka's jars; None if none is named or has any."""
+    """Return the directory with Kafka's jars; None if there is none."""
     named = [Path(os.environ[JARS])] if os.environ.get(JARS) else []
     named += [Path(os.environ[HOME]) / "libs"] if os.environ.get(HOME) else []
     for directory in named:
@@ -50,7 +50,7 @@ def find_jars() -> Path | None:
 
 
 def missing_broker() -> str | None:
-    """What to install or to set, if no broker can be started."""
+    """Return what to install or to set; None if a broker can be started."""
     told = []
     if find_jars() is None:
         told.append(
@@ -63,7 +63,7 @@ def missing_broker() -> str | None:
 
 
 def broker_version() -> str:
-    """The version of the jars."""
+    """Return the version of the jars."""
     jars = find_jars()
     for jar in jars.glob("kafka_2.*.jar") if jars else ():
         found = re.search(r"-(\d[\w.]*)\.jar$", jar.name)
@@ -75,9 +75,9 @@ def broker_version() -> str:
 @contextmanager
 def serving(variant: Variant, directory: Path, workload: str) -> Iterator[Server]:
     """
-    A broker with its defaults but for what *variant* sets, while the body runs.
+    Run a broker with its defaults and the settings of *variant* while the body runs.
 
-    Clients do not linger where latency is looked at, as Kafka's documentation advises.
+    Clients do not linger in latency workloads, as Kafka's documentation advises.
     """
     port, control = free_port(), free_port()
     settings = {
@@ -88,15 +88,15 @@ def serving(variant: Variant, directory: Path, workload: str) -> Iterator[Server
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": f"1@{HOST}:{control}",
         "log.dirs": str(directory / "data"),
-        # What one node alone needs.
+        # Settings of a single node.
         "offsets.topic.replication.factor": "1",
         "transaction.state.log.replication.factor": "1",
         "transaction.state.log.min.isr": "1",
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
-        # Consumers need not wait for others to come.
+        # Consumers need not wait for other members.
         "group.initial.rebalance.delay.ms": "0",
-        # A group's positions take 50 partitions by default, which are all opened first.
+        # By default the offsets topic has 50 partitions, which are all opened first.
         "offsets.topic.num.partitions": "1",
     }
     if variant.durability is Durability.SYNCED:
@@ -117,7 +117,7 @@ def serving(variant: Variant, directory: Path, workload: str) -> Iterator[Server
 
 
 def _java() -> list[str | Path]:
-    # The heap and the collector of its own start script.
+    # The heap and the collector of Kafka's own start script.
     return [
         shutil.which("java") or "java",
         *("-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC"),
@@ -126,7 +126,7 @@ def _java() -> list[str | Path]:
 
 
 def _format(java: list[str | Path], properties: Path) -> None:
-    """Write the files that a node has to have before it starts."""
+    """Write the files that a node needs before it starts."""
     command = [*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c"]
     done = subprocess.run(  # noqa: S603  # Java, with what we name.
         [*command, properties],

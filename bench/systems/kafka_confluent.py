@@ -33,11 +33,11 @@ FETCH_BYTES = 8 * 1024 * 1024
 ASSIGNMENT_WAIT_S = 60.0
 FLUSH_WAIT_S = 300.0
 HEARTBEAT_MS = 500
-"""So soon a consumer learns that others have joined its group."""
+"""How soon a consumer learns of new members of its group."""
 
 
 class KafkaConfluent(System):
-    """One node."""
+    """Apache Kafka, one node, with confluent-kafka."""
 
     name = "kafka-confluent"
     title = "Apache Kafka, confluent-kafka"
@@ -73,12 +73,11 @@ class ConfluentDriver(Driver):
     """
     ``produce_batch`` and ``consume``, the calls of its documentation for many messages.
 
-    Batches are gathered by the library below, with its default of 5 ms where throughput
-    is looked at, and without waiting where latency is.  There is no callback for each
-    delivery, which would cost more than sending: ``flush`` waits for all
-    acknowledgements, and what was not taken is found missing by the consumer.  Offsets
-    are committed by the library, every 5 s, its default.  Calls that wait do so in a
-    thread of their own.
+    The C library batches messages, with its default linger of 5 ms in throughput
+    workloads and none in latency workloads.  There is no callback per delivery, which
+    would cost more than sending: ``flush`` waits for all acknowledgements, and the
+    consumer detects missing messages.  The library commits offsets every 5 s by
+    default.  Blocking calls run in their own thread.
     """
 
     async def create(
@@ -144,7 +143,7 @@ class ConfluentDriver(Driver):
 
 
 class ConfluentPublisher(Publisher):
-    """Hands messages to the library while its queue is short enough."""
+    """Passes messages to the library while its queue is short enough."""
 
     chunk = CHUNK
 
@@ -155,7 +154,7 @@ class ConfluentPublisher(Publisher):
     async def send(self, topic: str, payloads: list[bytes]) -> None:
         messages_max = min(QUEUE_MESSAGES_MAX, QUEUE_BYTES_MAX // len(payloads[0]))
         while len(self._producer) > messages_max:
-            # What was acknowledged counts until it is polled for.
+            # Acknowledged messages count until they are polled for.
             self._producer.poll(0)
             await asyncio.sleep(0.001)
         messages = [{"value": payload} for payload in payloads]
@@ -176,7 +175,7 @@ class ConfluentPublisher(Publisher):
 
 
 class ConfluentConsumer(Consumer):
-    """Takes what is there, at most so many at a time."""
+    """Receives available messages, up to a maximum at a time."""
 
     def __init__(self, client: Any, thread: ThreadPoolExecutor) -> None:
         self._client = client
@@ -185,7 +184,7 @@ class ConfluentConsumer(Consumer):
         self._is_wanted = threading.Event()
 
     async def run(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Have the thread call something; its result."""
+        """Call something in the thread and return its result."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, call, *arguments)
 
@@ -198,15 +197,15 @@ class ConfluentConsumer(Consumer):
             self._poll_early()
 
     def keep_polling(self) -> None:
-        """Take part in the group until somebody receives: others may be joining."""
+        """Poll for the group until ``receive`` is called: others may be joining."""
         self._thread.submit(self._poll_until_wanted)
 
     def stop_polling(self) -> None:
-        """Let the thread do what it is asked."""
+        """Run the calls of the thread."""
         self._is_wanted.set()
 
     def _poll_until_wanted(self) -> None:
-        # Where messages are there already, nobody else is going to join.
+        # If messages already exist, no other consumer will join.
         while not self._is_wanted.is_set() and not self._early:
             self._poll_early()
 
@@ -224,7 +223,7 @@ class ConfluentConsumer(Consumer):
         if self._early:
             early, self._early = self._early, []
             return [message.value() for message in early]
-        # It would wait until there are as many as asked for: what is there is enough.
+        # It would wait for the full number; the available ones are enough.
         first = self._client.poll(timeout_s)
         if first is None:
             return []
@@ -235,7 +234,7 @@ class ConfluentConsumer(Consumer):
         return [message.value() for message in messages]
 
     async def ack(self) -> None:
-        """The library commits by itself."""
+        """Do nothing: the library commits automatically."""
 
 
 SYSTEM = KafkaConfluent()

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bench.durability import Durability
-from bench.packages import find_program, missing_of, told_version, versions_of
+from bench.packages import find_program, missing_of, program_version, versions_of
 from bench.servers import HOST, accepts, free_port, running
 from bench.systems.system import (
     BenchFailed,
@@ -42,7 +42,7 @@ class Nats(System):
 
     @cached_property
     def _server_version(self) -> str:
-        return told_version(find_program("nats-server") or "", "--version")
+        return program_version(find_program("nats-server") or "", "--version")
 
     def variants(self) -> Sequence[Variant]:
         major, minor = map(int, self._server_version.split(".")[:2])
@@ -103,7 +103,7 @@ class NatsDriver(Driver):
     Asynchronous publishing, and pull consumers that fetch.
 
     The documentation of NATS advises asynchronous publishing for throughput: many
-    messages are on their way, each with an acknowledgement of its own; nats-py has
+    messages are in flight, each with its own acknowledgement; nats-py has
     ``publish_async`` with 4,000 pending by default.  (Publishing in atomic batches
     needs a newer server and is not in nats-py.)  Consumers fetch 1,000 messages at a
     time, the size that ``nats bench`` advises to raise from its default, and
@@ -163,7 +163,7 @@ class NatsDriver(Driver):
 
 
 class NatsPublisher(Publisher):
-    """Publishes message by message; JetStream acknowledges each."""
+    """Publishes message by message, each with its acknowledgement."""
 
     def __init__(self, jetstream: Any) -> None:
         self._jetstream = jetstream
@@ -191,7 +191,7 @@ class NatsPublisher(Publisher):
 
 
 class NatsConsumer(Consumer):
-    """Fetches, and acknowledges with the last message or each of them."""
+    """Fetches messages and acknowledges the last one or each of them."""
 
     def __init__(self, pull: Any, *, acks_each: bool) -> None:
         self._pull = pull
@@ -225,7 +225,7 @@ async def _connected(endpoint: dict[str, Any]) -> AsyncIterator[tuple[Any, Any]]
 
 
 def _stream(topic: str) -> str:
-    """The stream of a topic: all topics of one run are subjects of one."""
+    """Return the stream of a topic: all topics of a run are subjects of one."""
     return topic.rpartition("-")[0]
 
 

@@ -1,4 +1,4 @@
-"""A RabbitMQ server of its own, for the drivers of its queues and of its streams."""
+"""A RabbitMQ server for the drivers of its queues and of its streams."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 DEBIAN = "rabbitmq-server"
 INSTALLED = "/usr/lib/rabbitmq/lib"
-"""Where Debian's package has the server; its wrappers would change the user."""
+"""The server of Debian's package, whose wrappers would change the user."""
 
 
 def find_server() -> Path | None:
-    """The script that starts the server; RABBITMQ_HOME names where it is, if set."""
+    """Return the start script of the server, in RABBITMQ_HOME if set."""
     homes = [Path(home) for home in [os.environ.get("RABBITMQ_HOME")] if home]
     homes += sorted(Path(INSTALLED).glob("rabbitmq_server-*"), reverse=True)
     for home in homes:
@@ -31,14 +31,14 @@ def find_server() -> Path | None:
 
 
 def missing_server() -> str | None:
-    """What to install, if there is no server."""
+    """Return what to install; None if there is a server."""
     if find_server() is None or find_program("epmd") is None:
         return f"the server is not installed: apt-get install {DEBIAN}"
     return None
 
 
 def server_version() -> str:
-    """The version of the server that is installed."""
+    """Return the version of the installed server."""
     script = find_server()
     home = script.parents[1].name if script else "unknown"
     return f"rabbitmq-server {home.partition('-')[2] or home}"
@@ -47,10 +47,9 @@ def server_version() -> str:
 @contextmanager
 def serving(directory: Path, *, streams: bool) -> Iterator[Server]:
     """
-    A server with its defaults, while the body runs.
+    Run a server with its defaults while the body runs.
 
-    It has an epmd of its own, because the one that Erlang would start by itself
-    outlives it.
+    It has its own epmd, because the one that Erlang would start outlives the server.
     """
     names, distribution, queues, stream = (free_port() for _ in range(4))
     epmd = {"ERL_EPMD_PORT": str(names), "ERL_EPMD_ADDRESS": HOST}
@@ -79,7 +78,7 @@ def serving(directory: Path, *, streams: bool) -> Iterator[Server]:
     }
     port = stream if streams else queues
     with ExitStack() as stack:
-        # epmd ends by itself only when it is told to.
+        # epmd does not end by itself.
         directory_of_names = stack.enter_context(
             running(
                 [find_program("epmd") or "", "-port", str(names), "-address", HOST],

@@ -135,7 +135,7 @@ class QuorumDriver(Driver):
 
 
 class QuorumPublisher(Publisher):
-    """Keeps many publishes in flight."""
+    """Publishes with many confirms in flight."""
 
     chunk = WINDOW
 
@@ -143,7 +143,7 @@ class QuorumPublisher(Publisher):
         self, ways: dict[str, tuple[Any, str]], tasks: asyncio.TaskGroup
     ) -> None:
         self._ways = ways
-        """The exchange and the routing key of each topic."""
+        """Return the exchange and the routing key of each topic."""
         self._tasks = tasks
         self._free = asyncio.Semaphore(WINDOW)
 
@@ -168,7 +168,7 @@ class QuorumPublisher(Publisher):
 
 
 class QuorumConsumer(Consumer):
-    """Takes what the callback was given, and acknowledges up to the last of it."""
+    """Takes messages from the callback and acknowledges up to the last one."""
 
     def __init__(self) -> None:
         self._inbox = Inbox()

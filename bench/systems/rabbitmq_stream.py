@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 CHUNK = 1000
 CHUNK_BYTES = 512 * 1024
-"""A frame has at most 1 MiB."""
+"""The maximum size of a frame is 1 MiB."""
 UNCONFIRMED_MAX = 10_000
 CREDIT_CHUNKS = 10
 STORE_EVERY = 1000
@@ -74,11 +74,11 @@ class RabbitStream(System):
 
 class StreamDriver(Driver):
     """
-    Batches with confirms; a callback for each message; offsets stored now and then.
+    Batches with confirms, a callback per message, and periodically stored offsets.
 
-    The README of rstream says that ``send_batch`` is its quickest way to publish that
-    keeps messages single (sub-entries are larger units, which cannot be counted and
-    confirmed one by one).  Messages are raw bytes: encoding AMQP in Python would cost
+    According to the README of rstream, ``send_batch`` is the fastest way to publish
+    single messages (sub-entries are larger units, which cannot be counted and confirmed
+    one by one).  Messages are raw bytes: encoding AMQP in Python would cost
     more than all the rest.  10,000 messages may wait for their confirms.  The offset is
     stored every 1,000 messages at most, as the documentation of streams advises.  The
     client makes itself known for a stream with its first batch, so where there are many
@@ -127,7 +127,7 @@ class StreamDriver(Driver):
 
 
 class StreamPublisher(Publisher):
-    """Sends batches while not too many messages are unconfirmed."""
+    """Sends batches, with a bound on unconfirmed messages."""
 
     chunk = CHUNK
 
@@ -167,7 +167,7 @@ class StreamPublisher(Publisher):
 
 
 class StreamConsumer(Consumer):
-    """Takes what the callback was given."""
+    """Takes messages from the callback."""
 
     def __init__(self, client: Any, name: str) -> None:
         self._client = client

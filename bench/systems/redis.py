@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from bench.durability import Durability
-from bench.packages import find_program, missing_of, told_version, versions_of
+from bench.packages import find_program, missing_of, program_version, versions_of
 from bench.servers import HOST, accepts, free_port, running
 from bench.systems.system import (
     Consumer,
@@ -65,7 +65,7 @@ class Redis(System):
         )
 
     def version(self) -> str:
-        server = told_version(find_program("redis-server") or "", "--version")
+        server = program_version(find_program("redis-server") or "", "--version")
         return f"redis-server {server}, {versions_of('redis', 'hiredis')}"
 
     @contextmanager
@@ -131,7 +131,7 @@ class RedisDriver(Driver):
 
 
 class RedisPublisher(Publisher):
-    """One pipeline after the other on one connection."""
+    """Publishes one pipeline after the other on one connection."""
 
     chunk = CHUNK
 
@@ -193,7 +193,7 @@ class RedisConsumer(Consumer):
             block=max(1, int(timeout_s * 1000)),
         )
         if isinstance(answer, dict):
-            # The newer protocol: lists of lists of entries, by stream.
+            # RESP3: lists of lists of entries by stream.
             answer = [(topic, lists[0]) for topic, lists in answer.items()]
         self._ids = [(topic, [entry[0] for entry in found]) for topic, found in answer]
         return [entry[1][FIELD] for _, found in answer for entry in found]
@@ -209,14 +209,14 @@ class RedisConsumer(Consumer):
 
 
 class Connection:
-    """The blocking client, and a thread that waits for it."""
+    """The blocking client with a thread for its calls."""
 
     def __init__(self, client: Any, thread: ThreadPoolExecutor) -> None:
         self.client = client
         self._thread = thread
 
     async def run(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Have the thread call something; its result."""
+        """Call something in the thread and return its result."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, call, *arguments)
 

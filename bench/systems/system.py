@@ -1,9 +1,9 @@
 """
-What a system under test is: a server that we start, and a driver for its client.
+The interface of a system under test: its server, and a driver for its client.
 
-A system is one file in this package.  Its server half runs in the harness, its driver
-in the worker processes, where nothing but its own client need be installed; so a file
-imports its client's packages only where it uses them.
+Each system is one file in this package.  The server part runs in the harness, the
+driver in worker processes, where only its own client needs to be installed.  A file
+therefore imports its client's packages only where it uses them.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A system with one durability setting: one line of every comparison."""
+    """A durability setting of a system, which is one line of every comparison."""
 
     name: str
-    """Unique within the system; part of the line's name."""
+    """The name within the system; part of the line's name."""
     durability: Durability
     setting: str
-    """What was set to have it, in the system's own words."""
+    """The settings of the variant, in the terms of the system."""
     cannot: Mapping[str, str] = field(default_factory=dict)
-    """Workloads that it has no way to do, and why."""
+    """Unsupported workloads with the reasons."""
     missing: str | None = None
-    """Why this installation cannot be set like this."""
+    """Why this installation does not support the variant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A server that runs."""
+    """A running server."""
 
     endpoint: dict[str, Any]
-    """What a driver needs to find it; goes to the workers as JSON."""
+    """The address for drivers, sent to the workers as JSON."""
     pids: tuple[int, ...]
-    """Its processes; their children count as well."""
+    """Its processes, whose children count as well."""
 
 
 class System(ABC):
@@ -54,39 +54,39 @@ class System(ABC):
     name: str
     title: str
     client: str
-    """The packages it is driven with, as they are called on PyPI."""
+    """The client packages on PyPI."""
     how: str
-    """How it is driven, in a few words; the reasons are in its driver's docstring."""
+    """A short description of the driver; its docstring has the reasons."""
     warm_s: float = 0.5
-    """So long it works before it is measured: compilers at run time need time."""
+    """The warm-up before the measurement, for just-in-time compilers."""
     first_messages: int = 2000
-    """The first run of a calibration."""
+    """The number of messages in the first run of a calibration."""
 
     @abstractmethod
     def variants(self) -> Sequence[Variant]:
-        """The settings that it is measured with."""
+        """Return the variants to measure."""
 
     @abstractmethod
     def missing(self) -> str | None:
-        """What would have to be installed; None if everything is there."""
+        """Return what to install; None if everything is installed."""
 
     @abstractmethod
     def version(self) -> str:
-        """Of the server and of the client that are installed."""
+        """Return the versions of server and client."""
 
     @abstractmethod
     def serve(
         self, variant: Variant, directory: Path, workload: str
     ) -> AbstractContextManager[Server]:
-        """A server with its data in *directory*, while the body runs."""
+        """Run a server with its data in *directory* while the body runs."""
 
     def python(self) -> Path:
-        """The interpreter that has the client."""
+        """Return the interpreter that has the client."""
         return Path(sys.executable)
 
     @abstractmethod
     def driver(self, endpoint: dict[str, Any]) -> Driver:
-        """In a worker: the client's half."""
+        """Return the driver, in a worker."""
 
 
 class Driver(ABC):
@@ -100,68 +100,68 @@ class Driver(ABC):
         self, topics: Sequence[str], subscriptions: Sequence[str], *, sharing: int
     ) -> None:
         """
-        Make *topics*, and subscriptions of each that get all from now on.
+        Create *topics*, and subscriptions of each for all messages from now on.
 
-        *sharing* is how many consumers each subscription will have.
+        *sharing* is the number of consumers of each subscription.
         """
 
     @abstractmethod
     async def delete(self, topics: Sequence[str]) -> None:
-        """Remove *topics* and what they take on the disk, if that can be done."""
+        """Delete *topics* and their data, if possible."""
 
     async def settle(self, topic: str) -> None:  # noqa: B027  # May be nothing.
-        """Wait until what was published is where old messages are kept."""
+        """Wait until published messages are in their final storage."""
 
     @abstractmethod
     def publisher(
         self, topics: Sequence[str]
     ) -> AbstractAsyncContextManager[Publisher]:
-        """A connection of its own that publishes to *topics*."""
+        """Open a connection that publishes to *topics*."""
 
     @abstractmethod
     def consumer(
         self, topics: Sequence[str], subscription: str, *, number: int, sharing: int
     ) -> AbstractAsyncContextManager[Consumer]:
         """
-        A connection of its own: consumer *number* of *sharing* of a subscription.
+        Open a connection for consumer *number* of *sharing* of a subscription.
 
-        It is ready for what is published when the context is entered.
+        It receives everything that is published after the context is entered.
         """
 
 
 class Publisher(ABC):
-    """Publishes; the order of the calls is the order of the messages."""
+    """A publisher; messages keep the order of the calls."""
 
     chunk: int = 1000
-    """How many messages it is best given at once."""
+    """The best number of messages per call."""
 
     @abstractmethod
     async def send(self, topic: str, payloads: list[bytes]) -> None:
-        """Publish; returns when there is room for more, not when they are taken."""
+        """Publish; return when more may be sent, before they are acknowledged."""
 
     async def push(self) -> None:  # noqa: B027  # May be nothing.
-        """Have what was sent leave now, if the client has gathered it."""
+        """Send messages that the client has batched."""
 
     @abstractmethod
     async def flush(self) -> None:
-        """Wait until everything is acknowledged; raises if something was not."""
+        """Wait until all messages are acknowledged; raise if one was not."""
 
     @abstractmethod
     async def send_one(self, topic: str, payload: bytes) -> None:
-        """Publish one message; returns when it is acknowledged."""
+        """Publish one message and wait for its acknowledgement."""
 
 
 class Consumer(ABC):
-    """Receives and acknowledges."""
+    """A consumer that receives and acknowledges."""
 
     @abstractmethod
     async def receive(self, timeout_s: float) -> Sequence[bytes]:
-        """Messages, at least one; none if none came in time."""
+        """Receive at least one message; none after the timeout."""
 
     @abstractmethod
     async def ack(self) -> None:
-        """Acknowledge what was received."""
+        """Acknowledge received messages."""
 
 
 class BenchFailed(Exception):
-    """A server, a worker or a run failed; the message says how."""
+    """A server, a worker or a run has failed."""

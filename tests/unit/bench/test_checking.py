@@ -16,7 +16,7 @@ def check_order(places, *, ring=10, sent=None, cuts=()):
     check = OrderCheck(1, ring, len(places) if sent is None else sent)
     for part in _parts(places, cuts):
         check.add(headers_of([messages[place] for place in part]))
-    return check.verdict()
+    return check.find_problems()
 
 
 def check_union(places, *, ring, sent, cuts=()):
@@ -24,7 +24,7 @@ def check_union(places, *, ring, sent, cuts=()):
     check = UnionCheck(ring, sent)
     for part in _parts(places, cuts):
         check.add(headers_of([messages[place] for place in part]))
-    return check.verdict()
+    return check.find_problems()
 
 
 def _parts(places, cuts):
@@ -78,7 +78,7 @@ def test_each_stream_has_its_own_order():
     check.add(headers_of([two[0], one[0], two[1], one[1]]))
     check.add(headers_of([one[2], two[2]]))
 
-    assert check.verdict() == []
+    assert check.find_problems() == []
 
 
 def test_loss_in_one_stream_is_found():
@@ -87,7 +87,7 @@ def test_loss_in_one_stream_is_found():
 
     check.add(headers_of([one[0], one[1], two[0], two[2], one[2]]))
 
-    assert check.verdict() == [
+    assert check.find_problems() == [
         "5 of 6 messages came",
         "stream 1: place 2 came, not 1: 1 lost or late",
     ]
@@ -98,16 +98,16 @@ def test_message_of_unknown_stream_is_found():
 
     check.add(headers_of(make_ring(1, 16, stream=4)))
 
-    assert "unknown stream 4" in " ".join(check.verdict())
+    assert "unknown stream 4" in " ".join(check.find_problems())
 
 
 def test_expected_count_may_be_set_later():
     check = OrderCheck(1, 4, 1 << 60)
     check.add(headers_of(make_ring(3, 16)))
 
-    check.want(3)
+    check.expect(3)
 
-    assert check.verdict() == []
+    assert check.find_problems() == []
 
 
 def test_shared_consumers_may_receive_in_any_order():

@@ -12,8 +12,8 @@ from bench.plan import (
     Skip,
     blocks,
     estimated_s,
-    lines_of,
-    turns_of,
+    plan_lines,
+    plan_trials,
 )
 from bench.systems import NAMES, find_system
 from bench.systems.system import System, Variant
@@ -56,16 +56,16 @@ UNABLE = Variant(
 
 
 def lines(*systems):
-    return lines_of(systems, list(Durability))[0]
+    return plan_lines(systems, list(Durability))[0]
 
 
 def test_rounds_are_interleaved_within_a_workload():
     a, b = lines(Fake("a", SYNCED), Fake("b", SYNCED))
     workloads = [WORKLOADS["publish"], WORKLOADS["latency"]]
 
-    turns, _ = turns_of([a, b], workloads, [100], 2)
+    trials, _ = plan_trials([a, b], workloads, [100], 2)
 
-    told = [(turn.workload.name, turn.line.name, turn.round) for turn in turns]
+    told = [(trial.workload.name, trial.line.name, trial.round) for trial in trials]
     assert told == [
         ("publish", "a/safe", 1),
         ("publish", "b/safe", 1),
@@ -76,7 +76,7 @@ def test_rounds_are_interleaved_within_a_workload():
         ("latency", "a/safe", 2),
         ("latency", "b/safe", 2),
     ]
-    assert [workload.name for workload, _ in blocks(turns)] == ["publish", "latency"]
+    assert [workload.name for workload, _ in blocks(trials)] == ["publish", "latency"]
 
 
 def test_lines_of_a_class_are_adjacent():
@@ -86,7 +86,7 @@ def test_lines_of_a_class_are_adjacent():
 
 
 def test_missing_systems_are_skipped_with_a_reason():
-    found, skips = lines_of([Fake("a", SYNCED, missing="install it")], [*Durability])
+    found, skips = plan_lines([Fake("a", SYNCED, missing="install it")], [*Durability])
 
     assert found == []
     assert skips == [Skip("a", "install it")]
@@ -97,14 +97,14 @@ def test_unsupported_variants_are_skipped_with_a_reason():
         name="safe", durability=Durability.SYNCED, setting="", missing="too old"
     )
 
-    found, skips = lines_of([Fake("a", old, CACHED)], list(Durability))
+    found, skips = plan_lines([Fake("a", old, CACHED)], list(Durability))
 
     assert [line.name for line in found] == ["a/fast"]
     assert skips == [Skip("a/safe", "too old")]
 
 
 def test_only_requested_classes_are_planned():
-    found, skips = lines_of([Fake("a", SYNCED, CACHED)], [Durability.PAGE_CACHE])
+    found, skips = plan_lines([Fake("a", SYNCED, CACHED)], [Durability.PAGE_CACHE])
 
     assert [line.name for line in found] == ["a/fast"]
     assert skips == []
@@ -113,9 +113,9 @@ def test_only_requested_classes_are_planned():
 def test_unsupported_workload_is_reported_once():
     workloads = [WORKLOADS[name] for name in ("publish", "shared", "both")]
 
-    turns, skips = turns_of(lines(Fake("a", UNABLE)), workloads, [100], 3)
+    trials, skips = plan_trials(lines(Fake("a", UNABLE)), workloads, [100], 3)
 
-    assert {turn.workload.name for turn in turns} == {"both"}
+    assert {trial.workload.name for trial in trials} == {"both"}
     assert skips == [Skip("a/odd", "nobody shares", ("publish", "shared"))]
 
 
@@ -123,20 +123,20 @@ def test_requested_sizes_override_the_workload():
     line = lines(Fake("a", SYNCED))
     publish, steady = WORKLOADS["publish"], WORKLOADS["steady-20k"]
 
-    turns, _ = turns_of(line, [publish, steady], None, 1)
-    assert [turn.sizes for turn in turns] == [SIZES, (100,)]
+    trials, _ = plan_trials(line, [publish, steady], None, 1)
+    assert [trial.sizes for trial in trials] == [SIZES, (100,)]
 
-    turns, _ = turns_of(line, [publish, steady], [100, 65536], 1)
-    assert [turn.sizes for turn in turns] == [(100, 65536), (100,)]
+    trials, _ = plan_trials(line, [publish, steady], [100, 65536], 1)
+    assert [trial.sizes for trial in trials] == [(100, 65536), (100,)]
 
-    turns, _ = turns_of(line, [steady], [65536], 1)
-    assert turns == []
+    trials, _ = plan_trials(line, [steady], [65536], 1)
+    assert trials == []
 
 
 def test_estimate_grows_with_duration():
-    turns, _ = turns_of(lines(Fake("a", SYNCED)), [*WORKLOADS.values()], None, 1)
+    trials, _ = plan_trials(lines(Fake("a", SYNCED)), [*WORKLOADS.values()], None, 1)
 
-    assert estimated_s(turns, 5) > estimated_s(turns, 1) > 0
+    assert estimated_s(trials, 5) > estimated_s(trials, 1) > 0
 
 
 @pytest.mark.parametrize("name", NAMES)

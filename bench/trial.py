@@ -1,8 +1,8 @@
 """
-One turn: a server is started, measured with messages of each size, and stopped.
+A trial: a server is started, measured with messages of each size, and stopped.
 
-Nothing else runs meanwhile.  The server has nothing from earlier turns, and what those
-left in the page cache has been written before.
+Nothing else runs meanwhile.  The server has an empty directory, and the page cache is
+synced before.
 """
 
 from __future__ import annotations
@@ -18,64 +18,64 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from bench.calibration import Calibration
-from bench.crew import Crew, hired
 from bench.payloads import ring_length
 from bench.rows import Run
 from bench.systems.system import BenchFailed
 from bench.usage import Meter
+from bench.worker_pool import WorkerPool, worker_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bench.plan import Turn
+    from bench.plan import Trial
 
 RUN_BYTES_MAX = min(4 << 30, psutil.virtual_memory().total // 6)
-"""Payload bytes of one run; a system that keeps all of it in memory has to."""
+"""The maximum payload bytes of a run; some systems keep all of it in memory."""
 RUN_MESSAGES_MIN = 10
 SUBSCRIPTION = "bench"
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What the workers and the meter told of one run."""
+    """The results of the workers and the meter in one run."""
 
     messages: int
     seconds: float
     figures: dict[str, float]
 
 
-def take_turn(
-    turn: Turn, seconds: float, directory: Path, on_run: Callable[[Run], None]
+def run_trial(
+    trial: Trial, seconds: float, directory: Path, on_run: Callable[[Run], None]
 ) -> None:
     """
-    Measure the sizes of *turn*, each for about so many *seconds*; tells of each run.
+    Measure the sizes of *trial*, each for about *seconds*; report each run.
 
-    A size that fails is told of as failed, and the others go on with a new server.
+    After a failed size, the others continue with a new server.
     """
-    left = list(turn.sizes)
+    left = list(trial.sizes)
     while left:
         try:
-            with _bench(turn, directory) as bench:
+            with _bench(trial, directory) as bench:
                 while left:
                     outcome = bench.measure(left[0], seconds)
-                    on_run(_run(turn, left.pop(0), outcome))
+                    on_run(_run(trial, left.pop(0), outcome))
         except BenchFailed as error:
-            failed = left.pop(0) if left else turn.sizes[-1]
-            on_run(_run(turn, failed, str(error)))
+            failed = left.pop(0) if left else trial.sizes[-1]
+            on_run(_run(trial, failed, str(error)))
 
 
-def _run(turn: Turn, message_bytes: int, outcome: Outcome | str) -> Run:
-    """The run as it is told of: its outcome, or why it has none."""
+def _run(trial: Trial, message_bytes: int, outcome: Outcome | str) -> Run:
+    """Return the run with its outcome, or with the reason for its failure."""
     failure = outcome if isinstance(outcome, str) else None
     if isinstance(outcome, str):
         outcome = Outcome(0, 0.0, {})
     return Run(
-        workload=turn.workload.name,
-        line=turn.line.name,
-        durability=turn.line.variant.durability,
-        setting=turn.line.variant.setting,
+        workload=trial.workload.name,
+        line=trial.line.name,
+        durability=trial.line.variant.durability,
+        setting=trial.line.variant.setting,
         message_bytes=message_bytes,
-        round=turn.round,
+        round=trial.round,
         messages=outcome.messages,
         seconds=outcome.seconds,
         figures=outcome.figures,
@@ -84,46 +84,47 @@ def _run(turn: Turn, message_bytes: int, outcome: Outcome | str) -> Run:
 
 
 @contextmanager
-def _bench(turn: Turn, directory: Path) -> Iterator[Bench]:
+def _bench(trial: Trial, directory: Path) -> Iterator[Bench]:
     os.sync()
-    system = turn.line.system
+    system = trial.line.system
     with (
         tempfile.TemporaryDirectory(
             prefix="bench-", dir=directory, ignore_cleanup_errors=True
         ) as name,
-        system.serve(turn.line.variant, Path(name), turn.workload.name) as server,
-        hired(
+        system.serve(trial.line.variant, Path(name), trial.workload.name) as server,
+        worker_pool(
             system, server.endpoint, Path(name) / "workers", "producer", "consumer"
-        ) as crew,
+        ) as workers,
     ):
-        yield Bench(turn, crew, server.pids)
+        yield Bench(trial, workers, server.pids)
 
 
 class Bench:
-    """A server that runs, and the workers that use it."""
+    """A running server and the workers that use it."""
 
-    def __init__(self, turn: Turn, crew: Crew, pids: tuple[int, ...]) -> None:
-        self._turn = turn
-        self._workload = turn.workload
-        self._crew = crew
+    def __init__(
+        self, trial: Trial, workers: WorkerPool, pids: tuple[int, ...]
+    ) -> None:
+        self._trial = trial
+        self._workload = trial.workload
+        self._workers = workers
         self._pids = pids
         self._numbers = count()
 
     def measure(self, message_bytes: int, seconds: float) -> Outcome:
         """
-        Warm up, find out how many messages are enough, and measure with these.
+        Warm up, calibrate the number of messages, and measure.
 
         Raises:
-            BenchFailed: A message was lost, repeated or out of place, or something
-                broke.
+            BenchFailed: A message was lost, repeated or reordered, or a process failed.
         """
         workload = self._workload
-        system = self._turn.line.system
+        system = self._trial.line.system
         if workload.rate is not None:
             self._once(message_bytes, round(workload.rate * max(0.5, system.warm_s)))
             # The first second does not count.
             return self._once(message_bytes, round(workload.rate * (seconds + 1)))
-        # Every producer sends a burst to every topic, at least.
+        # At least one burst of every producer to every topic.
         least = max(RUN_MESSAGES_MIN, workload.streams * (workload.burst or 1))
         most = max(least, RUN_BYTES_MAX // message_bytes)
         calibration = Calibration(
@@ -158,9 +159,9 @@ class Bench:
             "rate": workload.rate,
             "burst": workload.burst,
         }
-        self._crew.do("producer", job | {"do": "create"})
+        self._workers.run_job("producer", job | {"do": "create"})
         outcome = self._work(job)
-        self._crew.do("producer", job | {"do": "delete"})
+        self._workers.run_job("producer", job | {"do": "delete"})
         return outcome
 
     def _work(self, job: dict[str, Any]) -> Outcome:
@@ -173,27 +174,27 @@ class Bench:
         produce, consume = job | {"do": publish}, job | {"do": "consume"}
         if workload.name == "backlog":
             self._timed(producer=produce)
-            self._crew.do("producer", job | {"do": "settle"})
+            self._workers.run_job("producer", job | {"do": "settle"})
             return self._outcome(job, *self._timed(consumer=consume))
         if workload.name == "publish" or workload.waits_for_each:
             results, meter = self._timed(producer=produce)
-            # Whether all of it is there is looked at when the clock has stopped.
+            # The messages are checked after the measurement.
             checked, _ = self._timed(consumer=consume | {"rate": None})
-            _raise_if_wrong(checked["consumer"])
+            _raise_on_problems(checked["consumer"])
             return self._outcome(job, results, meter)
         return self._outcome(job, *self._timed(consumer=consume, producer=produce))
 
     def _timed(self, **jobs: dict[str, Any]) -> tuple[dict[str, Any], Meter]:
         with Meter(self._pids) as meter:
-            self._crew.start(jobs)
-            results = self._crew.results(*jobs)
+            self._workers.start(jobs)
+            results = self._workers.results(*jobs)
         return results, meter
 
     def _outcome(
         self, job: dict[str, Any], results: dict[str, Any], meter: Meter
     ) -> Outcome:
         for result in results.values():
-            _raise_if_wrong(result)
+            _raise_on_problems(result)
         messages = job["messages"]
         began_ns = min(result["began_ns"] for result in results.values())
         ended_ns = max(result["ended_ns"] for result in results.values())
@@ -213,6 +214,6 @@ class Bench:
         return Outcome(messages, seconds, figures)
 
 
-def _raise_if_wrong(result: dict[str, Any]) -> None:
+def _raise_on_problems(result: dict[str, Any]) -> None:
     if problems := result.get("problems"):
         raise BenchFailed("; ".join(problems))

@@ -1,4 +1,4 @@
-"""The worker processes of a turn, and talking with all of them at once."""
+"""The worker processes of a trial."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 READY_WAIT_S = 120.0
 RESULT_WAIT_S = 600.0
 START_DELAY_S = 0.1
-"""From when the workers are told until they begin."""
+"""The time between sending the start time to the workers and the start."""
 END_WAIT_S = 5.0
 
 Job = dict[str, Any]
 
 
-class Crew:
-    """Workers by name; what they say is read in one place."""
+class WorkerPool:
+    """Worker processes by name."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -37,8 +37,8 @@ class Crew:
         self._said: queue.Queue[tuple[str, Job | None]] = queue.Queue()
         self._threads: list[threading.Thread] = []
 
-    def hire(self, name: str, system: System, endpoint: dict[str, Any]) -> None:
-        """Start a worker, with the interpreter that has the system's client."""
+    def start_worker(self, name: str, system: System, endpoint: dict[str, Any]) -> None:
+        """Start a worker with the interpreter that has the system's client."""
         with self._log.open("a") as log:
             process = subprocess.Popen(  # noqa: S603  # Our own program.
                 [system.python(), "-m", "bench.worker"],
@@ -54,10 +54,10 @@ class Crew:
         thread = threading.Thread(target=self._read, args=(name, process), daemon=True)
         thread.start()
         self._threads.append(thread)
-        self.tell(name, {"system": system.name, "endpoint": endpoint})
+        self.send(name, {"system": system.name, "endpoint": endpoint})
 
-    def tell(self, name: str, line: Job) -> None:
-        """Tell a worker something."""
+    def send(self, name: str, line: Job) -> None:
+        """Send a message to a worker."""
         stdin = self._processes[name].stdin
         assert stdin is not None
         try:
@@ -66,35 +66,35 @@ class Crew:
         except BrokenPipeError:
             raise BenchFailed(f"the {name} has ended: {self._last_words()}") from None
 
-    def do(self, name: str, job: Job) -> Job:
-        """Have one worker do a job that is not timed; its result."""
-        self.tell(name, job)
+    def run_job(self, name: str, job: Job) -> Job:
+        """Run a job that is not timed in one worker, and return its result."""
+        self.send(name, job)
         return self._hear({name}, "result", RESULT_WAIT_S)[name]
 
     def start(self, jobs: Mapping[str, Job]) -> int:
         """
-        Have workers begin jobs together, once all of them are ready.
+        Start jobs at the same time, as soon as all workers are ready.
 
-        When they begin, by the monotonic clock.
+        Return the start time by the monotonic clock.
         """
         for name, job in jobs.items():
-            self.tell(name, job)
+            self.send(name, job)
         self._hear(set(jobs), "ready", READY_WAIT_S)
         start_ns = time.monotonic_ns() + int(START_DELAY_S * 1e9)
         for name in jobs:
-            self.tell(name, {"start_ns": start_ns})
+            self.send(name, {"start_ns": start_ns})
         return start_ns
 
     def results(self, *names: str) -> dict[str, Job]:
-        """The results of jobs that were started."""
+        """Return the results of started jobs."""
         return self._hear(set(names), "result", RESULT_WAIT_S)
 
-    def hear_next(self, timeout_s: float) -> tuple[str, Job] | None:
+    def receive(self, timeout_s: float) -> tuple[str, Job] | None:
         """
-        What some worker says next; None if none says anything in time.
+        Return the next message of any worker; None after the timeout.
 
         Raises:
-            BenchFailed: It says that it failed, or has ended.
+            BenchFailed: A worker has failed or ended.
         """
         try:
             name, line = self._said.get(timeout=timeout_s)
@@ -106,8 +106,8 @@ class Crew:
             raise BenchFailed(f"the {name} failed: {line['error']}")
         return name, line
 
-    def dismiss(self) -> None:
-        """End all of them."""
+    def stop(self) -> None:
+        """Stop all workers."""
         for process in self._processes.values():
             assert process.stdin is not None
             try:
@@ -131,11 +131,11 @@ class Crew:
         self._said.put((name, None))
 
     def _hear(self, names: set[str], what: str, timeout_s: float) -> dict[str, Job]:
-        """What each of *names* says about *what*."""
+        """Return the value of *what* that each of *names* sends."""
         heard: dict[str, Job] = {}
         give_up_at = time.monotonic() + timeout_s
         while missing := names - set(heard):
-            told = self.hear_next(max(0.0, give_up_at - time.monotonic()))
+            told = self.receive(max(0.0, give_up_at - time.monotonic()))
             if told is None:
                 raise BenchFailed(
                     f"the {' and the '.join(sorted(missing))} gave no {what} within "
@@ -151,14 +151,14 @@ class Crew:
 
 
 @contextmanager
-def hired(
+def worker_pool(
     system: System, endpoint: dict[str, Any], log: Path, *names: str
-) -> Iterator[Crew]:
-    """Workers of these names, while the body runs."""
-    crew = Crew(log)
+) -> Iterator[WorkerPool]:
+    """Run workers with these names while the body runs."""
+    workers = WorkerPool(log)
     try:
         for name in names:
-            crew.hire(name, system, endpoint)
-        yield crew
+            workers.start_worker(name, system, endpoint)
+        yield workers
     finally:
-        crew.dismiss()
+        workers.stop()
