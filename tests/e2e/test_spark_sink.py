@@ -236,7 +236,7 @@ MISTAKES = [
     ("string(id) AS paylod", {}, "did you mean 'payload'"),
     ("string(id) AS payload", {"topic": "/default/nowhere"}, "no such topic"),
     ("string(id) AS payload", {"topc": "/default/a"}, "did you mean 'topic'"),
-    ("INTERVAL 1 DAY AS value", {}, "which JSON has no form for"),
+    ("INTERVAL 1 DAY AS value", {}, "which JSON cannot represent"),
 ]
 
 

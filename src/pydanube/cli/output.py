@@ -68,6 +68,14 @@ def print_fields(facts: Iterable[tuple[str, object]]) -> None:
     _print(table)
 
 
+def print_result(value: object, text: str, output_format: OutputFormat) -> None:
+    """Print *value* as JSON, or *text*."""
+    if output_format is OutputFormat.JSON:
+        print_json(value)
+    else:
+        print_line(text)
+
+
 def print_line(text: str = "") -> None:
     """Print a line on standard output, and flush."""
     sys.stdout.write(text + "\n")

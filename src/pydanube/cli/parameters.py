@@ -76,3 +76,14 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 def examples(*lines: str) -> str:
     """Return the end of a command's help: examples, one per line."""
     return "\n".join(["Examples:", *(f"$ {line}" for line in lines)])
+
+
+def command_group(text: str, *lines: str) -> typer.Typer:
+    """Return a command with subcommands, whose help has examples."""
+    return typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode="rich",
+        help=text,
+        epilog=examples(*lines),
+    )

@@ -188,6 +188,9 @@ class ParsedSchema(ABC):
 
     @abstractmethod
     def arrow_type(self) -> pa.DataType:
+        """Return the type of a column of decoded values."""
+
+    def column_decoder(self, writer: ParsedSchema | None = None) -> ColumnDecoder:
         """
         Return a decoder of columns of payloads into columns of ``arrow_type()``.
 
@@ -198,21 +201,9 @@ class ParsedSchema(ABC):
         Raises:
             IncompatibleSchema: No data written with *writer* can be read.
         """
-
-    def column_decoder(self, writer: ParsedSchema | None = None) -> ColumnDecoder:
-        """
-        What turns columns of payloads into columns of ``arrow_type()``.
-
-        *writer* is the schema that they were written with, by default this one.
-        What it has and this one does not is left out; what it does not have is this
-        schema's default, if the language has such a thing, or null.
-
-        Raises:
-            IncompatibleSchema: Nothing written with *writer* can be read so.
-        """
         if writer is not None and writer.type is not self.type:
             raise IncompatibleSchema(
-                f"what is written as {writer.type.value} cannot be read as "
+                f"data written as {writer.type.value} cannot be read as "
                 f"{self.type.value}"
             )
         return self._column_decoder(self if writer is None else writer)

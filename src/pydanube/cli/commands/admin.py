@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import typer
-
 from pydanube.cli.commands import admin_brokers, admin_namespaces, subscriptions, topics
-from pydanube.cli.parameters import examples
+from pydanube.cli.parameters import command_group
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    help="""
+app = command_group(
+    """
     Manage brokers, namespaces, topics and subscriptions.
 
     "danube topics" and "danube subscriptions" are short for "danube admin topics" and
     "danube admin subscriptions".
     """,
-    epilog=examples(
-        "danube admin brokers list",
-        "danube admin namespaces create shop",
-        "danube admin topics create /shop/orders",
-        "danube admin subscriptions pause /shop/orders -s billing",
-    ),
+    "danube admin brokers list",
+    "danube admin namespaces create shop",
+    "danube admin topics create /shop/orders",
+    "danube admin subscriptions pause /shop/orders -s billing",
 )
 
 app.add_typer(admin_brokers.app, name="brokers")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
-
 from pydanube.cli import parameters
 from pydanube.cli.client_calls import run_with_client
 from pydanube.cli.output import (
@@ -15,19 +13,17 @@ from pydanube.cli.output import (
     print_table,
     to_json_value,
 )
-from pydanube.cli.parameters import examples
+from pydanube.cli.parameters import command_group, examples
 from pydanube.client.client import DEFAULT_URL
 
 if TYPE_CHECKING:
     from pydanube.client.client import Client
     from pydanube.model.descriptions import BrokerDescription
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    help="List and describe brokers.",
-    epilog=examples("danube admin brokers list", "danube admin brokers describe"),
+app = command_group(
+    "List and describe brokers.",
+    "danube admin brokers list",
+    "danube admin brokers describe",
 )
 
 

@@ -13,10 +13,10 @@ from pydanube.cli.output import (
     OutputFormat,
     print_fields,
     print_json,
-    print_line,
+    print_result,
     print_table,
 )
-from pydanube.cli.parameters import examples
+from pydanube.cli.parameters import command_group, examples
 from pydanube.client.client import DEFAULT_URL
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import NamespacePolicy
@@ -32,17 +32,12 @@ Namespace = Annotated[
     ),
 ]
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    help="Create, list and delete namespaces, and set limits for their topics.",
-    epilog=examples(
-        "danube admin namespaces create shop --set max_producers_per_topic=10",
-        "danube admin namespaces list",
-        "danube admin namespaces set-policies shop --set max_publish_rate=5000",
-        "danube admin namespaces delete shop",
-    ),
+app = command_group(
+    "Create, list and delete namespaces, and set limits for their topics.",
+    "danube admin namespaces create shop --set max_producers_per_topic=10",
+    "danube admin namespaces list",
+    "danube admin namespaces set-policies shop --set max_publish_rate=5000",
+    "danube admin namespaces delete shop",
 )
 
 
@@ -74,10 +69,7 @@ def create(
         return await client.describe_namespace(namespace)
 
     described = run_with_client(url, call)
-    if output_format is OutputFormat.JSON:
-        print_json(described)
-    else:
-        print_line(f"Namespace {described.namespace} exists.")
+    print_result(described, f"Namespace {described.namespace} exists.", output_format)
 
 
 @app.command("list", epilog=examples("danube admin namespaces list"))
@@ -117,10 +109,11 @@ def delete(
         await client.delete_namespace(namespace)
 
     run_with_client(url, call)
-    if output_format is OutputFormat.JSON:
-        print_json({"namespace": namespace, "deleted": True})
-    else:
-        print_line(f"Namespace {namespace} is deleted.")
+    print_result(
+        {"namespace": namespace, "deleted": True},
+        f"Namespace {namespace} is deleted.",
+        output_format,
+    )
 
 
 @app.command(epilog=examples("danube admin namespaces policies shop --format json"))

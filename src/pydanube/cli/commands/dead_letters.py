@@ -20,7 +20,7 @@ from pydanube.cli.output import (
     print_table,
     printable,
 )
-from pydanube.cli.parameters import Subscription, examples
+from pydanube.cli.parameters import Subscription, command_group, examples
 from pydanube.cli.progress_line import progress_line
 from pydanube.client.client import DEFAULT_URL
 from pydanube.client.dead_letters import CHUNK_LETTERS_MAX
@@ -35,15 +35,10 @@ if TYPE_CHECKING:
 
 SHOWN_CHARACTERS = 40
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    help="List, show, replay and drop dead letters.",
-    epilog=examples(
-        "danube dead-letters list /default/orders -s billing",
-        "danube dead-letters replay /default/orders -s billing --reason timeout",
-    ),
+app = command_group(
+    "List, show, replay and drop dead letters.",
+    "danube dead-letters list /default/orders -s billing",
+    "danube dead-letters replay /default/orders -s billing --reason timeout",
 )
 
 DeadLetterTopic = Annotated[

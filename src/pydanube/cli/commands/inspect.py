@@ -21,7 +21,7 @@ from pydanube.cli.output import (
     print_table,
     printable,
 )
-from pydanube.cli.parameters import examples
+from pydanube.cli.parameters import command_group, examples
 from pydanube.cli.quantities import format_bytes
 from pydanube.model.errors import CorruptJournal, CorruptSegment, InvalidRequest
 from pydanube.servers.errors import exit_code_of
@@ -30,15 +30,10 @@ from pydanube.storage.inspect import describe_segment, inspect_journal
 if TYPE_CHECKING:
     from pydanube.storage.inspect import EntryDescription, SegmentDescription
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    help="Inspect the files that a broker writes.",
-    epilog=examples(
-        "danube inspect journal danube-data/journal",
-        "danube inspect segment segment.parquet --format json",
-    ),
+app = command_group(
+    "Inspect the files that a broker writes.",
+    "danube inspect journal danube-data/journal",
+    "danube inspect segment segment.parquet --format json",
 )
 
 JournalPath = Annotated[

@@ -34,7 +34,7 @@ from pydanube.cli.output import (
     print_line,
     print_note,
 )
-from pydanube.cli.parameters import examples
+from pydanube.cli.parameters import command_group, examples
 from pydanube.cli.quantities import format_bytes, parse_bytes, parse_duration
 from pydanube.cli.spark_sessions import NO_SPARK, Master
 from pydanube.client.client import DEFAULT_URL
@@ -46,17 +46,12 @@ if TYPE_CHECKING:
     from pydanube.cli.interruption import Interruption
     from pydanube.tables.export.exporter import ExportReport
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    help="Export topics to tables of Delta Lake and Iceberg.\n\nThe progress of an "
+app = command_group(
+    "Export topics to tables of Delta Lake and Iceberg.\n\nThe progress of an "
     "export is stored in the table itself. Run it again, on any machine, and it "
     "continues without gaps or duplicates.",
-    epilog=examples(
-        "danube lakehouse export /default/orders --to delta --table ./orders",
-        "danube lakehouse compact ./orders --kind delta",
-    ),
+    "danube lakehouse export /default/orders --to delta --table ./orders",
+    "danube lakehouse compact ./orders --kind delta",
 )
 
 KindOption = Annotated[

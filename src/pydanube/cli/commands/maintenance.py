@@ -18,7 +18,7 @@ from pydanube.cli.output import (
     print_note,
     print_table,
 )
-from pydanube.cli.parameters import examples
+from pydanube.cli.parameters import command_group, examples
 from pydanube.cli.quantities import format_bytes, parse_bytes, parse_duration
 from pydanube.cli.spark_sessions import NO_SPARK, Master, spark_session
 from pydanube.client.client import DEFAULT_URL
@@ -32,16 +32,11 @@ if TYPE_CHECKING:
     from pydanube.model.descriptions import Segments, TopicDescription
     from pydanube.tables.maintenance.run import MaintenanceOptions, Runner, TopicReport
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    help="Merge, compact and verify the segments of topics.",
-    epilog=examples(
-        "danube maintenance status --all",
-        "danube maintenance run /default/orders --merge --verify",
-        "danube maintenance run /default/profiles --compact-keys --grace 24h",
-    ),
+app = command_group(
+    "Merge, compact and verify the segments of topics.",
+    "danube maintenance status --all",
+    "danube maintenance run /default/orders --merge --verify",
+    "danube maintenance run /default/profiles --compact-keys --grace 24h",
 )
 
 Topics = Annotated[

@@ -27,22 +27,17 @@ from pydanube.cli.output import (
     print_line,
     print_table,
 )
-from pydanube.cli.parameters import examples
+from pydanube.cli.parameters import command_group, examples
 from pydanube.model.errors import NotFound, TimedOut
 from pydanube.pipelines.templates import DEFAULT, templates, write_template
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    help="Run a pipeline of topics, files and tables on Spark.\n\nA pipeline is a "
+app = command_group(
+    "Run a pipeline of topics, files and tables on Spark.\n\nA pipeline is a "
     "file that describes sources, steps and sinks; 'danube pipeline init' writes an "
     "example.",
-    epilog=examples(
-        "danube pipeline init",
-        "danube pipeline validate orders.yaml",
-        "danube pipeline run orders.yaml",
-    ),
+    "danube pipeline init",
+    "danube pipeline validate orders.yaml",
+    "danube pipeline run orders.yaml",
 )
 
 Master = Annotated[

@@ -11,8 +11,14 @@ import typer
 
 from pydanube.cli import parameters
 from pydanube.cli.client_calls import confirm, run_with_client
-from pydanube.cli.output import OutputFormat, print_json, print_line, print_table
-from pydanube.cli.parameters import examples
+from pydanube.cli.output import (
+    OutputFormat,
+    print_json,
+    print_line,
+    print_result,
+    print_table,
+)
+from pydanube.cli.parameters import command_group, examples
 from pydanube.client.client import DEFAULT_URL
 from pydanube.client.schema import Schema
 from pydanube.client.schemas import schema_of
@@ -90,23 +96,18 @@ Version = Annotated[
     ),
 ]
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    help="""
+app = command_group(
+    """
     Manage schemas, and bind topics to them.
 
     A subject is a name under which versions of a schema are registered; its
     compatibility mode decides which new versions are accepted. Messages carry the id
     of the version that they were written with.
     """,
-    epilog=examples(
-        "danube schemas register orders -f order.avsc",
-        "danube schemas check orders -f order.avsc",
-        "danube schemas diff orders",
-        "danube schemas bind /default/orders orders --policy enforce",
-    ),
+    "danube schemas register orders -f order.avsc",
+    "danube schemas check orders -f order.avsc",
+    "danube schemas diff orders",
+    "danube schemas bind /default/orders orders --policy enforce",
 )
 
 
@@ -176,10 +177,7 @@ def get(
 ) -> None:
     """Print the definition of a schema."""
     found = run_with_client(url, lambda client: _get(client, subject, version))
-    if output_format is OutputFormat.JSON:
-        print_json(found)
-    else:
-        print_line(found.definition.removesuffix("\n"))
+    print_result(found, found.definition.removesuffix("\n"), output_format)
 
 
 @app.command("list", epilog=examples("danube schemas list"))
@@ -441,10 +439,11 @@ def set_compatibility(
         await client.schemas.set_compatibility(subject, chosen)
 
     run_with_client(url, call)
-    if output_format is OutputFormat.JSON:
-        print_json({"subject": subject, "compatibility": chosen})
-    else:
-        print_line(f"The compatibility mode of {subject} is {chosen.value}.")
+    print_result(
+        {"subject": subject, "compatibility": chosen},
+        f"The compatibility mode of {subject} is {chosen.value}.",
+        output_format,
+    )
 
 
 @app.command(
@@ -487,10 +486,11 @@ def delete(
         await client.schemas.delete(subject, version, force=force)
 
     run_with_client(url, call)
-    if output_format is OutputFormat.JSON:
-        print_json({"subject": subject, "version": version, "deleted": True})
-    else:
-        print_line(f"{what} is deleted.")
+    print_result(
+        {"subject": subject, "version": version, "deleted": True},
+        f"{what} is deleted.",
+        output_format,
+    )
 
 
 @app.command(
@@ -575,10 +575,11 @@ def bind(
         return await client.schemas.topic_schema(topic)
 
     schema = run_with_client(url, call)
-    if output_format is OutputFormat.JSON:
-        print_json({"topic": topic, "schema": schema})
-    else:
-        print_line(f"{topic} is bound to {describe_binding(schema)}.")
+    print_result(
+        {"topic": topic, "schema": schema},
+        f"{topic} is bound to {describe_binding(schema)}.",
+        output_format,
+    )
 
 
 def describe_binding(schema: TopicSchema | None) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from pydanube.cli import parameters
 from pydanube.cli.client_calls import run_with_client
-from pydanube.cli.output import OutputFormat, print_json, print_line
+from pydanube.cli.output import OutputFormat, print_json, print_line, print_result
 from pydanube.cli.position_option import METAVAR, POSITION_HELP, parse_position
 from pydanube.client.client import DEFAULT_URL
 from pydanube.model.positions import to_datetime
@@ -37,10 +37,11 @@ def pause(
         await client.pause_subscription(topic, subscription)
 
     run_with_client(url, call)
-    if output_format is OutputFormat.JSON:
-        print_json({"topic": topic, "subscription": subscription, "is_paused": True})
-    else:
-        print_line(f"{subscription} of {topic} is paused.")
+    print_result(
+        {"topic": topic, "subscription": subscription, "is_paused": True},
+        f"{subscription} of {topic} is paused.",
+        output_format,
+    )
 
 
 def resume(
@@ -56,10 +57,11 @@ def resume(
         await client.resume_subscription(topic, subscription)
 
     run_with_client(url, call)
-    if output_format is OutputFormat.JSON:
-        print_json({"topic": topic, "subscription": subscription, "is_paused": False})
-    else:
-        print_line(f"{subscription} of {topic} is resumed.")
+    print_result(
+        {"topic": topic, "subscription": subscription, "is_paused": False},
+        f"{subscription} of {topic} is resumed.",
+        output_format,
+    )
 
 
 def seek(
@@ -138,10 +140,9 @@ def skip(
         return (await client.describe_subscription(name, subscription)).cursor
 
     cursor = run_with_client(url, call)
-    if output_format is OutputFormat.JSON:
-        print_json({"topic": topic, "subscription": subscription, "cursor": cursor})
-    else:
-        print_line(
-            f"{subscription} of {topic} has acknowledged everything before "
-            f"offset {cursor}."
-        )
+    print_result(
+        {"topic": topic, "subscription": subscription, "cursor": cursor},
+        f"{subscription} of {topic} has acknowledged everything before "
+        f"offset {cursor}.",
+        output_format,
+    )

@@ -15,10 +15,11 @@ from pydanube.cli.output import (
     print_fields,
     print_json,
     print_line,
+    print_result,
     print_table,
     to_json_value,
 )
-from pydanube.cli.parameters import Subscription, examples
+from pydanube.cli.parameters import Subscription, command_group, examples
 from pydanube.cli.position_option import parse_position
 from pydanube.cli.quantities import format_bytes, format_count
 from pydanube.client.client import DEFAULT_URL
@@ -31,15 +32,10 @@ if TYPE_CHECKING:
     from pydanube.model.descriptions import SubscriptionDescription, TopicDescription
     from pydanube.model.ranges import Range
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    help="Create, list, describe and delete subscriptions.",
-    epilog=examples(
-        "danube subscriptions list /default/orders",
-        "danube subscriptions describe /default/orders -s billing",
-    ),
+app = command_group(
+    "Create, list, describe and delete subscriptions.",
+    "danube subscriptions list /default/orders",
+    "danube subscriptions describe /default/orders -s billing",
 )
 
 
@@ -192,10 +188,11 @@ def delete(
         await client.delete_subscription(topic, subscription, force=force)
 
     run_with_client(url, call)
-    if output_format is OutputFormat.JSON:
-        print_json({"topic": topic, "subscription": subscription, "deleted": True})
-    else:
-        print_line(f"{subscription} of {topic} is deleted.")
+    print_result(
+        {"topic": topic, "subscription": subscription, "deleted": True},
+        f"{subscription} of {topic} is deleted.",
+        output_format,
+    )
 
 
 app.command(

@@ -8,7 +8,7 @@ import typer
 
 from pydanube.cli import parameters
 from pydanube.cli.client_calls import run_with_client
-from pydanube.cli.output import OutputFormat, print_json, print_line
+from pydanube.cli.output import OutputFormat, print_result
 from pydanube.client.client import DEFAULT_URL
 
 if TYPE_CHECKING:
@@ -47,10 +47,11 @@ def hold(
         await client.hold_topic(topic, name, reason)
 
     run_with_client(url, call)
-    if output_format is OutputFormat.JSON:
-        print_json({"topic": topic, "hold": name, "held": True})
-    else:
-        print_line(f"{topic} is held by {name}.")
+    print_result(
+        {"topic": topic, "hold": name, "held": True},
+        f"{topic} is held by {name}.",
+        output_format,
+    )
 
 
 def release(
@@ -66,7 +67,8 @@ def release(
         await client.release_topic(topic, name)
 
     run_with_client(url, call)
-    if output_format is OutputFormat.JSON:
-        print_json({"topic": topic, "hold": name, "held": False})
-    else:
-        print_line(f"{topic} is no longer held by {name}.")
+    print_result(
+        {"topic": topic, "hold": name, "held": False},
+        f"{topic} is no longer held by {name}.",
+        output_format,
+    )

@@ -17,10 +17,11 @@ from pydanube.cli.output import (
     print_fields,
     print_json,
     print_line,
+    print_result,
     print_table,
     to_json_value,
 )
-from pydanube.cli.parameters import examples
+from pydanube.cli.parameters import command_group, examples
 from pydanube.cli.quantities import (
     format_bytes,
     format_duration,
@@ -39,17 +40,12 @@ if TYPE_CHECKING:
     from pydanube.model.descriptions import Hold, Segments, TopicDescription
     from pydanube.model.policy import Retention
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    help="Create, list, describe and delete topics.",
-    epilog=examples(
-        "danube topics create /default/orders --retention-age 7d",
-        "danube topics list",
-        "danube topics describe /default/orders --format json",
-        "danube topics delete /default/orders",
-    ),
+app = command_group(
+    "Create, list, describe and delete topics.",
+    "danube topics create /default/orders --retention-age 7d",
+    "danube topics list",
+    "danube topics describe /default/orders --format json",
+    "danube topics delete /default/orders",
 )
 
 
@@ -285,10 +281,9 @@ def delete(
         await client.delete_topic(topic, force=force)
 
     run_with_client(url, call)
-    if output_format is OutputFormat.JSON:
-        print_json({"topic": topic, "deleted": True})
-    else:
-        print_line(f"{topic} is deleted.")
+    print_result(
+        {"topic": topic, "deleted": True}, f"{topic} is deleted.", output_format
+    )
 
 
 app.command(
