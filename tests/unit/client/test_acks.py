@@ -1,4 +1,4 @@
-"""Acknowledgements gather, and none is lost before it is confirmed."""
+"""Acknowledgements gather, and are kept until the broker confirms them."""
 
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ def pairs(taken):
     return [pair for ranges in taken for pair in ranges_from_wire(ranges)]
 
 
-def test_what_follows_each_other_is_one_range():
+def test_acks_in_order_are_one_range():
     acks = Acks()
     for offset in (3, 4, 5, 9, 1, 2):
         acks.add(offset, offset + 1)
@@ -22,7 +22,7 @@ def test_what_follows_each_other_is_one_range():
     assert pairs(acks.take()) == []
 
 
-def test_what_is_taken_is_open_until_it_is_confirmed():
+def test_sent_acks_are_unconfirmed_until_the_broker_confirms_them():
     acks = Acks()
     assert not acks.has_unconfirmed
     acks.add(0, 1)
@@ -35,7 +35,7 @@ def test_what_is_taken_is_open_until_it_is_confirmed():
     assert pairs(acks.take_unconfirmed()) == [(0, 1)]
 
 
-def test_very_many_gaps_are_more_than_one_message():
+def test_acks_with_many_gaps_need_several_messages():
     acks = Acks()
     count = RANGES_MAX + 5
     for n in range(count):
@@ -45,7 +45,7 @@ def test_very_many_gaps_are_more_than_one_message():
     assert pairs(taken) == [(2 * n, 2 * n + 1) for n in range(count)]
 
 
-def test_ranges_are_counted():
+def test_range_count_excludes_the_growing_range():
     acks = Acks()
     acks.add(0, 100)
     assert acks.range_count == 0

@@ -1,4 +1,4 @@
-"""What a user hands in is what travels, or an error at once."""
+"""Conversion and checks of what users publish."""
 
 from datetime import UTC, datetime
 
@@ -20,13 +20,13 @@ from pydanube.wire.batches import BATCH_MESSAGES_MAX
 NOW = 1_700_000_000_000_000
 
 
-def test_a_delay_and_a_time_to_live_count_from_now():
+def test_delay_and_time_to_live_are_relative_to_now():
     assert delivery_window(NOW, deliver_after_s=1.5, ttl_s=60) == DeliveryWindow(
         NOW + 1_500_000, NOW + 60_000_000
     )
 
 
-def test_a_message_may_be_due_at_a_moment():
+def test_deliver_at_is_an_absolute_time():
     moment = datetime(2030, 1, 1, tzinfo=UTC)
     expected = DeliveryWindow(1_893_456_000_000_000, None)
     assert delivery_window(NOW, deliver_at=moment) == expected
@@ -67,7 +67,7 @@ def test_delivery_window_applies_to_every_message_of_a_batch():
     assert batch.column("expires_at").cast(pa.int64()).to_pylist() == [NOW + 1] * 2
 
 
-def test_a_batch_may_have_one_term_of_its_own_and_get_the_other():
+def test_batch_with_one_window_column_gets_the_other():
     table = pa.table({"payload": [b"a"], "expires_at": pa.array([NOW + 9])})
     with_times = table.set_column(
         1, "expires_at", table["expires_at"].cast(pa.timestamp("us", tz="UTC"))
@@ -90,11 +90,11 @@ def test_has_delivery_window_tells_whether_a_batch_has_one():
     assert [is_delayed(b) for b in (plain, expiring, delayed)] == [False, False, True]
 
 
-def test_nothing_is_no_batch():
+def test_empty_messages_make_no_batch():
     assert batches_of([], None) == []
 
 
-def test_a_piece_has_no_more_messages_than_a_batch_may_have():
+def test_pieces_have_at_most_the_messages_of_a_batch():
     rows = batch_of([b""] * (2 * BATCH_MESSAGES_MAX + 1))
     pieces = cut(rows, 64 << 20)
     assert sum(piece.num_rows for piece in pieces) == rows.num_rows

@@ -21,19 +21,19 @@ from support.scripted_broker import ScriptedBroker
         ("danube://[::1]:7000", ("::1", 7000)),
     ],
 )
-def test_a_url_names_host_and_port(url, expected):
+def test_url_names_host_and_port(url, expected):
     assert parse_url(url) == expected
 
 
 @pytest.mark.parametrize(
     "url", ["localhost:6651", "http://x", "danube://", "danube://x:y"]
 )
-def test_another_url_is_refused(url):
+def test_invalid_url_is_refused(url):
     with pytest.raises(pydanube.InvalidRequest, match=r"danube://127\.0\.0\.1:6651"):
         parse_url(url)
 
 
-def test_nobody_at_the_address_is_a_clear_error(unused_port):
+def test_connection_to_an_unused_port_fails_with_a_clear_error(unused_port):
     import asyncio
 
     async def test():
@@ -69,7 +69,7 @@ def test_topics_are_created_listed_described_and_deleted():
     with_client(test)
 
 
-def test_a_topic_is_created_once():
+def test_topic_is_created_once():
     async def test(client):
         await client.create_topic(TOPIC)
         await client.create_topic(TOPIC, exist_ok=True)
@@ -81,7 +81,7 @@ def test_a_topic_is_created_once():
     with_client(test)
 
 
-def test_a_topic_created_again_begins_anew():
+def test_topic_created_again_is_empty():
     async def test(client):
         await published(client, b"old")
         async with client.consumer(TOPIC, subscription="s"):
@@ -96,7 +96,7 @@ def test_a_topic_created_again_begins_anew():
     with_client(test)
 
 
-def test_a_topic_needs_its_namespace():
+def test_topic_needs_its_namespace():
     async def test(client):
         with pytest.raises(pydanube.NamespaceNotFound):
             await client.create_topic("/nowhere/orders")
@@ -104,7 +104,7 @@ def test_a_topic_needs_its_namespace():
     with_client(test)
 
 
-def test_a_topic_in_use_is_deleted_only_by_force():
+def test_topic_in_use_is_deleted_only_by_force():
     async def test(client):
         async with client.producer(TOPIC):
             with pytest.raises(pydanube.SubscriptionInUse):
@@ -128,7 +128,7 @@ def test_subscriptions_are_created_described_and_deleted():
     with_client(test)
 
 
-def test_a_reader_with_positions_of_its_own_shows_how_far_it_is():
+def test_reported_progress_is_shown_by_the_subscription():
     async def test(client):
         await published(client, *[b"x"] * 10)
         await client.report_progress(TOPIC, "spark", 4)
@@ -141,7 +141,7 @@ def test_a_reader_with_positions_of_its_own_shows_how_far_it_is():
     with_client(test)
 
 
-def test_a_bad_name_is_refused_without_asking_the_broker():
+def test_invalid_name_is_refused_without_a_request():
     async def test(client):
         with pytest.raises(pydanube.InvalidName, match="/namespace_name/topic_name"):
             await client.create_topic("orders")
@@ -165,7 +165,7 @@ def old_broker(test, monkeypatch):
     with_client(test)
 
 
-def test_with_an_older_broker_everything_it_knows_works(monkeypatch):
+def test_older_broker_serves_what_it_knows(monkeypatch):
     async def test(client):
         await client.create_topic(TOPIC)
         await published(client, b"a", b"b")
@@ -183,7 +183,7 @@ def test_with_an_older_broker_everything_it_knows_works(monkeypatch):
     old_broker(test, monkeypatch)
 
 
-def test_what_an_older_broker_does_not_know_is_said(monkeypatch):
+def test_features_unknown_to_an_older_broker_are_refused(monkeypatch):
     policy = pydanube.FailurePolicy()
     now = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -231,7 +231,7 @@ async def open_and_close(scope):
 IMPATIENT = {"close_timeout_s": 0.01}
 
 
-def test_a_producer_says_on_closing_how_much_is_not_acknowledged():
+def test_close_timeout_of_a_producer_names_the_unacknowledged_messages():
     async def test():
         broker = ScriptedBroker()
         async with broker.connect(**IMPATIENT) as client:
@@ -248,7 +248,7 @@ def test_a_producer_says_on_closing_how_much_is_not_acknowledged():
     asyncio.run(test())
 
 
-def test_a_partitioned_producer_counts_what_is_not_acknowledged_in_all_partitions():
+def test_close_timeout_of_a_partitioned_producer_counts_all_partitions():
     async def test():
         broker = ScriptedBroker()
         names = [f"{TOPIC}-part-{number}" for number in range(2)]
@@ -265,7 +265,7 @@ def test_a_partitioned_producer_counts_what_is_not_acknowledged_in_all_partition
     asyncio.run(test())
 
 
-def test_closing_what_has_nothing_open_ends_without_an_error():
+def test_close_timeout_without_unacknowledged_messages_is_no_error():
     async def test():
         broker = ScriptedBroker()
         async with (
@@ -283,7 +283,7 @@ def test_closing_what_has_nothing_open_ends_without_an_error():
     asyncio.run(test())
 
 
-def test_a_consumer_says_on_closing_that_acknowledgements_may_be_lost():
+def test_close_timeout_of_a_consumer_reports_unconfirmed_acks():
     async def test():
         broker = ScriptedBroker()
         async with broker.connect(**IMPATIENT) as client:
@@ -296,7 +296,7 @@ def test_a_consumer_says_on_closing_that_acknowledgements_may_be_lost():
     asyncio.run(test())
 
 
-def test_an_interrupted_body_does_not_wait_for_ever():
+def test_failed_body_does_not_wait_forever():
     async def test():
         broker = ScriptedBroker()
         async with broker.connect(**IMPATIENT) as client:
@@ -313,7 +313,7 @@ def test_an_interrupted_body_does_not_wait_for_ever():
 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
-def test_a_close_timeout_that_is_none_is_refused(seconds):
+def test_invalid_close_timeout_is_refused(seconds):
     async def test():
         with pytest.raises(pydanube.InvalidRequest, match="close_timeout_s"):
             async with ScriptedBroker().connect(close_timeout_s=seconds):

@@ -1,4 +1,4 @@
-"""One connection of a client: how it notices that its broker is gone."""
+"""How the connection of a client detects a broker that is gone."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ async def turns():
         await asyncio.sleep(0)
 
 
-def test_a_client_pings_when_it_has_nothing_else_to_send():
+def test_client_pings_when_it_has_nothing_else_to_send():
     async def test(broker):
         async with broker.connect() as client:
             connection = await client.connection()
@@ -32,7 +32,7 @@ def test_a_client_pings_when_it_has_nothing_else_to_send():
     with_broker(test)
 
 
-def test_a_client_gives_up_on_a_broker_that_answers_nothing():
+def test_client_gives_up_on_a_broker_that_answers_nothing():
     async def test(broker):
         async with broker.connect() as client:
             connection = await client.connection()
@@ -56,7 +56,7 @@ def test_a_client_gives_up_on_a_broker_that_answers_nothing():
     with_broker(test, listen=ListenConfig(idle_timeout_s=3.0))
 
 
-def test_a_client_ignores_a_pong_that_it_did_not_ask_for():
+def test_client_ignores_an_unexpected_pong():
     async def test(broker):
         async with broker.connect() as client:
             connection = await client.connection()
@@ -69,7 +69,7 @@ def test_a_client_ignores_a_pong_that_it_did_not_ask_for():
 
 
 @pytest.mark.parametrize("idle_timeout_s", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_client_takes_no_impossible_idle_timeout(idle_timeout_s):
+def test_client_ignores_invalid_idle_timeouts(idle_timeout_s):
     async def test(broker):
         async with broker.connect() as client:
             connection = await client.connection()
@@ -87,7 +87,7 @@ class FailingChannel:
         self.reason = reason
 
 
-def test_a_failure_of_a_channel_ends_only_its_connection():
+def test_failure_of_a_channel_ends_only_its_connection():
     async def test(broker):
         async with broker.connect() as client:
             connection = await client.connection()

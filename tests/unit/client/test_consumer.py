@@ -16,7 +16,7 @@ from support.running import (
 )
 
 AT_ONCE = FailurePolicy(redelivery_delay_s=0.0)
-"""What failed comes again without a pause."""
+"""A failure policy without delays."""
 
 
 def numbers(count, base=0):
@@ -40,7 +40,7 @@ def test_messages_are_iterated_in_order_and_acknowledged_one_by_one():
     with_client(test)
 
 
-def test_a_new_subscription_begins_at_latest_unless_told_otherwise():
+def test_new_subscription_begins_at_latest_by_default():
     async def test(client):
         await published(client, b"before")
         async with client.consumer(TOPIC, subscription="s") as consumer:
@@ -50,7 +50,7 @@ def test_a_new_subscription_begins_at_latest_unless_told_otherwise():
     with_client(test)
 
 
-def test_a_batch_is_acknowledged_as_a_whole():
+def test_batch_is_acknowledged_as_a_whole():
     async def test(client):
         await published(client, *numbers(50))
         async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
@@ -63,7 +63,7 @@ def test_a_batch_is_acknowledged_as_a_whole():
     with_client(test)
 
 
-def test_what_is_not_acknowledged_comes_again_to_the_next_consumer():
+def test_unacknowledged_messages_are_redelivered_to_the_next_consumer():
     async def test(client):
         await published(client, *numbers(5))
         async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
@@ -78,7 +78,7 @@ def test_what_is_not_acknowledged_comes_again_to_the_next_consumer():
     with_client(test)
 
 
-def test_a_cumulative_ack_covers_all_before_it():
+def test_cumulative_ack_covers_all_before_it():
     async def test(client):
         await published(client, *numbers(10))
         async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
@@ -89,7 +89,7 @@ def test_a_cumulative_ack_covers_all_before_it():
     with_client(test)
 
 
-def test_a_nacked_message_comes_again():
+def test_nacked_message_is_redelivered():
     async def test(client):
         await published(client, b"a", b"b")
         await client.set_failure_policy(TOPIC, "s", AT_ONCE)
@@ -105,7 +105,7 @@ def test_a_nacked_message_comes_again():
     with_client(test)
 
 
-def test_a_message_that_is_not_acknowledged_in_time_comes_again():
+def test_message_is_redelivered_after_the_ack_timeout():
     async def test(client):
         await published(client, b"a")
         await client.set_failure_policy(TOPIC, "s", AT_ONCE)
@@ -118,7 +118,7 @@ def test_a_message_that_is_not_acknowledged_in_time_comes_again():
     with_client(test)
 
 
-def test_an_exclusive_subscription_refuses_a_second_consumer():
+def test_exclusive_subscription_refuses_a_second_consumer():
     async def test(client):
         await published(client, b"a")
         async with client.consumer(TOPIC, subscription="s", name="one"):
@@ -129,7 +129,7 @@ def test_an_exclusive_subscription_refuses_a_second_consumer():
     with_client(test)
 
 
-def test_a_consumer_of_the_same_name_takes_its_place():
+def test_newer_consumer_of_the_same_name_replaces_the_older():
     async def test(broker):
         async with broker.connect() as one, broker.connect() as two:
             await published(one, b"a")
@@ -144,7 +144,7 @@ def test_a_consumer_of_the_same_name_takes_its_place():
     with_broker(test)
 
 
-def test_a_standby_is_promoted_when_the_active_consumer_leaves():
+def test_standby_is_promoted_when_the_active_consumer_leaves():
     async def test(client):
         await published(client, b"a", b"b")
         options = {"subscription": "s", "type": "failover", "start": "earliest"}
@@ -162,7 +162,7 @@ def test_a_standby_is_promoted_when_the_active_consumer_leaves():
     with_client(test)
 
 
-def test_a_replaced_active_consumer_stays_active():
+def test_replaced_active_consumer_stays_active():
     async def test(broker):
         options = {"subscription": "s", "type": "failover", "start": "earliest"}
         async with broker.connect() as one, broker.connect() as two:
@@ -178,7 +178,7 @@ def test_a_replaced_active_consumer_stays_active():
     with_broker(test)
 
 
-def test_consumers_that_share_get_about_the_same():
+def test_shared_subscription_divides_messages_about_equally():
     async def test(client):
         await published(client, b"made")
         options = {"subscription": "s", "type": "shared"}
@@ -194,7 +194,7 @@ def test_consumers_that_share_get_about_the_same():
     with_client(test)
 
 
-def test_what_a_lost_sharer_had_goes_to_the_others():
+def test_messages_of_a_lost_shared_consumer_go_to_the_others():
     async def test(broker):
         async with broker.connect() as one, broker.connect() as two:
             await published(one, *numbers(10))
@@ -207,7 +207,7 @@ def test_what_a_lost_sharer_had_goes_to_the_others():
     with_broker(test)
 
 
-def test_a_consumer_goes_on_after_its_connection_broke():
+def test_consumer_continues_after_a_broken_connection():
     async def test(broker):
         async with broker.connect() as client:
             await published(client, *numbers(50))
@@ -230,7 +230,7 @@ def test_a_consumer_goes_on_after_its_connection_broke():
     with_broker(test)
 
 
-def test_a_subscription_can_be_moved():
+def test_seek_moves_the_subscription():
     async def test(client):
         await published(client, *numbers(10))
         async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
@@ -247,7 +247,7 @@ def test_a_subscription_can_be_moved():
     with_client(test)
 
 
-def test_a_subscription_keeps_its_type():
+def test_subscription_keeps_its_type():
     async def test(client):
         await published(client, b"a")
         async with client.consumer(TOPIC, subscription="s", type="shared"):
@@ -258,7 +258,7 @@ def test_a_subscription_keeps_its_type():
     with_client(test)
 
 
-def test_a_small_prefetch_is_kept_to():
+def test_prefetch_limits_deliveries():
     async def test(client):
         await published(client, *numbers(20))
         async with client.consumer(
@@ -272,7 +272,7 @@ def test_a_small_prefetch_is_kept_to():
     with_client(test)
 
 
-def test_a_topic_must_exist():
+def test_topic_must_exist():
     async def test(client):
         with pytest.raises(pydanube.TopicNotFound):
             async with client.consumer("/default/none", subscription="s"):
@@ -281,7 +281,7 @@ def test_a_topic_must_exist():
     with_client(test)
 
 
-def test_a_non_reliable_topic_delivers_to_whoever_is_there():
+def test_non_reliable_topic_delivers_to_connected_consumers():
     async def test(client):
         await client.create_topic(TOPIC, reliable=False)
         async with client.producer(TOPIC) as producer:
@@ -297,7 +297,7 @@ def test_a_non_reliable_topic_delivers_to_whoever_is_there():
     with_client(test)
 
 
-def test_a_slow_consumer_of_a_non_reliable_topic_loses_messages_and_nobody_else_does():
+def test_only_slow_consumers_of_a_non_reliable_topic_lose_messages():
     async def test(client):
         await client.create_topic(TOPIC, reliable=False)
         async with (
@@ -325,7 +325,7 @@ def test_closing_ends_the_iteration():
     with_client(test)
 
 
-def test_leaving_writes_the_acknowledgements():
+def test_closing_flushes_acknowledgements():
     async def test(client):
         await published(client, *numbers(3))
         async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
@@ -336,7 +336,7 @@ def test_leaving_writes_the_acknowledgements():
     with_client(test)
 
 
-def test_acknowledgements_that_a_broken_connection_swallowed_are_sent_again():
+def test_acknowledgements_lost_with_a_connection_are_sent_again():
     async def test(broker):
         async with broker.connect() as client:
             await published(client, *numbers(10))
@@ -354,7 +354,7 @@ def test_acknowledgements_that_a_broken_connection_swallowed_are_sent_again():
 
 
 @pytest.mark.slow
-def test_a_nack_may_ask_for_time():
+def test_nack_may_delay_redelivery():
     async def test(client):
         await client.set_failure_policy(
             TOPIC_OF_PATIENCE, "s", pydanube.FailurePolicy(redelivery_delay_s=0.0)
@@ -379,7 +379,7 @@ TOPIC_OF_PATIENCE = "/default/patience"
 
 
 @pytest.mark.parametrize("delay_s", [-1, float("nan"), float("inf")])
-def test_a_delay_that_is_none_is_refused(delay_s):
+def test_nack_with_an_invalid_delay_is_refused(delay_s):
     async def test(client):
         await published(client, b"m")
         async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
@@ -431,7 +431,7 @@ def test_all_messages_of_a_key_go_to_one_consumer_in_their_order():
     with_client(test)
 
 
-def test_messages_with_gaps_between_them_are_acknowledged_as_they_are():
+def test_messages_with_gaps_are_acknowledged_individually():
     async def test(client):
         await client.create_topic(TOPIC)
         async with (
@@ -452,7 +452,7 @@ def test_messages_with_gaps_between_them_are_acknowledged_as_they_are():
     with_client(test)
 
 
-def test_the_smallest_prefetch_of_key_sharing_consumers_gets_everything():
+def test_key_shared_consumers_with_the_smallest_prefetch_get_all_messages():
     async def test(client):
         await keyed(client, 40, keys=7)
         async with (
@@ -470,7 +470,7 @@ def test_the_smallest_prefetch_of_key_sharing_consumers_gets_everything():
     with_client(test)
 
 
-def test_names_decide_which_keys_are_whose():
+def test_consumer_names_determine_their_keys():
     keys = ["alpha", "beta", "gamma", "delta", "epsilon"]
 
     async def division(client, number):
@@ -505,7 +505,7 @@ def test_names_decide_which_keys_are_whose():
     with_client(test)
 
 
-def test_a_consumer_gets_only_keys_that_match_its_filters():
+def test_consumer_gets_only_keys_that_match_its_filters():
     async def test(client):
         await keyed(client, 100, keys=20)
         async with client.consumer(
@@ -521,7 +521,7 @@ def test_a_consumer_gets_only_keys_that_match_its_filters():
     with_client(test)
 
 
-def test_those_with_a_lower_number_are_served_first():
+def test_consumers_with_a_lower_priority_number_are_served_first():
     async def test(client):
         options = {"subscription": "s", "type": "shared", "start": "earliest"}
         await published(client, b"0")
@@ -541,7 +541,7 @@ def test_those_with_a_lower_number_are_served_first():
     with_client(test)
 
 
-def test_a_new_subscription_may_begin_at_an_offset():
+def test_new_subscription_may_begin_at_an_offset():
     async def test(client):
         await published(client, *numbers(10))
         async with client.consumer(TOPIC, subscription="s", start=8) as consumer:
@@ -550,7 +550,7 @@ def test_a_new_subscription_may_begin_at_an_offset():
     with_client(test)
 
 
-def test_a_seek_that_fails_changes_nothing():
+def test_seek_that_fails_changes_nothing():
     async def test(client):
         await published(client, *numbers(3))
         async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
@@ -563,7 +563,7 @@ def test_a_seek_that_fails_changes_nothing():
     with_client(test)
 
 
-def test_what_was_acknowledged_before_a_seek_comes_again_after_it():
+def test_messages_acknowledged_before_a_seek_are_delivered_again_after_it():
     async def test(broker):
         async with broker.connect() as client:
             await published(client, *numbers(3))
@@ -597,7 +597,7 @@ async def cursor_of(client, topic=TOPIC, subscription="s"):
     return (await client.describe_subscription(topic, subscription)).cursor
 
 
-def test_an_answer_to_a_message_of_another_topic_is_refused():
+def test_ack_or_nack_of_a_message_of_another_topic_is_refused():
     other = "/default/other"
 
     async def test(client):
@@ -624,7 +624,7 @@ def test_an_answer_to_a_message_of_another_topic_is_refused():
     with_client(test)
 
 
-def test_an_answer_to_a_message_of_another_subscription_is_refused():
+def test_ack_or_nack_of_a_message_of_another_subscription_is_refused():
     async def test(client):
         await published(client, *numbers(2))
         async with (
@@ -640,7 +640,7 @@ def test_an_answer_to_a_message_of_another_subscription_is_refused():
     with_client(test)
 
 
-def test_consumers_of_a_subscription_answer_for_each_other():
+def test_consumers_of_a_subscription_may_ack_for_each_other():
     async def test(client):
         await published(client, *numbers(2))
         sharing = {"subscription": "s", "type": "shared", "start": "earliest"}
@@ -655,7 +655,7 @@ def test_consumers_of_a_subscription_answer_for_each_other():
     with_client(test)
 
 
-def test_a_message_that_was_read_is_acknowledged_by_its_id_alone():
+def test_message_from_a_reader_is_acknowledged_by_its_id_only():
     async def test(client):
         await published(client, *numbers(2))
         async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
@@ -668,7 +668,7 @@ def test_a_message_that_was_read_is_acknowledged_by_its_id_alone():
     with_client(test)
 
 
-def test_a_message_from_before_a_seek_is_refused_after_it():
+def test_ack_of_a_message_from_before_a_seek_is_refused():
     async def test(client):
         await published(client, *numbers(3))
         async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
@@ -682,7 +682,7 @@ def test_a_message_from_before_a_seek_is_refused_after_it():
     with_client(test)
 
 
-def test_what_is_acknowledged_during_a_seek_does_not_count_after_it():
+def test_ack_during_a_seek_has_no_effect_after_it():
     async def test(client):
         await published(client, *numbers(3))
         async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
@@ -699,7 +699,7 @@ def test_what_is_acknowledged_during_a_seek_does_not_count_after_it():
     with_client(test)
 
 
-def test_what_is_acknowledged_during_a_seek_that_fails_counts():
+def test_ack_during_a_failed_seek_counts():
     async def test(client):
         await published(client, *numbers(3))
         async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
@@ -718,7 +718,7 @@ def test_what_is_acknowledged_during_a_seek_that_fails_counts():
     with_client(test)
 
 
-def test_a_message_from_before_the_connection_broke_can_be_acknowledged():
+def test_message_from_before_the_connection_broke_can_be_acknowledged():
     async def test(broker):
         async with broker.connect() as client:
             await published(client, *numbers(2))
@@ -733,7 +733,7 @@ def test_a_message_from_before_the_connection_broke_can_be_acknowledged():
     with_broker(test)
 
 
-def test_a_closed_consumer_says_so_instead_of_acknowledging():
+def test_ack_on_a_closed_consumer_raises():
     async def test(client):
         await published(client, *numbers(2))
         async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
@@ -746,7 +746,7 @@ def test_a_closed_consumer_says_so_instead_of_acknowledging():
     with_client(test)
 
 
-def test_acknowledging_twice_does_no_harm():
+def test_second_ack_has_no_effect():
     async def test(client):
         await published(client, *numbers(3))
         async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
@@ -761,7 +761,7 @@ def test_acknowledging_twice_does_no_harm():
     with_client(test)
 
 
-def test_a_nack_after_an_ack_changes_nothing():
+def test_nack_after_an_ack_changes_nothing():
     async def test(client):
         await published(client, *numbers(2))
         await client.set_failure_policy(TOPIC, "s", AT_ONCE)
@@ -776,7 +776,7 @@ def test_a_nack_after_an_ack_changes_nothing():
     with_client(test)
 
 
-def test_a_corrupt_segment_ends_a_consumer_with_an_error_that_names_it():
+def test_corrupt_segment_ends_a_consumer_with_an_error_that_names_it():
     async def test(broker):
         async with broker.connect() as client:
             await published(client, b"a", b"b")
@@ -798,7 +798,7 @@ def test_a_corrupt_segment_ends_a_consumer_with_an_error_that_names_it():
     with_broker(test)
 
 
-def test_a_consumer_gets_what_is_behind_a_corrupt_segment_that_is_skipped():
+def test_consumer_gets_messages_after_a_skipped_corrupt_segment():
     async def test(broker):
         async with broker.connect() as client:
             await client.create_topic(TOPIC, on_corruption="skip")

@@ -42,7 +42,7 @@ async def letters_of(client, subscription="s", topic=TOPIC):
     return [letter async for letter in found.letters()]
 
 
-def test_a_dead_letter_says_what_it_was_and_why_it_failed():
+def test_dead_letter_has_the_message_and_its_failure():
     async def test(client):
         await published(client, b"before")
         await fail(client, b"bad", reason="cannot parse")
@@ -58,7 +58,7 @@ def test_a_dead_letter_says_what_it_was_and_why_it_failed():
     with_client(test)
 
 
-def test_only_letters_of_the_subscription_are_told():
+def test_only_letters_of_the_subscription_are_listed():
     async def test(client):
         await client.create_topic(TOPIC)
         await fail(client, b"1", subscription="one")
@@ -70,7 +70,7 @@ def test_only_letters_of_the_subscription_are_told():
     with_client(test)
 
 
-def test_a_replayed_letter_is_published_where_it_failed_and_is_gone():
+def test_replayed_letter_is_published_to_its_topic_and_handled():
     async def test(client):
         await client.create_topic(TOPIC)
         await fail(client, b"1", b"2", b"3")
@@ -89,7 +89,7 @@ def test_a_replayed_letter_is_published_where_it_failed_and_is_gone():
     with_client(test)
 
 
-def test_what_fails_again_has_its_whole_history():
+def test_letter_of_a_second_failure_has_the_whole_history():
     async def test(client):
         await client.create_topic(TOPIC)
         await fail(client, b"bad", reason="first")
@@ -107,7 +107,7 @@ def test_what_fails_again_has_its_whole_history():
     with_client(test)
 
 
-def test_a_dropped_letter_is_gone_and_its_message_stays():
+def test_dropped_letter_is_handled_and_its_message_stays():
     async def test(client):
         await client.create_topic(TOPIC)
         await fail(client, b"1", b"2")
@@ -125,7 +125,7 @@ def test_a_dropped_letter_is_gone_and_its_message_stays():
     with_client(test)
 
 
-def test_letters_of_all_partitions_are_told_and_replayed_to_theirs():
+def test_letters_of_all_partitions_are_listed_and_replayed_to_their_partition():
     async def test(client):
         await client.create_topic(TOPIC, partitions=2)
         parts = await client.partitions(TOPIC)
@@ -144,7 +144,7 @@ def test_letters_of_all_partitions_are_told_and_replayed_to_theirs():
     with_client(test)
 
 
-def test_a_topic_that_is_gone_does_not_come_back_by_a_replay():
+def test_replay_does_not_create_a_deleted_topic():
     async def test(client):
         await client.create_topic(TOPIC)
         await fail(client, b"1")
@@ -159,7 +159,7 @@ def test_a_topic_that_is_gone_does_not_come_back_by_a_replay():
     with_client(test)
 
 
-def test_without_a_dead_letter_topic_one_is_asked_for():
+def test_missing_dead_letter_topic_is_reported():
     async def test(client):
         await client.create_topic(TOPIC)
         with pytest.raises(pydanube.InvalidRequest, match="no dead-letter topic"):
@@ -168,7 +168,7 @@ def test_without_a_dead_letter_topic_one_is_asked_for():
     with_client(test)
 
 
-def test_the_letters_can_be_consumed_like_any_messages():
+def test_letters_can_be_consumed_like_any_messages():
     async def test(client):
         await client.create_topic(TOPIC)
         await fail(client, b"1", b"2")

@@ -9,7 +9,7 @@ from support.running import published, with_client
 STRICT = NamespacePolicy(max_producers_per_topic=1, max_message_size=10)
 
 
-def test_a_namespace_from_its_creation_to_its_end():
+def test_namespace_is_created_described_and_deleted():
     async def test(client):
         assert await client.namespaces() == ["default", "system"]
         await client.create_namespace("shop", policy=STRICT)
@@ -27,7 +27,7 @@ def test_a_namespace_from_its_creation_to_its_end():
     with_client(test)
 
 
-def test_a_namespace_is_created_once():
+def test_namespace_is_created_once():
     async def test(client):
         await client.create_namespace("shop")
         with pytest.raises(pydanube.AlreadyExists):
@@ -37,7 +37,7 @@ def test_a_namespace_is_created_once():
     with_client(test)
 
 
-def test_what_every_broker_has_stays():
+def test_built_in_namespaces_cannot_be_deleted():
     async def test(client):
         for name in ("default", "system"):
             with pytest.raises(pydanube.InvalidRequest):
@@ -50,7 +50,7 @@ def test_what_every_broker_has_stays():
     with_client(test)
 
 
-def test_a_limit_holds_at_once_and_a_topic_may_have_its_own():
+def test_namespace_limit_takes_effect_at_once_and_a_topic_may_override_it():
     async def test(client):
         topic = "/default/orders"
         await published(client, b"x" * 20)
@@ -73,7 +73,7 @@ def test_a_limit_holds_at_once_and_a_topic_may_have_its_own():
     with_client(test)
 
 
-def test_a_limit_of_producers_is_told():
+def test_exceeded_producer_limit_is_reported():
     async def test(client):
         await client.set_namespace_policy("default", STRICT)
         async with client.producer("/default/orders"):

@@ -1,4 +1,4 @@
-"""Whatever stands for messages can be acknowledged, and nothing else."""
+"""The offsets of messages, batches and ids that users acknowledge."""
 
 import pyarrow as pa
 import pytest
@@ -34,7 +34,7 @@ def spread_ids():
     return PartitionedIds("/default/t", [A, B], runs, 3)
 
 
-def test_neighbours_become_one_range():
+def test_adjacent_offsets_become_one_range():
     ids = [MessageId(A, n) for n in (3, 1, 2, 7)]
     assert list(ranges_of(ids)) == [(1, 4), (7, 8)]
     assert list(ranges_of(MessageIds(A, [8, 9]))) == [(8, 10)]
@@ -42,7 +42,7 @@ def test_neighbours_become_one_range():
     assert list(ranges_of(batch()[1])) == [(6, 7)]
 
 
-def test_messages_are_sorted_by_their_partitions():
+def test_ranges_are_grouped_by_partition():
     mixed = [MessageId(A, 1), MessageId(B, 1), MessageId(A, 2)]
     assert ranges_by_topic(mixed) == {A: [(1, 3)], B: [(1, 2)]}
     ids = spread_ids()
@@ -62,7 +62,7 @@ def test_ids_of_several_partitions_are_a_sequence_of_ids():
 
 
 @pytest.mark.parametrize("value", [7, "text", b"bytes", [7], None])
-def test_what_is_no_message_is_refused(value):
+def test_values_that_are_no_messages_are_refused(value):
     with pytest.raises(pydanube.InvalidRequest):
         list(ranges_of(value))
     with pytest.raises(pydanube.InvalidRequest):

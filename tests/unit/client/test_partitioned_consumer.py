@@ -1,4 +1,4 @@
-"""A consumer of a base name gets the messages of all partitions."""
+"""A consumer of a partitioned topic gets the messages of all partitions."""
 
 from collections import defaultdict
 
@@ -30,7 +30,7 @@ async def take(consumer, count):
     return [await consumer.receive(timeout_s=10) for _ in range(count)]
 
 
-def test_a_plain_topic_has_a_plain_consumer():
+def test_plain_topic_has_a_plain_consumer():
     async def test(client):
         await published(client, b"m")
         async with client.consumer(TOPIC, **EARLIEST) as consumer:
@@ -42,7 +42,7 @@ def test_a_plain_topic_has_a_plain_consumer():
     with_client(test)
 
 
-def test_all_messages_of_all_partitions_come_in_the_order_of_each():
+def test_messages_of_all_partitions_arrive_in_the_order_of_each():
     async def test(client):
         await spread(client, 1000)
         async with client.consumer(TOPIC, **EARLIEST) as consumer:
@@ -66,7 +66,7 @@ def test_all_messages_of_all_partitions_come_in_the_order_of_each():
     with_client(test)
 
 
-def test_a_batch_is_of_one_partition_and_acknowledged_there():
+def test_batch_is_of_one_partition_and_acknowledged_there():
     async def test(client):
         await spread(client, 1000)
         async with client.consumer(TOPIC, **EARLIEST) as consumer:
@@ -91,7 +91,7 @@ def test_a_batch_is_of_one_partition_and_acknowledged_there():
     with_client(test)
 
 
-def test_no_partition_waits_for_all_of_another():
+def test_partitions_are_served_round_robin():
     async def test(client):
         await client.create_topic(TOPIC, partitions=2)
         await published(client, *[b"many"] * 5000, topic=PARTS[0])
@@ -103,7 +103,7 @@ def test_no_partition_waits_for_all_of_another():
     with_client(test)
 
 
-def test_messages_of_several_partitions_are_answered_together():
+def test_messages_of_several_partitions_are_acked_and_nacked_together():
     async def test(client):
         await spread(client, 40)
         quick = pydanube.FailurePolicy(redelivery_delay_s=0.01)
@@ -124,7 +124,7 @@ def test_messages_of_several_partitions_are_answered_together():
     with_client(test)
 
 
-def test_a_message_of_another_topic_cannot_be_acknowledged():
+def test_message_of_another_topic_cannot_be_acknowledged():
     async def test(client):
         await spread(client, 4)
         async with client.consumer(TOPIC, **EARLIEST) as consumer:
@@ -160,7 +160,7 @@ def test_messages_are_acknowledged_all_or_none_if_one_is_foreign():
     with_client(test)
 
 
-def test_a_batch_of_several_partitions_is_acknowledged_in_each():
+def test_batch_of_several_partitions_is_acknowledged_in_each():
     async def test(client):
         await spread(client, 8, partitions=2)
         async with client.consumer(TOPIC, **EARLIEST) as consumer:
@@ -173,7 +173,7 @@ def test_a_batch_of_several_partitions_is_acknowledged_in_each():
     with_client(test)
 
 
-def test_a_partition_that_is_added_is_consumed_from_its_beginning():
+def test_partition_that_is_added_is_consumed_from_its_beginning():
     async def test(client):
         await spread(client, 10, partitions=1)
         async with client.consumer(TOPIC, subscription="s") as consumer:
@@ -189,7 +189,7 @@ def test_a_partition_that_is_added_is_consumed_from_its_beginning():
     with_client(test)
 
 
-def test_added_partitions_are_found_without_being_asked_for(monkeypatch):
+def test_added_partitions_are_discovered_at_the_interval(monkeypatch):
     monkeypatch.setattr(partitioned_consumer, "PARTITIONS_LOOKUP_INTERVAL_S", 0.01)
 
     async def test(client):
@@ -203,7 +203,7 @@ def test_added_partitions_are_found_without_being_asked_for(monkeypatch):
     with_client(test)
 
 
-def test_all_partitions_can_be_moved_to_an_end_and_not_to_an_offset():
+def test_seek_moves_all_partitions_but_not_to_an_offset():
     async def test(client):
         await spread(client, 100)
         async with client.consumer(TOPIC, **EARLIEST) as consumer:
@@ -243,7 +243,7 @@ def test_consumers_share_partitions():
     with_client(test)
 
 
-def test_a_second_consumer_of_an_exclusive_subscription_is_refused():
+def test_second_consumer_of_an_exclusive_subscription_is_refused():
     async def test(client):
         await client.create_topic(TOPIC, partitions=2)
         async with client.consumer(TOPIC, subscription="s"):
@@ -254,7 +254,7 @@ def test_a_second_consumer_of_an_exclusive_subscription_is_refused():
     with_client(test)
 
 
-def test_a_failed_partition_fails_its_consumer_in_good_order():
+def test_failed_partition_fails_the_consumer_after_its_messages():
     async def test(client):
         await client.create_topic(TOPIC, partitions=2)
         async with client.consumer(TOPIC, subscription="s") as consumer:
@@ -281,7 +281,7 @@ def test_closing_ends_the_iteration():
     with_client(test)
 
 
-def test_a_broken_connection_loses_nothing():
+def test_broken_connection_loses_no_messages():
     async def test(broker):
         async with broker.connect() as client:
             await spread(client, 300)
@@ -298,7 +298,7 @@ def test_a_broken_connection_loses_nothing():
     with_broker(test)
 
 
-def test_waiting_ends_in_time():
+def test_receive_times_out():
     async def test(client):
         await client.create_topic(TOPIC, partitions=2)
         async with client.consumer(TOPIC, subscription="s") as consumer:
@@ -308,7 +308,7 @@ def test_waiting_ends_in_time():
     with_client(test)
 
 
-def test_the_smallest_prefetch_gets_everything_all_the_same():
+def test_consumer_with_the_smallest_prefetch_gets_all_messages():
     async def test(client):
         await spread(client, 60)
         async with client.consumer(TOPIC, **EARLIEST, prefetch_messages=1) as consumer:
@@ -318,7 +318,7 @@ def test_the_smallest_prefetch_gets_everything_all_the_same():
     with_client(test)
 
 
-def test_a_corrupt_segment_of_one_partition_is_an_error_of_the_consumer():
+def test_corrupt_segment_of_one_partition_fails_the_consumer():
     async def test(broker):
         async with broker.connect() as client:
             await spread(client, 20, partitions=2)

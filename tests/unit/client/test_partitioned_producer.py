@@ -1,4 +1,4 @@
-"""A producer of a base name spreads over its partitions."""
+"""A producer of a partitioned topic publishes to all partitions."""
 
 import asyncio
 from collections import Counter
@@ -28,7 +28,7 @@ async def contents(client):
     return found
 
 
-def test_a_plain_topic_has_a_plain_producer():
+def test_plain_topic_has_a_plain_producer():
     async def test(client):
         async with client.producer(TOPIC) as producer:
             assert isinstance(producer, Producer)
@@ -39,7 +39,7 @@ def test_a_plain_topic_has_a_plain_producer():
     with_client(test)
 
 
-def test_single_messages_take_turns():
+def test_single_messages_go_to_partitions_round_robin():
     async def test(client):
         await client.create_topic(TOPIC, partitions=4)
         async with client.producer(TOPIC) as producer:
@@ -65,7 +65,7 @@ def test_messages_that_are_sent_together_stay_in_one_batch():
 
 
 @pytest.mark.slow
-def test_a_stream_of_messages_is_spread_evenly_in_large_batches():
+def test_stream_of_messages_is_spread_evenly_in_large_batches():
     count = 200_000
 
     async def test(client):
@@ -83,7 +83,7 @@ def test_a_stream_of_messages_is_spread_evenly_in_large_batches():
     with_client(test)
 
 
-def test_a_key_has_one_partition_however_it_is_sent():
+def test_all_send_methods_route_a_key_to_the_same_partition():
     async def test(client):
         await client.create_topic(TOPIC, partitions=4)
         keys = [f"user-{n}" for n in range(20)]
@@ -106,7 +106,7 @@ def test_a_key_has_one_partition_however_it_is_sent():
     with_client(test)
 
 
-def test_the_ids_of_a_batch_say_where_each_message_is():
+def test_batch_ids_name_partition_and_offset_of_each_message():
     async def test(client):
         await client.create_topic(TOPIC, partitions=4)
         async with client.producer(TOPIC) as producer:
@@ -123,7 +123,7 @@ def test_the_ids_of_a_batch_say_where_each_message_is():
     with_client(test)
 
 
-def test_batches_without_keys_take_turns():
+def test_batches_without_keys_go_to_partitions_round_robin():
     async def test(client):
         await client.create_topic(TOPIC, partitions=4)
         async with client.producer(TOPIC) as producer:
@@ -133,7 +133,7 @@ def test_batches_without_keys_take_turns():
     with_client(test)
 
 
-def test_a_producer_may_create_the_partitions():
+def test_producer_may_create_the_partitions():
     async def test(client):
         async with client.producer(TOPIC, partitions=2) as producer:
             assert producer.partitions == PARTS[:2]
@@ -143,7 +143,7 @@ def test_a_producer_may_create_the_partitions():
     with_client(test)
 
 
-def test_a_non_reliable_topic_may_have_partitions():
+def test_non_reliable_topic_may_have_partitions():
     async def test(client):
         async with client.producer(TOPIC, partitions=2, reliable=False) as producer:
             await producer.send(b"m")
@@ -166,7 +166,7 @@ def test_partitions_that_are_added_are_used():
     with_client(test)
 
 
-def test_added_partitions_are_found_without_being_asked_for(monkeypatch):
+def test_added_partitions_are_discovered_at_the_interval(monkeypatch):
     monkeypatch.setattr(partitioned_producer, "PARTITIONS_LOOKUP_INTERVAL_S", 0.01)
 
     async def test(client):
@@ -179,7 +179,7 @@ def test_added_partitions_are_found_without_being_asked_for(monkeypatch):
     with_client(test)
 
 
-def test_an_error_of_one_partition_comes_out():
+def test_error_of_one_partition_is_raised():
     async def test(client):
         await client.create_topic(TOPIC, partitions=1)
         async with client.producer(TOPIC, name="me") as older:
@@ -191,7 +191,7 @@ def test_an_error_of_one_partition_comes_out():
     with_client(test)
 
 
-def test_a_topic_without_its_kind_is_refused():
+def test_topic_of_another_kind_is_refused():
     async def test(client):
         await client.create_topic(TOPIC, partitions=2)
         with pytest.raises(pydanube.AlreadyExists):
@@ -206,7 +206,7 @@ def test_a_topic_without_its_kind_is_refused():
     with_client(test)
 
 
-def test_producers_go_on_after_a_broken_connection():
+def test_producers_continue_after_a_broken_connection():
     async def test(broker):
         async with broker.connect() as client:
             await client.create_topic(TOPIC, partitions=3)
@@ -224,7 +224,7 @@ def test_producers_go_on_after_a_broken_connection():
     with_broker(test)
 
 
-def test_the_names_of_consumers_and_producers_are_the_same_in_every_partition():
+def test_names_of_consumers_and_producers_are_the_same_in_every_partition():
     async def test(client):
         await client.create_topic(TOPIC, partitions=2)
         async with client.producer(TOPIC, name="web"):
@@ -234,7 +234,7 @@ def test_the_names_of_consumers_and_producers_are_the_same_in_every_partition():
     with_client(test)
 
 
-def test_two_that_want_all_partitions_for_themselves_get_them_in_turn():
+def test_exclusive_producers_of_all_partitions_do_not_deadlock():
     async def test(client):
         await client.create_topic(TOPIC, partitions=4)
         order = []
@@ -256,7 +256,7 @@ def test_two_that_want_all_partitions_for_themselves_get_them_in_turn():
     with_client(test)
 
 
-def test_the_only_producer_of_all_partitions_keeps_others_out_of_each():
+def test_exclusive_producer_excludes_others_from_each_partition():
     async def test(client):
         await client.create_topic(TOPIC, partitions=2)
         async with client.producer(TOPIC, access="exclusive"):

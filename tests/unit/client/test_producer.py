@@ -18,7 +18,7 @@ async def payloads_of(client, topic=TOPIC):
     return [p async for batch in client.read(topic) for p in batch.payloads]
 
 
-def test_a_message_comes_back_with_everything_it_was_sent_with():
+def test_message_is_read_with_all_its_fields():
     async def test(client):
         before = datetime.now(UTC)  # noqa: TID251
         async with client.producer(TOPIC, name="web-1") as producer:
@@ -62,7 +62,7 @@ def test_only_some_messages_of_a_batch_may_have_keys_and_attributes():
     with_client(test)
 
 
-def test_a_list_of_payloads_is_one_batch():
+def test_list_of_payloads_is_one_batch():
     async def test(client):
         async with client.producer(TOPIC) as producer:
             ids = await producer.send_batch([b"a", "b"])
@@ -73,7 +73,7 @@ def test_a_list_of_payloads_is_one_batch():
 
 
 @pytest.mark.parametrize("count", [1, 2, 128, 129, 500])
-def test_a_batch_of_any_size_keeps_its_place_among_single_messages(count):
+def test_batch_of_any_size_keeps_its_place_among_single_messages(count):
     async def test(client):
         bodies = [str(n).encode() for n in range(count)]
         async with client.producer(TOPIC) as producer:
@@ -87,7 +87,7 @@ def test_a_batch_of_any_size_keeps_its_place_among_single_messages(count):
     with_client(test)
 
 
-def test_a_small_batch_may_be_of_bytes_and_text():
+def test_small_batch_may_be_of_bytes_and_text():
     async def test(client):
         async with client.producer(TOPIC) as producer:
             await producer.send_batch([b"bytes", "text"])
@@ -96,7 +96,7 @@ def test_a_small_batch_may_be_of_bytes_and_text():
     with_client(test)
 
 
-def test_who_stops_waiting_takes_nothing_back():
+def test_cancelled_sender_does_not_withdraw_its_message():
     async def test(client):
         async with client.producer(TOPIC) as producer:
             for work in (producer.send(b"a"), producer.send_batch([b"b", b"c"])):
@@ -126,7 +126,7 @@ def test_arrow_data_is_published_with_its_columns():
     with_client(test)
 
 
-def test_arrow_data_of_another_shape_is_refused():
+def test_arrow_data_with_wrong_columns_is_refused():
     async def test(client):
         async with client.producer(TOPIC) as producer:
             with pytest.raises(pydanube.InvalidRequest, match="payload is required"):
@@ -135,7 +135,7 @@ def test_arrow_data_of_another_shape_is_refused():
     with_client(test)
 
 
-def test_an_empty_batch_publishes_nothing():
+def test_empty_batch_publishes_nothing():
     async def test(client):
         async with client.producer(TOPIC) as producer:
             assert list(await producer.send_batch([])) == []
@@ -155,7 +155,7 @@ def test_many_messages_are_cut_into_batches_that_fit():
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
-def test_compressed_batches_come_back_plain(compression):
+def test_compressed_batches_are_decompressed_by_readers(compression):
     async def test(client):
         async with client.producer(TOPIC, compression=compression) as producer:
             await producer.send_batch([b"x" * 1000] * 50)
@@ -165,7 +165,7 @@ def test_compressed_batches_come_back_plain(compression):
     with_client(test)
 
 
-def test_a_message_that_is_too_large_is_refused_before_it_is_sent():
+def test_message_that_is_too_large_is_refused_before_it_is_sent():
     async def test(client):
         async with client.producer(TOPIC) as producer:
             with pytest.raises(pydanube.MessageTooLarge):
@@ -177,7 +177,7 @@ def test_a_message_that_is_too_large_is_refused_before_it_is_sent():
     with_client(test)
 
 
-def test_a_large_message_travels_alone():
+def test_large_message_gets_a_batch_of_its_own():
     async def test(client):
         async with client.producer(TOPIC) as producer:
             small = producer.send_nowait(b"small")
@@ -189,7 +189,7 @@ def test_a_large_message_travels_alone():
     with_client(test)
 
 
-def test_what_is_no_message_is_refused():
+def test_values_that_are_no_messages_are_refused():
     async def test(client):
         async with client.producer(TOPIC) as producer:
             with pytest.raises(pydanube.InvalidRequest, match="bytes or str, not int"):
@@ -200,7 +200,7 @@ def test_what_is_no_message_is_refused():
     with_client(test)
 
 
-def test_a_newer_producer_of_the_same_name_fences_the_older_one():
+def test_newer_producer_of_the_same_name_fences_the_older_one():
     async def test(broker):
         async with broker.connect() as one, broker.connect() as two:
             async with one.producer(TOPIC, name="web-1") as older:
@@ -214,7 +214,7 @@ def test_a_newer_producer_of_the_same_name_fences_the_older_one():
     with_broker(test)
 
 
-def test_a_producer_goes_on_after_its_connection_broke():
+def test_producer_continues_after_a_broken_connection():
     async def test(broker):
         async with broker.connect() as client:
             async with client.producer(TOPIC, name="web-1") as producer:
@@ -255,7 +255,7 @@ async def _send(producer, number):
     return await producer.send(str(number))
 
 
-def test_leaving_the_producer_waits_for_what_was_sent():
+def test_closing_waits_for_acknowledgements():
     async def test(client):
         async with client.producer(TOPIC) as producer:
             for number in range(100):
@@ -265,7 +265,7 @@ def test_leaving_the_producer_waits_for_what_was_sent():
     with_client(test)
 
 
-def test_a_closed_producer_sends_nothing():
+def test_closed_producer_sends_nothing():
     async def test(client):
         async with client.producer(TOPIC) as producer:
             pass
@@ -275,7 +275,7 @@ def test_a_closed_producer_sends_nothing():
     with_client(test)
 
 
-def test_an_error_of_the_body_comes_out_as_it_is():
+def test_error_of_the_body_is_raised_unchanged():
     async def test(client):
         async with client.producer(TOPIC):
             raise ZeroDivisionError
@@ -284,7 +284,7 @@ def test_an_error_of_the_body_comes_out_as_it_is():
         with_client(test)
 
 
-def test_a_producer_waits_when_too_much_is_on_its_way():
+def test_send_waits_when_too_much_is_in_flight():
     async def test(client):
         async with client.producer(TOPIC) as producer:
             with pytest.raises(pydanube.Overloaded, match="not acknowledged"):
@@ -295,7 +295,7 @@ def test_a_producer_waits_when_too_much_is_on_its_way():
     with_client(test)
 
 
-def test_who_waits_for_others_is_sent_before_those_that_come_later():
+def test_waiting_senders_are_served_in_order():
     async def test(client):
         # Far more than may be on its way at a time, from tasks that come and go.
         async with client.producer(TOPIC) as producer, asyncio.TaskGroup() as tasks:
@@ -318,7 +318,7 @@ def test_who_waits_for_others_is_sent_before_those_that_come_later():
     with_client(test)
 
 
-def test_a_topic_of_another_kind_is_refused():
+def test_topic_of_another_kind_is_refused():
     async def test(client):
         await client.create_topic(TOPIC, reliable=False)
         with pytest.raises(pydanube.AlreadyExists, match="non_reliable"):
@@ -330,7 +330,7 @@ def test_a_topic_of_another_kind_is_refused():
     with_client(test)
 
 
-def test_a_topic_is_created_only_where_the_broker_may():
+def test_topic_is_created_only_if_the_broker_allows_it():
     async def test(broker):
         async with broker.connect() as client:
             with pytest.raises(pydanube.TopicNotFound):
@@ -340,7 +340,7 @@ def test_a_topic_is_created_only_where_the_broker_may():
     with_broker(test, auto_create_topics=False)
 
 
-def test_a_deleted_topic_fails_its_producers():
+def test_deleted_topic_fails_its_producers():
     async def test(client):
         async with client.producer(TOPIC) as producer:
             await producer.send(b"1")
@@ -351,7 +351,7 @@ def test_a_deleted_topic_fails_its_producers():
     with_client(test)
 
 
-def test_fire_and_forget_errors_come_out_of_flush():
+def test_flush_raises_errors_of_messages_that_nobody_awaited():
     async def test(client):
         async with client.producer(TOPIC) as producer:
             await producer.send(b"1")
@@ -363,7 +363,7 @@ def test_fire_and_forget_errors_come_out_of_flush():
     with_client(test)
 
 
-def test_a_producer_learns_that_its_topic_has_been_deleted():
+def test_producer_of_a_deleted_topic_fails():
     async def test(client):
         async with client.producer(TOPIC) as producer:
             await producer.send(b"1")
@@ -374,7 +374,7 @@ def test_a_producer_learns_that_its_topic_has_been_deleted():
     with_client(test)
 
 
-def test_a_broker_may_be_told_to_take_larger_messages():
+def test_larger_messages_are_accepted_by_a_broker_with_a_larger_limit():
     async def test(broker):
         async with broker.connect() as client:
             async with client.producer(TOPIC) as producer:
@@ -388,7 +388,7 @@ def test_a_broker_may_be_told_to_take_larger_messages():
     with_broker(test, listen=ListenConfig(frame_bytes_max=40_000_000))
 
 
-def test_an_exclusive_producer_is_refused_while_there_is_another():
+def test_exclusive_producer_is_refused_while_there_is_another():
     async def test(client):
         async with client.producer(TOPIC), client.producer(TOPIC, name="second"):
             with pytest.raises(pydanube.ProducerBusy):
@@ -403,7 +403,7 @@ def test_an_exclusive_producer_is_refused_while_there_is_another():
     with_client(test)
 
 
-def test_a_patient_producer_waits_until_the_others_are_gone():
+def test_exclusive_wait_producer_waits_until_the_others_have_gone():
     async def test(client):
         sent = []
 
@@ -428,7 +428,7 @@ def test_a_patient_producer_waits_until_the_others_are_gone():
     with_client(test)
 
 
-def test_who_stops_waiting_leaves_nothing_behind():
+def test_cancelled_exclusive_wait_leaves_no_registration():
     async def test(broker):
         async with broker.connect() as client:
             async with client.producer(TOPIC, name="first") as first:
@@ -446,7 +446,7 @@ def test_who_stops_waiting_leaves_nothing_behind():
     with_broker(test)
 
 
-def test_a_connection_that_breaks_while_it_waits_leaves_nothing_behind():
+def test_connection_that_breaks_during_exclusive_wait_leaves_no_registration():
     async def test(broker):
         async with broker.connect() as one:
             async with one.producer(TOPIC, name="first"):
@@ -479,7 +479,7 @@ def test_more_producers_may_wait_on_a_connection_than_it_may_have_requests():
     with_client(test)
 
 
-def test_a_fencing_producer_ends_the_others():
+def test_exclusive_fence_producer_fences_the_others():
     async def test(client):
         async with client.producer(TOPIC, name="first") as first:
             await first.send(b"m")
@@ -492,7 +492,7 @@ def test_a_fencing_producer_ends_the_others():
     with_client(test)
 
 
-def test_an_exclusive_producer_keeps_its_place_when_its_connection_breaks():
+def test_exclusive_producer_keeps_its_access_when_its_connection_breaks():
     async def test(broker):
         async with (
             broker.connect() as client,
@@ -506,7 +506,7 @@ def test_an_exclusive_producer_keeps_its_place_when_its_connection_breaks():
     with_broker(test)
 
 
-def test_a_word_that_is_no_access_is_refused():
+def test_unknown_access_mode_is_refused():
     async def test(client):
         with pytest.raises(pydanube.InvalidRequest, match="access must be one of"):
             client.producer(TOPIC, access="alone")
@@ -515,7 +515,7 @@ def test_a_word_that_is_no_access_is_refused():
 
 
 @pytest.mark.slow
-def test_a_delayed_message_comes_when_it_is_due_and_others_before_it():
+def test_delayed_message_is_delivered_at_its_time_and_others_before_it():
     async def test(client):
         async with client.producer(TOPIC) as producer:
             await producer.send(b"late", deliver_after_s=0.3)
@@ -536,7 +536,7 @@ def test_a_delayed_message_comes_when_it_is_due_and_others_before_it():
     with_client(test)
 
 
-def test_a_message_whose_time_is_over_does_not_come():
+def test_expired_message_is_not_delivered():
     async def test(client):
         async with client.producer(TOPIC) as producer:
             await producer.send(b"stale", ttl_s=0.01)
@@ -571,7 +571,7 @@ def test_delivery_window_of_one_message_keeps_those_of_others():
     with_client(test)
 
 
-def test_messages_of_a_topic_that_is_not_reliable_cannot_be_delayed():
+def test_delay_on_a_non_reliable_topic_is_refused():
     async def test(client):
         async with client.producer(TOPIC, reliable=False) as producer:
             with pytest.raises(pydanube.InvalidRequest, match="not reliable"):
@@ -583,7 +583,7 @@ def test_messages_of_a_topic_that_is_not_reliable_cannot_be_delayed():
     with_client(test)
 
 
-def test_who_lost_the_only_place_to_another_is_told_and_does_not_fight():
+def test_exclusive_producer_that_lost_its_access_fails():
     options = {"access": "exclusive_fence"}
 
     async def test(broker):
@@ -603,7 +603,7 @@ def test_who_lost_the_only_place_to_another_is_told_and_does_not_fight():
     with_broker(test)
 
 
-def test_closing_waits_for_a_broker_that_slows_us_down(monkeypatch):
+def test_receipts_of_a_throttling_broker_restart_the_close_timeout(monkeypatch):
     monkeypatch.setattr(producers, "KEEPALIVE_INTERVAL_S", 0.01)
 
     async def test(broker):
@@ -619,7 +619,7 @@ def test_closing_waits_for_a_broker_that_slows_us_down(monkeypatch):
     with_broker(test)
 
 
-def test_a_receipt_with_unequal_lists_breaks_the_connection():
+def test_receipt_with_unequal_lists_breaks_the_connection():
     async def test():
         broker = ScriptedBroker()
         async with broker.connect() as client, client.producer(TOPIC) as producer:

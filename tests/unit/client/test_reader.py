@@ -10,7 +10,7 @@ from support.corrupt_objects import seal_and_damage
 from support.running import TOPIC, published, with_broker, with_client
 
 
-def test_a_range_is_read_exactly():
+def test_range_is_read_exactly():
     async def test(client):
         await published(client, *[str(n).encode() for n in range(100)])
         batches = [b async for b in client.read(TOPIC, start=10, end=20)]
@@ -19,7 +19,7 @@ def test_a_range_is_read_exactly():
     with_client(test)
 
 
-def test_without_an_end_what_is_there_is_read():
+def test_reader_without_an_end_stops_at_the_present_end():
     async def test(client):
         await published(client, b"a", b"b")
         assert [p async for b in client.read(TOPIC) for p in b.payloads] == [b"a", b"b"]
@@ -29,7 +29,7 @@ def test_without_an_end_what_is_there_is_read():
     with_client(test)
 
 
-def test_a_reader_that_follows_gets_what_is_published_later():
+def test_reader_that_follows_gets_what_is_published_later():
     async def test(client):
         await published(client, b"0")
         got = []
@@ -47,7 +47,7 @@ def test_a_reader_that_follows_gets_what_is_published_later():
     with_client(test)
 
 
-def test_a_batch_has_all_columns_whatever_was_sent():
+def test_batch_has_all_columns_whatever_was_sent():
     async def test(client):
         await published(client, b"a", b"b")
         [batch] = [b async for b in client.read(TOPIC)]
@@ -59,7 +59,7 @@ def test_a_batch_has_all_columns_whatever_was_sent():
     with_client(test)
 
 
-def test_a_non_reliable_topic_has_nothing_to_read():
+def test_non_reliable_topic_cannot_be_read():
     async def test(client):
         await client.create_topic(TOPIC, reliable=False)
         with pytest.raises(pydanube.InvalidRequest, match="not reliable"):
@@ -87,7 +87,7 @@ def test_all_partitions_are_read_one_after_the_other():
     with_client(test)
 
 
-def test_reading_begins_at_a_time():
+def test_reader_starts_at_a_time():
     async def test(client):
         times = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(4)]
         async with client.producer(TOPIC) as producer:
@@ -101,7 +101,7 @@ def test_reading_begins_at_a_time():
     with_client(test)
 
 
-def test_a_corrupt_segment_is_an_error_that_names_it():
+def test_corrupt_segment_is_an_error_that_names_it():
     async def test(broker):
         async with broker.connect() as client:
             await published(client, b"a", b"b")

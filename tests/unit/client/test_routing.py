@@ -1,4 +1,4 @@
-"""A key always goes to the same partition, and the rest is spread."""
+"""Routing of messages with and without keys to partitions."""
 
 from collections import Counter
 
@@ -23,11 +23,11 @@ from pydanube.model.batch import batch_of
         (b"\xff\x00\x00\x01", 0x6961196491CC682D),
     ],
 )
-def test_the_hash_is_fnv1a_of_64_bits(data, expected):
+def test_hash_is_fnv1a_of_64_bits(data, expected):
     assert fnv1a_64(data) == expected
 
 
-def test_a_key_goes_to_its_hash_modulo_the_partitions():
+def test_key_goes_to_its_hash_modulo_the_partitions():
     assert [Router(3).partition_for(key) for key in (b"a", b"foobar", b"hello")] == [
         0xAF63DC4C8601EC8C % 3,
         0x85944171F73967E8 % 3,
@@ -35,7 +35,7 @@ def test_a_key_goes_to_its_hash_modulo_the_partitions():
     ]
 
 
-def test_a_batch_without_keys_stays_together_and_the_next_goes_elsewhere():
+def test_batch_without_keys_stays_together_and_the_next_goes_to_the_next_partition():
     router = Router(3)
     numbers = []
     for _ in range(6):
@@ -45,13 +45,13 @@ def test_a_batch_without_keys_stays_together_and_the_next_goes_elsewhere():
     assert numbers == [0, 1, 2, 0, 1, 2]
 
 
-def test_a_very_large_batch_without_keys_is_spread():
+def test_very_large_batch_without_keys_is_spread():
     router = Router(4)
     batch = batch_of([b"x"] * (4 * KEYLESS_RUN_MESSAGES))
     assert [number for number, _, _ in router.split(batch)] == [0, 1, 2, 3]
 
 
-def test_messages_without_a_key_among_others_share_a_turn():
+def test_messages_without_a_key_in_a_keyed_batch_share_one_partition():
     router = Router(5)
     keys = [b"k", None, b"k", None]
     batch = batch_of([b"0", b"1", b"2", b"3"], keys=keys)
@@ -64,7 +64,7 @@ def test_messages_without_a_key_among_others_share_a_turn():
     assert router.current == 1
 
 
-def test_more_partitions_are_used_from_the_next_message_on():
+def test_added_partitions_are_used_from_the_next_message_on():
     router = Router(1)
     assert router.advance() == 0
     router.partitions = 2
@@ -101,7 +101,7 @@ def test_many_keys_are_about_evenly_spread(count):
     assert min(found.values()) > 0.9 * 20_000 / count
 
 
-def test_the_same_key_twice_in_a_batch_is_hashed_once():
+def test_same_key_twice_in_a_batch_is_hashed_once():
     router = Router(2)
     batch = batch_of([b"x"] * 1000, keys=[b"same"] * 1000)
     fnv1a_64.cache_clear()
@@ -109,7 +109,7 @@ def test_the_same_key_twice_in_a_batch_is_hashed_once():
     assert fnv1a_64.cache_info().misses + fnv1a_64.cache_info().hits == 1
 
 
-def test_a_piece_of_a_batch_is_a_batch_of_the_envelope():
+def test_piece_of_a_batch_is_a_batch_of_the_envelope():
     batch = batch_of([b"a", b"b"], keys=[b"1", b"2"], attributes=[{"x": "y"}, None])
     for _, _, piece in Router(9).split(batch):
         assert piece.schema == batch.schema

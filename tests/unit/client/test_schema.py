@@ -1,4 +1,4 @@
-"""A schema on the client's side says what values are."""
+"""Schemas on the client's side."""
 
 from dataclasses import dataclass
 from typing import TypedDict
@@ -20,7 +20,7 @@ class OrderDict(TypedDict):
     number: int
 
 
-def test_the_schema_of_a_class_depends_on_what_the_class_is():
+def test_kind_of_a_class_determines_its_schema_type():
     assert Schema.of(Order) == Schema.from_dataclass(Order)
     assert Schema.of(OrderDict) == Schema.from_typed_dict(OrderDict)
     assert Schema.of(str) == Schema.string()
@@ -30,7 +30,7 @@ def test_the_schema_of_a_class_depends_on_what_the_class_is():
     assert Schema.of(Schema.bytes()) == Schema.bytes()
 
 
-def test_a_class_becomes_the_language_that_is_asked_for():
+def test_class_is_converted_to_the_requested_language():
     assert Schema.from_dataclass(Order).type is SchemaType.JSON_SCHEMA
     assert Schema.from_dataclass(Order, type="avro").type is SchemaType.AVRO
     assert Schema.from_typed_dict(OrderDict, type="avro").type is SchemaType.AVRO
@@ -48,12 +48,12 @@ def test_a_class_becomes_the_language_that_is_asked_for():
         (Schema.of, object),
     ],
 )
-def test_a_class_that_is_none_of_these_is_refused(make, wrong):
+def test_unsupported_class_is_refused(make, wrong):
     with pytest.raises(pydanube.InvalidSchema):
         make(wrong)
 
 
-def test_a_union_that_avro_does_not_have_is_refused_when_it_is_made():
+def test_union_that_avro_does_not_allow_is_refused_at_creation():
     @dataclass
     class Two:
         both: list[int] | dict[str, int]
@@ -75,7 +75,7 @@ def test_a_union_that_avro_does_not_have_is_refused_when_it_is_made():
         Schema.from_dataclass(Bad, type="avro")
 
 
-def test_text_is_looked_at_when_it_is_needed():
+def test_text_is_parsed_on_demand():
     with pytest.raises(pydanube.InvalidSchema):
         Schema.avro("no schema").parse()
     assert Schema.json_schema("true").parse().type is SchemaType.JSON_SCHEMA

@@ -34,7 +34,7 @@ TWO = avro(("a", ""), ("b", ',"default":0'))
 OTHER = avro(("c", ""))
 
 
-def test_a_subject_from_its_first_version_to_its_end():
+def test_subject_is_registered_described_and_deleted():
     async def test(client):
         schemas = client.schemas
         assert await schemas.subjects() == []
@@ -68,7 +68,7 @@ def test_a_subject_from_its_first_version_to_its_end():
     with_client(test)
 
 
-def test_a_schema_is_registered_once():
+def test_schema_is_registered_once():
     async def test(client):
         one, is_new = await client.schemas.submit("orders", ONE)
         assert is_new
@@ -78,7 +78,7 @@ def test_a_schema_is_registered_once():
     with_client(test)
 
 
-def test_a_class_is_registered_as_it_is():
+def test_class_is_registered_as_it_is():
     async def test(client):
         await client.schemas.register("orders", Order)
         await client.schemas.register("orders", Richer)
@@ -88,7 +88,7 @@ def test_a_class_is_registered_as_it_is():
     with_client(test)
 
 
-def test_what_does_not_go_with_what_is_there_is_refused_and_named():
+def test_incompatible_schema_is_refused_with_its_violations():
     async def test(client):
         schemas = client.schemas
         await schemas.register("orders", ONE)
@@ -110,7 +110,7 @@ def test_what_does_not_go_with_what_is_there_is_refused_and_named():
     with_client(test)
 
 
-def test_what_is_not_there_is_not_found():
+def test_missing_subjects_and_versions_are_not_found():
     async def test(client):
         schemas = client.schemas
         await schemas.register("orders", ONE)
@@ -132,7 +132,7 @@ def test_what_is_not_there_is_not_found():
     with_client(test)
 
 
-def test_questions_that_make_no_sense_are_refused():
+def test_invalid_arguments_are_refused():
     async def test(client):
         schemas = client.schemas
         for question in (
@@ -150,7 +150,7 @@ def test_questions_that_make_no_sense_are_refused():
     with_client(test)
 
 
-def test_versions_come_however_long_they_are(monkeypatch):
+def test_long_lists_of_versions_are_paged(monkeypatch):
     monkeypatch.setattr(schemas, "VERSIONS_BYTES_MAX", 300)
 
     async def test(client):
@@ -164,7 +164,7 @@ def test_versions_come_however_long_they_are(monkeypatch):
     with_client(test)
 
 
-def test_a_topic_is_bound_and_let_go():
+def test_topic_is_bound_and_unbound():
     async def test(client):
         schemas = client.schemas
         await client.create_topic(TOPIC)
@@ -211,7 +211,7 @@ def test_partitions_are_bound_together():
     with_client(test)
 
 
-def test_a_broker_of_before_schemas_is_not_asked(monkeypatch):
+def test_broker_without_schemas_gets_no_request(monkeypatch):
     monkeypatch.setattr(connection, "REVISION", 1)
 
     async def test(client):
@@ -225,7 +225,7 @@ def test_a_broker_of_before_schemas_is_not_asked(monkeypatch):
     with_client(test)
 
 
-def test_many_may_ask_at_the_same_time():
+def test_concurrent_requests_are_answered():
     async def test(client):
         async with asyncio.TaskGroup() as group:
             asked = [

@@ -41,7 +41,7 @@ async def part_of(staging, *contents, name="0", topic=TOPIC):
     return await part.finish()
 
 
-def test_what_several_stage_is_published_by_one_commit():
+def test_parts_of_several_writers_are_published_by_one_commit():
     async def test(client):
         await client.create_topic(TOPIC)
         staging = client.staging("query", 0)
@@ -63,7 +63,7 @@ def test_what_several_stage_is_published_by_one_commit():
     with_client(test)
 
 
-def test_a_part_has_every_column_of_the_envelope():
+def test_part_has_every_column_of_the_envelope():
     async def test(client):
         await client.create_topic(TOPIC)
         staging = client.staging("query", 0)
@@ -121,7 +121,7 @@ def test_parts_without_keys_begin_with_different_partitions():
 
 
 @pytest.mark.slow
-def test_a_batch_that_is_too_long_for_a_frame_is_cut():
+def test_batch_too_long_for_a_frame_is_split():
     async def test(client):
         await client.create_topic(TOPIC)
         staging = client.staging("query", 0)
@@ -139,7 +139,7 @@ def test_a_batch_that_is_too_long_for_a_frame_is_cut():
     with_client(test)
 
 
-def test_a_lost_connection_does_not_lose_a_part():
+def test_lost_connection_does_not_lose_a_part():
     async def test(broker, client):
         await client.create_topic(TOPIC)
         staging = client.staging("query", 0)
@@ -161,7 +161,7 @@ def test_a_lost_connection_does_not_lose_a_part():
 
 
 @pytest.mark.slow
-def test_what_waits_for_room_goes_on_after_a_lost_connection():
+def test_waiting_write_continues_after_a_lost_connection():
     async def test(broker, client):
         await client.create_topic(TOPIC)
         staging = client.staging("query", 0)
@@ -183,7 +183,7 @@ async def _write_all(part, content, times):
         await part.write(TOPIC, content)
 
 
-def test_a_part_that_the_broker_has_lost_is_not_gone_on_with():
+def test_part_that_the_broker_has_lost_fails():
     async def test(broker, client):
         await client.create_topic(TOPIC)
         part = client.staging("query", 0).part("0")
@@ -201,7 +201,7 @@ def test_a_part_that_the_broker_has_lost_is_not_gone_on_with():
     with_both(test)
 
 
-def test_a_part_for_a_version_that_is_committed_is_refused():
+def test_part_for_a_version_that_is_committed_is_refused():
     async def test(client):
         await client.create_topic(TOPIC)
         late = client.staging("query", 0).part("late")
@@ -215,7 +215,7 @@ def test_a_part_for_a_version_that_is_committed_is_refused():
     with_client(test)
 
 
-def test_what_a_topic_does_not_take_is_refused():
+def test_messages_that_a_topic_does_not_accept_are_refused():
     async def test(client):
         await client.create_topic(TOPIC)
         await client.create_topic(OTHER, reliable=False)
@@ -234,7 +234,7 @@ def test_what_a_topic_does_not_take_is_refused():
     with_client(test)
 
 
-def test_payloads_keep_to_the_schema_that_is_named():
+def test_payloads_are_checked_against_the_named_schema():
     async def test(broker, client):
         await client.create_topic(TOPIC)
         await broker.broker.registry.register("orders", new_schema())
@@ -257,7 +257,7 @@ def test_payloads_keep_to_the_schema_that_is_named():
     with_both(test)
 
 
-def test_what_is_aborted_is_gone():
+def test_aborted_parts_are_dropped():
     async def test(client):
         await client.create_topic(TOPIC)
         staging = client.staging("query", 0)
@@ -281,7 +281,7 @@ def test_what_is_aborted_is_gone():
     with_client(test)
 
 
-def test_a_part_without_messages_needs_no_broker():
+def test_part_without_messages_needs_no_broker():
     async def test(client):
         staging = client.staging("query", 0)
         empty = await staging.part("0").finish()
@@ -292,7 +292,7 @@ def test_a_part_without_messages_needs_no_broker():
     with_client(test)
 
 
-def test_a_part_whose_write_was_cancelled_cannot_be_used():
+def test_part_whose_write_was_cancelled_cannot_be_used():
     async def test(client):
         await client.create_topic(TOPIC)
         part = client.staging("query", 0).part("0")

@@ -1,4 +1,4 @@
-"""Subscriptions, as somebody manages them who does not consume."""
+"""Managing subscriptions without a consumer."""
 
 from datetime import UTC, datetime
 
@@ -36,7 +36,7 @@ async def settled(client, **expected):
             return facts
 
 
-def test_settings_are_told_as_they_were_decided():
+def test_settings_are_returned_as_they_were_set():
     async def test(client):
         await client.create_topic(TOPIC)
         assert await client.subscription_settings(TOPIC, "s") == SubscriptionSettings()
@@ -59,7 +59,7 @@ def test_settings_are_told_as_they_were_decided():
     with_client(test)
 
 
-def test_a_paused_subscription_delivers_nothing_until_it_goes_on():
+def test_paused_subscription_delivers_nothing_until_it_is_resumed():
     async def test(client):
         await published(client, b"a")
         await client.pause_subscription(TOPIC, "s")
@@ -71,7 +71,7 @@ def test_a_paused_subscription_delivers_nothing_until_it_goes_on():
     with_client(test)
 
 
-def test_a_subscription_is_moved_without_a_consumer():
+def test_subscription_is_moved_without_a_consumer():
     async def test(client):
         await published(client, *numbers(10))
         async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
@@ -86,7 +86,7 @@ def test_a_subscription_is_moved_without_a_consumer():
     with_client(test)
 
 
-def test_a_subscription_goes_to_a_time():
+def test_subscription_is_moved_to_a_time():
     async def test(client):
         times = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(5)]
         async with client.producer(TOPIC) as producer:
@@ -123,7 +123,7 @@ def test_messages_are_skipped_by_number():
     with_client(test)
 
 
-def test_whoever_marks_the_blocking_message_as_done_ends_the_blockade():
+def test_mark_done_of_the_blocking_message_unblocks_the_subscription():
     async def test(client):
         await published(client, b"poison")
         await client.set_failure_policy(TOPIC, "s", IMPATIENT)
@@ -158,7 +158,7 @@ def test_only_messages_of_the_topic_are_marked():
     with_client(test)
 
 
-def test_the_name_of_partitions_means_all_of_them():
+def test_operations_on_a_partitioned_topic_apply_to_all_partitions():
     async def test(client):
         await client.create_topic(TOPIC, partitions=2)
         await client.create_subscription(TOPIC, "s", type="shared", start="earliest")
@@ -192,7 +192,7 @@ def test_the_name_of_partitions_means_all_of_them():
     with_client(test)
 
 
-def test_what_only_reliable_topics_can_do_is_refused_on_others():
+def test_operations_of_reliable_topics_are_refused_on_others():
     async def test(client):
         await client.create_topic(TOPIC, reliable=False)
         for call in (
@@ -205,7 +205,7 @@ def test_what_only_reliable_topics_can_do_is_refused_on_others():
     with_client(test)
 
 
-def test_a_start_that_does_not_exist_is_refused():
+def test_start_that_does_not_exist_is_refused():
     async def test(client):
         await published(client, b"m")
         with pytest.raises(pydanube.InvalidRequest):

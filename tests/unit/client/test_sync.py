@@ -61,7 +61,7 @@ def client(url):
             client.delete_topic(name, force=True)
 
 
-def test_messages_are_sent_in_all_three_ways(client):
+def test_all_send_methods_publish(client):
     with client.producer(TOPIC, name="web-1") as producer:
         assert producer.send("a", key="k").offset == 0
         pending = [producer.send_nowait(str(n)) for n in range(100)]
@@ -72,7 +72,7 @@ def test_messages_are_sent_in_all_three_ways(client):
     assert sum(len(batch) for batch in client.read(TOPIC)) == 103
 
 
-def test_order_is_kept_between_the_three_ways(client):
+def test_order_is_kept_between_send_methods(client):
     with client.producer(TOPIC) as producer:
         producer.send_nowait("0")
         producer.send("1")
@@ -106,7 +106,7 @@ def test_messages_are_iterated_and_acknowledged(client):
     assert client.describe_subscription(TOPIC, "s").cursor == 2500
 
 
-def test_a_foreign_message_is_refused_where_it_is_acknowledged(client):
+def test_ack_of_a_foreign_message_is_refused_at_once(client):
     for topic in (TOPIC, "/default/other"):
         with client.producer(topic) as producer:
             producer.send_batch([b"a", b"b"])
@@ -125,7 +125,7 @@ def test_a_foreign_message_is_refused_where_it_is_acknowledged(client):
     assert client.describe_subscription("/default/other", "t").cursor == 0
 
 
-def test_a_batch_takes_up_what_iterating_has_left(client):
+def test_receive_batch_continues_after_iteration(client):
     with client.producer(TOPIC) as producer:
         producer.send_batch([str(n) for n in range(10)])
     with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
@@ -138,7 +138,7 @@ def test_a_batch_takes_up_what_iterating_has_left(client):
         assert consumer.receive(timeout_s=5).offset == 0
 
 
-def test_waiting_ends_in_time(client):
+def test_receive_times_out(client):
     client.create_topic(TOPIC)
     with client.consumer(TOPIC, subscription="s") as consumer:
         assert len(consumer.receive_batch(timeout_s=0.01)) == 0
@@ -146,7 +146,7 @@ def test_waiting_ends_in_time(client):
             consumer.receive(timeout_s=0.01)
 
 
-def test_errors_are_the_same_as_with_await(client):
+def test_errors_are_those_of_the_asynchronous_client(client):
     with (
         pytest.raises(pydanube.TopicNotFound),
         client.consumer(TOPIC, subscription="s"),
@@ -159,12 +159,12 @@ def test_errors_are_the_same_as_with_await(client):
             producer.send_nowait(bytes(9_000_000)).result()
 
 
-def test_an_error_of_the_body_comes_out_as_it_is(client):
+def test_error_of_the_body_is_raised_unchanged(client):
     with pytest.raises(ZeroDivisionError), client.producer(TOPIC):
         raise ZeroDivisionError
 
 
-def test_an_interrupted_thread_leaves_in_good_order(url):
+def test_interrupted_thread_closes_its_producer_and_client(url):
     """Whatever ends the body; an interrupt must not stop the loop under it."""
     with (
         pytest.raises(KeyboardInterrupt),
@@ -191,7 +191,7 @@ def test_several_threads_share_a_client(client):
     assert client.describe_topic(TOPIC).end_offset == 80
 
 
-def test_a_reader_may_be_left_in_the_middle(client):
+def test_reader_may_be_abandoned(client):
     with client.producer(TOPIC) as producer:
         for _ in range(5):
             producer.send_batch([bytes(1_000_000)] * 3)
@@ -229,7 +229,7 @@ def test_partitions_delivery_windows_and_dead_letters_work_without_await(client)
     assert dead.drop(dead.letters()) == 0
 
 
-def test_a_batch_of_what_iterating_has_left_is_of_one_partition(client):
+def test_batch_after_iteration_is_of_one_partition(client):
     client.create_topic(TOPIC, partitions=2)
     with client.producer(TOPIC) as producer:
         for n in range(20):
@@ -244,7 +244,7 @@ def test_a_batch_of_what_iterating_has_left_is_of_one_partition(client):
         assert sorted(map(int, seen)) == list(range(20))
 
 
-def test_what_is_decided_can_be_decided_without_await(client):
+def test_settings_can_be_changed_without_await(client):
     client.create_namespace("shop")
     client.set_namespace_policy("shop", pydanube.NamespacePolicy())
     assert client.describe_namespace("shop").topic_count == 0
@@ -286,7 +286,7 @@ def test_batches_are_staged_without_await(client):
     assert found == [b"0", b"1"]
 
 
-def test_closing_ends_although_the_broker_does_not_answer():
+def test_closing_times_out_if_the_broker_does_not_answer():
     with (
         loop_thread() as loop,
         loop.entered(ScriptedBroker().connect(close_timeout_s=0.01)) as aio,

@@ -1,4 +1,4 @@
-"""Topics and partitions, as a client manages them."""
+"""Managing topics and partitions."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from support.scripted_broker import ScriptedBroker
 PARTS = [f"{TOPIC}-part-{n}" for n in range(3)]
 
 
-def test_a_partitioned_topic_from_its_creation_to_its_end():
+def test_partitioned_topic_is_created_described_and_deleted():
     async def test(client):
         await client.create_topic(TOPIC, partitions=2, ttl_s=60, retention_age_s=3600)
         assert await client.partitions(TOPIC) == PARTS[:2]
@@ -44,7 +44,7 @@ def test_partitions_are_listed_by_number():
     with_client(test)
 
 
-def test_a_partitioned_topic_is_created_once():
+def test_partitioned_topic_is_created_once():
     async def test(client):
         await client.create_topic(TOPIC, partitions=2)
         with pytest.raises(pydanube.AlreadyExists):
@@ -58,7 +58,7 @@ def test_a_partitioned_topic_is_created_once():
     with_client(test)
 
 
-def test_partitions_only_become_more():
+def test_number_of_partitions_only_rises():
     async def test(client):
         await client.create_topic(TOPIC, partitions=2)
         for number in (1, 2):
@@ -73,7 +73,7 @@ def test_partitions_only_become_more():
     with_client(test)
 
 
-def test_a_partition_is_not_deleted_alone_and_the_name_is_no_topic():
+def test_partition_is_not_deleted_alone_and_the_base_name_is_no_topic():
     async def test(client):
         await client.create_topic(TOPIC, partitions=2)
         with pytest.raises(pydanube.InvalidRequest, match="partition"):
@@ -84,7 +84,7 @@ def test_a_partition_is_not_deleted_alone_and_the_name_is_no_topic():
     with_client(test)
 
 
-def test_limits_of_a_partitioned_topic_hold_for_every_partition():
+def test_limits_of_a_partitioned_topic_apply_to_every_partition():
     async def test(client):
         await client.create_topic(TOPIC, partitions=2)
         limits = NamespacePolicy(max_message_size=3)
@@ -96,7 +96,7 @@ def test_limits_of_a_partitioned_topic_hold_for_every_partition():
     with_client(test)
 
 
-def test_what_happens_at_corrupt_segments_is_decided_at_creation_and_later():
+def test_on_corruption_is_set_at_creation_and_later():
     async def test(client):
         await client.create_topic(TOPIC, partitions=2)
         before = (await client.describe_topic(PARTS[0])).policy.on_corruption
@@ -116,7 +116,7 @@ def test_what_happens_at_corrupt_segments_is_decided_at_creation_and_later():
     with_client(test)
 
 
-def test_a_time_to_live_is_a_positive_number():
+def test_time_to_live_is_a_positive_number():
     async def test(client):
         for ttl_s in (0, -1):
             with pytest.raises(pydanube.InvalidRequest):
@@ -125,7 +125,7 @@ def test_a_time_to_live_is_a_positive_number():
     with_client(test)
 
 
-def test_a_name_that_stands_for_one_topic_or_none_is_no_riddle():
+def test_one_partition_needs_a_name_with_one_topic():
     async def test(client):
         await published(client, b"m")
         assert await client.existing_partitions(TOPIC) == [TOPIC]
@@ -139,7 +139,7 @@ def test_a_name_that_stands_for_one_topic_or_none_is_no_riddle():
     with_client(test)
 
 
-def test_a_time_is_found_as_the_first_message_published_then_or_later():
+def test_find_offsets_returns_the_first_message_published_then_or_later():
     async def test(client):
         await published_at(client, [100, 300, 200, 400])
         times = [datetime.fromtimestamp(200, UTC), 0, 250, 400.0, 401, 1e30, -1e30]
@@ -150,7 +150,7 @@ def test_a_time_is_found_as_the_first_message_published_then_or_later():
     with_client(test)
 
 
-def test_times_are_found_only_where_messages_are_stored():
+def test_find_offsets_needs_a_reliable_topic():
     async def test(client):
         await client.create_topic(TOPIC, reliable=False)
         with pytest.raises(InvalidRequest):
@@ -161,7 +161,7 @@ def test_times_are_found_only_where_messages_are_stored():
     with_client(test)
 
 
-def test_a_time_needs_a_zone_and_there_may_not_be_too_many():
+def test_find_offsets_refuses_naive_and_too_many_times():
     async def test(client):
         await published(client, b"0")
         with pytest.raises(InvalidRequest, match="time zone"):
@@ -184,7 +184,7 @@ async def published_at(client, seconds):
         await producer.send_batch(batch)
 
 
-def test_a_partitioned_topic_without_partitions_is_a_protocol_violation():
+def test_partitioned_topic_without_partitions_is_a_protocol_violation():
     async def run():
         broker = ScriptedBroker()
         broker.answers[Kind.LIST_PARTITIONS] = lambda _: (

@@ -1,4 +1,4 @@
-"""Who produces values says what they are, and writes nothing else."""
+"""Producers of values."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -38,7 +38,7 @@ async def open_and_close(scope):
 
 
 @pytest.mark.parametrize("language", ["json_schema", "avro"])
-def test_values_are_sent_in_all_three_ways(language):
+def test_all_send_methods_publish_values(language):
     async def test(client):
         schema = Schema.from_dataclass(Order, type=language)
         async with client.producer(TOPIC, schema=schema, name="me") as producer:
@@ -70,7 +70,7 @@ def test_values_are_sent_in_all_three_ways(language):
     with_client(test)
 
 
-def test_the_subject_is_named_like_the_topic_and_the_topic_is_bound_to_it():
+def test_default_subject_is_named_after_the_topic_which_is_bound_to_it():
     async def test(client):
         async with client.producer(TOPIC, schema=Order) as producer:
             assert producer.schema.subject == "default-orders"
@@ -79,7 +79,7 @@ def test_the_subject_is_named_like_the_topic_and_the_topic_is_bound_to_it():
     with_client(test)
 
 
-def test_a_topic_that_is_bound_has_its_subject():
+def test_producer_of_a_bound_topic_uses_its_subject():
     async def test(client):
         await client.create_topic(TOPIC)
         await client.schemas.register("shop", Order)
@@ -94,7 +94,7 @@ def test_a_topic_that_is_bound_has_its_subject():
     with_client(test)
 
 
-def test_each_producer_writes_the_version_that_its_class_is():
+def test_producer_writes_the_version_of_its_class():
     async def test(client):
         async with (
             client.producer(TOPIC, schema=Order) as old,
@@ -116,7 +116,7 @@ def test_each_producer_writes_the_version_that_its_class_is():
     with_client(test)
 
 
-def test_a_class_that_does_not_follow_the_others_is_refused():
+def test_incompatible_class_is_refused():
     async def test(client):
         await open_and_close(client.producer(TOPIC, schema=Order))
         with pytest.raises(pydanube.IncompatibleSchema, match="number"):
@@ -125,7 +125,7 @@ def test_a_class_that_does_not_follow_the_others_is_refused():
     with_client(test)
 
 
-def test_without_a_schema_plain_values_are_written_as_the_subject_says():
+def test_producer_without_a_schema_writes_plain_values_by_the_subject():
     async def test(client):
         await client.schemas.register("orders", Order)
         await client.schemas.register("orders", Wider)
@@ -144,7 +144,7 @@ def test_without_a_schema_plain_values_are_written_as_the_subject_says():
     with_client(test)
 
 
-def test_a_version_may_be_chosen_or_demanded():
+def test_version_may_be_chosen_or_have_a_minimum():
     async def test(client):
         await client.schemas.register("orders", Order)
         chosen = client.producer(
@@ -183,7 +183,7 @@ def test_a_version_may_be_chosen_or_demanded():
         {"subject": "a/b"},
     ],
 )
-def test_options_that_make_no_sense_are_refused(options):
+def test_contradictory_options_are_refused(options):
     async def test(client):
         with pytest.raises(pydanube.InvalidRequest):
             client.producer(TOPIC, **options)
@@ -191,7 +191,7 @@ def test_options_that_make_no_sense_are_refused(options):
     with_client(test)
 
 
-def test_a_value_that_does_not_fit_is_refused_and_nothing_of_its_batch_is_sent():
+def test_invalid_value_is_refused_and_nothing_of_its_batch_is_sent():
     async def test(client):
         async with client.producer(TOPIC, schema=Order) as producer:
             with pytest.raises(pydanube.InvalidPayload, match=r"^\['number'\]"):
@@ -230,7 +230,7 @@ def test_values_go_to_the_partition_of_their_key():
     with_client(test)
 
 
-def test_a_producer_writes_the_same_version_when_its_connection_breaks():
+def test_producer_writes_the_same_version_when_its_connection_breaks():
     async def test(broker):
         async with broker.connect() as client:
             async with client.producer(TOPIC, schema=Order) as producer:
@@ -258,7 +258,7 @@ def test_values_may_be_delayed_and_expire():
     with_client(test)
 
 
-def test_a_topic_that_enforces_its_subject_takes_values_and_nothing_else():
+def test_topic_that_enforces_its_subject_accepts_only_values():
     async def test(client):
         await client.create_topic(TOPIC)
         await client.schemas.register("orders", Order)

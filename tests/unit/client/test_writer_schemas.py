@@ -1,4 +1,4 @@
-"""Whoever consumes gets values, by the schemas that messages were written with."""
+"""Values of consumed messages, decoded by their writer schemas."""
 
 from dataclasses import dataclass
 
@@ -33,7 +33,7 @@ def consuming(client, **options):
     return client.consumer(TOPIC, subscription="s", start="earliest", **options)
 
 
-def test_values_are_plain_unless_a_class_is_asked_for():
+def test_values_are_plain_without_a_reader_schema():
     async def test(client):
         await produced(client, 1, 2)
         async with consuming(client) as consumer:
@@ -49,7 +49,7 @@ def test_values_are_plain_unless_a_class_is_asked_for():
     with_client(test)
 
 
-def test_messages_of_several_schemas_are_values_in_their_order():
+def test_messages_of_several_schemas_are_decoded_in_order():
     async def test(client):
         await produced(client, 1)
         await published(client, b'{"number": 2}')
@@ -66,7 +66,7 @@ def test_messages_of_several_schemas_are_values_in_their_order():
     with_client(test)
 
 
-def test_a_message_without_a_schema_has_no_value_unless_one_is_expected():
+def test_message_without_a_schema_has_a_value_only_with_a_reader_schema():
     async def test(client):
         await published(client, b'{"number": 7}', b"no order")
         async with consuming(client) as consumer:
@@ -87,7 +87,7 @@ def test_a_message_without_a_schema_has_no_value_unless_one_is_expected():
     with_client(test)
 
 
-def test_one_bad_payload_does_not_hide_the_others():
+def test_invalid_payload_does_not_hide_the_other_values():
     async def test(client):
         await client.create_topic(TOPIC)
         version = await client.schemas.register("orders", Order)
@@ -117,7 +117,7 @@ async def received_messages(consumer, count):
     return got
 
 
-def test_a_class_that_does_not_fit_is_said_with_the_value():
+def test_reading_a_value_that_does_not_fit_the_class_raises():
     async def test(client):
         await produced(client, 1)
         async with consuming(client, schema=Named) as consumer:
@@ -129,7 +129,7 @@ def test_a_class_that_does_not_fit_is_said_with_the_value():
     with_client(test)
 
 
-def test_a_schema_that_is_gone_leaves_the_payload():
+def test_message_of_a_deleted_schema_keeps_its_payload():
     async def test(client):
         await produced(client, 1, 2)
         await client.schemas.delete("default-orders", force=True)
@@ -143,7 +143,7 @@ def test_a_schema_that_is_gone_leaves_the_payload():
     with_client(test)
 
 
-def test_each_schema_is_asked_for_once(monkeypatch):
+def test_each_schema_is_requested_once(monkeypatch):
     asked = []
     handle = connection._REQUESTS[Kind.GET_SCHEMA]
 
@@ -169,7 +169,7 @@ def consuming_as(client, subscription):
     return client.consumer(TOPIC, subscription=subscription, start="earliest")
 
 
-def test_what_was_not_found_is_asked_for_again_later(monkeypatch):
+def test_missing_schema_is_requested_again_later(monkeypatch):
     monkeypatch.setattr(writer_schemas, "FAILURE_CACHED_S", 0.0)
 
     async def test(client):
@@ -191,7 +191,7 @@ def test_what_was_not_found_is_asked_for_again_later(monkeypatch):
     with_client(test)
 
 
-def test_so_many_schemas_are_kept_and_not_more(monkeypatch):
+def test_schema_cache_is_bounded(monkeypatch):
     monkeypatch.setattr(writer_schemas, "CACHED_SCHEMAS_MAX", 2)
 
     async def test(client):
@@ -209,7 +209,7 @@ def test_so_many_schemas_are_kept_and_not_more(monkeypatch):
     with_client(test)
 
 
-def test_messages_keep_their_order_while_a_schema_is_asked_for(monkeypatch):
+def test_messages_keep_their_order_while_a_schema_is_loaded(monkeypatch):
     async def test(broker):
         async with broker.connect() as client:
             async with client.producer(TOPIC, schema=Order) as producer:
@@ -224,7 +224,9 @@ def test_messages_keep_their_order_while_a_schema_is_asked_for(monkeypatch):
     with_broker(test)
 
 
-def test_what_waits_for_a_schema_when_the_connection_breaks_comes_again(monkeypatch):
+def test_messages_that_wait_for_a_schema_are_redelivered_after_a_broken_connection(
+    monkeypatch,
+):
     handle = connection._REQUESTS[Kind.GET_SCHEMA]
 
     async def test(broker):
@@ -243,7 +245,7 @@ def test_what_waits_for_a_schema_when_the_connection_breaks_comes_again(monkeypa
     with_broker(test)
 
 
-def test_a_consumer_may_leave_while_a_schema_is_asked_for():
+def test_consumer_may_close_while_a_schema_is_loaded():
     async def test(broker):
         async with broker.connect() as client:
             await produced(client, 1)
@@ -257,7 +259,7 @@ def test_a_consumer_may_leave_while_a_schema_is_asked_for():
 
 
 @pytest.mark.slow
-def test_messages_of_protobuf_are_of_the_generated_class():
+def test_protobuf_values_are_instances_of_the_generated_class():
     async def test(client):
         async with client.producer(TOPIC, schema=pb.Position) as producer:
             await producer.send(pb.Position(offset=7))
@@ -273,7 +275,7 @@ def test_messages_of_protobuf_are_of_the_generated_class():
 @pytest.mark.parametrize(
     ("kind", "values"), [(str, ["a", "ü"]), (int, [1, -1]), (bytes, [b"\xff"])]
 )
-def test_primitive_values_are_what_they_are(kind, values):
+def test_primitive_values_are_decoded(kind, values):
     async def test(client):
         async with client.producer(TOPIC, schema=kind) as producer:
             await producer.send_batch(values)
