@@ -1,4 +1,4 @@
-"""Danube's own Python client works with a pydanube broker and loses nothing."""
+"""The Python client of the original Danube works with a pydanube broker."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def create(client, topic, **options) -> None:
 # Publishing and receiving.
 
 
-def test_a_message_arrives_as_it_was_sent(client, topic):
+def test_message_arrives_as_it_was_sent(client, topic):
     create(client, topic)
     client.subscribe(name="c", topic=topic, subscription="s", type="SHARED")
     attributes = {"colour": "blue", "größe": "ü"}
@@ -139,7 +139,7 @@ def test_native_clients_and_clients_of_danube_understand_each_other(
 # Partitions.
 
 
-def test_partitions_take_turns_and_keep_keys_together(client, topic):
+def test_messages_go_to_partitions_round_robin_and_keys_stay_together(client, topic):
     create(client, topic, partitions=3)
     client.subscribe(name="c", topic=topic, subscription="s", type="EXCLUSIVE")
     client.send_each(producer="p", first=0, end=30)
@@ -169,7 +169,7 @@ def test_partitions_have_an_order_and_offsets_of_their_own(client, topic):
 # Acknowledging.
 
 
-def test_what_was_acknowledged_does_not_come_again_and_the_rest_does(client, topic):
+def test_only_unacknowledged_messages_are_redelivered(client, topic):
     create(client, topic)
     client.subscribe(name="c", topic=topic, subscription="s", type="EXCLUSIVE")
     client.send_each(producer="p", first=0, end=10)
@@ -181,7 +181,7 @@ def test_what_was_acknowledged_does_not_come_again_and_the_rest_does(client, top
     assert numbers(client.receive(consumer="c2", count=3)) == [7, 8, 9]
 
 
-def test_a_message_that_was_given_back_comes_again(client, topic):
+def test_nacked_message_is_redelivered(client, topic):
     create(client, topic)
     client.subscribe(name="c", topic=topic, subscription="s", type="SHARED")
     client.send_each(producer="p", first=0, end=3)
@@ -193,7 +193,7 @@ def test_a_message_that_was_given_back_comes_again(client, topic):
     assert (numbers([again]), again["offset"]) == ([1], 1)
 
 
-def test_subscriptions_get_every_message_each(client, topic):
+def test_each_subscription_gets_every_message(client, topic):
     create(client, topic)
     for name in ("one", "two"):
         client.subscribe(name=name, topic=topic, subscription=name, type="EXCLUSIVE")
@@ -205,16 +205,14 @@ def test_subscriptions_get_every_message_each(client, topic):
 # Types of subscriptions.
 
 
-def test_a_second_consumer_of_an_exclusive_subscription_is_refused(
-    client, second, topic
-):
+def test_second_consumer_of_an_exclusive_subscription_is_refused(client, second, topic):
     create(client, topic)
     client.subscribe(name="c", topic=topic, subscription="s", type="EXCLUSIVE")
     with pytest.raises(ClientFailed, match="can't be shared with other consumers"):
         second.subscribe(name="d", topic=topic, subscription="s", type="EXCLUSIVE")
 
 
-def test_an_exclusive_subscription_is_free_when_its_consumer_is_gone(
+def test_exclusive_subscription_is_free_when_its_consumer_has_gone(
     client, second, topic
 ):
     create(client, topic)
@@ -239,7 +237,7 @@ def test_shared_consumers_get_the_same_number_each(client, topic, reliable):
     assert sorted(n for each in received for n in numbers(each)) == list(range(36))
 
 
-def test_a_standby_takes_over_what_the_active_consumer_left(client, second, topic):
+def test_standby_takes_over_from_the_active_consumer(client, second, topic):
     create(client, topic)
     second.subscribe(name="active", topic=topic, subscription="s", type="FAILOVER")
     client.subscribe(name="standby", topic=topic, subscription="s", type="FAILOVER")
@@ -250,7 +248,7 @@ def test_a_standby_takes_over_what_the_active_consumer_left(client, second, topi
     assert numbers(client.receive(consumer="standby", count=10)) == list(range(10))
 
 
-def test_a_key_stays_with_one_consumer_and_in_order(client, topic):
+def test_key_stays_with_one_consumer_and_in_order(client, topic):
     create(client, topic)
     names = ("one", "two", "three")
     for name in names:
@@ -293,23 +291,23 @@ def test_key_filters_choose_the_messages_of_a_consumer(client, topic):
         assert payloads(received) == [name.encode()] * 10
 
 
-def test_another_type_than_the_subscriptions_is_refused(client, topic):
+def test_consumer_of_another_subscription_type_is_refused(client, topic):
     create(client, topic)
     client.subscribe(name="c", topic=topic, subscription="s", type="SHARED")
     with pytest.raises(ClientFailed, match="shared"):
         client.subscribe(name="d", topic=topic, subscription="s", type="FAILOVER")
 
 
-# What does not exist.
+# Missing topics and invalid requests.
 
 
-def test_a_consumer_does_not_create_a_topic(client, topic):
+def test_consumer_does_not_create_a_topic(client, topic):
     with pytest.raises(ClientFailed):
         client.subscribe(name="c", topic=topic, subscription="s", type="SHARED")
     create(client, topic)
 
 
-def test_a_message_that_is_too_large_is_refused_and_the_next_one_is_not(client, topic):
+def test_message_that_is_too_large_is_refused_and_the_next_one_is_not(client, topic):
     create(client, topic)
     client.subscribe(name="c", topic=topic, subscription="s", type="SHARED")
     with pytest.raises(ClientFailed, match="exceeds maximum allowed"):
@@ -318,10 +316,10 @@ def test_a_message_that_is_too_large_is_refused_and_the_next_one_is_not(client, 
     assert payloads(client.receive(consumer="c", count=1)) == [b"small"]
 
 
-# Coming back.
+# Reconnecting.
 
 
-def test_a_producer_of_the_same_name_goes_on(client, second, topic):
+def test_producer_of_the_same_name_continues(client, second, topic):
     create(client, topic)
     client.subscribe(name="c", topic=topic, subscription="s", type="EXCLUSIVE")
     client.send_each(producer="p", first=0, end=5)
@@ -331,7 +329,7 @@ def test_a_producer_of_the_same_name_goes_on(client, second, topic):
     assert numbers(client.receive(consumer="c", count=15)) == list(range(15))
 
 
-def test_a_consumer_of_the_same_name_takes_over(client, second, topic):
+def test_consumer_of_the_same_name_takes_over(client, second, topic):
     create(client, topic)
     client.subscribe(name="c", topic=topic, subscription="s", type="EXCLUSIVE")
     client.send_each(producer="p", first=0, end=5)
@@ -339,14 +337,14 @@ def test_a_consumer_of_the_same_name_takes_over(client, second, topic):
     second.subscribe(name="c", topic=topic, subscription="s", type="EXCLUSIVE")
     client.send_each(producer="p", first=5, end=10)
     assert numbers(second.receive(consumer="c", count=10)) == list(range(10))
-    # And the old one does not take it back.
+    # The old consumer does not take it back.
     assert client.receive(consumer="c", count=1, timeout_s=1) == []
     client.send_each(producer="p", first=10, end=15)
     assert numbers(second.receive(consumer="c", count=5)) == list(range(10, 15))
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_clients_go_on_after_a_restart_of_the_broker(tmp_path, end):
+def test_clients_continue_after_a_restart_of_the_broker(tmp_path, end):
     topic = "/default/orders"
     with (
         BrokerProcess(tmp_path / "data") as broker,
@@ -365,7 +363,7 @@ def test_clients_go_on_after_a_restart_of_the_broker(tmp_path, end):
         assert [message["offset"] for message in received] == list(range(20, 40))
 
 
-def test_a_kill_in_the_middle_loses_nothing_that_was_acknowledged(tmp_path):
+def test_kill_loses_no_acknowledged_messages(tmp_path):
     topic = "/default/orders"
     with (
         BrokerProcess(tmp_path / "data") as broker,
@@ -386,12 +384,12 @@ def test_a_kill_in_the_middle_loses_nothing_that_was_acknowledged(tmp_path):
         for each in sending:
             each.result(60)
         received = receiving.result(60)
-    # A message may be stored twice if its sender was not told the first time.
+    # A message may be stored twice if its sender got no receipt the first time.
     assert set(received) == set(range(2000))
 
 
 def wait_until_stored(broker, topic, number) -> None:
-    """Wait until the topic has so many messages."""
+    """Wait until the topic has this many messages."""
     with pydanube.sync.connect(broker.url) as native:
         for _ in range(10_000):
             if native.describe_topic(topic).end_offset >= number:
@@ -400,7 +398,7 @@ def wait_until_stored(broker, topic, number) -> None:
 
 
 def subscribed_after(client, **options) -> None:
-    """Subscribe as soon as it is not refused any more."""
+    """Subscribe as soon as the broker accepts it."""
     for _ in range(100):
         try:
             client.subscribe(**options)
@@ -411,7 +409,7 @@ def subscribed_after(client, **options) -> None:
     raise AssertionError(str(refusal))
 
 
-def test_the_guides_example_runs(broker):
+def test_guides_example_runs(broker):
     page = (ROOT / "docs" / "guide" / "danube-clients.md").read_text(encoding="utf-8")
     [example] = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     example = example.replace("http://127.0.0.1:6650", broker.grpc_url)

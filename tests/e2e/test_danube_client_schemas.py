@@ -1,4 +1,4 @@
-"""Danube's own Python client uses the schema registry as it uses the original's."""
+"""The Python client of the original Danube uses the schema registry."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def register(client, subject, text=None, type_="JSON_SCHEMA"):
     ids=lambda value: value if value.isupper() else "",
 )
 def test_schemas_of_every_type_are_registered_and_read(client, subject, type_, text):
-    # It wants some text for every type, also where there is nothing to say.
+    # It requires a text for every type, even if the type has no definition.
     schema_id = register(client, subject, text, type_)
     assert schema_id > 0
     assert register(client, subject, text, type_) == schema_id
@@ -79,7 +79,7 @@ def test_schemas_of_every_type_are_registered_and_read(client, subject, type_, t
     assert ask(client, "list_versions", subject) == [1]
 
 
-def test_what_does_not_follow_is_refused_and_said(client, subject):
+def test_incompatible_schema_is_refused_with_the_reason(client, subject):
     register(client, subject)
     other = order_schema(id={"type": "string"})
     question = (subject, f"bytes:{other}", "SchemaType.JSON_SCHEMA")
@@ -125,7 +125,7 @@ def test_messages_carry_the_schema_to_every_consumer(broker, client, topic, subj
     assert {message.schema_id for message in messages} == {schema_id}
 
 
-def test_a_producer_of_an_unknown_or_other_subject_is_refused(client, topic, subject):
+def test_producer_of_an_unknown_or_other_subject_is_refused(client, topic, subject):
     with pytest.raises(ClientFailed, match="not found"):
         client.create_producer(name="p", topic=topic, schema=[subject, "subject", 0])
     register(client, subject)
@@ -136,7 +136,9 @@ def test_a_producer_of_an_unknown_or_other_subject_is_refused(client, topic, sub
         client.create_producer(name="q", topic=topic, schema=[other, "subject", 0])
 
 
-def test_a_strict_topic_refuses_and_the_producer_goes_on(client, topic, subject):
+def test_strict_topic_refuses_invalid_payloads_and_the_producer_continues(
+    client, topic, subject
+):
     schema_id = register(client, subject)
     client.create_producer(name="p", topic=topic, schema=[subject, "subject", 0])
     client.create_producer(name="plain", topic=topic)
@@ -171,7 +173,7 @@ def test_partitions_share_the_schema(client, topic, subject):
     assert len({message["topic"] for message in received}) == 3
 
 
-def test_all_of_it_outlives_a_restart(tmp_path):
+def test_schemas_and_bindings_survive_a_restart(tmp_path):
     with BrokerProcess(tmp_path) as broker:
         with DanubeClient(broker.grpc_url) as client:
             schema_id = register(client, "orders")

@@ -1,4 +1,4 @@
-"""A process that is suspended holds nothing for ever."""
+"""Suspended clients and brokers lose their connections."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ def broker(tmp_path_factory):
 
 @contextmanager
 def frozen_consumer(broker, topic, subscription_type):
-    """A consumer in a process of its own, which has a message and is suspended."""
+    """Run a consumer process that has a message, and suspend it."""
     process = subprocess.Popen(
         [sys.executable, str(DRIVER), broker.url, topic, subscription_type],
         stdout=subprocess.PIPE,
@@ -56,7 +56,7 @@ async def publish(broker, topic):
 
 
 async def consume(broker, topic, subscription_type):
-    """Receive the message, as soon as the subscription lets this consumer."""
+    """Receive the message as soon as the subscription accepts this consumer."""
     async with asyncio.timeout(60), pydanube.connect(broker.url) as client:
         while True:
             try:
@@ -69,18 +69,20 @@ async def consume(broker, topic, subscription_type):
 
 
 @pytest.mark.parametrize("subscription_type", ["failover", "exclusive"])
-def test_a_frozen_consumer_loses_its_subscription_to_another(broker, subscription_type):
+def test_suspended_consumer_loses_its_subscription_to_another(
+    broker, subscription_type
+):
     topic = f"/default/{subscription_type}"
     asyncio.run(publish(broker, topic))
     with frozen_consumer(broker, topic, subscription_type):
         assert asyncio.run(consume(broker, topic, subscription_type)) == b"m"
 
 
-def test_an_idle_client_keeps_its_connection(broker):
+def test_idle_client_keeps_its_connection(broker):
     async def run():
         async with pydanube.connect(broker.url) as client:
             before = await client.connection()
-            # As many pings as fit into several timeouts.
+            # Long enough for several timeouts.
             for _ in range(1000):
                 if before.pings >= 6:
                     break
@@ -90,7 +92,7 @@ def test_an_idle_client_keeps_its_connection(broker):
     asyncio.run(run())
 
 
-def test_a_client_gives_up_on_a_frozen_broker_and_comes_back_to_it(broker):
+def test_client_reconnects_after_a_broker_was_suspended(broker):
     async def run():
         async with (
             pydanube.connect(broker.url) as client,

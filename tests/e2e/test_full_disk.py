@@ -1,4 +1,4 @@
-"""A broker on a disk that really is full."""
+"""A broker on a full disk."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ CONFIG = "storage: {reserve_bytes: 4194304, journal: {file_bytes_max: 8388608}}"
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of its own with 32 MiB."""
+    """Mount a file system with 32 MiB."""
     path = tmp_path / "disk"
     path.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(path)]
@@ -28,7 +28,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
-def test_a_full_disk_is_emptied_by_deleting_a_topic(tmp_path, small_disk):
+def test_deleting_a_topic_frees_a_full_disk(tmp_path, small_disk):
     config = tmp_path / "danube.yaml"
     config.write_text(CONFIG)
     reserve = small_disk / "reserve"
@@ -40,7 +40,7 @@ def test_a_full_disk_is_emptied_by_deleting_a_topic(tmp_path, small_disk):
                     async with asyncio.timeout(1):
                         await producer.send_batch([os.urandom(MESSAGE_BYTES)])
                 except TimeoutError:
-                    # The client tries again, as long as the disk is full.
+                    # The client retries while the disk is full.
                     assert not reserve.exists()
             producer.abandon()
 
@@ -57,7 +57,7 @@ def test_a_full_disk_is_emptied_by_deleting_a_topic(tmp_path, small_disk):
                 await producer.send(b"before")
             await fill(client)
             assert await acknowledge(client, 10) == 10
-        # A restart must not need more room than there is.
+        # A restart must not need more space than there is.
         assert broker.stop() == 0
         broker.start()
         async with pydanube.connect(broker.url) as client:

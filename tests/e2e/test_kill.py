@@ -1,4 +1,4 @@
-"""What was acknowledged survives the broker's sudden death, once and in order."""
+"""Acknowledged messages survive a kill of the broker, once and in order."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ CONSUMED_BEFORE = 500
 
 
 async def publish(client, number, stop, acknowledged):
-    """Publish until told to stop, in batches of all sizes; note every offset."""
+    """Publish batches of all sizes until stopped; record every offset."""
     topic = TOPICS[number % len(TOPICS)]
     chance = random.Random(number)
     sequence = 0
@@ -63,7 +63,7 @@ async def stored(client, topic):
 @pytest.mark.parametrize(
     "kills", [3, pytest.param(10, marks=[pytest.mark.soak, pytest.mark.smoke])]
 )
-def test_kills_lose_nothing_and_invent_nothing(tmp_path, kills):
+def test_kills_lose_and_add_no_messages(tmp_path, kills):
     async def run(broker):
         acknowledged = defaultdict(list)
         stop = asyncio.Event()
@@ -98,7 +98,7 @@ def test_kills_lose_nothing_and_invent_nothing(tmp_path, kills):
         assert len(acknowledged[topic]) == len(by_offset) > CONSUMED_BEFORE
 
 
-def test_a_cursor_survives_a_kill(tmp_path):
+def test_cursor_survives_a_kill(tmp_path):
     async def consume_some(broker):
         async with pydanube.connect(broker.url) as client:
             async with client.producer(TOPICS[0]) as producer:
@@ -127,7 +127,7 @@ def test_a_cursor_survives_a_kill(tmp_path):
     assert offsets == [*range(50, 55), *range(56, 100)]
 
 
-def test_a_consumer_that_outlives_the_broker_gets_nothing_again_that_it_acknowledged(
+def test_acknowledged_messages_are_not_redelivered_after_a_kill(
     tmp_path,
 ):
     async def consume(broker):
@@ -138,7 +138,7 @@ def test_a_consumer_that_outlives_the_broker_gets_nothing_again_that_it_acknowle
                 TOPICS[0], subscription="s", start="earliest"
             ) as consumer:
                 batch = await consumer.receive_batch(max_messages=100, timeout_s=10)
-                # The broker dies before it has written any of these.
+                # The broker is killed before it has written any of these.
                 await consumer.ack(batch[:50])
                 await asyncio.to_thread(broker.kill)
                 await asyncio.to_thread(broker.start)
@@ -151,13 +151,13 @@ def test_a_consumer_that_outlives_the_broker_gets_nothing_again_that_it_acknowle
 
 
 def done_of(subscription):
-    """The offsets that are done."""
+    """Return the acknowledged offsets."""
     done = {n for base, end in subscription.done for n in range(base, end)}
     return done | set(range(subscription.cursor))
 
 
-def test_a_message_that_fails_is_there_or_its_dead_letter_is(tmp_path):
-    """The broker dies while all messages go to the dead-letter topic."""
+def test_failed_message_or_its_dead_letter_survives_a_kill(tmp_path):
+    """Kill the broker while all messages go to the dead-letter topic."""
     topic, dead = TOPICS[0], "/default/dead"
     policy = FailurePolicy(
         redeliveries_max=0,
@@ -183,7 +183,7 @@ def test_a_message_that_fails_is_there_or_its_dead_letter_is(tmp_path):
                         kills.pop(0)
                         await asyncio.to_thread(broker.kill)
                         await asyncio.to_thread(broker.start)
-            # What was refused behind the last kill is given up in any case.
+            # Messages that were rejected after the last kill become dead letters.
             while True:
                 facts = await client.describe_subscription(topic, "s")
                 if not facts.parked and len(done_of(facts)) > 500:
@@ -196,7 +196,7 @@ def test_a_message_that_fails_is_there_or_its_dead_letter_is(tmp_path):
     assert {int(letter) for letter in letters} >= done_of(facts)
 
 
-def test_stopping_in_good_order_saves_everything(tmp_path):
+def test_graceful_stop_saves_everything(tmp_path):
     async def fill(broker):
         async with pydanube.connect(broker.url) as client:
             async with client.producer(TOPICS[0]) as producer:
@@ -220,8 +220,8 @@ def test_stopping_in_good_order_saves_everything(tmp_path):
     assert facts.subscriptions[0].cursor == 1
 
 
-def test_restarts_in_good_order_under_load_lose_nothing(tmp_path):
-    """Producers and a consumer go on by themselves over two restarts."""
+def test_graceful_restarts_under_load_lose_nothing(tmp_path):
+    """Producers and a consumer continue after two restarts."""
 
     async def publish_until(client, stop):
         count = 0

@@ -1,4 +1,4 @@
-"""Partitions, delays and decisions survive the broker's sudden death."""
+"""Partitions, delays and settings survive a kill of the broker."""
 
 import asyncio
 from collections import defaultdict
@@ -17,7 +17,7 @@ KILLS = 4
 
 
 async def publish(client, stop, done, acknowledged):
-    """Publish numbers under keys until told to stop; note what is acknowledged."""
+    """Publish numbers with keys until stopped; record the acknowledged ones."""
     number = 0
     async with client.producer(TOPIC, name="p") as producer:
         while not stop.is_set():
@@ -32,7 +32,7 @@ async def publish(client, stop, done, acknowledged):
 
 
 async def consume(client, acknowledged, done, seen):
-    """Consume until everything that was acknowledged has come."""
+    """Consume until all acknowledged messages have arrived."""
     async with client.consumer(
         TOPIC, subscription="s", name="c", start="earliest"
     ) as consumer:
@@ -43,7 +43,7 @@ async def consume(client, acknowledged, done, seen):
             await consumer.ack(batch)
 
 
-def test_a_partitioned_topic_loses_nothing_when_its_broker_is_killed(tmp_path):
+def test_partitioned_topic_loses_nothing_when_its_broker_is_killed(tmp_path):
     async def test(broker):
         acknowledged, seen = {}, defaultdict(list)
         stop, done = asyncio.Event(), asyncio.Event()
@@ -58,7 +58,7 @@ def test_a_partitioned_topic_loses_nothing_when_its_broker_is_killed(tmp_path):
             await asyncio.sleep(0.3)
             stop.set()
         assert len(acknowledged) > 1000
-        # Everything came, from where it was published, and each key in its order.
+        # All messages arrived from their partition, and each key in its order.
         for number, message_id in acknowledged.items():
             assert set(seen[number]) == {message_id}
         for key in range(KEYS):
@@ -71,7 +71,7 @@ def test_a_partitioned_topic_loses_nothing_when_its_broker_is_killed(tmp_path):
         asyncio.run(test(broker))
 
 
-def test_what_was_decided_and_what_is_delayed_survive(tmp_path):
+def test_settings_and_delayed_messages_survive_a_kill(tmp_path):
     policy = FailurePolicy(
         redeliveries_max=3,
         poison=PoisonPolicy.DEAD_LETTER,

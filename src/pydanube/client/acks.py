@@ -48,7 +48,7 @@ class Acks:
 
     @property
     def has_unconfirmed(self) -> bool:
-        """Whether any acknowledgement is not sent, or not confirmed."""
+        """True if any acknowledgement is not sent, or not confirmed."""
         return self.base < self.end or bool(self._bases) or bool(self._unconfirmed)
 
     def take(self) -> list[pb.OffsetRanges]:

@@ -127,7 +127,7 @@ def cut(batch: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:
 
 
 def has_delivery_window(batch: pa.RecordBatch) -> bool:
-    """Whether messages of *batch* are delayed, or expire."""
+    """Return whether messages of *batch* are delayed, or expire."""
     return bool(_columns_of(batch) & _ANY_WINDOW_COLUMN)
 
 

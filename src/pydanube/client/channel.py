@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pydanube.wire.native.connection import ReceivedFrame
 
 OPEN_TIMEOUT_S = 30.0
-"""How long the first opening is tried again."""
+"""The time for which the first opening is retried."""
 
 
 class Channel(ABC):
@@ -92,7 +92,7 @@ class Channel(ABC):
 
     @property
     def is_connected(self) -> bool:
-        """Whether the channel is open at the moment."""
+        """True if the channel is open at the moment."""
         return self._connection is not None
 
     async def open(self) -> None:

@@ -39,18 +39,18 @@ log = logging.getLogger(__name__)
 FRAME_BYTES_ACCEPTED_MAX = BODY_BYTES_MAX + 1024 * 1024
 """The longest frame that a client accepts, whatever the broker's own limit is."""
 IDLE_TIMEOUT_S = 30.0
-"""How long the broker may be silent, if its WELCOME names no idle timeout."""
+"""The longest silence of a broker whose WELCOME names no idle timeout."""
 IDLE_TIMEOUT_S_MIN = 1.0
 IDLE_TIMEOUT_S_MAX = 3600.0
 """A client ignores an idle timeout outside of these limits."""
 CHECKS_PER_TIMEOUT = 6
-"""How often a client checks the connection within the idle timeout."""
+"""The number of checks of the connection within the idle timeout."""
 CHECKS_PER_PING = 2
 """A client sends a PING after this many checks without a frame in a direction."""
 
 
 class ChannelOwner(Protocol):
-    """What a connection needs of the producer, consumer or stage of a channel."""
+    """The producer, consumer or stage of a channel, as its connection uses it."""
 
     def on_frame(self, frame: ReceivedFrame) -> None:
         """Handle a frame that the broker sent on the channel."""
@@ -288,7 +288,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection has ended."""
+        """True if the connection has ended."""
         return self._lost is not None
 
     @property

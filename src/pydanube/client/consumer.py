@@ -70,7 +70,7 @@ FLUSH_TIMEOUT_S = 30.0
 REASON_CHARACTERS_MAX = 1024
 """The longest reason of a nack; longer ones are truncated."""
 CONFIRM_INTERVAL_S = 1.0
-"""How often a consumer asks the broker to confirm acknowledgements."""
+"""The interval at which a consumer asks the broker to confirm acknowledgements."""
 
 RETURN_PART = 2
 """A consumer returns its free credit when it is at least one half of all."""
@@ -472,7 +472,7 @@ class Consumer(Channel):
 
     @property
     def has_messages(self) -> bool:
-        """Whether a message has arrived that was not handed out."""
+        """True if a message has arrived that was not handed out."""
         batch = self._batch
         return bool(self._batches) or (
             batch is not None and self._position < batch.count

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
-    """How to consume."""
+    """The options of a consumer."""
 
     subscription: str
     type: SubscriptionType

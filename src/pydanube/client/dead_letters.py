@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 HANDLED_SUBSCRIPTION = "dead-letters"
 """The subscription of a dead-letter topic that handled dead letters are acked for."""
 CHUNK_LETTERS_MAX = 1000
-"""How many dead letters are replayed or dropped before they are acknowledged."""
+"""The most dead letters that are replayed or dropped before they are acked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Source:
         self.topic = topic
         self.subscription = subscription
         self.is_over = False
-        """Whether the consumer has moved its subscription since the delivery."""
+        """True if the consumer has moved its subscription since the delivery."""
 
 
 class MessageId(NamedTuple):
@@ -402,7 +402,7 @@ class Message:
 
     @property
     def publish_time(self) -> datetime:
-        """When the producer accepted the message, in UTC."""
+        """The time at which the producer accepted the message, in UTC."""
         times = self._batch.times
         first = self._batch.frame.header.first_publish_time
         return to_datetime(first if times is None else times[self._index])

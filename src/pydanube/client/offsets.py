@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pydanube.model.ranges import Range
 
 AckTarget = Message | MessageBatch | MessageId | Iterable[Message | MessageId]
-"""What users may acknowledge: messages, batches, ids, or several of these."""
+"""Messages to acknowledge: messages, batches, ids, or several of these."""
 
 
 def ranges_of(messages: AckTarget) -> Iterator[Range]:

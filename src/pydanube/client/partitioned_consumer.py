@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pydanube.model.positions import PositionLike
 
 ROUND_ROBIN_MESSAGES = 256
-"""How many messages of one partition are handed out before the next partition's."""
+"""The messages of one partition that are handed out before the next partition's."""
 
 
 class PartitionedConsumer:
@@ -227,7 +227,7 @@ class PartitionedConsumer:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the channels of all partitions are open at the moment."""
+        """True if the channels of all partitions are open at the moment."""
         return all(each.is_connected for each in self._consumers.values())
 
     # The life of the consumer.

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pydanube.client.topics import TopicRequests
 
 PARTITIONS_LOOKUP_INTERVAL_S = 5.0
-"""How often a producer or consumer looks for new partitions."""
+"""The interval at which a producer or consumer looks for new partitions."""
 
 
 class PartitionedProducer:
@@ -155,12 +155,12 @@ class PartitionedProducer:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the channels of all partitions are open at the moment."""
+        """True if the channels of all partitions are open at the moment."""
         return all(producer.is_connected for producer in self._producers)
 
     @property
     def has_capacity(self) -> bool:
-        """Whether ``send_nowait`` accepts a message of any key at the moment."""
+        """True if ``send_nowait`` accepts a message of any key at the moment."""
         return all(producer.has_capacity for producer in self._producers)
 
     async def wait_for_capacity(self) -> None:

@@ -73,11 +73,11 @@ if TYPE_CHECKING:
     from pydanube.wire.native.connection import ReceivedFrame
 
 STEADY_S = 1.0
-"""When a channel breaks that was open for this long, the producer reopens at once."""
+"""A producer reopens at once if its channel was open for this long."""
 MESSAGE_OVERHEAD_BYTES = 16
 
 BatchData: TypeAlias = "Sequence[bytes | str] | pa.RecordBatch | pa.Table"
-"""What can be published at once."""
+"""The messages of ``send_batch``."""
 
 
 class Producer(Channel):
@@ -118,7 +118,7 @@ class Producer(Channel):
         self.topic = topic
         self.name = options.name
         self.unacknowledged = 0
-        """How many messages were unacknowledged when closing timed out."""
+        """The number of unacknowledged messages when closing timed out."""
         self._options = options
         self._access = options.access
         self._codec = options.codec
@@ -193,8 +193,8 @@ class Producer(Channel):
             return MessageId(self.topic, await self._send_small([payload]))
         pending = self.send_nowait(payload, key=key, attributes=attributes, **delivery)
         if not queue.inflight and not queue.waiting:
-            # Nothing is in flight: send this now, and what else is sent in this turn
-            # of the loop gathers in the next batch.
+            # Nothing is in flight: send this now.  Messages that follow in this turn of
+            # the loop gather in the next batch.
             self._close_open()
         return await pending
 
@@ -313,12 +313,12 @@ class Producer(Channel):
 
     @property
     def is_gathering(self) -> bool:
-        """Whether there is an open batch, to which the next message goes."""
+        """True if there is an open batch, to which the next message goes."""
         return self._queue.open is not None
 
     @property
     def has_capacity(self) -> bool:
-        """Whether ``send_nowait`` accepts a message at the moment."""
+        """True if ``send_nowait`` accepts a message at the moment."""
         return self._capacity.is_set()
 
     async def wait_for_capacity(self) -> None:

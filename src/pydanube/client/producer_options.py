@@ -20,15 +20,15 @@ _CODECS = {None: Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
-    """How to produce."""
+    """The options of a producer."""
 
     name: str
     is_anonymous: bool
-    """Whether the client chose the name."""
+    """True if the client chose the name."""
     policy: TopicPolicy
     """The policy of the topic if it does not exist yet."""
     takes_any_kind: bool
-    """Whether an existing topic may be reliable or not."""
+    """True if an existing topic may be reliable or not."""
     codec: Codec
     access: ProducerAccess
     schema: ProducerSchema | None = None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pydanube.wire.batches import BatchFrame
 
 REQUEST_RETRY_S = 30.0
-"""How long a client repeats a request that is safe to repeat."""
+"""The time for which a client repeats a repeatable request."""
 
 Dial = Callable[[Callable[[], BrokerConnection]], Awaitable[BrokerConnection]]
 """Opens a transport for a new connection."""
@@ -50,7 +50,7 @@ class Requester:
         self.tasks = tasks
         """The background tasks of the client, its producers and its consumers."""
         self.close_timeout_s = close_timeout_s
-        """How long closing something waits without an answer from the broker."""
+        """The time for which closing waits without an answer from the broker."""
         self.wall_clock_ns = wall_clock_ns
         """The clock of publish times and delivery windows."""
         self._dial = dial

@@ -22,9 +22,9 @@ FNV_PRIME = 0x100000001B3
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
 
 KEYS_REMEMBERED_MAX = 65_536
-"""How many hashes are cached; hashing takes a step for each byte of the key."""
+"""The size of the hash cache; hashing takes a step for each byte of the key."""
 KEYLESS_RUN_MESSAGES = 8192
-"""How many messages without keys of one batch go to the same partition."""
+"""The most messages without keys of one batch that go to the same partition."""
 
 
 @lru_cache(KEYS_REMEMBERED_MAX)

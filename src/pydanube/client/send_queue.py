@@ -47,10 +47,10 @@ _NANOSECONDS = pa.timestamp("ns", tz="UTC")
 
 
 class Completion(Protocol):
-    """What learns the first offset of a batch, or its error: an ``asyncio.Future``."""
+    """The recipient of a batch's first offset or error, such as ``asyncio.Future``."""
 
     def done(self) -> bool:
-        """Return whether there is a result, or nobody waits for one."""
+        """Return whether there is a result, or the caller was cancelled."""
 
     def set_result(self, result: Any, /) -> None:
         """Take the first offset."""
@@ -90,7 +90,7 @@ class OpenBatch(Generic[C]):
         self.attributes: list[Mapping[str, str] | None] | None = None
         self.windows: list[DeliveryWindow | None] | None = None
         self.byte_count = 0
-        # Whether somebody awaits a message of it, and gets its error.
+        # Whether a caller awaits one of its messages, and gets its error.
         self.is_awaited = False
 
     def add_extras(
@@ -122,7 +122,7 @@ class OpenBatch(Generic[C]):
 
     @property
     def is_small(self) -> bool:
-        """Whether there are few messages, with payloads only."""
+        """True if there are few messages, with payloads only."""
         return self.is_plain and len(self.payloads) <= SMALL_MESSAGES_MAX
 
     def small_times(self) -> list[int]:
@@ -204,7 +204,7 @@ class SendQueue(Generic[C]):
         self.waiting: deque[OpenBatch[C]] = deque()
         self.inflight: deque[InflightBatch[C]] = deque()
         self.pending_bytes = 0
-        """How many bytes are waiting or in flight."""
+        """The bytes that are waiting or in flight."""
         self.publish: Callable[[BatchFrame], None] | None = None
         """Sends a frame on the channel; None while there is no channel."""
         self.batch_bytes_max = 0
@@ -226,17 +226,17 @@ class SendQueue(Generic[C]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no unacknowledged message."""
+        """True if there is no unacknowledged message."""
         return not self.inflight and not self.waiting and self.open is None
 
     @property
     def has_capacity(self) -> bool:
-        """Whether an open batch may be started."""
+        """True if an open batch may be started."""
         return self.pending_bytes < PENDING_BYTES_MAX
 
     @property
     def can_send(self) -> bool:
-        """Whether a batch may be sent now, behind all others."""
+        """True if a batch may be sent now, after all others."""
         return not self.waiting and self._has_window
 
     @property
@@ -248,7 +248,7 @@ class SendQueue(Generic[C]):
 
     @property
     def message_count(self) -> int:
-        """How many messages are not acknowledged."""
+        """The number of messages that are not acknowledged."""
         return (
             (len(self.open.payloads) if self.open else 0)
             + sum(len(batch.payloads) for batch in self.waiting)

@@ -61,10 +61,10 @@ if TYPE_CHECKING:
     from pydanube.wire.native.connection import ReceivedFrame
 
 INFLIGHT_BYTES_MAX = 16 * 1024 * 1024
-"""How many bytes of a part may be in flight."""
+"""The most bytes of a part that may be in flight."""
 OPEN_TIMEOUT_S = 30.0
 COMMIT_RETRY_S = 120.0
-"""How long a commit is repeated if the broker cannot be reached."""
+"""The time for which a commit is repeated if the broker cannot be reached."""
 
 
 class Staging:
@@ -78,7 +78,7 @@ class Staging:
         self._client = client
 
     async def is_committed(self) -> bool:
-        """Whether the query has committed this version, or a later one."""
+        """Return whether the query has committed this version, or a later one."""
         committed = (await self.describe()).committed_version
         return committed is not None and committed >= self.version
 
@@ -305,8 +305,8 @@ class PartWriter:
         if not found.topics:
             raise TopicNotFound(f"Unable to find the topic: {name}")
         # Writers start with different partitions.
-        turn = fnv1a_64(self.key.name.encode()) % len(found.topics)
-        return _Route(list(found.topics), turn)
+        first = fnv1a_64(self.key.name.encode()) % len(found.topics)
+        return _Route(list(found.topics), first)
 
     async def _finish(self) -> int:
         request = part_key_to_wire(self.key, pb.FinishPart())
@@ -336,7 +336,7 @@ class PartWriter:
         if isinstance(error, BrokerError):
             self._close(error)
         else:
-            self._close(StagingClosed("the part was given up"))
+            self._close(StagingClosed("writing the part failed; stage it again"))
 
     def _close(self, reason: BrokerError) -> None:
         self._failure = reason
@@ -348,10 +348,10 @@ class PartWriter:
 class _Route:
     """The partitions of a topic, and the router of a part's messages to them."""
 
-    def __init__(self, topics: list[str], turn: int) -> None:
+    def __init__(self, topics: list[str], first: int) -> None:
         self._topics = topics
         self._router = Router(len(topics))
-        self._router.current = turn
+        self._router.current = first
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield the messages of *batch* by partition."""
@@ -387,7 +387,7 @@ class _Stage:
 
     @property
     def is_broken(self) -> bool:
-        """Whether the channel must be opened again."""
+        """True if the channel must be opened again."""
         return self._connection is None
 
     async def open(self) -> None:

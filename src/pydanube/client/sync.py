@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BATCH_MESSAGES = 1000
-"""How many messages iteration takes over from the loop at a time."""
+"""The most messages that iteration takes over from the loop at a time."""
 QUEUED_MESSAGES_MAX = 8192
-"""When so many are queued, ``send_nowait`` waits for the loop to catch up."""
+"""The most queued messages; then ``send_nowait`` waits for the loop."""
 
 
 @contextmanager

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pydanube.model.policy import NamespacePolicy
 
 PAGE = 1000
-"""How many names or descriptions a client requests at a time."""
+"""The most names or descriptions that a client requests at a time."""
 
 
 class TopicRequests(Requester):

@@ -179,12 +179,12 @@ class TypedProducer(Generic[T]):
 
     @property
     def is_connected(self) -> bool:
-        """Whether the channel is open at the moment."""
+        """True if the channel is open at the moment."""
         return self._producer.is_connected
 
     @property
     def has_capacity(self) -> bool:
-        """Whether ``send_nowait`` accepts a message at the moment."""
+        """True if ``send_nowait`` accepts a message at the moment."""
         return self._producer.has_capacity
 
     async def wait_for_capacity(self) -> None:

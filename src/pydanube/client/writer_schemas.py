@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415  # Only clients that use schemas need the schema languages.
 
 CACHED_SCHEMAS_MAX = 1024
-"""How many versions a client caches."""
+"""The most versions that a client caches."""
 FAILURE_CACHED_S = 5.0
-"""How long a client waits before it asks again for a schema that it could not get."""
+"""The time after which a client requests a missing schema again."""
 
 Key = tuple[int, int]
 """Schema id and version."""
@@ -47,7 +47,7 @@ class WriterSchema:
 
     @property
     def is_found(self) -> bool:
-        """Whether the broker has the schema."""
+        """True if the broker has the schema."""
         return isinstance(self._found, Schema)
 
     def decoder(self, cls: Any) -> Decoder:

@@ -160,7 +160,7 @@ def test_requests_survive_a_broken_connection():
 
 
 def old_broker(test, monkeypatch):
-    """Run *test* with a client whose broker is of before revision 1."""
+    """Run *test* with a client of a broker older than revision 1."""
     monkeypatch.setattr(connection, "REVISION", 0)
     with_client(test)
 
@@ -277,7 +277,7 @@ def test_close_timeout_without_unacknowledged_messages_is_no_error():
         [connection] = broker.connections
         assert connection.is_closed.is_set()
         assert Kind.CLOSE_CONSUMER in connection.received
-        # Once one of them has waited in vain, the others do not.
+        # After one of them has timed out, the others do not wait.
         assert Kind.CLOSE_PRODUCER not in connection.received
 
     asyncio.run(test())

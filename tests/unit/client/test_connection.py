@@ -44,13 +44,13 @@ def test_client_gives_up_on_a_broker_that_answers_nothing():
                 connection._check_alive()
                 await turns()
             assert not connection.is_lost
-            # What was heard before the first check may have counted for it.
+            # Frames from before the first check may have counted for it.
             for _ in range(2):
                 if not connection.is_lost:
                     connection._check_alive()
             with pytest.raises(ConnectionLost, match="silent for 3 s"):
                 await connection.request(Kind.PING, pb.Ping())
-            # And connects again.
+            # The client connects again.
             assert await client.connection() is not connection
 
     with_broker(test, listen=ListenConfig(idle_timeout_s=3.0))

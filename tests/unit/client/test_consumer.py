@@ -215,8 +215,8 @@ def test_consumer_continues_after_a_broken_connection():
             async with client.consumer(
                 TOPIC, subscription="s", start="earliest"
             ) as consumer:
-                # Acknowledgements that were on their way may be lost; then their
-                # messages come again.
+                # Acknowledgements in flight may be lost; then the broker delivers
+                # their messages again.
                 while (await client.describe_subscription(TOPIC, "s")).backlog:
                     message = await consumer.receive(timeout_s=10)
                     got.append(message.payload)
@@ -499,7 +499,7 @@ def test_consumer_names_determine_their_keys():
         return tuple(map(owners.get, keys))
 
     async def test(client):
-        # As numbers of consumers are the same everywhere, they must not decide it.
+        # Consumer numbers are the same in all partitions, so they must not matter.
         assert len({await division(client, number) for number in range(6)}) > 3
 
     with_client(test)
@@ -570,7 +570,7 @@ def test_messages_acknowledged_before_a_seek_are_delivered_again_after_it():
             async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
                 await c.ack(await c.receive_batch(timeout_s=5))
                 await c.seek("earliest")
-                # What is sent again with a new connection is not what was before.
+                # The new connection must not send the acknowledgements again.
                 for connection in list(broker.server.connections):
                     connection.abort()
                 assert await received(c, 3) == numbers(3)
@@ -578,11 +578,11 @@ def test_messages_acknowledged_before_a_seek_are_delivered_again_after_it():
     with_broker(test)
 
 
-# Acknowledging only one's own messages.
+# Acknowledging messages of other sources.
 
 
 async def answers_of(consumer, messages, message):
-    """What *consumer* says to *messages* in every way of answering."""
+    """Return the results of all ways to ack and nack *messages*."""
     for answer in (
         lambda: consumer.ack(messages),
         lambda: consumer.nack(messages),

@@ -19,7 +19,7 @@ POLICY = FailurePolicy(
 
 
 async def fail(client, *payloads, reason="no", topic=TOPIC, subscription="s"):
-    """Publish *payloads*, and have them fail for good."""
+    """Publish *payloads*, and make them dead letters."""
     await client.set_failure_policy(topic, subscription, POLICY)
     await client.create_topic(DEAD, exist_ok=True)
     async with client.consumer(topic, subscription=subscription) as consumer:

@@ -19,7 +19,7 @@ EARLIEST = {"subscription": "s", "start": "earliest"}
 
 
 async def spread(client, count, partitions=4, base=0):
-    """Publish *count* numbers with keys of their own to a partitioned topic."""
+    """Publish *count* numbers with different keys to a partitioned topic."""
     async with client.producer(TOPIC, partitions=partitions) as producer:
         for n in range(base, base + count):
             producer.send_nowait(str(n), key=f"key-{n % 50}")

@@ -17,7 +17,7 @@ PARTS = [f"{TOPIC}-part-{n}" for n in range(4)]
 
 
 async def contents(client):
-    """Every partition's messages: keys and payloads in their order."""
+    """Return the keys and payloads of each partition, in order."""
     found = {}
     for name in await client.partitions(TOPIC):
         found[name] = [
@@ -197,7 +197,7 @@ def test_topic_of_another_kind_is_refused():
         with pytest.raises(pydanube.AlreadyExists):
             async with client.producer(TOPIC, reliable=False):
                 pass
-        # Nothing is left of what had been opened.
+        # The producers that had been opened are closed.
         assert [(await client.describe_topic(p)).producers for p in PARTS[:2]] == [
             (),
             (),

@@ -297,7 +297,7 @@ def test_send_waits_when_too_much_is_in_flight():
 
 def test_waiting_senders_are_served_in_order():
     async def test(client):
-        # Far more than may be on its way at a time, from tasks that come and go.
+        # Far more than may be in flight, from tasks that start and end.
         async with client.producer(TOPIC) as producer, asyncio.TaskGroup() as tasks:
             free = asyncio.Semaphore(40)
 
@@ -419,7 +419,7 @@ def test_exclusive_wait_producer_waits_until_the_others_have_gone():
         ):
             for name in ("one", "two", "three"):
                 waiting.create_task(wait_and_send(name))
-                # Whoever came first is first.
+                # They are served in the order of their requests.
                 await client.describe_topic(TOPIC)
             await first.send(b"first")
             assert sent == []

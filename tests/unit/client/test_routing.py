@@ -11,7 +11,7 @@ from pydanube.client.routing import KEYLESS_RUN_MESSAGES, Router, fnv1a_64
 from pydanube.model.batch import batch_of
 
 
-# The vectors of the hash's authors: other clients must agree with us.
+# Test vectors of the hash's authors: other clients must compute the same.
 @pytest.mark.parametrize(
     ("data", "expected"),
     [

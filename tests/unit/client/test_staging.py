@@ -51,7 +51,7 @@ def test_parts_of_several_writers_are_published_by_one_commit():
         assert (facts.part_count, facts.committed_version) == (2, None)
         assert facts.byte_count == sum(part.byte_count for part in parts)
         assert await payloads(client) == []
-        # As Spark does it, parts travel.
+        # Spark pickles parts.
         parts = pickle.loads(pickle.dumps(parts))
         commit = await staging.commit(parts)
         assert (commit.message_count, commit.is_repeat) == (3, False)
@@ -300,7 +300,7 @@ def test_part_whose_write_was_cancelled_cannot_be_used():
             writing = tasks.create_task(part.write(TOPIC, batch(b"1")))
             await asyncio.sleep(0)
             writing.cancel()
-        with pytest.raises(pydanube.StagingClosed, match="given up"):
+        with pytest.raises(pydanube.StagingClosed, match="writing the part failed"):
             await part.finish()
 
     with_client(test)

@@ -29,7 +29,7 @@ def numbers(count):
 
 
 async def settled(client, **expected):
-    """The subscription's description, once it says what is expected."""
+    """Wait until the subscription's description is as expected."""
     while True:
         facts = await client.describe_subscription(TOPIC, "s")
         if all(getattr(facts, name) == value for name, value in expected.items()):

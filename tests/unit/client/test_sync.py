@@ -22,7 +22,7 @@ TOPIC = "/default/orders"
 
 @contextmanager
 def running_broker():
-    """A memory broker that listens on a port, in a thread of its own."""
+    """Run a memory broker that listens on a port, in a thread of its own."""
     ready, stop = threading.Event(), None
     found = {}
 
@@ -165,7 +165,7 @@ def test_error_of_the_body_is_raised_unchanged(client):
 
 
 def test_interrupted_thread_closes_its_producer_and_client(url):
-    """Whatever ends the body; an interrupt must not stop the loop under it."""
+    """An interrupt must not stop the loop before everything is closed."""
     with (
         pytest.raises(KeyboardInterrupt),
         pydanube.sync.connect(url) as client,

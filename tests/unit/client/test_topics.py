@@ -106,7 +106,7 @@ def test_on_corruption_is_set_at_creation_and_later():
         for name in PARTS:
             policy = (await client.describe_topic(name)).policy
             assert policy.on_corruption is CorruptionPolicy.SKIP
-        # It may change, so a topic that exists with another one is the same.
+        # on_corruption may change, so exist_ok does not compare it.
         await client.create_topic(TOPIC, partitions=3, exist_ok=True)
         with pytest.raises(InvalidRequest, match="on_corruption"):
             await client.set_on_corruption(TOPIC, "ignore")

@@ -109,7 +109,7 @@ def test_producer_writes_the_version_of_its_class():
             {"number": 1, "user": ""},
             {"number": 2, "user": "", "note": "n"},
         ]
-        # Whoever reads gets what its class knows, whoever has written.
+        # A reader gets the fields of its class, whichever producer wrote them.
         assert await values_of(client, cls=Order) == [Order(1), Order(2)]
         assert await values_of(client, cls=Wider) == [Wider(1), Wider(2, note="n")]
 
@@ -151,7 +151,7 @@ def test_version_may_be_chosen_or_have_a_minimum():
             TOPIC, schema=Wider, subject="orders", schema_version=1
         )
         async with chosen as producer:
-            # Nothing was registered, and what the version has not is not refused.
+            # Nothing was registered, and fields that the version lacks are accepted.
             assert producer.schema.version == 1
             await producer.send(Wider(1, note="n"))
         assert (await client.schemas.describe("orders")).versions == (1,)
